@@ -7,6 +7,8 @@ CUDA   ?=
 JOBS   ?=
 # Twice the cores of a small machine: some tests mostly wait.
 WORKERS ?= 4
+# How often a test that fails runs again; those that needed it are listed.
+RERUNS ?= 0
 EXTRAS := $(if $(CUDA),cuda$(CUDA)) $(if $(JOBS),jobs)
 LOCKED := requirements/locked.txt $(EXTRAS:%=requirements/locked-%.txt)
 STAMP  := $(VENV)/.ready$(subst $() ,,$(EXTRAS:%=-%))
@@ -42,8 +44,8 @@ up: $(STAMP)  ## Start PostgreSQL and an MLflow server with users, for a small g
 down:  ## Stop them; their data stays in stores/
 	@cluster/stores.sh down
 
-test: $(STAMP) packages  ## Run every test that can run here (about 12 minutes on 2 cores; WORKERS=4)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests
+test: $(STAMP) packages  ## Run every test that can run here (about 12 minutes on 2 cores; WORKERS=4; RERUNS=0)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --reruns $(RERUNS) -rR -m "not slow" tests
 
 test-slow: $(STAMP) packages  ## Run the tests that take longer (JOBS=1: those of `ray job submit` too)
 	@$(BIN)/python -m pytest -m slow tests

@@ -37,6 +37,7 @@ class Assignment:
         observed: metrics that every report must hold: the objectives and what is constrained.
         copied: whether other trials may go on from its checkpoints, as in population based training: every
             report of a script but the last must hand one over.
+        avoided: ids of the nodes on which the attempt must not start: they are held for other sweeps.
         tracking: variables that name the trial's run in MLflow to a script; empty if it has none to write to.
     """
 
@@ -56,6 +57,7 @@ class Assignment:
     alone: bool = False
     observed: tuple[str, ...] = ()
     copied: bool = False
+    avoided: tuple[str, ...] = ()
     tracking: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -96,9 +98,11 @@ class Assignment:
         fields = dict(config["assignment"])
         settings = settings_from(fields.pop("settings"))
         resume, observed = fields.pop("resume"), tuple(fields.pop("observed"))
+        avoided = tuple(fields.pop("avoided"))
         return Assignment(
             **fields,
             observed=observed,
+            avoided=avoided,
             settings=settings,
             resume=SavedCheckpoint(**resume) if resume else None,
         )
@@ -130,8 +134,8 @@ class Outcome:
         done: True in the last outcome of an attempt.
         metrics: `val/...`, `train/...`, `hidden_norm/layer_k`, `learning_rate`, `tokens_per_second`,
             `seconds/...`, and in a trial's first report `size/...`.
-        checkpoint: the checkpoint at `step`, or None when nothing could be saved.
-        interrupted: True if the attempt ended because a stop was requested.
+        checkpoint: the checkpoint at `step`, or None when nothing was saved since the last outcome.
+        interrupted: True if the attempt ended because a stop was requested, perhaps before it began.
         failure: cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `time limit`,
             `disk limit`, `error`), or None.
         message: one line about the failure.

@@ -138,7 +138,10 @@ def exit_of(refusal: Refusal) -> Exit:
 
 
 _USER_OF_URL = re.compile(r"(?<=://)[^/?#\s]*@")
-_NAMED_SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|KEY$", re.IGNORECASE)
+_NAMED_SECRET = re.compile(
+    r"SECRET|TOKEN|PASS(W|PHRASE|$)|_PWD$|CREDENTIAL|KEYS?$|WEBHOOK|CONNECTION_STRING|^SWEEP_NOTIFY$",
+    re.IGNORECASE,
+)
 _NAMED_PATH = re.compile(r"(PATH|FILE|DIR|FOLDER)$", re.IGNORECASE)
 _SHORTEST = 8
 """Characters of the shortest secret; shorter values would be removed from ordinary words."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import re
 import subprocess
@@ -14,6 +15,7 @@ import sysconfig
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from orchestrator.concealment import NOTIFY, without_secrets
 from orchestrator.errors import redacted
 
 _OWN_CODE = ("orchestrator", "trainables")
@@ -39,7 +41,12 @@ def file_at(folder: Path, commit: str, name: str) -> str | None:
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=5, check=False
+            ["git", "-C", str(folder), *arguments],
+            env=without_secrets(os.environ),
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -76,5 +83,4 @@ def code_digest() -> str:
 def command() -> str:
     """Return the command line of this process with a short program name and without secrets."""
     words = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    # The address of a webhook is a secret: it lets its holder post messages.
-    return redacted(re.sub(r"(?<=--notify[ =])\S+", "...", words))
+    return redacted(re.sub(rf"(?<={NOTIFY}[ =])\S+", "...", words))

@@ -12,7 +12,8 @@ import os
 import sys
 from pathlib import Path
 
-from orchestrator.cli.app import drives_sweeps, outlives_its_output, run_command
+from orchestrator import concealment
+from orchestrator.cli.app import code_of_interruption, outlives_its_output, run_command
 from orchestrator.cli.leaving import run_and_leave
 from orchestrator.cli.output import protect
 from orchestrator.driver import detached
@@ -23,6 +24,7 @@ RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 def main() -> None:
     """Run the command line of this process and exit with its code."""
+    concealment.begin()
     package = Path(detached.__file__).parents[1]
     copied = not Path(__file__).samefile(package / "sweep.py")
     if copied or RAY_JOB in os.environ:
@@ -30,8 +32,8 @@ def main() -> None:
     if copied:
         os.environ.setdefault(detached.DETACH, "1")
     protect(goes_on=outlives_its_output(sys.argv[1:]))
-    if drives_sweeps(sys.argv[1:]):
-        run_and_leave(run_command, sys.argv[1:])
+    if outlives_its_output(sys.argv[1:]):
+        run_and_leave(run_command, sys.argv[1:], code_of_interruption(sys.argv[1:]))
     sys.exit(run_command(sys.argv[1:]))
 
 

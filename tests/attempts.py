@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.assignment import Assignment
+from orchestrator.training import process
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 STEPS, INTERVAL = 30, 10
@@ -35,3 +39,23 @@ def assignment(folder: Path, number: int, *, attempt: int = 1, **changes: Any) -
         compilations=os.environ["JAX_COMPILATION_CACHE_DIR"],
     )
     return replace(first, **changes)
+
+
+@contextmanager
+def asked_since_the_last_look(trial: Assignment) -> Iterator[None]:
+    """Publish a stop request for an attempt just after this process has looked for one."""
+    asked: list[str] = []
+    looked = threading.Event()
+
+    def published(_: str) -> Collection[str]:
+        read = tuple(asked)
+        looked.set()
+        return read
+
+    process.watch(trial.channel, published)
+    assert looked.wait(60)
+    asked.append(trial.attempt_id)
+    try:
+        yield
+    finally:
+        process.forget(trial.channel)

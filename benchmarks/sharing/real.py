@@ -1,6 +1,6 @@
 """Sweeps of several owners on one real Ray with fake nodes; their trials wait and report, and train nothing.
 
-`python -m benchmarks.sharing.real FOLDER NAME OWNER TRIALS STEPS PAUSE RULES` is the driver of one of them.
+`python -m benchmarks.sharing.real FOLDER NAME OWNER TRIALS STEPS PAUSE CPU RULES` is the driver of one.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Load:
         trials: of the sweep.
         steps: reports of a trial.
         pause: seconds between two reports.
+        cpu: processors of a trial.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Load:
     trials: int
     steps: int
     pause: float
+    cpu: int = 1
 
 
 @contextmanager
@@ -68,7 +70,8 @@ def nodes(folder: Path, count: int, cpus: int) -> Iterator[None]:
 
 def start(folder: Path, load: Load, rules: Rules) -> subprocess.Popen[str]:
     """Start the driver of a sweep, which writes what it runs to `NAME.log`, twice a second."""
-    amounts = [str(load.trials), str(load.steps), str(load.pause), json.dumps(asdict(rules))]
+    amounts = [str(amount) for amount in (load.trials, load.steps, load.pause, load.cpu)]
+    amounts.append(json.dumps(asdict(rules)))
     command = [sys.executable, "-m", "benchmarks.sharing.real", str(folder), load.name, load.owner, *amounts]
     with (folder / f"{load.name}.err").open("w") as errors:
         return subprocess.Popen(command, stderr=errors, stdout=subprocess.DEVNULL, text=True)
@@ -111,6 +114,7 @@ def drive(folder: Path, load: Load, rules: Rules) -> None:
             return super().reset_config(new_config)
 
     text = SPACE.format(trials=load.trials).replace("steps: 5,", f"steps: {load.steps},")
+    text = text.replace("cpu: 1}", f"cpu: {load.cpu}}}")
     service = begin(text, folder, name=load.name, owner=load.owner, rules=rules)
     with (folder / f"{load.name}.log").open("w", buffering=1) as log:
 
@@ -132,9 +136,9 @@ def drive(folder: Path, load: Load, rules: Rules) -> None:
 
 
 if __name__ == "__main__":
-    place, name, owner, trials, steps, pause, rules = sys.argv[1:]
+    place, name, owner, trials, steps, pause, cpu, rules = sys.argv[1:]
     drive(
         Path(place),
-        Load(name, owner, int(trials), int(steps), float(pause)),
+        Load(name, owner, int(trials), int(steps), float(pause), int(cpu)),
         Rules(**json.loads(rules)),
     )

@@ -11,6 +11,7 @@ from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.config.sweep_config import current
 from orchestrator.driver.admission import differences
 from orchestrator.ledger import submissions
+from orchestrator.ledger.known import earlier_of_file, known_sweeps
 from orchestrator.ledger.ledger import Ledger
 
 
@@ -38,22 +39,19 @@ def changes(name: str, *, root: str | Path | None = None) -> Changes:
         BadInput: there is no ledger, or `name` does not name one sweep of it.
     """
     with Workspace.at(root).ledger() as ledger:
-        documents = _documents(ledger)
-    sweep_id = one_of(documents.keys(), name)
-    own, earlier = documents[sweep_id], list(documents)[: list(documents).index(sweep_id)]
-    same = [other for other in earlier if _file(documents[other]) == _file(own)]
-    if not same:
-        return Changes(None, ())
-    return Changes(same[-1], tuple(differences(documents[same[-1]], current(own))))
+        sweep_id = one_of(known_sweeps(ledger), name)
+        own = _document(ledger, sweep_id)
+        previous = earlier_of_file(ledger, sweep_id, own)
+        if previous is None:
+            return Changes(None, ())
+        return Changes(previous, tuple(differences(_document(ledger, previous), current(own))))
 
 
-def _documents(ledger: Ledger) -> dict[str, Mapping[str, Any]]:
-    """Return the specification of every sweep that has begun or was submitted, the oldest first."""
-    begun = {record.id: (record.created_at, record.document) for record in ledger.sweeps()}
-    submitted = {entry.sweep_id: (entry.at, entry.document) for entry in submissions.submissions(ledger)}
-    known = {**submitted, **begun}
-    return {sweep_id: known[sweep_id][1] for sweep_id in sorted(known, key=lambda each: known[each][0])}
-
-
-def _file(document: Mapping[str, Any]) -> tuple[Any, Any]:
-    return document["name"], document.get("profile")
+def _document(ledger: Ledger, sweep_id: str) -> Mapping[str, Any]:
+    """Return the specification of a sweep that has begun or was submitted."""
+    record = ledger.sweep(sweep_id)
+    if record is not None:
+        return record.document
+    submission = submissions.submission(ledger, sweep_id)
+    assert submission is not None, "no sweep is ever forgotten"
+    return submission.document

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,16 @@ from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.submissions import Order, Submission
 from orchestrator.service import discovery, service
+from orchestrator.service.rounds import MOST_SILENT_SECONDS, Rounds
 from orchestrator.service.starting import DRIVERS_AT_ONCE
 
 __all__ = [
     "DRIVERS_AT_ONCE",
     "DRIVER_OPTIONS",
+    "MOST_SILENT_SECONDS",
     "RETRY_FAILED",
     "SERVER",
+    "Rounds",
     "RunningService",
     "drive",
     "end_of_log",
@@ -78,16 +81,21 @@ def serve(
     drivers: int = DRIVERS_AT_ONCE,
     stop_drivers: bool = False,
     root: str | Path | None = None,
+    beside: AbstractContextManager[object] = nullcontext(),
+    rounds: Rounds | None = None,
 ) -> Exit:
     """Supervise the submitted sweeps of a root until SIGTERM or SIGINT; return when the service has left.
 
-    Must be called in the main thread. Its drivers go on, unless `stop_drivers` is true.
+    Must be called in the main thread. Its drivers go on, unless `stop_drivers` is true. The process is ended
+    if the service has not left ten seconds after a signal, and at a second one.
 
     Args:
         say: receives a line for each decision.
         drivers: most drivers at once.
         stop_drivers: whether the drivers save their trials and end too: for a container or a batch job.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        beside: what is held meanwhile, such as the HTTP server.
+        rounds: receives each completed round of the supervision; None for nobody.
 
     Raises:
         BadInput: `drivers` is not positive, or a path is wrong.
@@ -97,7 +105,7 @@ def serve(
     if drivers < 1:
         raise BadInput("--drivers", "must be at least 1", str(drivers), "Leave it out for the default.")
     paths = Workspace.at(root).paths
-    return service.serve(paths, say, drivers_at_once=drivers, stop_drivers=stop_drivers)
+    return service.serve(paths, say, drivers_at_once=drivers, stop_drivers=stop_drivers, beside=beside)
 
 
 def running(*, root: str | Path | None = None) -> RunningService | None:

@@ -86,8 +86,16 @@ def sweeps(*, root: str | Path | None = None) -> list[Status]:
     with Workspace.at(root).ledger() as ledger:
         records = ledger.sweeps()
         submitted = {entry.sweep_id: entry for entry in submissions.submissions(ledger)}
-        known = [Status(**_row(ledger, record, submitted.pop(record.id, None))) for record in records]
-        return [*known, *(Status(**_submitted_row(entry)) for entry in submitted.values())]
+        known = [overview(ledger, record, submitted.pop(record.id, None)) for record in records]
+        return [*known, *(overview(ledger, None, entry) for entry in submitted.values())]
+
+
+def overview(ledger: Ledger, record: SweepRecord | None, submission: Submission | None) -> Status:
+    """Return the state of a sweep whose record or submission, or both, have been read."""
+    if record is not None:
+        return Status(**_row(ledger, record, submission))
+    assert submission is not None, "no sweep is ever forgotten"
+    return Status(**_submitted_row(submission))
 
 
 def status(name: str | None = None, *, root: str | Path | None = None) -> DetailedStatus:

@@ -23,7 +23,7 @@ from orchestrator.config import from_dict, from_document, networks
 from orchestrator.config import load as load_file
 from orchestrator.config.matching import chosen_sizes
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver import admission, preflight
+from orchestrator.driver import admission, preflight, preview
 from orchestrator.driver.admission import Observer, Run
 from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.run import drive
@@ -74,6 +74,7 @@ class Plan:
         estimate: time and memory of a trial, as an earlier sweep measured them; None if none did.
         matched: the sizes chosen by `model.match` in words, or None.
         requires: what an answer of the task requires of a network in words, or None if it is not known.
+        runs: what a trial of a trainable runs, in words; empty for a network of this package.
     """
 
     source: Source | None
@@ -82,6 +83,7 @@ class Plan:
     estimate: Estimate | None
     matched: str | None
     requires: str | None
+    runs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -328,7 +330,12 @@ class Sweep:
             estimate=measured,
             matched=matched,
             requires=self._requires(),
+            runs=self._runs(),
         )
+
+    def _runs(self) -> tuple[str, ...]:
+        trainable = self.specification.trainable
+        return () if trainable is None else tuple(preview.runs(trainable, list(self.specification.search)))
 
     def _requires(self) -> str | None:
         """Return what an answer of the task requires, in words, or None if it is not known."""

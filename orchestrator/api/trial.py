@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator import concealment
 from orchestrator.api.workspace import Workspace, trial_named
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
@@ -303,9 +304,11 @@ class Trial:
         paths = self.workspace.paths
         words = [str(folder), digest, str(self.workspace.data), "validation", str(paths.compilations)]
         words.append(self._trainable().get("folder", ""))
+        environment, secrets = concealment.parted({**os.environ, **worker_environment(0)})
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator.training.evaluation", *words],
-            env={**os.environ, **worker_environment(0)},
+            input=secrets.decode(),
+            env=environment,
             capture_output=True,
             text=True,
             check=False,

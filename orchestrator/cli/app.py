@@ -112,7 +112,19 @@ def drives_sweeps(arguments: Sequence[str]) -> bool:
 
 def outlives_its_output(arguments: Sequence[str]) -> bool:
     """Return True if the process of a command line goes on when nobody reads what it prints."""
-    return drives_sweeps(arguments) or _with_verb(arguments)[:1] == ["serve"]
+    return drives_sweeps(arguments) or serves_sweeps(arguments)
+
+
+def serves_sweeps(arguments: Sequence[str]) -> bool:
+    """Return True if the process of a command line is a service."""
+    return _with_verb(arguments)[:1] == ["serve"]
+
+
+def code_of_interruption(arguments: Sequence[str]) -> Exit:
+    """Return the exit code of a command line that a signal ends before its driver or service has begun."""
+    if serves_sweeps(arguments) and "--stop-drivers" not in arguments:
+        return Exit.COMPLETE
+    return Exit.RESUMABLE
 
 
 def build(verbs: Iterable[str]) -> typer.Typer:

@@ -1,7 +1,8 @@
-"""How the process of a command that drives sweeps is left: with the code of its sweep, whatever signal comes.
+"""How the process of a command that drives or serves sweeps is left: with its code, whatever signal comes.
 
 Before a sweep has a driver, and after it, a signal has nothing to save. It must still not end the process
-with a code of its own: a batch system would take a complete sweep for a crash.
+with a code of its own: a batch system would take a complete sweep for a crash, and systemd a service that it
+has stopped for one that has failed.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from orchestrator.system import interrupt
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run_and_leave(run: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> NoReturn:
-    """Run a command line that drives sweeps and end this process with its exit code.
+def run_and_leave(
+    run: Callable[[Sequence[str]], int], arguments: Sequence[str], interrupted: int = Exit.RESUMABLE
+) -> NoReturn:
+    """Run a command line that drives or serves sweeps and end this process with its exit code.
 
-    A signal outside a driver ends the command with RESUMABLE. Signals that this process was started to
-    ignore, as by `nohup`, stay ignored there.
+    Signals that this process was started to ignore, as by `nohup`, stay ignored outside a driver.
 
     Args:
         run: runs the command line; returns its exit code.
         arguments: of the command line.
+        interrupted: exit code after a signal outside a driver and a service.
     """
     for name in _SIGNALS:
         if signal.getsignal(name) is not signal.SIG_IGN:
@@ -35,7 +38,7 @@ def run_and_leave(run: Callable[[Sequence[str]], int], arguments: Sequence[str])
     try:
         code = run(arguments)
     except KeyboardInterrupt:
-        code = Exit.RESUMABLE
+        code = interrupted
     leave(code)
 
 
@@ -43,7 +46,8 @@ def leave(code: int) -> NoReturn:
     """End this process at once with a code; signals no longer change it.
 
     The sweep is over and its files are closed. The end of the interpreter would take a second, in which a
-    signal ends the process with another code, and in which threads of libraries have crashed.
+    signal ends the process with another code, and in which threads of libraries have crashed; and it would
+    wait for every request that a service is still answering.
     """
     for name in _SIGNALS:
         signal.signal(name, signal.SIG_IGN)

@@ -188,7 +188,12 @@ def validate(
     plan = sweep.plan()
     if as_json:
         cost = asdict(plan.estimate) if plan.estimate else None
-        about = {"id": sweep.id, "data": _data(sweep, plan), "specification": sweep.specification.document()}
+        about = {
+            "id": sweep.id,
+            "data": _data(sweep, plan),
+            "runs": plan.runs,
+            "specification": sweep.specification.document(),
+        }
         print_json({**about, "estimate": cost, "networks": _network_documents(sweep, flops)})
         return
     for line in (*_planned(sweep, plan), *_cost(sweep, plan), *_networks(sweep, flops)):
@@ -299,6 +304,7 @@ def _planned(sweep: Sweep, plan: Plan) -> list[str]:
     return [
         f"{sweep.id}: valid",
         f"data: {_data(sweep, plan)}",
+        *(f"{'  ' if number else 'runs: '}{line}" for number, line in enumerate(plan.runs)),
         *([] if plan.requires is None else [f"an answer requires: {plan.requires}"]),
         f"trials: {what.budget.trials} of {training.steps} steps, a report every {training.interval}",
         f"objective: {what.direction} {what.metric}",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -82,7 +83,8 @@ def serve(
 ) -> int:
     """Run the service of a root: start the driver of each submitted sweep, and start it again after a crash.
 
-    It runs until SIGTERM or Ctrl-C. The drivers go on without it, and the next service finds them.
+    It runs until SIGTERM or Ctrl-C, and then ends within ten seconds. The drivers go on without it, and the
+    next service finds them.
 
     Exit codes: 0 ended, 4 ended with its drivers (`--stop-drivers`), 6 another service supervises the ledger.
 
@@ -90,10 +92,20 @@ def serve(
 
         sweep serve --http 8080
     """
-    with ExitStack() as stack:
-        if http is not None:
-            names = tuple(host_names or ())
-            listening = Listening(http, host, certificate, key, behind_proxy, names, allow_plugins)
-            address = stack.enter_context(serving(Workspace.at(root, data), listening))
-            print_line(f"The HTTP API is at {address}/api/v1; `user add NAME` gives access to it.")
-        return service.serve(print_line, drivers=drivers, stop_drivers=stop_drivers, root=root)
+    rounds = service.Rounds()
+    beside: AbstractContextManager[None] = nullcontext()
+    if http is not None:
+        names = tuple(host_names or ())
+        listening = Listening(http, host, certificate, key, behind_proxy, names, allow_plugins)
+        beside = _answering(Workspace.at(root, data), listening, rounds)
+    return service.serve(
+        print_line, drivers=drivers, stop_drivers=stop_drivers, root=root, beside=beside, rounds=rounds
+    )
+
+
+@contextmanager
+def _answering(workspace: Workspace, listening: Listening, rounds: service.Rounds) -> Iterator[None]:
+    """Serve a workspace over HTTP for the length of a `with` block, and say where."""
+    with serving(workspace, listening, rounds) as address:
+        print_line(f"The HTTP API is at {address}/api/v1; `user add NAME` gives access to it.")
+        yield

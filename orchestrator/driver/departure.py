@@ -33,6 +33,7 @@ A process has thus ended 8 s after a signal, which leaves a busy machine 2 s of 
 """
 
 POLL_SECONDS = 0.1
+"""Time between two looks for a signal."""
 
 _TWICE = 130  # what a shell reports for a program that SIGINT has ended
 
@@ -43,13 +44,27 @@ class Departure:
     Args:
         system: of the driver's process.
         poll_seconds: time between two looks for a signal.
+        extra_seconds: for which the main thread may take longer than `GRACE_SECONDS` to leave.
+        code: of the exit if the main thread takes longer still.
+        code_twice: of the exit at a second signal.
+        remark: what the line that is printed in both cases says about the rest.
 
     Attributes:
         reason: why, such as the name of a signal; None while the driver may go on.
     """
 
-    def __init__(self, system: System = System(), poll_seconds: float = POLL_SECONDS) -> None:
-        self._system, self._poll_seconds = system, poll_seconds
+    def __init__(
+        self,
+        system: System = System(),
+        poll_seconds: float = POLL_SECONDS,
+        *,
+        extra_seconds: float = 0.0,
+        code: int = Exit.RESUMABLE,
+        code_twice: int = _TWICE,
+        remark: str = "the same command resumes the sweep",
+    ) -> None:
+        self._system, self._poll_seconds, self._extra_seconds = system, poll_seconds, extra_seconds
+        self._code, self._code_twice, self._remark = code, code_twice, remark
         self.reason: str | None = None
         self._received: SimpleQueue[str] = SimpleQueue()
         self._deadline = float("inf")
@@ -94,9 +109,9 @@ class Departure:
             self._lost = lambda: None
 
     def request(self, reason: str) -> None:
-        """Ask the driver to leave within `GRACE_SECONDS`; the reason of the first call stands."""
+        """Ask the driver to leave in time; the reason of the first call stands."""
         if self.reason is None:
-            self._deadline = self._system.monotonic() + GRACE_SECONDS
+            self._deadline = self._system.monotonic() + GRACE_SECONDS + self._extra_seconds
             self.reason = reason
 
     def check(self) -> None:
@@ -141,30 +156,31 @@ class Departure:
                 look()
                 looked = time.monotonic()
 
-    def end(self, line: str, code: int = Exit.RESUMABLE, record: str | None = None) -> None:
+    def end(self, line: str, code: int | None = None, record: str | None = None) -> None:
         """End the process with one line and a code, whatever its other threads are doing; never return.
 
         Args:
             line: printed at the end.
-            code: of the exit.
+            code: of the exit; None for that of a late end.
             record: the reason to record in the ledger; None if this process may no longer write to it.
         """
         last = [] if record is None else [partial(self._last, record)]
         with self._ending:
             self._briefly(*self._children, *last)
             self._briefly(lambda: self._system.print(line))  # the observer may be blocked
-            self._system.exit(code)
+            self._system.exit(self._code if code is None else code)
 
     def _watch(self) -> None:
         while not self._over.wait(self._poll_seconds):
             for name in self._signals.caught():
                 if self.reason is not None:
-                    self.end(f"{name}: left at once.", _TWICE)
+                    self.end(f"{name}: left at once.", self._code_twice)
                 self.request(name)
             if (loss := self._lost()) is not None:
                 self.end(str(loss), record=f"the loss of {loss.where}")
             if self._system.monotonic() > self._deadline:
-                line = f"{self.reason}: left after {GRACE_SECONDS:g} s; the same command resumes the sweep."
+                seconds = GRACE_SECONDS + self._extra_seconds
+                line = f"{self.reason}: left after {seconds:g} s; {self._remark}."
                 self.end(line, record=self.reason)
 
     def _briefly(self, *steps: Callable[[], object]) -> None:

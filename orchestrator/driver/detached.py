@@ -7,9 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
+from orchestrator import concealment
 from orchestrator.system import DETACHED
 
 DETACH = "SWEEP_DETACH"
@@ -35,16 +37,20 @@ def begin(
     log.parent.mkdir(parents=True, exist_ok=True)
     own = [word for word in arguments if word != "--detach"]
     environment = {name: value for name, value in os.environ.items() if name != DETACH}
-    environment |= {**variables, DETACHED: "1"}
+    environment, secrets = concealment.parted({**environment, **variables, DETACHED: "1"})
     with log.open("ab") as out:
-        return subprocess.Popen(
+        driver = subprocess.Popen(
             [sys.executable, "-u", "-m", "orchestrator.sweep", *own],
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    assert driver.stdin is not None, "it is a pipe"
+    with suppress(BrokenPipeError), driver.stdin:  # it may have ended already, which its log explains
+        driver.stdin.write(secrets)
+    return driver
 
 
 def end_of(log: Path) -> int:

@@ -3,8 +3,9 @@
 The imports of a driver take longer than the first report of a small trial. A service therefore keeps one
 process that has done them (`orchestrator.ready`) and hands it the command line of the next driver. It is
 used only if it runs the code that is on disk; without it, or if it has died, a driver starts as always. It
-is one line of JSON each way:
+is one line of JSON each way, after the variables that hold secrets:
 
+    in   {"NAME": "value", ...}
     out  ready
     in   {"arguments": [...], "log": ..., "variables": {...}, "code": ...}
     out  taken
@@ -21,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from orchestrator import concealment
 from orchestrator.driver import detached
 from orchestrator.machines import warmth
 from orchestrator.provenance import code_digest
@@ -106,6 +108,7 @@ class ReadyDriver:
 
     def _start(self) -> None:
         environment = {name: value for name, value in os.environ.items() if name != detached.DETACH}
+        environment, secrets = concealment.parted(environment)
         self._process = subprocess.Popen(
             self._command,
             env=environment,
@@ -114,6 +117,10 @@ class ReadyDriver:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        assert self._process.stdin is not None, "it is a pipe"
+        with suppress(BrokenPipeError):  # it has ended, which `tend` notices
+            self._process.stdin.write(secrets)
+            self._process.stdin.flush()
 
     def _forget(self) -> None:
         assert self._process is not None, "called with a process"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 
+from orchestrator import concealment
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import sweep_rows
 from orchestrator.driver.admission import Claim, Observer, Run, claimed
@@ -57,13 +58,14 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
         BadData: if the task's data cannot be read.
         Damaged: if the ledger is damaged beyond its backup.
     """
+    concealment.conceal()  # of a process that calls this from Python
     with Departure() as departure, claimed(sweep, run, observer, departure) as claim:
         if sweep_rows.is_stopped(claim):
             return claim.sweep.id, Exit.COMPLETE
         curves = sweep_rows.check_integrity(claim)
         data = _load_data(claim)
         sweep_rows.enter(claim, data)
-        departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
+        departure.at_the_end(lambda reason: sweep_rows.abandon(claim, f"stopped by {reason}"))
         with _shipping(claim) as shipper, _resumable(claim):
             if sweep_rows.is_finished(claim):
                 how = "`--extend` with a larger budget continues it (trials=128); `--new` starts another"
@@ -94,9 +96,16 @@ def _load_data(claim: Claim) -> TaskData | None:
     data = claim.departure.interruptible(
         lambda: TASKS[sweep.task].load(sweep.task_options, claim.run.data, observer.loading)
     )
-    observer.say(f"Data: {data.source}." + (f" {data.note}" if data.note else ""))
+    observer.say(f"Data: {data.source}.{_remark(data)}")
     check_widths(sweep, data.signature)
     return data
+
+
+def _remark(data: TaskData) -> str:
+    """Return the note on the data as a further sentence; '' if there is none."""
+    if not data.note:
+        return ""
+    return f" {data.note}" if data.comparable else f" Not as published: {data.note}."
 
 
 @contextmanager

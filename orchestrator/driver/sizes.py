@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from orchestrator import concealment
 from orchestrator.errors import BadInput, Unfinished
 from orchestrator.training.process import worker_environment
 from trainables.cost import Cost
@@ -36,10 +37,11 @@ def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bo
         "signature": asdict(signature),
         "compiled": work,
     }
+    environment, secrets = concealment.parted({**os.environ, **worker_environment(0)})
     done = subprocess.run(
         [sys.executable, "-m", _MODULE],
-        input=json.dumps(document),
-        env={**os.environ, **worker_environment(0)},
+        input=secrets.decode() + json.dumps(document),
+        env=environment,
         capture_output=True,
         text=True,
         check=False,

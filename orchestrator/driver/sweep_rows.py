@@ -230,6 +230,12 @@ def claim_of(claim: Claim, slotted: SweepConfig) -> sharing.PoolClaim:
     )
 
 
+def abandon(claim: Claim, reason: str) -> None:
+    """Record the end of a driver that has no time to save: its trials resume after their last report."""
+    claim.writer.lose_attempts()
+    interrupt(claim, reason)
+
+
 def interrupt(claim: Claim, reason: str) -> None:
     """Set a sweep that no session runs to INTERRUPTED, in MLflow too; leave a finished one as it is."""
     sweep_id = claim.sweep.id

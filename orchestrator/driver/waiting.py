@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from orchestrator import concealment
 from orchestrator.driver.ready import READY, TAKEN
 from orchestrator.provenance import code_digest
 from orchestrator.schedule import environment
@@ -37,6 +38,7 @@ def wait(root: Path, run: Callable[[Sequence[str]], int], modules: Iterable[str]
         run: runs a command line.
         modules: to be imported.
     """
+    concealment.begin()
     code, answers = code_digest(), os.dup(1)
     os.dup2(2, 1)  # what an import prints is no answer
     environment.prepare(Paths(root).token)

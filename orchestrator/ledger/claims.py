@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ from orchestrator.sharing.rows import (
     RULES,
     UNIT,
     Owner,
+    Place,
     PoolClaim,
     PoolNode,
     PriorityClass,
@@ -69,6 +71,7 @@ class Amounts:
         devices: GPUs that the attempts hold.
         leaving: attempts that are being shed.
         waited: seconds for which the oldest pending attempt has waited.
+        places: where the attempts run that a worker has taken.
     """
 
     want: int
@@ -77,6 +80,7 @@ class Amounts:
     devices: int
     leaving: int = 0
     waited: float = 0.0
+    places: tuple[Place, ...] = ()
 
 
 class Claims:
@@ -164,7 +168,7 @@ class Claims:
         sweep = self._token.sweep_id
         priority = execute(connection, statements(PRIORITY).find, {"key_sweep_id": sweep})
         kept = {"priority_class": priority[0][1], "weight": priority[0][2]} if priority else {}
-        since = next((row.short_since for row in snapshot.uses if row.sweep == sweep), None)
+        before = next((row for row in snapshot.uses if row.sweep == sweep), Use(sweep, now))
         use = Use(
             sweep,
             now,
@@ -172,8 +176,11 @@ class Claims:
             amounts.pending,
             amounts.devices,
             amounts.leaving,
-            short_since=since,
+            short_since=before.short_since,
             pending_since=now - amounts.waited if amounts.pending else None,
+            held_node=before.held_node,
+            held_since=before.held_since,
+            places=amounts.places,
         )
         return replace(self._claim, want=amounts.want, **kept), use
 
@@ -289,7 +296,7 @@ def _read(connection: Connection, pool_id: str) -> tuple[Snapshot, float | None]
     nodes = tuple(PoolNode(*node) for node in json.loads(pool[0][1])) if pool else ()
     rows = execute(connection, _CLAIMS, {"pool_id": pool_id})
     claims = tuple([PoolClaim(*_of_claim(row)) for row in rows])
-    uses = tuple([Use(*_of_use(row)) for row in rows])
+    uses = tuple([Use(*(*_of_use(row), _places(row[_PLACES]))) for row in rows])
     return Snapshot(nodes, _owners(connection), claims, uses), pool[0][2] if pool else None
 
 
@@ -324,7 +331,7 @@ def _with_one_more(claim: PoolClaim, use: Use, now: float) -> Use:
 
 
 def _row(pool_id: str, claim: PoolClaim, use: Use) -> dict[str, Any]:
-    both = {**_fields(claim), **_fields(use), "pool_id": pool_id}
+    both = {**_fields(claim), **_fields(use), "pool_id": pool_id, "places": json.dumps(use.places)}
     return {name: both[_FIELD.get(name, name)] for name in _COLUMN_NAMES}
 
 
@@ -367,6 +374,12 @@ def _write_owner(connection: Connection, owner: Owner) -> None:
     execute(connection, statements(OWNER).update, changed | {"key_name": owner.name})
 
 
+@lru_cache(maxsize=1024)
+def _places(text: str | None) -> tuple[Place, ...]:
+    """Return the places of a row, none if an earlier version wrote it; most rows are read unchanged."""
+    return tuple([Place(*place) for place in json.loads(text)]) if text else ()
+
+
 def _fields(row: PoolClaim | Use | Owner) -> dict[str, Any]:
     return {field.name: getattr(row, field.name) for field in fields(row)}
 
@@ -377,4 +390,5 @@ _FIELD: Mapping[str, str] = {"sweep_id": "sweep", "created_at": "created"}
 _COLUMN_NAMES = tuple(column.name for column in CLAIM.columns)
 _COLUMNS = tuple(_FIELD.get(column.name, column.name) for column in _CLAIMS.selected_columns)
 _of_claim = itemgetter(*(_COLUMNS.index(field.name) for field in fields(PoolClaim)))
-_of_use = itemgetter(*(_COLUMNS.index(field.name) for field in fields(Use)))
+_PLACES = _COLUMNS.index("places")
+_of_use = itemgetter(*(_COLUMNS.index(field.name) for field in fields(Use) if field.name != "places"))

@@ -6,15 +6,27 @@ read those of every sweep: time and memory would grow with each sweep that has e
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from sqlalchemy import select
 
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.tables import SUBMISSION, SWEEP
+from orchestrator.ledger.tables import LEASE, SUBMISSION, SWEEP, TALLY
 
 _BEGUN = select(SWEEP.c.id, SWEEP.c.created_at).order_by(SWEEP.c.created_at, SWEEP.c.id)
 _SUBMITTED = select(SUBMISSION.c.sweep_id, SUBMISSION.c.at, SUBMISSION.c.owner).order_by(
+    SUBMISSION.c.at, SUBMISSION.c.sweep_id
+)
+_VERSIONS = (
+    select(SWEEP.c.id, SWEEP.c.row_digest, TALLY.c.commits, TALLY.c.total, LEASE.c.number, LEASE.c.expires_at)
+    .outerjoin(TALLY, TALLY.c.sweep_id == SWEEP.c.id)
+    .outerjoin(LEASE, LEASE.c.sweep_id == SWEEP.c.id)
+    .order_by(SWEEP.c.created_at, SWEEP.c.id)
+)
+_REVISIONS = select(SUBMISSION.c.sweep_id, SUBMISSION.c.revision).order_by(
     SUBMISSION.c.at, SUBMISSION.c.sweep_id
 )
 
@@ -58,3 +70,71 @@ def known_sweeps(ledger: Ledger) -> dict[str, KnownSweep]:
         return {**known, **waiting}
 
     return ledger.retried(read)
+
+
+class SweepVersion(NamedTuple):
+    """What differs after every change of a sweep that no process drives now.
+
+    A process that changes a sweep takes its lease first, and so raises its number.
+
+    Attributes:
+        digest: of the row of the sweep; None for one that no driver has begun.
+        commits: of the sweep, in a SQLite ledger.
+        total: of the digests of its rows, in a SQLite ledger.
+        lease: number of the newest token.
+        expires_at: of the newest token, which its process may renew although it has expired.
+        revision: number of changes to the submission, or None for a sweep that was not submitted.
+    """
+
+    digest: int | None
+    commits: int | None
+    total: int | None
+    lease: int | None
+    expires_at: float | None
+    revision: int | None
+
+
+def versions(ledger: Ledger) -> dict[str, SweepVersion]:
+    """Return the version of every sweep by its id, in the order of `known_sweeps`."""
+
+    def read() -> dict[str, SweepVersion]:
+        with ledger.reader() as connection, connection.begin():
+            begun = list(connection.execute(_VERSIONS))
+            revisions: dict[str, int] = {row.sweep_id: row.revision for row in connection.execute(_REVISIONS)}
+        found = {row[0]: SweepVersion(*row[1:], revisions.pop(row[0], None)) for row in begun}
+        waiting = {
+            sweep_id: SweepVersion(None, None, None, None, None, revision)
+            for sweep_id, revision in revisions.items()
+        }
+        return {**found, **waiting}
+
+    return ledger.retried(read)
+
+
+def earlier_of_file(ledger: Ledger, sweep_id: str, document: Mapping[str, Any]) -> str | None:
+    """Return the sweep before another one of the same file and profile, or None if there is none.
+
+    Args:
+        ledger: of the sweeps.
+        sweep_id: of the later sweep.
+        document: of the later sweep.
+    """
+    name, profile = document["name"], document.get("profile")
+    known = known_sweeps(ledger)
+    of_file = select(SWEEP.c.id).where(SWEEP.c.name == name, SWEEP.c.profile.is_not_distinct_from(profile))
+    unbegun = [other for other, entry in known.items() if not entry.has_begun]
+    submitted = select(SUBMISSION.c.sweep_id, SUBMISSION.c.document).where(SUBMISSION.c.sweep_id.in_(unbegun))
+
+    def read() -> set[str]:
+        with ledger.reader() as connection, connection.begin():
+            same = set(connection.execute(of_file).scalars())
+            for row in connection.execute(submitted):
+                other = json.loads(row.document)
+                if (other["name"], other.get("profile")) == (name, profile):
+                    same.add(row.sweep_id)
+        return same
+
+    same = ledger.retried(read)
+    in_order = sorted(known, key=lambda each: known[each].since)
+    earlier = [other for other in in_order[: in_order.index(sweep_id)] if other in same]
+    return earlier[-1] if earlier else None

@@ -200,6 +200,9 @@ CLAIM = Table(
     Column("leaving", Integer, nullable=False),
     Column("short_since", Float(53)),
     Column("pending_since", Float(53)),
+    Column("held_node", Text),
+    Column("held_since", Float(53)),
+    Column("places", Text),
     Index("claim_of_pool", "pool_id"),
 )
 """What each live sweep wants and holds: the fields of `orchestrator.sharing.rows.PoolClaim` and `Use`."""

@@ -19,7 +19,7 @@ from ray.tune.experiment import Experiment, Trial
 from ray.tune.search import SearchAlgorithm
 from ray.tune.stopper import Stopper
 
-from orchestrator.assignment import Outcome
+from orchestrator.assignment import Assignment, Outcome
 from orchestrator.schedule import ray_private
 from orchestrator.schedule.engines import Engines
 from orchestrator.session.attempts import has_finite_objective
@@ -31,6 +31,7 @@ TICK_SECONDS = 0.5
 _SESSIONS: dict[str, Session] = {}
 _ENGINES: dict[str, Engines] = {}
 _TICKERS: dict[str, Ticker] = {}
+_PLACING: dict[str, Callable[[Assignment], Assignment]] = {}
 
 
 class Ticker:
@@ -55,9 +56,16 @@ class Ticker:
         return True
 
 
+def _anywhere(assignment: Assignment) -> Assignment:
+    return assignment
+
+
 @contextmanager
 def registered(
-    session: Session, engines: Engines, tick: Callable[[Session], None] = lambda _: None
+    session: Session,
+    engines: Engines,
+    tick: Callable[[Session], None] = lambda _: None,
+    place: Callable[[Assignment], Assignment] = _anywhere,
 ) -> Iterator[None]:
     """Make a session and its engines reachable for the search algorithm, the stopper and the callback.
 
@@ -65,14 +73,15 @@ def registered(
         session: of the sweep.
         engines: of the sweep.
         tick: called with the session every `TICK_SECONDS`, or less often if Tune is busy.
+        place: returns an assignment with the nodes on which its attempt must not start.
     """
     sweep_id = session.sweep.id
     _SESSIONS[sweep_id], _ENGINES[sweep_id] = session, engines
-    _TICKERS[sweep_id] = Ticker(tick, session)
+    _TICKERS[sweep_id], _PLACING[sweep_id] = Ticker(tick, session), place
     try:
         yield
     finally:
-        del _SESSIONS[sweep_id], _ENGINES[sweep_id], _TICKERS[sweep_id]
+        del _SESSIONS[sweep_id], _ENGINES[sweep_id], _TICKERS[sweep_id], _PLACING[sweep_id]
 
 
 def session_of(sweep_id: str) -> Session:
@@ -119,9 +128,10 @@ class SessionSearch(SearchAlgorithm):
         assert experiment is not None, "Tune adds the experiment before it asks for trials"
         if self.is_finished() or (assignment := session_of(self._sweep_id).next_assignment()) is None:
             return None
+        seated = engines_of(self._sweep_id).seat(_PLACING[self._sweep_id](assignment))
         return Trial(
             experiment.run_identifier,
-            config=engines_of(self._sweep_id).seat(assignment).to_config(),
+            config=seated.to_config(),
             trial_id=assignment.attempt_id,
             experiment_tag=assignment.attempt_id,
             storage=experiment.storage,
@@ -210,9 +220,13 @@ class SessionCallback(Callback):
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """Report an attempt whose process has died."""
+        session = session_of(self._sweep_id)
         cause, message = ray_private.cause_of_death(_error_text(trial))
+        if cause in ray_private.DEATHS_OF_A_PROCESS and self._engines.engine_of(trial.trial_id) is not None:
+            again = session.has_lost_its_slot(trial.trial_id)
+            cause = self._engines.cause_of_lost_worker(trial.trial_id, again=again)
         self._engines.release(trial.trial_id)
-        session_of(self._sweep_id).failed(trial.trial_id, cause, message)
+        session.failed(trial.trial_id, cause, message)
         ray_private.forget_statistics(trial)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **_: Any) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import ray
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.schedule import environment, ray_private, sent_code
+from orchestrator.schedule import environment, placement, ray_private, sent_code
 from orchestrator.schedule.shared_worker import LivingActor, SharedWorkers
 from orchestrator.training import process
 from orchestrator.training.engine_server import EngineServer
@@ -125,16 +125,17 @@ class Engines:
             return False
         assert seated.engine is not None, "a seated attempt has an engine"
         if self._living(seated.engine) is None:
-            self._create(seated.engine, seated.slots)
+            self._create(seated.engine, seated)
         return True
 
-    def _create(self, engine: str, slots: int) -> None:
-        """Create the actor of an engine; it starts once a node has a whole GPU free."""
+    def _create(self, engine: str, first: Assignment) -> None:
+        """Create the actor of an engine for its first attempt; it starts once a node has a whole GPU free."""
         self._created += 1
         name = f"{engine}-{self._created}"
-        actor = ray.remote(EngineActor).options(name=name, num_cpus=0, num_gpus=1)
+        labels = placement.selector(first.avoided)
+        actor = ray.remote(EngineActor).options(name=name, num_cpus=0, num_gpus=1, label_selector=labels)
         # A trial has a share of the device's memory; their engine has all of it.
-        handle: Any = actor.remote(slots, environment.of_workers(1.0))
+        handle: Any = actor.remote(first.slots, environment.of_workers(1.0))
         self._actors[engine] = LivingActor(handle, handle.live.remote())
         ray_private.publish_engine(engine, name)
 
@@ -151,12 +152,25 @@ class Engines:
 
         That is known if no other attempt was in the engine, or the attempt was the one that it trained.
         """
-        if failure != "engine lost":
-            return failure
+        return self._cause_of_lost_engine(attempt_id) if failure == "engine lost" else failure
+
+    def _cause_of_lost_engine(self, attempt_id: str) -> str:
         others = self._others(attempt_id)
         self._victims |= others - self._tested
         innocent = attempt_id not in self._tested and (others or attempt_id in self._victims)
         return "engine lost" if innocent else "engine crash"
+
+    def cause_of_lost_worker(self, attempt_id: str, *, again: bool) -> str:
+        """Return the cause of an attempt's end after the death of the worker process of its engine's trials.
+
+        That process runs no code of any of them, so each has only lost its slot. If it dies again and again
+        without progress of the trial, that counts as the death of the engine, so that the trial ends at last.
+
+        Args:
+            attempt_id: of the attempt.
+            again: whether the trial has lost its slot before, and made no progress since.
+        """
+        return self._cause_of_lost_engine(attempt_id) if again else "slot lost"
 
     def kill(self, attempt_id: str) -> str:
         """Kill the engine in which an attempt is silent; return the cause of that attempt's end.
@@ -167,7 +181,7 @@ class Engines:
         seated = self._seats.get(attempt_id)
         if seated is not None and (actor := self._living(seated.engine)) is not None:
             ray.kill(actor)
-        return "hung" if self.cause_of(attempt_id, "engine lost") == "engine crash" else "engine lost"
+        return "hung" if self._cause_of_lost_engine(attempt_id) == "engine crash" else "engine lost"
 
     def release(self, attempt_id: str) -> None:
         """Free the slot of an attempt, if it shares an engine."""

@@ -44,6 +44,12 @@ METRICS_OFF = {
 """Undocumented. They turn off metrics for Prometheus, which Ray serves on every network without the token."""
 
 
+KEYS_OF_STORE = frozenset(
+    {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN"}
+)
+"""Variables with the keys of an S3 store, which the workers of a cluster too are given by their driver."""
+
+
 KEEP_HANDLERS = {"RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1"}
 """Undocumented. By default the core of Ray replaces the handler of SIGTERM in a driver when it connects, and
 removes it when it leaves: a signal would end the driver in its conclusion, with the sweep still RUNNING."""
@@ -75,8 +81,9 @@ def of_head() -> dict[str, str]:
 def of_workers(gpu_share: float) -> dict[str, str | None]:
     """Return the variables that a worker sets before it imports JAX; None removes one.
 
-    The workers of a cluster have the environment of their node. Those of this machine have that of the shared
-    head, which is no sweep's, so they are given the environment of this driver.
+    The workers of a cluster have the environment of their node, and the driver's keys of an S3 store. Those
+    of this machine have that of the shared head, which is no sweep's, so they are given the environment of
+    this driver.
 
     Args:
         gpu_share: share of a GPU that the worker may use; 0 for the CPU.
@@ -86,7 +93,7 @@ def of_workers(gpu_share: float) -> dict[str, str | None]:
 
 def _of_driver(environment: Mapping[str, str]) -> dict[str, str | None]:
     if environment.get("RAY_ADDRESS"):
-        return {}
+        return {name: environment[name] for name in KEYS_OF_STORE & environment.keys()}
     # Ray sets its own variables in a worker, and which devices it sees.
     own = {name: value for name, value in environment.items() if not name.startswith("RAY_")}
     variables: dict[str, str | None] = {**dict.fromkeys(OF_MACHINE), **own}

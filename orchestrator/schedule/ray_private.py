@@ -31,6 +31,7 @@ from ray.experimental.internal_kv import (
 from ray.util import placement_group_table
 
 from orchestrator.ledger.keys import Channel
+from orchestrator.schedule.environment import KEYS_OF_STORE
 
 if TYPE_CHECKING:
     # Tune takes a second to import, which a look at a cluster need not wait for.
@@ -180,6 +181,58 @@ def release_idle_actors(controller: Any) -> None:
     controller._cleanup_cached_actors(force_all=True)
 
 
+# Nor does it tell where a trial has its resources, or take one back that waits for them: what such a trial
+# asks of Ray is fixed when it is added.
+
+
+def nodes_of(controller: Any, trials: Collection[str]) -> dict[str, str]:
+    """Return the ids of the nodes on which trials have their processors, by id of the trial.
+
+    The actor of a trial may be elsewhere, if it is lent.
+
+    Args:
+        controller: Tune's.
+        trials: ids of trials; those that wait for resources are not in the answer.
+    """
+    placed = controller._actor_manager._live_actors_to_ray_actors_resources
+    groups = {
+        trial.trial_id: placed[actor][1].placement_group
+        for trial, actor in controller._trial_to_actor.items()
+        if trial.trial_id in trials and actor in placed
+    }
+    tables = {name: placement_group_table(group)["bundles_to_node_id"] for name, group in groups.items()}
+    return {name: table[0] for name, table in tables.items() if table.get(0)}
+
+
+def waiting_for_resources(controller: Any, trials: Collection[str]) -> list[str]:
+    """Return those of some trials that Tune has added and that have no resources yet.
+
+    Args:
+        controller: Tune's.
+        trials: ids of trials.
+    """
+    placed = controller._actor_manager._live_actors_to_ray_actors_resources
+    return [
+        trial.trial_id
+        for trial in controller._pending_trials
+        if trial.trial_id in trials and controller._trial_to_actor.get(trial) not in placed
+    ]
+
+
+def take_back(controller: Any, trials: Collection[str]) -> None:
+    """End trials that wait for resources, as if they were stopped.
+
+    Args:
+        controller: Tune's.
+        trials: ids of trials that `waiting_for_resources` has returned.
+    """
+    for trial in [trial for trial in controller._pending_trials if trial.trial_id in trials]:
+        if trial in controller._staged_trials:
+            # Tune forgets this, and would then keep an actor for a trial that does not come.
+            controller._unstage_trial_with_resources(trial)
+        controller.stop_trial(trial)
+
+
 # Tune starts an actor of its own for each trial, in a process of its own. It has no interface to use one that
 # runs already; but whatever `annotate_remote_entities` returns, it calls `remote` of.
 
@@ -249,6 +302,18 @@ def count_no_callbacks() -> None:
     usage.tag_callbacks = lambda callbacks: False
 
 
+# ------------------------------------------------------------------ Tune's runtime environment
+# Tune copies the keys of an S3 store from the driver into the environment with which a worker is started,
+# which every process of the user, and whoever may look at the cluster, can read.
+
+
+def withhold_keys() -> None:
+    """Let Tune start workers without the keys of a store, which they are given later."""
+    from ray.tune.execution import class_cache  # with Tune, and not by a look at a cluster
+
+    class_cache.ENV_VARS_TO_PROPAGATE = class_cache.ENV_VARS_TO_PROPAGATE - KEYS_OF_STORE
+
+
 # ------------------------------------------------------------------ the end of an attempt
 # Ray's exceptions have no field for the cause of an actor's death, and Tune writes only their text to a file.
 
@@ -261,6 +326,10 @@ DEATH_PHRASES = {
     "worker lost": ("The actor died", "The actor is dead", "worker process has died"),
 }
 """Phrases in Ray's error texts, by the cause of an attempt's end; the first match decides."""
+
+
+DEATHS_OF_A_PROCESS = ("out of memory", "worker lost")
+"""Causes of the end of one process; its node lives on."""
 
 
 def cause_of_death(text: str) -> tuple[str, str]:

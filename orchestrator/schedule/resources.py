@@ -18,6 +18,7 @@ import ray
 from ray.autoscaler.sdk import request_resources
 from ray.exceptions import AuthenticationError, RpcError
 
+from orchestrator.concealment import without_secrets
 from orchestrator.errors import BadInput, NoCluster
 from orchestrator.machines.hardware import Hardware, Node, fitting, why_none
 from orchestrator.schedule import ray_private
@@ -65,8 +66,8 @@ class AvailableResources:
     def request(self, attempts: Counter[tuple[float, float]]) -> None:
         """Ask the cluster's autoscaler, if it has one, for the resources of attempts.
 
-        The cluster keeps one request, that of the last call by any driver: it must cover all sweeps. A driver
-        that computes a sum, is held up and then sends it replaces a newer one. So all drivers repeat theirs.
+        The cluster keeps one request, that of the last call by any driver. So one driver asks for all sweeps,
+        and repeats the request: a driver that asked before, and was held up, may have replaced it.
 
         Args:
             attempts: how many attempts there are with so many processors and such a share of a GPU.
@@ -157,7 +158,8 @@ def _refuse_open(address: str, head: str) -> None:
         address: of the cluster, as in RAY_ADDRESS.
         head: `host:port` of its head.
     """
-    bare = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    known = without_secrets(os.environ)
+    bare = {name: value for name, value in known.items() if not name.startswith("RAY_AUTH")}
     # In a process of its own, because Ray reads its authentication mode once.
     probe = [sys.executable, "-m", "orchestrator.schedule.resources", head]
     done = subprocess.run(

@@ -5,8 +5,8 @@ seconds of a processor before it waits, and 100 MB while it does: more than many
 driver keeps one process for each engine, on its own machine, and Tune gets for each trial a `Seat`: a handle
 of that process whose calls name the worker.
 
-The process runs no code of users. If it dies, each trial of its engine loses an attempt, as if the
-engine had.
+The process runs no code of users. If it dies, each trial of its engine loses its slot, which is charged to
+none of them; see `Engines.cause_of_lost_worker`.
 """
 
 from __future__ import annotations

@@ -6,16 +6,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 from orchestrator.errors import Busy
 from orchestrator.ledger.claims import Amounts, Claims
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.schedule import ray_private
 from orchestrator.schedule.engines import Engines
+from orchestrator.schedule.placement import Placement
 from orchestrator.schedule.resources import AvailableResources
+from orchestrator.session.attempts import Running
 from orchestrator.session.session import Session
 from orchestrator.sharing import shedding
-from orchestrator.sharing.rows import RULES, UNIT, PoolClaim, PoolNode, Rules
+from orchestrator.sharing.rows import RULES, UNIT, Place, PoolClaim, PoolNode, Rules
 from orchestrator.sharing.shedding import RunningTrial
 from orchestrator.sharing.view import View
 
@@ -37,6 +41,7 @@ class ClusterShare:
 
     Attributes:
         engines: the sweep's shared engines; they use no more devices than the sweep may.
+        placement: of the sweep's attempts on the nodes.
         leaving: ids of the attempts that end at their next report.
         overdue: of these, the ones without a report for `Rules.cut_after`: they are to save and end at once.
             By id, the time since when.
@@ -59,7 +64,8 @@ class ClusterShare:
         self._renewed_at = float("-inf")
         self._refused: int | None = None
         self._restart = 0.0
-        self.engines = Engines(self._devices)
+        self._waited_since: float | None = None
+        self.engines, self.placement = Engines(self._devices), Placement()
         self._chosen_at: dict[str, float] = {}
         self.leaving: Collection[str] = frozenset()
         self.overdue: Mapping[str, float] = {}
@@ -76,7 +82,8 @@ class ClusterShare:
         if started is None:
             self._refused = len(session.running)
             return False
-        self._view, granted = started
+        view, granted = started
+        self._set_view(view)
         self._refused = None if granted else len(session.running)
         return granted
 
@@ -90,7 +97,10 @@ class ClusterShare:
         return is_shared and (self.was_refused(session) or session.startable <= len(session.running))
 
     def renew(self, session: Session) -> None:
-        """Renew the claim if it is time, choose the attempts to shed, and ask the autoscaler for the sum."""
+        """Renew the claim if it is time, and choose the attempts to shed.
+
+        The driver of the oldest sweep also asks the autoscaler for what all sweeps want.
+        """
         if self._clock() - self._renewed_at < RENEW_SECONDS:
             return
         self._renewed_at = self._clock()
@@ -102,7 +112,7 @@ class ClusterShare:
         if view is None:
             self._shed(frozenset())
             return
-        self._view = view
+        self._set_view(view)
         sweep = self._claim.sweep
         if self._refused is not None and view.may_start(sweep):
             self._refused = None
@@ -110,13 +120,38 @@ class ClusterShare:
         self.waiting = view.why_waiting(sweep)
         if len(view.claims) > 1:
             self.engines.retire_idle()
-        self._resources.request(total(view))
+        if view.oldest == sweep:
+            self._resources.request(total(view))
+
+    def look(self, controller: Any, session: Session) -> None:
+        """Find out where attempts run, and take back those that wait under holds of another time.
+
+        Args:
+            controller: Tune's.
+            session: of the sweep.
+        """
+        if len(self._resources.nodes()) < 2:
+            return  # the node of every attempt is known, and nothing is in pieces
+
+        def condemn(attempt_id: str) -> None:
+            launched_at = session.running[attempt_id].reported_at
+            self._waited_since = min(self._waited_since or launched_at, launched_at)
+            session.condemn(attempt_id, "shared")
+
+        started = [name for name, run in session.running.items() if run.started]
+        self.placement.look(controller, started, session.running.keys())
+        self.placement.take_back(controller, condemn)
 
     def withdraw(self) -> None:
-        """Give the claim up, and ask the autoscaler for what the other sweeps want."""
+        """Give the claim up; the driver of what is then the oldest sweep asks the autoscaler from now on."""
         with suppress(Busy):  # another driver of the sweep has renewed the claim already
-            if self._claims is not None and (view := self._claims.withdraw()) is not None:
-                self._resources.request(total(view))
+            view = self._claims.withdraw() if self._claims is not None else None
+            if view is not None and view.oldest is None:
+                self._resources.request(Counter())
+
+    def _set_view(self, view: View) -> None:
+        self._view = view
+        self.placement.closed = view.holding.closed_to(self._claim.sweep)
 
     def _shed(self, leaving: Collection[str]) -> None:
         """Replace the attempts that are to leave; an attempt that was withdrawn in between starts anew."""
@@ -145,17 +180,43 @@ class ClusterShare:
 
     def _amounts(self, session: Session) -> Amounts:
         running, now = session.running.values(), self._clock()
-        waits = [now - run.reported_at for run in running if not run.started]
+        waits = [now - self._waiting_since(run) for run in running if not run.started]
         trials, slots = len(running), self._claim.slots
         # Attempts that were granted and are not in an engine yet need devices, too.
         devices = max(len(self.engines.in_use), -(-trials // slots)) if slots else 0
         leaving = len(session.running.keys() & set(self.leaving))
-        return Amounts(session.startable, trials, len(waits), devices, leaving, max(waits, default=0.0))
+        waited, places = max(waits, default=0.0), self._places(session)
+        return Amounts(session.startable, trials, len(waits), devices, leaving, waited, places)
+
+    def _places(self, session: Session) -> tuple[Place, ...]:
+        """Return where the attempts run whose nodes are known."""
+        seconds, now = self._minimum_run(), self._clock()
+        trials: Counter[str] = Counter()
+        ready: Counter[str] = Counter()
+        for name, node in self.placement.nodes.items():
+            if (run := session.running.get(name)) is not None and run.started_at is not None:
+                trials[node] += 1
+                ready[node] += now - run.started_at >= seconds
+        devices = trials if self._claim.slots == 1 else Counter()
+        return tuple(Place(node, trials[node], devices[node], ready[node]) for node in sorted(trials))
+
+    def _waiting_since(self, run: Running) -> float:
+        """Return since when the sweep has waited for the resources of an attempt.
+
+        An attempt that replaces one that was taken back goes on waiting in its place, until one has started.
+        """
+        return run.reported_at if self._waited_since is None else min(self._waited_since, run.reported_at)
+
+    def _minimum_run(self) -> float:
+        view, sweep = self._view, self._claim.sweep
+        claim = view.claims[sweep] if view is not None and sweep in view.claims else self._claim
+        return shedding.minimum_run(claim, self._restart, self._rules)
 
     def _chosen(self, session: Session, view: View) -> Collection[str]:
         """Return the attempts of the sweep that are to end at their next report."""
-        demand = shedding.demands(view).get(self._claim.sweep)
-        if demand is None:
+        sweep, now = self._claim.sweep, self._clock()
+        demand, moves = shedding.demands(view).get(sweep), view.holding.moves.get(sweep, {})
+        if demand is None and not moves:
             return frozenset()
         started = [
             RunningTrial(
@@ -164,8 +225,13 @@ class ClusterShare:
             for name, run in session.running.items()
             if run.started_at is not None
         ]
-        seconds = shedding.minimum_run(view.claims[self._claim.sweep], self._restart, self._rules)
-        return shedding.chosen(started, demand, self._clock(), seconds)
+        seconds = self._minimum_run()
+        moved = shedding.moved(started, self.placement.nodes, moves, now, seconds)
+        if demand is None:
+            return moved
+        # What leaves a node that is held also counts towards what the sweep gives up.
+        started = [replace(trial, leaving=trial.leaving or trial.key in moved) for trial in started]
+        return moved | shedding.chosen(started, demand, now, seconds)
 
 
 def total(view: View) -> Counter[tuple[float, float]]:

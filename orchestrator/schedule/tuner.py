@@ -61,6 +61,8 @@ def run(
 
     def tick_and_publish(session: Session) -> None:
         nonlocal asked
+        if scheduler.controller is not None:
+            share.look(scheduler.controller, session)
         share.renew(session)
         if share.has_idle(session) and scheduler.controller is not None:
             ray_private.release_idle_actors(scheduler.controller)
@@ -70,6 +72,7 @@ def run(
             ray_private.publish_stop(channel, asked)
 
     ray_private.count_no_callbacks()
+    ray_private.withhold_keys()
     ray_private.withdraw_stop(channel)
     scheduler = schedulers.build(session.sweep, curves)
     session.settle_stopped(scheduler.stopped)
@@ -77,7 +80,8 @@ def run(
     program = trainable_of_user.imported_code() if trainable_of_user else ""
     idle = pool(gpu, str(session.paths.compilations), program)
     try:
-        with registered(session, share.engines, tick_and_publish), idle as warm:
+        place = share.placement.avoiding
+        with registered(session, share.engines, tick_and_publish, place), idle as warm:
             if trainable is Worker:
                 lend = partial(_lent, warm)
                 scheduler.adopt = partial(ray_private.lend_actors, lend=lend)

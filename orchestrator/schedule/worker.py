@@ -13,7 +13,7 @@ from typing import Any
 from ray import tune
 
 from orchestrator.assignment import Assignment
-from orchestrator.schedule import sent_code
+from orchestrator.schedule import placement, sent_code
 from orchestrator.schedule.ray_private import published_stop
 from orchestrator.scripts.attempt import OwnProcess
 from orchestrator.training import process
@@ -33,7 +33,8 @@ class Worker(tune.Trainable):
         """Return the resources that the assignment names, less the device that a shared engine holds."""
         assignment = Assignment.from_config(config)
         resources = {"CPU": assignment.cpu, "GPU": assignment.gpu if assignment.slots == 1 else 0}
-        return tune.PlacementGroupFactory([{name: share for name, share in resources.items() if share}])
+        bundle = {name: share for name, share in resources.items() if share}
+        return tune.PlacementGroupFactory([bundle], **placement.of_bundle(assignment.avoided))
 
     def setup(  # type: ignore[override] # `tune.with_parameters` passes the environment
         self, config: dict[str, Any], environment: Mapping[str, str | None]

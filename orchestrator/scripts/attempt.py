@@ -27,7 +27,7 @@ from orchestrator.scripts.process import GRACE, End, Place, ScriptProcess
 from orchestrator.storage import store
 from orchestrator.storage.paths import checkpoint_stem
 from orchestrator.training import process
-from orchestrator.training.attempt import OverLimit, TrialLog, failure_outcome, upload
+from orchestrator.training.attempt import OverLimit, TrialLog, failure_outcome, unbegun, upload
 from trainables import checkpoint
 from trainables.errors import Refusal
 from trainables.trial import ScriptSettings
@@ -336,7 +336,7 @@ class ScriptAttempt:
         """
         if interrupted:
             step = 0 if self._saved is None else self._saved.step
-            return Outcome(step, done=True, metrics={}, checkpoint=self._saved, interrupted=True)
+            return Outcome(step, done=True, metrics={}, interrupted=True)  # what it has saved was reported
         if end.limit is not None:
             raise _over(end.limit)
         if end.code != 0 and (limit := _limit_behind(self._reason(end))):
@@ -366,6 +366,8 @@ class OwnProcess:
         """Return the next report; a failure is an outcome with a cause."""
         try:
             if self._attempt is None:
+                if outcome := unbegun(assignment):
+                    return outcome
                 self._attempt = ScriptAttempt(assignment)
             return self._attempt.advance()
         except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import is_named_secret
+from orchestrator.errors import is_named_secret, redacted
 from trainables.trial import ScriptSettings, variable_of
 
 CLIENT = Path(__file__).parent / "client"
@@ -265,9 +265,12 @@ def _own(settings: ScriptSettings, place: Place, step: int) -> dict[str, Any]:
 
 
 def environment_of(settings: ScriptSettings, place: Place, step: int) -> dict[str, str]:
-    """Return the environment of a script: that of the worker, without secrets and the service's variables."""
+    """Return the environment of a script: that of the worker, without secrets and the service's variables.
+
+    Addresses lose their users and passwords.
+    """
     kept = {
-        name: value
+        name: redacted(value, secrets=())
         for name, value in os.environ.items()
         if not is_named_secret(name) and not name.startswith(_NOT_FOR_SCRIPTS)
     }

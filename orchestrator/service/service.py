@@ -11,7 +11,7 @@ import math
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
@@ -33,6 +33,7 @@ from orchestrator.ledger.submissions import Submission, SubmissionWriter
 from orchestrator.machines.warmth import WARM, WARM_SECONDS, warm_seconds
 from orchestrator.service.discovery import announced, knocked
 from orchestrator.service.prospects import with_shares
+from orchestrator.service.rounds import Rounds
 from orchestrator.service.situation import Process, Situation
 from orchestrator.service.starting import DRIVERS_AT_ONCE
 from orchestrator.service.supervision import Actions, next_actions
@@ -67,8 +68,13 @@ def serve(
     stop_drivers: bool = False,
     start: Start | None = None,
     system: System = System(),
+    beside: AbstractContextManager[object] = nullcontext(),
+    rounds: Rounds | None = None,
 ) -> Exit:
     """Supervise the submitted sweeps of a ledger until SIGTERM or SIGINT; its drivers go on without it.
+
+    After a signal it ends within ten seconds, whatever its threads are doing, and with `stop_drivers` within
+    `STOP_SECONDS` more.
 
     A damaged ledger is rebuilt from its backup if no driver uses it.
 
@@ -80,6 +86,8 @@ def serve(
             which every process in it ends.
         start: starts the driver of a submission; if None, a process of `drive`.
         system: of this process.
+        beside: what is held meanwhile, such as the HTTP server, and left within that time.
+        rounds: receives each round that is completed; None for nobody.
 
     Returns:
         COMPLETE, or RESUMABLE with `stop_drivers`.
@@ -107,6 +115,8 @@ def serve(
             while not over.is_set():
                 knocks = knocked(paths.service)
                 service.poll()
+                if rounds is not None:
+                    rounds.complete()
                 _wait(over, paths, knocks)
 
     def run() -> None:
@@ -115,18 +125,30 @@ def serve(
         finally:
             done.set()
 
-    with Departure(system) as departure:
+    with _departure(system, stop_drivers) as departure, beside:
         try:
             departure.interruptible(run)
         except KeyboardInterrupt as reason:
             over.set()
             done.wait(LEAVE_SECONDS)
             say(f"The service ends after {reason}; the drivers {'end too' if stop_drivers else 'go on'}.")
-    if not stop_drivers:
-        return Exit.COMPLETE
-    for service in services:
-        service.stop_drivers()
-    return Exit.RESUMABLE
+        for service in services if stop_drivers else ():
+            service.stop_drivers()
+    return end_code(stop_drivers)
+
+
+def end_code(stop_drivers: bool) -> Exit:
+    """Return the exit code of a service that was asked to leave."""
+    return Exit.RESUMABLE if stop_drivers else Exit.COMPLETE
+
+
+def _departure(system: System, stop_drivers: bool) -> Departure:
+    """Return how the service leaves: with its own code even if its main thread is late, or asked twice."""
+    code = end_code(stop_drivers)
+    extra, remark = (
+        (STOP_SECONDS, "its drivers were asked to end") if stop_drivers else (0.0, "the drivers go on")
+    )
+    return Departure(system, extra_seconds=extra, code=code, code_twice=code, remark=remark)
 
 
 def _wait(over: Event, paths: Paths, knocks: int) -> None:

@@ -165,8 +165,8 @@ class Attempts:
         if outcome.queued:
             return
         outcome = run.last = finite_or_failed(outcome, self._sweep.metric)
-        if outcome.failure is not None:
-            return
+        if outcome.failure is not None or (outcome.interrupted and outcome.checkpoint is None):
+            return  # nothing was saved
         best = bool(outcome.metrics) and self._improves(run, outcome)
         url = self._paths.stored(self._writer.ledger.id, self._sweep.id, run.trial.key)
         self._superseded += _commit(self._writer, attempt_id, outcome, best=best, url=url)
@@ -415,7 +415,7 @@ def _commit(
 
 def _checkpoint_row(key: str, outcome: Outcome, kind: CheckpointKind) -> CheckpointRecord:
     saved = outcome.checkpoint
-    assert saved is not None, "an outcome without a failure carries a checkpoint"
+    assert saved is not None, "an outcome that is neither a failure nor interrupted carries a checkpoint"
     return CheckpointRecord(
         trial_key=key,
         step=saved.step,

@@ -159,6 +159,21 @@ def overspent(budget: BudgetSection, total: Spent, gpu: float) -> str | None:
 # ------------------------------------------------------------------ retries
 
 
+def since_progress(past: Sequence[AttemptRecord], progressed: Collection[str]) -> list[AttemptRecord]:
+    """Return a trial's attempts from the last one on that has reported a step beyond all earlier ones.
+
+    Args:
+        past: the trial's attempts, in their order.
+        progressed: ids of the attempts that were the first to report some step of the trial.
+    """
+    recent: list[AttemptRecord] = []
+    for attempt in past:
+        if attempt.id in progressed:
+            recent.clear()
+        recent.append(attempt)
+    return recent
+
+
 def wait_before_retry(
     cause: str, past: Sequence[AttemptRecord], progressed: Collection[str] = ()
 ) -> float | None:
@@ -174,12 +189,8 @@ def wait_before_retry(
     """
     if cause in UNCHARGED:
         return 0.0
-    charged: list[str] = []
-    for attempt in past:
-        if attempt.id in progressed:
-            charged.clear()
-        if attempt.cause in ALLOWED_RETRIES:
-            charged.append(attempt.cause)
+    recent = since_progress(past, progressed)
+    charged = [attempt.cause for attempt in recent if attempt.cause in ALLOWED_RETRIES]
     if charged.count(cause) >= ALLOWED_RETRIES.get(cause, 0):
         return None
     return float(min(BACKOFF_SECONDS * 2 ** len(charged), BACKOFF_CAP_SECONDS))

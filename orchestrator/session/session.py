@@ -17,6 +17,7 @@ from typing import Protocol
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoStore
+from orchestrator.ledger.keys import trial_key_of
 from orchestrator.ledger.records import SweepRecord, SweepState, TrialRecord
 from orchestrator.ledger.selection import best_of_sweep, violations_of
 from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
@@ -29,6 +30,7 @@ from orchestrator.session.limits import (
     Stop,
     hopeless,
     overspent,
+    since_progress,
     wait_before_retry,
 )
 from orchestrator.session.outages import WHAT, Outages, Probe, probes_of
@@ -298,6 +300,12 @@ class Session:
             self._attempts.settle(attempt_id, "FAILED", f"{cause}: {message}" if message else cause)
         else:
             self._attempts.requeue(attempt_id, cause, wait)
+
+    def has_lost_its_slot(self, attempt_id: str) -> bool:
+        """Return True if the trial of an attempt has lost its slot, and reported no new step since."""
+        key = trial_key_of(attempt_id)
+        recent = since_progress(self.ledger.trial_attempts(key), self.ledger.reporters(key))
+        return any(attempt.cause == "slot lost" for attempt in recent)
 
     def exploit(self, trial_key: str, step: int, donors: Sequence[str]) -> bool:
         """Choose a donor for a trial; its next attempt copies it. Return False if there is none.

@@ -27,6 +27,11 @@ class Rules:
         shed_after: a shortage must last this long before other sweeps give up trials for it.
         lapse_after: a reservation lapses when granted attempts have waited this long for a worker: the free
             resources are in fragments, and other sweeps may use them.
+        hold_after: a node may be held for an attempt that has waited this long for a worker; shorter than
+            `lapse_after`.
+        hold_for: longest time that a node is held for one attempt: what runs beside the sweeps is not known,
+            and may stay on the node for ever.
+        held_nodes: part of the nodes that are held at once, in 1/10,000; one node always may be.
         cut_after: a trial that is to be shed and does not report in this time saves and ends at once.
         pending: most attempts of a sweep that wait for a worker, if the sweep is not alone in the pool.
         min_run: shortest time that a trial runs before it may be shed; classes `urgent` and `normal`.
@@ -41,6 +46,9 @@ class Rules:
     dead_after: float = 45.0
     shed_after: float = 30.0
     lapse_after: float = 60.0
+    hold_after: float = 20.0
+    hold_for: float = 900.0
+    held_nodes: int = UNIT // 4
     cut_after: float = 120.0
     pending: int = 2
     min_run: float = 120.0
@@ -154,14 +162,38 @@ class PoolClaim:
         return 1 if self.slots else 0
 
     @property
+    def on_node(self) -> tuple[int, int]:
+        """Devices and cores (1/10,000) that one trial needs on one node.
+
+        A shared engine and the processors of its trials may be on several nodes.
+        """
+        return (1 if self.slots == 1 else 0), self.cpu
+
+    @property
     def bundle(self) -> int:
         """Most trials of one bundle: all slots of a device, or one trial without a GPU."""
         return self.slots or 1
 
 
+class Place(NamedTuple):
+    """What a sweep runs on one node.
+
+    Attributes:
+        node: its name.
+        trials: attempts whose processors are on it.
+        devices: GPUs on it that they use.
+        ready: of these attempts, those that have run long enough to be shed.
+    """
+
+    node: str
+    trials: int
+    devices: int
+    ready: int
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a sweep holds now, and since when it holds too little; its driver writes it every second.
+    """What a sweep holds now, where, and since when it holds too little; its driver writes it every second.
 
     Attributes:
         sweep: id of the sweep.
@@ -172,6 +204,9 @@ class Use:
         leaving: of `trials`, attempts that are being shed.
         short_since: since when the sweep has held less than its share; None if it does not.
         pending_since: since when its oldest pending attempt has waited; None if none is pending.
+        held_node: the node that is held for a pending attempt, or None.
+        held_since: since when.
+        places: the attempts that a worker has taken, by node; empty in a pool of one node.
     """
 
     sweep: str
@@ -182,6 +217,9 @@ class Use:
     leaving: int = 0
     short_since: float | None = None
     pending_since: float | None = None
+    held_node: str | None = None
+    held_since: float | None = None
+    places: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
@@ -90,6 +90,32 @@ def chosen(trials: Collection[RunningTrial], demand: Demand, now: float, min_run
         (trial for trial in trials if trial.key in old - leaving), key=lambda trial: _preference([trial], now)
     )
     return frozenset(leaving | {trial.key for trial in single[: demand.trials]})
+
+
+def moved(
+    trials: Collection[RunningTrial],
+    nodes: Mapping[str, str],
+    moves: Mapping[str, int],
+    now: float,
+    min_run: float,
+) -> frozenset[str]:
+    """Return the keys of a driver's own trials that leave the nodes that are held for other sweeps.
+
+    Args:
+        trials: all that run.
+        nodes: the node of each trial, by key.
+        moves: how many trials leave each node.
+        now: time of the clock of the trials.
+        min_run: from `minimum_run`.
+    """
+    return frozenset().union(
+        *(
+            chosen(
+                [trial for trial in trials if nodes.get(trial.key) == node], Demand(0, count), now, min_run
+            )
+            for node, count in moves.items()
+        )
+    )
 
 
 def _preference(group: list[RunningTrial], now: float) -> tuple[bool, float, float, str]:

@@ -2,8 +2,9 @@
 
 A sweep is short while it holds less than its share and wants more. From then on a place is reserved for it:
 other sweeps start nothing above their own shares. After `shed_after` they give up trials unless enough is
-free. A reservation lapses when an attempt that was granted has waited for a worker for `lapse_after`: the
-free resources are in fragments on several nodes, and other sweeps may use them.
+free. If an attempt that was granted has waited for a worker for `hold_after`, the free resources are in
+fragments on several nodes, and a node is held for it (`holding`). Where none can be, the reservation lapses
+after `lapse_after`: other sweeps may use the fragments.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from functools import cached_property, lru_cache
 
 from orchestrator.sharing.capacity import Capacity
 from orchestrator.sharing.fill import fill, hours_spent
+from orchestrator.sharing.holding import Holding, open_places
+from orchestrator.sharing.holding import holding as held
 from orchestrator.sharing.rows import (
     CLASSES,
     RULES,
@@ -81,6 +84,11 @@ class View:
         return self.owners.get(claim.owner) or Owner(claim.owner)
 
     @cached_property
+    def holding(self) -> Holding:
+        """The nodes that are held for attempts, and what leaves them."""
+        return held(self.nodes, self.claims, self.uses, self.shares, self.now, self.rules)
+
+    @cached_property
     def free(self) -> tuple[int, int]:
         """Cores (1/10,000) and devices that no attempt holds; attempts of lapsed reservations hold none."""
         cpu, devices = self.capacity.cpu, self.capacity.devices
@@ -105,7 +113,8 @@ class View:
     def has_lapsed(self, sweep: str) -> bool:
         """Return True if a sweep's attempts have waited so long that no place is reserved for it."""
         since = self.uses[sweep].pending_since
-        return since is not None and self.now - since >= self.rules.lapse_after
+        has_waited = since is not None and self.now - since >= self.rules.lapse_after
+        return has_waited and self.holding.of(sweep) is None
 
     def reserves(self, sweep: str) -> bool:
         """Return True if places are reserved for a sweep: it is short, and the reservation has not lapsed."""
@@ -114,9 +123,9 @@ class View:
     def may_start(self, sweep: str) -> bool:
         """Return True if a sweep may start one more attempt now.
 
-        Within its share, a sweep may start whatever fits. Beyond it, only while no place is reserved for
-        another sweep and its owner's quotas allow it. A sweep that is alone in its pool leaves to Ray what
-        fits.
+        Within its share, a sweep may start whatever fits, on nodes that are not held for another one. Beyond
+        it, only while no place is reserved for another sweep and its owner's quotas allow it. A sweep that is
+        alone in its pool leaves to Ray what fits.
         """
         claim, use = self.claims[sweep], self.uses[sweep]
         others = self.claims.keys() - {sweep}
@@ -124,9 +133,23 @@ class View:
             return False
         if others and (use.pending >= self.rules.pending or not self.fits(sweep)):
             return False
+        if self.holding.by_node and not self._has_open_place(sweep):
+            return False
         if use.trials < self.shares[sweep].trials:
             return True
         return self.within_quotas(claim, claim.cpu) and not any(self.reserves(other) for other in others)
+
+    def _has_open_place(self, sweep: str) -> bool:
+        """Return True if a trial of a sweep fits a node that is not held for another one.
+
+        Attempts that wait for a worker, unless a node is held for them, count as if they took such places.
+        """
+        waiting = sum(
+            use.pending
+            for other, use in self.uses.items()
+            if use.pending and (other == sweep or not (self.holding.of(other) or self.has_lapsed(other)))
+        )
+        return open_places(self.nodes, self.claims, self.uses, self.holding, sweep) > waiting
 
     def within_quotas(self, claim: PoolClaim, more_cpu: int = 0) -> bool:
         """Return True if what an owner's sweeps hold is within the owner's quotas.
@@ -158,6 +181,12 @@ class View:
             use, (cpu, devices) = self.uses[sweep], held.get(claim.owner, (0, 0))
             held[claim.owner] = cpu + use.trials * claim.cpu, devices + use.devices
         return held
+
+    @property
+    def oldest(self) -> str | None:
+        """The oldest sweep, or None in an empty pool: every driver finds the same one."""
+        oldest = min(self.claims.values(), key=lambda claim: (claim.created, claim.sweep), default=None)
+        return oldest.sweep if oldest else None
 
     def queue(self) -> list[str]:
         """Return the sweeps that hold nothing, the next one first.
@@ -194,14 +223,21 @@ class View:
 
 
 def renewed(view: View, use: Use) -> Use:
-    """Return what a driver writes about its sweep: renewed now, with the beginning of a shortage.
+    """Return what a driver writes about its sweep: renewed now, with the beginnings of a shortage and a hold.
 
     Args:
         view: of the pool, with `use` in it.
         use: of the driver's own sweep.
     """
     since = view.now if use.short_since is None else use.short_since
-    return replace(use, renewed_at=view.now, short_since=since if view.shortage(use.sweep) else None)
+    hold = view.holding.recorded(use)
+    return replace(
+        use,
+        renewed_at=view.now,
+        short_since=since if view.shortage(use.sweep) else None,
+        held_node=hold.node if hold else None,
+        held_since=hold.since if hold else None,
+    )
 
 
 def _limited(claim: PoolClaim, cpu: int) -> PoolClaim:

@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orchestrator.tracking.address import environment
+from orchestrator import concealment
+from orchestrator.tracking import address
 
 _COMMAND = (sys.executable, "-m", "orchestrator.tracking.deliver")
 
@@ -33,13 +34,14 @@ class Child:
     """
 
     def __init__(self) -> None:
+        environment, self._secrets = concealment.parted(address.environment())
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the child lives
         self._process = subprocess.Popen(
             _COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=environment(),
+            env=environment,
             start_new_session=True,
         )
         assert self._process.stdin is not None
@@ -56,7 +58,7 @@ class Child:
 
     def direct(self, destination: Mapping[str, Any]) -> None:
         """Send the destination, which must be done once and before the first `ask`; do not wait."""
-        self._unsent = _line(destination)
+        self._unsent = self._secrets + _line(destination)
 
     def ask(
         self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]

@@ -1,9 +1,11 @@
 """The process that writes to MLflow: batches of events come in by stdin, acknowledgements go out by stdout.
 
-One JSON document a line. The first line is the destination; each further line is a batch, which is answered
-when all of it is written. It is a process of its own because MLflow's clients block for minutes when a server
-does, and because importing MLflow takes longer than the first report of most trials.
+One JSON document a line. The first line holds the variables that are secret, the second one is the
+destination; each further line is a batch, which is answered when all of it is written. It is a process of its
+own because MLflow's clients block for minutes when a server does, and because importing MLflow takes longer
+than the first report of most trials.
 
+    in   {"NAME": "value", ...}
     in   {"uri": ..., "artifacts": ..., "experiment": ..., "sweep_id": ..., "runs": {...}, "until": ...}
     out  {"created": {run: run id, ...}}
     in   {"batch": 7, "events": [{"kind": ..., "run": ..., "payload": ..., "at_ms": ...}, ...], "until": ...}
@@ -37,6 +39,7 @@ from filelock import FileLock
 from mlflow.environment_variables import MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
+from orchestrator import concealment
 from orchestrator.ledger.records import Event
 from orchestrator.system import System
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
@@ -47,6 +50,7 @@ _SAMPLES_A_POINT = 3
 
 def main() -> None:
     """Serve one sweep until stdin ends."""
+    concealment.begin()
     answers = _own_stdout()
     if (first := _read()) is None:
         return  # started in advance, and not used

@@ -15,15 +15,20 @@ from filelock import FileLock
 from orchestrator.errors import BadInput
 from orchestrator.tracking.address import environment, is_server, migration_lock, shown, sqlite_path
 
+STORE = "MLFLOW_BACKEND_STORE_URI"
+"""Environment variable of an MLflow server: the address of its database, which may hold a password."""
+
 _GOODBYE_SECONDS = 5.0
 
 
-def command(tracking_uri: str, artifacts: Path, port: int) -> list[str]:
-    """Return the command of the server: one worker, on loopback, that refuses other host names."""
+def command(artifacts: Path, port: int) -> list[str]:
+    """Return the command of the server: one worker, on loopback, that refuses other host names.
+
+    The address of its database is a variable, `STORE`: every user of the machine can read a command line.
+    """
     return [
         sys.executable,
         *("-m", "mlflow", "server"),
-        *("--backend-store-uri", tracking_uri),
         *("--default-artifact-root", artifacts.absolute().as_uri()),
         "--no-serve-artifacts",
         *("--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
@@ -37,7 +42,8 @@ def start(tracking_uri: str, artifacts: Path, port: int) -> subprocess.Popen[byt
     if not _exists(tracking_uri):
         prepare = [sys.executable, "-m", "orchestrator.tracking.mlflow_sink", tracking_uri]
         subprocess.run(prepare, env=environment(), check=True)
-    return subprocess.Popen(command(tracking_uri, artifacts, port), env=environment(), start_new_session=True)
+    variables = {**environment(), STORE: tracking_uri}
+    return subprocess.Popen(command(artifacts, port), env=variables, start_new_session=True)
 
 
 def stop(server: subprocess.Popen[bytes]) -> None:

@@ -155,6 +155,17 @@ class Attempt:
         self._engine.evict(self._slot)
 
 
+def unbegun(assignment: Assignment) -> Outcome | None:
+    """Return the outcome of an attempt that must stop before it begins, or None if it may begin.
+
+    It trains and saves nothing: its driver may have dropped it. Call it before the attempt's first step.
+    """
+    if process.may_begin(assignment.channel, assignment.attempt_id):
+        return None
+    step = assignment.resume.step if assignment.resume else 0
+    return Outcome(step, done=True, metrics={}, interrupted=True)
+
+
 def upload(folder: Path, url: str) -> None:
     """Copy a checkpoint to the shared store; then delete older ones of the trial from this machine.
 
@@ -177,6 +188,8 @@ class OwnEngine:
         """Train to the next report; a failure is an outcome with a cause."""
         try:
             if self._attempt is None:
+                if outcome := unbegun(assignment):
+                    return outcome
                 configure(assignment.compilations)
                 engine = self._cache.engine(_of_engine(assignment.settings), assignment.data)
                 self._attempt = Attempt(engine, 0, assignment)

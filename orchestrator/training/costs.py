@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from orchestrator import concealment
 from orchestrator.training.engine_cache import configure
 from trainables.cost import Cost
 from trainables.data.task import Signature
@@ -46,4 +47,5 @@ def _answered(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
+    concealment.begin()
     print(json.dumps(_answered(json.load(sys.stdin))))  # noqa: T201 - the answer of this process

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.training import process
-from orchestrator.training.attempt import Attempt, failure_outcome
+from orchestrator.training.attempt import Attempt, failure_outcome, unbegun
 from orchestrator.training.engine_cache import EngineCache, configure
 from orchestrator.training.slot_table import Occupancy, Request, Slot, SlotTable
 
@@ -176,11 +176,14 @@ class EngineServer:
 
     def _admit(self, index: int, request: Request) -> None:
         assignment = request.assignment
-        self._seated_at[request.attempt_id] = time.monotonic()
         if process.terminating():
             reason = "this machine is being preempted"
             request.answer.set_result(Outcome(0, done=True, metrics={}, failure="node lost", message=reason))
             return
+        if outcome := unbegun(assignment):
+            request.answer.set_result(outcome)
+            return
+        self._seated_at[request.attempt_id] = time.monotonic()
         if request.program != self._program:
             # With the cache's own reference, the last one to the old engine: its device memory must be free
             # before the new engine allocates.

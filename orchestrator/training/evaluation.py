@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator import concealment
 from orchestrator.ledger.scores import pack
 from orchestrator.storage import store
 from orchestrator.training.engine_cache import cache_of_process, configure
@@ -76,6 +77,7 @@ def evaluate(
 
 
 if __name__ == "__main__":
+    concealment.begin()
     checkpoint, own, data_sets, part, cache, beside = sys.argv[1:7]
     answer = evaluate(checkpoint, own, data_sets, part, cache, program_folder=beside or None)
     print(json.dumps(answer))  # noqa: T201 - the answer of this process

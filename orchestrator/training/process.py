@@ -24,13 +24,26 @@ EVERY = "*"
 
 
 class _StopRequest:
-    """What was last read of the stop request of one sweep.
+    """The stop request of one sweep.
+
+    Args:
+        channel: of the sweep.
+        published: see `watch`.
 
     Attributes:
-        attempts: ids of the attempts that are to save and exit, or `EVERY`.
+        attempts: ids of the attempts that are to save and exit, or `EVERY`, as they were last read.
     """
 
-    attempts: Collection[str] = ()
+    def __init__(self, channel: Channel, published: Callable[[Channel], Collection[str]]) -> None:
+        self._channel, self._published = channel, published
+        self.attempts: Collection[str] = ()
+
+    def read(self) -> None:
+        """Read it afresh; while the head is unreachable, no request can be read."""
+        try:
+            self.attempts = self._published(self._channel)
+        except Exception:  # noqa: BLE001 - described above
+            self.attempts = ()
 
 
 _terminating = threading.Event()
@@ -92,11 +105,8 @@ def watch(channel: Channel, published: Callable[[Channel], Collection[str]]) -> 
             raise while the head is unreachable.
     """
     if channel not in _stop_requests:
-        request = _stop_requests[channel] = _StopRequest()
-        poll = threading.Thread(
-            target=_poll, args=(request, channel, published), name="stop requests", daemon=True
-        )
-        poll.start()
+        request = _stop_requests[channel] = _StopRequest(channel, published)
+        threading.Thread(target=_poll, args=(request, channel), name="stop requests", daemon=True).start()
 
 
 def forget(channel: Channel) -> None:
@@ -110,6 +120,18 @@ def stop_requested(channel: Channel, attempt_id: str) -> bool:
     return request is not None and (EVERY in request.attempts or attempt_id in request.attempts)
 
 
+def may_begin(channel: Channel, attempt_id: str) -> bool:
+    """Return False if the driver of a watched sweep has asked an attempt to stop before it has begun.
+
+    The request is read afresh: a driver that stops drops the attempts that no worker has taken, publishes
+    its request, and records nothing more of them; but Ray Tune starts their workers all the same. What was
+    read `POLL_SECONDS` ago would let them train, and leave a checkpoint that nobody has recorded.
+    """
+    if (request := _stop_requests.get(channel)) is not None:
+        request.read()
+    return not stop_requested(channel, attempt_id)
+
+
 def terminating() -> bool:
     """Return True if this process has received SIGTERM; it must then begin no attempt."""
     return _terminating.is_set()
@@ -120,10 +142,7 @@ def _note(pipe: int) -> None:
         _terminating.set()
 
 
-def _poll(request: _StopRequest, channel: Channel, published: Callable[[Channel], Collection[str]]) -> None:
+def _poll(request: _StopRequest, channel: Channel) -> None:
     while _stop_requests.get(channel) is request:
-        try:
-            request.attempts = published(channel)
-        except Exception:  # noqa: BLE001 - the head is unreachable, so no request can be read
-            request.attempts = ()
+        request.read()
         time.sleep(POLL_SECONDS)

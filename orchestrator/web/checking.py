@@ -1,5 +1,6 @@
 """Check one search-space file that a stranger has sent, in a process with limits of time and memory.
 
+    in   {"NAME": "value", ...}, the variables that are secret
     in   {"name": ..., "text": ..., "profile": ..., "overrides": [...], "new": ..., "root": ..., "data": ...,
           "plugins": ..., "sizes": ..., "limits": {"cpu_seconds": ..., "memory_bytes": ...}}
     out  {"document": ..., "plan": ...}   or   {"refusal": {...}, "allowed": ...}   or   {"exhausted": true}
@@ -20,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator import concealment
 from orchestrator.api.sweep import Sweep
 from orchestrator.config.networks import layers
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, most_trials
@@ -143,6 +145,7 @@ def planned(sweep: Sweep, *, sizes: bool) -> dict[str, Any]:
 
 def main() -> None:
     """Check what standard input describes, and print the answer."""
+    concealment.begin()
     given = json.load(sys.stdin)
     _limit(CheckLimits(**given["limits"]))
     try:

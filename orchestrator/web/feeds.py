@@ -15,6 +15,7 @@ import logging
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -163,5 +164,6 @@ class Feeds:
     def close(self) -> None:
         """End all streams, which would go on for ever; called from another thread than the event loop's."""
         if self._loop is not None:
-            for feed in list(self._feeds.values()):
-                self._loop.call_soon_threadsafe(feed.close)
+            with suppress(RuntimeError):  # the event loop has ended, and every stream with it
+                for feed in list(self._feeds.values()):
+                    self._loop.call_soon_threadsafe(feed.close)

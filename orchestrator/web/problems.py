@@ -78,6 +78,10 @@ class WrongHost(Denial):
     """Raised for a request that names another host, or that a page of another site has sent."""
 
 
+class NotWorking(Denial):
+    """Raised for the question whether the service works, if it only answers."""
+
+
 class NotEncrypted(Denial):
     """Raised for a request that came without TLS to a server that browsers reach over TLS."""
 
@@ -102,6 +106,7 @@ STATUS: Mapping[type[Exception], HTTPStatus] = {
     NoDatabase: HTTPStatus.SERVICE_UNAVAILABLE,
     NoSpace: HTTPStatus.SERVICE_UNAVAILABLE,
     NoStore: HTTPStatus.SERVICE_UNAVAILABLE,
+    NotWorking: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 """The status of the answer to each kind of refusal; 422 for kinds that are not listed."""
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query
 
 from orchestrator.api import live, pool, queue, status
+from orchestrator.api.service import MOST_SILENT_SECONDS
 from orchestrator.config.trainable import task_of
 from orchestrator.errors import BadInput
 from orchestrator.ledger import claims, submissions
@@ -20,7 +21,7 @@ from orchestrator.sharing.rows import UNIT, Owner
 from orchestrator.web import documents, models
 from orchestrator.web.access import SignedIn
 from orchestrator.web.paging import Order, page
-from orchestrator.web.problems import NotFound
+from orchestrator.web.problems import NotFound, NotWorking
 from orchestrator.web.site import Here, Site
 
 ROUTER = APIRouter()
@@ -33,8 +34,13 @@ SweepSort = Literal["created_at", "finished_at", "id", "state", "owner", "task",
 
 
 @ROUTER.get("/healthz")
-async def health() -> models.Health:
-    """Return that the server answers."""
+async def health(site: Here) -> models.Health:
+    """Return that the server answers, and that the supervision beside it completes its rounds."""
+    if site.rounds is not None and site.rounds.are_late:
+        must = f"must complete a round every {MOST_SILENT_SECONDS:g} s"
+        got = f"none for {site.rounds.silent_seconds:.0f} s"
+        remedy = "The log of the service says what it waits for, such as its ledger; else start it again."
+        raise NotWorking("supervision", must, got, remedy)
     return models.Health(status="ok")
 
 
@@ -83,17 +89,8 @@ def sweep_rows(site: Site) -> list[Document]:
     """Return every sweep as it was at most a second ago, the oldest first."""
 
     def read() -> list[Document]:
-        rows, owners = status.sweeps(root=site.workspace.paths.root), site.known()
         with site.ledger() as ledger:
-            classes = claims.priority_classes(ledger)
-            records = {record.id: record for record in ledger.sweeps()}
-            best = {sweep: best_of_sweep(ledger, record) for sweep, record in records.items()}
-        return [
-            documents.overview(
-                row, owners.get(row.id), classes.get(row.id, "normal"), records.get(row.id), best.get(row.id)
-            )
-            for row in rows
-        ]
+            return site.overviews.read(ledger)
 
     return site.snapshots.get("sweeps", read)
 
@@ -130,7 +127,7 @@ def sweep_document(site: Site, sweep_id: str) -> Document:
             "mlflow": mlflow_run(site, sweep_id, sweep_id),
         }
 
-    return site.snapshots.get(("sweep", sweep_id), read)
+    return site.snapshots.get(("sweep", sweep_id), read, about=sweep_id)
 
 
 @ROUTER.get("/sweeps/{sweep_id}/live", response_model=models.Live)
@@ -143,7 +140,7 @@ def show_live(site: Here, sweep_id: SweepId) -> Document:
         ends_at = None if left is None else time.time() + left
         return {**now.document(), "ends_at": ends_at}
 
-    return site.snapshots.get(("live", sweep_id), read)
+    return site.snapshots.get(("live", sweep_id), read, about=sweep_id)
 
 
 @ROUTER.get("/sweeps/{sweep_id}/mlflow", response_model=models.MlflowRuns)
@@ -172,7 +169,7 @@ def mlflow_runs(site: Site, sweep_id: str) -> Mapping[str, str]:
         with site.ledger() as ledger:
             return ledger.mlflow_runs(sweep_id)
 
-    return site.snapshots.get(("mlflow", sweep_id), read)
+    return site.snapshots.get(("mlflow", sweep_id), read, about=sweep_id)
 
 
 def _task(site: Site, sweep_id: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import uvicorn
 
+from orchestrator.api.service import Rounds
 from orchestrator.api.workspace import Workspace
 from orchestrator.driver import preflight
 from orchestrator.errors import BadInput
@@ -86,17 +87,18 @@ class Listening:
 
 
 @contextmanager
-def serving(workspace: Workspace, listening: Listening) -> Iterator[str]:
+def serving(workspace: Workspace, listening: Listening, rounds: Rounds | None = None) -> Iterator[str]:
     """Serve a workspace over HTTP for the length of a `with` block; yield the address of the server.
 
     Args:
         workspace: the folders of the service.
         listening: where the server listens.
+        rounds: of the supervision beside the server; None if there is none.
 
     Raises:
         BadInput: others would reach the server without TLS, or the port is taken.
     """
-    site = Site(workspace, listening.hosts, listening.is_secure, listening.plugins)
+    site = Site(workspace, listening.hosts, listening.is_secure, listening.plugins, rounds)
     with answering(site, listening) as address:
         yield address
 
@@ -124,7 +126,7 @@ def answering(site: Site, listening: Listening) -> Iterator[str]:
         finally:
             server.should_exit = True
             site.feeds.close()
-            thread.join(GRACE_SECONDS + 2.0)
+            thread.join(GRACE_SECONDS + 1.0)  # a request that is being answered may hold it for longer
 
 
 def _config(site: Site, listening: Listening) -> uvicorn.Config:

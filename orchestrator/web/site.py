@@ -12,6 +12,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from orchestrator.api.service import Rounds
 from orchestrator.api.workspace import Workspace
 from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.ledger import Ledger
@@ -19,6 +20,7 @@ from orchestrator.ledger.users import User, users_by_digest
 from orchestrator.web.checking import CheckLimits
 from orchestrator.web.feeds import Feeds
 from orchestrator.web.limits import RateLimit
+from orchestrator.web.overviews import Overviews
 from orchestrator.web.problems import NotFound
 from orchestrator.web.snapshots import Snapshots
 
@@ -44,7 +46,9 @@ class Site:
         hosts: names under which browsers reach the server, in lower case and without ports.
         secure: whether browsers reach it over TLS.
         plugins: whether submitted files may name what other installed packages have added.
+        rounds: of the supervision beside the server, or None if there is none.
         snapshots: what was read of the ledger.
+        overviews: the rows of the list of sweeps.
         submissions: allowance of each user.
         validations: allowance of each user.
         bad_tokens: allowance of each address.
@@ -57,7 +61,9 @@ class Site:
     hosts: frozenset[str] = frozenset({"127.0.0.1", "localhost", "[::1]"})
     secure: bool = False
     plugins: bool = False
+    rounds: Rounds | None = None
     snapshots: Snapshots = field(default_factory=partial(Snapshots, time.monotonic))
+    overviews: Overviews = field(default_factory=Overviews)
     submissions: RateLimit = field(default_factory=partial(RateLimit, SUBMISSIONS_A_MINUTE, time.monotonic))
     validations: RateLimit = field(default_factory=partial(RateLimit, VALIDATIONS_A_MINUTE, time.monotonic))
     bad_tokens: RateLimit = field(default_factory=partial(RateLimit, BAD_TOKENS_A_MINUTE, time.monotonic))

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from orchestrator import concealment
 from orchestrator.api.sweep import Sweep
 from orchestrator.config import from_document
 from orchestrator.config.sweep_config import SweepConfig
@@ -107,11 +108,12 @@ def _checked(site: Site, sent: Sent, *, sizes: bool | None) -> Mapping[str, Any]
         "sizes": sizes,
         "limits": asdict(site.check_limits),
     }
+    environment, secrets = concealment.parted({**os.environ, "OPENBLAS_NUM_THREADS": "1"})
     try:
         done = subprocess.run(
             [sys.executable, "-m", _MODULE],
-            input=json.dumps(given),
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            input=secrets.decode() + json.dumps(given),
+            env=environment,
             capture_output=True,
             text=True,
             check=False,

@@ -41,7 +41,7 @@ def list_trials(
         with site.ledger() as ledger:
             return ledger.trials(sweep_id)
 
-    trials = site.snapshots.get(("trials", sweep_id), read)
+    trials = site.snapshots.get(("trials", sweep_id), read, about=sweep_id)
     return documents.trial_page(trials, sort, descending=descending, offset=offset, limit=limit, after=after)
 
 
@@ -63,7 +63,7 @@ def show_trial(site: Here, sweep_id: SweepId, number: Number, role: TrialRole = 
             "mlflow": mlflow_run(site, sweep_id, key),
         }
 
-    return site.snapshots.get(("trial", key), read)
+    return site.snapshots.get(("trial", key), read, about=sweep_id)
 
 
 @ROUTER.get("/sweeps/{sweep_id}/reports", response_model=models.Reports)
@@ -115,7 +115,7 @@ def show_curves(
             )
             return {**shown, "metrics": _metrics(ledger, site, sweep_id)}
 
-    return site.snapshots.get(("curves", sweep_id, metric, trials, points), read)
+    return site.snapshots.get(("curves", sweep_id, metric, trials, points), read, about=sweep_id)
 
 
 def _metrics(ledger: Ledger, site: Site, sweep_id: str) -> list[str]:
@@ -125,4 +125,4 @@ def _metrics(ledger: Ledger, site: Site, sweep_id: str) -> list[str]:
         first = ledger.reports_after(sweep_id, None, 10)
         return sorted({name for row in first for name in row.metrics if "/" in name})
 
-    return site.snapshots.get(("metrics", sweep_id), read)
+    return site.snapshots.get(("metrics", sweep_id), read, about=sweep_id)

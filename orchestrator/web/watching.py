@@ -54,7 +54,7 @@ async def watch_all(
             if sweep_id in site.known()
             for name, entry in _entries(site, sweep_id).items()
         }
-        return {**_listed(site), **own} if listed else own
+        return {**list_entries(site), **own} if listed else own
 
     return _stream(site, user, last_id, ("all", listed, chosen), read)
 
@@ -71,23 +71,27 @@ async def watch_sweep(
     return _stream(site, user, last_id, ("sweep", sweep_id), lambda: _entries(site, sweep_id))
 
 
-def _listed(site: Site) -> dict[str, Any]:
+def list_entries(site: Site) -> dict[str, Any]:
     """Return the newest sweeps by their ids, and the queue."""
     rows = reading.sweep_rows(site)[-LISTED:]
     return {"queue": reading.queue_document(site)["queue"], **{row["id"]: row for row in rows}}
 
 
 def _entries(site: Site, sweep_id: str) -> dict[str, Any]:
-    """Return what the events of a sweep tell."""
-    shown = reading.sweep_document(site, sweep_id)
-    with site.ledger() as ledger:
-        reported_at = ledger.last_report_at(sweep_id)
-        running = ledger.trials_in_state(sweep_id, "RUNNING")
-    return {
-        "sweep": {name: value for name, value in shown.items() if name != "text"},
-        "running": [documents.trial(trial) for trial in running],
-        "reported_at": reported_at,
-    }
+    """Return what the events of a sweep tell; whatever is asked for after an event is at least as new."""
+
+    def read() -> dict[str, Any]:
+        shown = reading.sweep_document(site, sweep_id)
+        with site.ledger() as ledger:
+            reported_at = ledger.last_report_at(sweep_id)
+            running = ledger.trials_in_state(sweep_id, "RUNNING")
+        return {
+            "sweep": {name: value for name, value in shown.items() if name != "text"},
+            "running": [documents.trial(trial) for trial in running],
+            "reported_at": reported_at,
+        }
+
+    return site.snapshots.get(("entries", sweep_id), read, announces=sweep_id)
 
 
 def _stream(site: Site, user: User, last_id: str | None, key: Hashable, read: Read) -> StreamingResponse:

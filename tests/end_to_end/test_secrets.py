@@ -1,14 +1,19 @@
-"""Secrets in the environment, files and addresses of a sweep appear in none of the files it leaves."""
+"""Secrets in the environment, files and addresses of a sweep appear in none of the files it leaves.
+
+Nor can a trial read them in what its machine shows of other processes.
+"""
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from tests import postgres
-from tests.end_to_end.commands import Commands
+from tests.end_to_end.commands import Commands, finish, wait_for
 from tests.packages import installed
 from tests.shared_ray import own_ray, runtime_folder_of
 
@@ -61,6 +66,7 @@ def test_planted_secrets_appear_in_no_output(
     environment = {
         "SWEEP_LEDGER": url,
         "LOUD_API_KEY": "canary-environment",
+        "AWS_SECRET_ACCESS_KEY": "canary-store",
         "PYTHONPATH": f"{site}:{Path.cwd()}",
     }
     webhook = "http://me:canary-user@127.0.0.1:9/canary-path?token=canary-query"
@@ -81,8 +87,104 @@ def test_planted_secrets_appear_in_no_output(
     assert any("session_" in str(path) for path in written), "the files of Ray are among them"
     written |= {Path("output"): (first + second).encode(), Path("ledger"): rows(url).encode()}
     error = b"no answer of db://host/x with ***"
-    recorded = {path.name for path, content in written.items() if error in content}
+    # A process that was ended while it had the database open leaves the newest rows in its log.
+    recorded = {path.name.removesuffix("-wal") for path, content in written.items() if error in content}
     assert {"ledger", "mlflow.db"} < recorded, "the error itself must be recorded"
     secrets = (b"canary", postgres.PASSWORD.encode(), token)
     hits = {(path.name, secret) for path, text in written.items() for secret in secrets if secret in text}
     assert hits == {("ray-token", secrets[2])}
+
+
+LOOK = """
+import json, os, pathlib, sys, time
+import sweep_client
+
+words = json.loads(pathlib.Path("words.json").read_text())
+
+def texts(process):
+    for name in ("environ", "cmdline"):
+        try:
+            yield (process / name).read_bytes().decode(errors="replace")
+        except OSError:
+            pass  # it has ended
+
+def look():
+    seen = {}
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        text = "".join(texts(process))
+        found = [word for word in words["secrets"] if word in text]
+        if found or words["mark"] in text:
+            seen[process.name] = [text.replace("\\0", " "), found]
+    return seen
+
+def parents():
+    above, last = [], os.getpid()
+    while last > 1:
+        above.append(last)
+        last = int(pathlib.Path(f"/proc/{last}/stat").read_text().rpartition(")")[2].split()[1])
+    return above
+
+seen = look()
+while not all(any(part in text for text, _ in seen.values()) for part in words["awaited"]):
+    time.sleep(0.2)
+    seen = look()
+answer = {"seen": seen, "parents": parents(), "own": dict(os.environ)}
+pathlib.Path("seen.json").write_text(json.dumps(answer))
+sweep_client.trial().report(1, {"val/loss": 1.0})
+"""
+LOOKING = """
+trainable: {command: [python, look.py]}
+search: {says: {choice: ["nothing"]}}
+training: {steps: 1, interval: 1}
+objective: {minimize: val/loss}
+sampler: {random: {seed: 1}}
+scheduler: {none: {}}
+budget: {trials: 1}
+"""
+
+
+def test_a_script_finds_no_secret_in_the_processes_of_the_sweep(
+    commands: Commands, postgres_server: postgres.Server, temporary: Path
+) -> None:
+    """Neither in those above it nor in the service, the driver and the process that delivers to MLflow."""
+    folder, url = commands.folder, postgres_server.empty_database()
+    secrets = {
+        "SWEEP_LEDGER": url,
+        "SOME_API_KEY": f"canary-key-{commands.mark}",
+        "MLFLOW_TRACKING_PASSWORD": f"canary-mlflow-{commands.mark}",
+        "AWS_SECRET_ACCESS_KEY": f"canary-store-{commands.mark}",
+        "DATABASE": f"postgresql://me:canary-address-{commands.mark}@host/x",
+        "SWEEP_NOTIFY": f"http://127.0.0.1:9/canary-hook-{commands.mark}",
+    }
+    hidden = [value for name, value in secrets.items() if name not in {"SWEEP_LEDGER", "DATABASE"}]
+    awaited = ["orchestrator.sweep serve", "orchestrator.sweep drive", "orchestrator.tracking.deliver"]
+    control = f"canary-control-{commands.mark}"
+    words = {
+        "secrets": [f"canary-address-{commands.mark}", *hidden, postgres.PASSWORD, control],
+        "mark": f"SWEEP_TEST_MARK={commands.mark}",
+        "awaited": [*awaited, control],
+    }
+    (folder / "words.json").write_text(json.dumps(words))
+    (folder / "look.py").write_text(LOOK)
+    (folder / "looking.yaml").write_text(LOOKING)
+    open_process = subprocess.Popen(["sleep", "300"], env={"CONTROL_API_KEY": control})
+    with own_ray(temporary) as ray:
+        service = commands.start("serve", **secrets, **ray)
+        code, printed = commands.run("submit", str(folder / "looking.yaml"), SWEEP_LEDGER=url, **ray)
+        assert code == 0, printed
+        wait_for((folder / "seen.json").exists)
+        code, printed = commands.run("follow", "looking", SWEEP_LEDGER=url, **ray)
+        assert code == 0, printed
+        service.terminate()
+        assert finish(service)[0] == 0
+    open_process.kill()
+    open_process.wait()
+    answer = json.loads((folder / "seen.json").read_text())
+    found = {pid: (text, hits) for pid, (text, hits) in answer["seen"].items() if hits}
+    assert found.pop(str(open_process.pid))[1] == [control], "it would have found the others"
+    # Other tests that run now show the password of the database.
+    others = {pid: hits for pid, hits in found.items() if words["mark"] in hits[0] or "canary" in str(hits)}
+    assert others == {}
+    assert len(answer["parents"]) > 1
+    assert {"SOME_API_KEY", "SWEEP_LEDGER", "SWEEP_NOTIFY"}.isdisjoint(answer["own"])
+    assert answer["own"]["DATABASE"] == "postgresql://host/x"

@@ -281,6 +281,35 @@ print(json.dumps({name: values.tolist() for name, values in answers.items()}))
 """
 
 
+ASLEEP = """
+import time
+def train(trial):
+    print("asleep", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_functions_that_are_stopped_before_their_first_report_leave_a_sweep_to_resume(
+    commands: Commands,
+) -> None:
+    """Two of them sleep; the others wait for a processor, and are dropped."""
+    own = commands.folder / "own"
+    file = written(own, "function", pause=0)
+    (own / "train.py").write_text(ASLEEP)
+    driver = commands.start(file)
+    logs = commands.root / "logs"
+    wait_for(lambda: any("asleep" in log.read_text() for log in logs.glob("*/*.log")))
+    (sweep,) = commands.ledger.sweeps()
+    code, printed = commands.run("stop", sweep.id)
+    assert code == 0, printed
+    code, printed = finish(driver)
+    assert code == 4, printed
+    attempts = commands.ledger.attempts(sweep.id)
+    assert {(attempt.state, attempt.cause) for attempt in attempts} == {("LOST", "interrupted")}
+    code, printed = commands.run("check")
+    assert code == 0, printed
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_chosen_trial_of_a_program_is_a_registered_model(commands: Commands) -> None:

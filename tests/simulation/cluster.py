@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.assignment import Assignment, Outcome
+from orchestrator.ledger.keys import Channel
 from orchestrator.schedule.keyed import KeyedScheduler, KeyedTrial
 from orchestrator.session.session import Session
 from tests.simulation.kernel import Kernel, Process, Signal
@@ -81,6 +82,8 @@ class Cluster:
         started: number of workers so far.
         taken_at: when a worker began to hold resources, by attempt.
         ended_at: when a worker ended, by attempt.
+        is_stopping: whether the driver that runs has published a stop request.
+        on_outcome: called with each outcome of a worker.
         latency: longest time that a message takes.
         repeats: whether a driver treats each message twice.
     """
@@ -93,6 +96,8 @@ class Cluster:
     started: int = 0
     taken_at: dict[str, float] = field(default_factory=dict)
     ended_at: dict[str, float] = field(default_factory=dict)
+    is_stopping: bool = False
+    on_outcome: Callable[[str, Outcome], None] = lambda attempt_id, outcome: None
     latency: float = LATENCY_SECONDS
     repeats: bool = False
 
@@ -112,6 +117,10 @@ class Cluster:
         """Return True if an attempt has its resources, as each one that is launched here has."""
         return True
 
+    def may_begin(self, channel: Channel, attempt_id: str) -> bool:
+        """Return False if an attempt must stop before it begins; see `orchestrator.training.process`."""
+        return not self.is_stopping
+
     def free(self) -> list[Node]:
         """Return the nodes with room."""
         used = Counter(actor.node.machine.name for actor in self.actors)
@@ -127,6 +136,7 @@ class Cluster:
 
         def answer(outcome: Outcome) -> None:
             kernel.point()
+            self.on_outcome(attempt_id, outcome)
             tune.deliver("result", attempt_id, moved(outcome, *reversed(root)).to_result())
 
         worker = Worker(kernel, self.work, moved(assignment, *root), STEP_SECONDS, answer)
@@ -219,6 +229,7 @@ class Tune:
         """Run attempts until the session has finished."""
         kernel, session = self._kernel, self.session
         ticked, pause = kernel.now, TICK_SECONDS
+        self._cluster.is_stopping = False
         while not session.finished:
             self._launch()
             if not self._messages:
@@ -237,7 +248,8 @@ class Tune:
                     kernel.kill(self.actors[attempt_id].process)
 
     def _publish_stop(self) -> None:
-        """Let each worker learn, when it looks next, that it must save and end."""
+        """Let each worker learn, when it looks next, that it must save and end, or not begin."""
+        self._cluster.is_stopping = True
         for actor in self.actors.values():
             self._kernel.after(self._kernel.random.random() * POLL_SECONDS, actor.worker.stop)
 

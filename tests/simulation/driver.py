@@ -131,7 +131,7 @@ class Driver:
             claim = Claim(sweep, run, ledger, lease, screen, departure)
             if sweep_rows.is_stopped(claim):
                 raise Exited(Exit.COMPLETE)
-            departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
+            departure.at_the_end(lambda reason: sweep_rows.abandon(claim, f"stopped by {reason}"))
             sweep_rows.check_integrity(claim)
             shipper = Shipper(lease, "simulated", None, pace=PACE, begin=self._begin)
             departure.kill_at_the_end(shipper.kill)

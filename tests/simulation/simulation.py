@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from orchestrator.schedule import schedulers
+from orchestrator.training import process as stop_requests
 from tests.simulation import faults as drawn_faults
 from tests.simulation import invariants
 from tests.simulation.faults import Fault
@@ -18,7 +19,7 @@ from tests.simulation.invariants import Outcome
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.result import Result, collecting_afterwards, error_of, temporary_folder
 from tests.simulation.sizes import SIZES
-from tests.simulation.steps import Charges, Finished, Flushed, Holders, StopRequests
+from tests.simulation.steps import Charges, Dropped, Finished, Flushed, Holders, Interrupted, StopRequests
 from tests.simulation.sweeps import Variant, config, template
 from tests.simulation.training import evaluating
 from tests.simulation.violation import Violation, require
@@ -96,6 +97,7 @@ class _Simulation:
             flushed,
             Holders(kernel, world.database),
             StopRequests(kernel, world.database),
+            Interrupted(world.database),
             Charges(kernel, world.database, world.cluster, world.strikes.excused, is_timed=not kinds & LATE),
         )
 
@@ -113,6 +115,7 @@ class _Simulation:
 
         world.database.on_commit, world.disk.on_flush, world.on_loss = check, flush, lose
         world.mlflow.on_send = partial(self._try, flushed.deliver)
+        world.cluster.on_outcome = partial(self._try, Dropped(world.database).report)
         kernel.start(kernel.process("supervisor"), self._supervise)
         try:
             with ExitStack() as stack:
@@ -120,6 +123,7 @@ class _Simulation:
                 stack.enter_context(world.store)
                 stack.enter_context(evaluating(kernel, world.machines))
                 stack.enter_context(patch.object(schedulers, "session_of", world.session_of))
+                stack.enter_context(patch.object(stop_requests, "may_begin", world.cluster.may_begin))
                 can_fail = bool({"power loss", "recover"} & kinds)
                 stack.enter_context(world.disk.watched(can_fail=can_fail))
                 kernel.run(LIMIT_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from orchestrator.assignment import Outcome
 from orchestrator.session.limits import ALLOWED_RETRIES
 from tests.simulation.cluster import Cluster
 from tests.simulation.database import Database
@@ -177,6 +178,42 @@ class Charges:
         if began is None:
             return 0.0
         return self._cluster.ended_at.get(attempt_id, self._kernel.now) - began
+
+
+class Dropped:
+    """Checks that a worker saves nothing for an attempt that its driver dropped before a worker took it.
+
+    Nobody would record the checkpoint.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def report(self, attempt_id: str, outcome: Outcome) -> None:
+        """Look at the attempt of an outcome."""
+        columns = "state != 'RUNNING' AND taken_at IS NULL"
+        for (dropped,) in self._database.rows(f"SELECT {columns} FROM attempt WHERE id = '{attempt_id}'"):
+            require(
+                outcome.checkpoint is None or not dropped,
+                "dropped",
+                f"the worker of {attempt_id} has saved step {outcome.step}; no worker had taken that attempt",
+            )
+
+
+class Interrupted:
+    """Checks that a driver has ended its attempts before its sweep, also if it has no time to save."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def lose(self) -> None:
+        """Nothing is remembered."""
+
+    def check(self, process: Process, written: list[str]) -> None:
+        """Look for attempts that run in a sweep that is interrupted now."""
+        if "update sweep" in written and self._database.count("sweep WHERE state = 'INTERRUPTED'"):
+            running = self._database.count("attempt WHERE state = 'RUNNING'")
+            require(not running, "interrupted", f"{process.name} has left {running} attempts RUNNING")
 
 
 class Flushed:

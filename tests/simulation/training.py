@@ -21,7 +21,7 @@ from orchestrator.assignment import Assignment, Outcome
 from orchestrator.schedule import cluster
 from orchestrator.schedule.cluster import EvaluationRequest
 from orchestrator.training import evaluation
-from orchestrator.training.attempt import Attempt, failure_outcome
+from orchestrator.training.attempt import Attempt, failure_outcome, unbegun
 from tests.simulation.kernel import Kernel, Signal
 from tests.simulation.system import Machine
 from trainables.cost import Cost
@@ -240,6 +240,8 @@ class Worker:
     def _advance(self) -> Outcome:
         try:
             if self._attempt is None:
+                if outcome := unbegun(self._assignment):
+                    return outcome
                 self._attempt = StoppableAttempt(self._engine, 0, self._assignment)  # type: ignore[arg-type]
                 self._attempt.stopping = self._stopping
             return self._attempt.advance()

@@ -103,6 +103,10 @@ class Cache:
             self._manifest = self._make(damaged=True)
         return [np.load(self._folder / name, mmap_mode="r", allow_pickle=False) for name in wanted]
 
+    def rows(self, name: str) -> int:
+        """Return the number of rows of an array, from its header alone."""
+        return len(np.load(self._folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
+
     def _sound(self, name: str) -> bool:
         path = self._folder / name
         expected = self._manifest["files"][name]

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from trainables.data.cache import Cache, Writer, fingerprint
+from trainables.data.comparable import other_options, other_rows
 from trainables.errors import Refusal
 from trainables.settings import Option, Pooling
 
@@ -177,6 +178,13 @@ class Source:
     identity: str = ""
     kind: str = "generated"
 
+    def departing(self, departures: Sequence[str]) -> Source:
+        """Return the source with how its data differ from the published ones, if they do."""
+        if not departures:
+            return self
+        note = "; ".join(filter(None, (self.note, ", ".join(departures))))
+        return replace(self, comparable=False, note=note)
+
 
 @dataclass(frozen=True)
 class Encoding:
@@ -292,6 +300,9 @@ class Task(ABC):
         remotes: the published files that it reads.
         texts: an example as texts, one a tower; empty if an example is numbers.
         pooling: how networks pool the steps of a sequence where a file does not say.
+        published: the options of the published data; others make scores incomparable. A tuple where the
+            papers have several values.
+        of_generator: options that are without effect where files are read.
         version: of the encoding; increase it when `encode` writes other arrays or returns other facts.
     """
 
@@ -302,6 +313,8 @@ class Task(ABC):
     remotes: ClassVar[tuple[Remote, ...]] = ()
     texts: ClassVar[tuple[str, ...]] = ()
     pooling: ClassVar[Pooling] = "mean"
+    published: ClassVar[Mapping[str, Any]] = {}
+    of_generator: ClassVar[frozenset[str]] = frozenset()
     version: ClassVar[int] = 1
 
     @property
@@ -351,6 +364,14 @@ class Task(ABC):
         """
         return ()
 
+    def published_rows(self, source: Source) -> tuple[int, int, int] | None:
+        """Return the numbers of examples of the published splits; None where no paper states them.
+
+        Args:
+            source: of the data.
+        """
+        return None
+
     @abstractmethod
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write `<split>.inputs`, `.lengths` and `.targets` for the three splits.
@@ -390,7 +411,12 @@ class Task(ABC):
         """
         complete = completed(self.name, self.options, options)
         self.validate(complete)
-        return self.find(complete, folder)
+        source = self.find(complete, folder)
+        read = {name: value for name, value in complete.items() if self._is_read(name, source)}
+        return source.departing(other_options(self.published, read))
+
+    def _is_read(self, option: str, source: Source) -> bool:
+        return not (source.files and option in self.of_generator)
 
     def signature(self, options: Mapping[str, Any], folder: Path) -> Signature | None:
         """Return the signature of the arrays if they were encoded earlier, else None; nothing is written.
@@ -425,7 +451,10 @@ class Task(ABC):
                 raise Refusal(f"task {self.name}: options", must, str(error), remedy) from error
 
         key = self._key(complete, source)
-        return _data(Cache(folder / _CACHE, self.name, key, build, report), source, self.further(complete))
+        cache = Cache(folder / _CACHE, self.name, key, build, report)
+        if rows := self.published_rows(source):
+            source = source.departing(other_rows(dict(zip(SPLITS, rows, strict=True)), _rows(cache)))
+        return _data(cache, source, self.further(complete))
 
     def _key(self, complete: Mapping[str, Any], source: Source) -> dict[str, Any]:
         """Return everything that the encoded arrays depend on."""
@@ -502,6 +531,11 @@ def _data(cache: Cache, source: Source, further: tuple[str, ...]) -> TaskData:
         further=further,
         open_further=lambda name: _split(cache, f"test_{name}"),
     )
+
+
+def _rows(cache: Cache) -> dict[str, int]:
+    """Return the number of examples of each split; nothing of the splits is read."""
+    return {split: cache.rows(f"{split}.lengths") for split in SPLITS}
 
 
 def _split(cache: Cache, name: str) -> Split:

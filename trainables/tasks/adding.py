@@ -30,6 +30,7 @@ class Adding(Task):
     title = "Adding problem: the sum of two marked numbers among T; a real value"
     metric: ClassVar[Metric] = "mse"
     pooling: ClassVar[Pooling] = "last"
+    published: ClassVar[Mapping[str, Any]] = {"length": (100, 200, 400, 750), "examples": 50_000}
     options: ClassVar[Mapping[str, Option]] = {
         "length": Option(100, "T, the length of a list; published: 100, 200, 400, 750.", at_least=2),
         "examples": Option(50_000, "Training lists.", at_least=1),

@@ -31,6 +31,7 @@ class Copy(Task):
 
     name = "copy"
     title = "Copy memory: ten symbols after T steps; one of 9 classes a step"
+    published: ClassVar[Mapping[str, Any]] = {"delay": (300, 500, 2000), "examples": 10_000}
     options: ClassVar[Mapping[str, Option]] = {
         "delay": Option(
             300,

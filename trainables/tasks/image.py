@@ -43,6 +43,7 @@ class Image(Task):
             members=20,
         ),
     )
+    published: ClassVar[Mapping[str, Any]] = {"validation_share": 0.1}
     options: ClassVar[Mapping[str, Option]] = {
         "colour": Option(
             False, "Read three features a pixel (as LRU does), not their luma (as RotRNN, S5 and S4 do)."
@@ -70,6 +71,10 @@ class Image(Task):
             files=paths,
             kind=mode,
         )
+
+    def published_rows(self, source: Source) -> tuple[int, int, int] | None:
+        """Return the images of the published splits."""
+        return 45_000, 5_000, 10_000
 
     def outline(self, options: Mapping[str, Any]) -> Signature:
         """Return the signature of images in grey or in colour."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from trainables.data.task import IGNORED, Requirement, Signature
 from trainables.settings import Option
-from trainables.tasks.recall import SIZES, Part, RecallTask, names_of_longer, published, times_of
+from trainables.tasks.recall import SIZES, Part, RecallTask, names_of_longer, times_of
 
 _SHORTEST = 3
 """Trigger, answer, trigger."""
@@ -29,6 +29,7 @@ class Induction(RecallTask):
 
     name = "induction"
     title = "Induction heads: what followed the trigger? Trained at one length, tested at longer ones"
+    published: ClassVar[Mapping[str, Any]] = {"length": 256, "symbols": 16}
     options: ClassVar[Mapping[str, Option]] = {
         "length": Option(256, "L, the steps of a sequence in training.", at_least=_SHORTEST),
         "symbols": Option(16, "V, the tokens beside the trigger.", at_least=2),
@@ -60,9 +61,8 @@ class Induction(RecallTask):
         return f"a trigger among {options['length']} tokens of {options['symbols']}"
 
     def departure(self, options: Mapping[str, Any]) -> str:
-        """Return how the options depart from the published ones; '' if they do not."""
-        other = published(options, {"length": 256, "symbols": 16})
-        return other or f"{options['examples']:,} training sequences instead of an unlimited stream"
+        """Return that training has a number of sequences."""
+        return f"{options['examples']:,} training sequences instead of an unlimited stream"
 
     def draw(
         self, options: Mapping[str, Any], rng: np.random.Generator, part: Part, rows: int

@@ -45,13 +45,9 @@ class LengthTask(Task):
     With `answer: end`, lengths are uniform from `min_length` to L, and the last step decides the class of a
     sequence. With `answer: steps`, every sequence is as long as it may be, and every step with a value has a
     target.
-
-    Attributes:
-        published: the options of the published rule; others make scores incomparable.
     """
 
     pooling: ClassVar[Pooling] = "last"
-    published: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
     def sizes(self, options: Mapping[str, Any]) -> tuple[int, int]:
@@ -90,10 +86,7 @@ class LengthTask(Task):
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
         """Return what would be generated; nothing is read."""
         phrase = f"{self.phrase(options)}, up to {options['length']} steps (seed {options['seed']})"
-        other = [name for name, value in self.published.items() if options[name] != value]
         note = f"{options['examples']:,} training sequences instead of the published unlimited stream"
-        if other:
-            note = f"{note}; other than published: {', '.join(other)}"
         return Source(phrase, comparable=False, note=note)
 
     @abstractmethod

@@ -58,6 +58,7 @@ class SequentialMnist(Task):
         )
         for name, (size, sha256) in _FILES.items()
     )
+    published: ClassVar[Mapping[str, Any]] = {"validation_share": 0.1}
     options: ClassVar[Mapping[str, Option]] = {
         "validation_share": Option(
             0.1, "Share of the training images held out for validation.", at_least=0.0

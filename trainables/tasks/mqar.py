@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from trainables.data.comparable import other_options
 from trainables.data.task import IGNORED, Requirement, Signature
 from trainables.errors import Refusal
 from trainables.settings import Option
@@ -27,7 +28,6 @@ from trainables.tasks.recall import (
     RecallTask,
     chosen,
     names_of_longer,
-    published,
     times_of,
     weighted,
 )
@@ -41,6 +41,12 @@ _MIXTURE = ((64, 4, 5), (128, 8, 1), (256, 16, 1), (256, 32, 1), (256, 64, 1))
 _TESTS = ((64, 4), (64, 8), (64, 16), (128, 32), (256, 64), (512, 128), (1024, 256))
 """Length and pairs of the published tests of a network that was trained on the mixture."""
 
+_KINDS = ((64, 4), (128, 8), (256, 16), (512, 64))
+"""Length and pairs of the published sequences without the mixture."""
+
+_OF_ONE_KIND, _OF_THE_MIXTURE = 100_000, 180_000
+"""Published training sequences without the mixture, and with it."""
+
 _FURTHER = {f"l{length}_n{pairs}": (length, pairs) for length, pairs in _TESTS}
 
 
@@ -49,6 +55,7 @@ class Mqar(RecallTask):
 
     name = "mqar"
     title = "MQAR: recall the values of several keys; one of V classes where a key returns"
+    published: ClassVar[Mapping[str, Any]] = {"vocabulary": 8192, "power": 0.01, "random_filler": False}
     options: ClassVar[Mapping[str, Option]] = {
         "length": Option(
             64, "L, the steps of a sequence; published with pairs: 64, 128, 256, 512.", at_least=4
@@ -116,8 +123,13 @@ class Mqar(RecallTask):
         return f"{options['pairs']} pairs in {options['length']} steps"
 
     def departure(self, options: Mapping[str, Any]) -> str:
-        """Return how the options depart from the published ones; '' if they do not."""
-        return published(options, {"vocabulary": 8192, "power": 0.01, "random_filler": False})
+        """Return that no paper has such sequences, or so many of them; '' if one has."""
+        rows = _OF_THE_MIXTURE if options["mixture"] else _OF_ONE_KIND
+        other = other_options({"examples": rows}, options)
+        if not options["mixture"] and (options["length"], options["pairs"]) not in _KINDS:
+            kinds = ", ".join(f"{pairs} in {length}" for length, pairs in _KINDS)
+            other.append(f"{self.phrase(options)} instead of {kinds}")
+        return ", ".join(other)
 
     def draw(
         self, options: Mapping[str, Any], rng: np.random.Generator, part: Part, rows: int

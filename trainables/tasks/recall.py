@@ -108,7 +108,7 @@ class RecallTask(Task):
 
     @abstractmethod
     def departure(self, options: Mapping[str, Any]) -> str:
-        """Return how the options depart from the published ones; '' if they do not."""
+        """Return how the sequences depart from the published ones, beside the options; '' if they do not."""
 
 
 def names_of_longer(options: Mapping[str, Any], times: Sequence[int] = TIMES) -> tuple[str, ...]:
@@ -119,14 +119,6 @@ def names_of_longer(options: Mapping[str, Any], times: Sequence[int] = TIMES) ->
 def times_of(split: str) -> int:
     """Return how many times L the sequences of a split are: 8 in "test_x8", 1 in "test"."""
     return int(split.removeprefix("test_x")) if split.startswith("test_x") else 1
-
-
-def published(options: Mapping[str, Any], values: Mapping[str, Any]) -> str:
-    """Return which options are not the published ones, in words; '' if all are."""
-    other = [
-        f"{name} is {options[name]}, not {value}" for name, value in values.items() if options[name] != value
-    ]
-    return ", ".join(other)
 
 
 def chosen(rng: np.random.Generator, rows: int, count: int, choices: int) -> np.ndarray:

@@ -58,6 +58,7 @@ class Text(Task):
     )
     texts: ClassVar[tuple[str, ...]] = ("Two hours well spent: I would gladly see it again.",)
     version = 3
+    published: ClassVar[Mapping[str, Any]] = {"length": 4096}
     options: ClassVar[Mapping[str, Option]] = {
         "length": Option(4096, "Padded characters of a review; longer ones are cut off.", at_least=16),
         "validation_share": Option(

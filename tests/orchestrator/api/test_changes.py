@@ -25,7 +25,13 @@ def test_the_differences_are_those_to_the_previous_sweep_of_the_file(tmp_path: P
     ledger = Ledger.open(paths.ledger_url)
     for name, document, after in others:
         create_sweep(
-            ledger, sweeps.sweep_record(id=name, document=document, created_at=first.created_at + after)
+            ledger,
+            sweeps.sweep_record(
+                id=name,
+                document=document,
+                profile=document["profile"],
+                created_at=first.created_at + after,
+            ),
         )
     ledger.close()
     assert changes(sweeps.SWEEP_ID, root=tmp_path) == Changes(None, ())

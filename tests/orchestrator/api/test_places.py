@@ -21,7 +21,7 @@ from orchestrator.ledger.tables import SUBMISSION
 from orchestrator.service.service import lease_name
 from orchestrator.sharing.rows import RULES, UNIT, PoolClaim, PoolNode
 from tests import sweeps as examples
-from tests.orchestrator.ledger.examples import create_sweep, sweep_record, trial_record
+from tests.orchestrator.ledger.examples import sweep_record, trial_record
 
 NODES = [PoolNode("node", 4 * UNIT)]
 
@@ -57,8 +57,8 @@ class Queue:
     def finish(self, sweep: str, trials: int) -> None:
         """Let trials of a sweep with a driver end, a moment after each other."""
         document = {"budget": {"trials": 8}, "sampler": {"tpe": {}}}
-        create_sweep(self.ledger, sweep_record(id=sweep, document=document))
         writer = self._leases[sweep].writer
+        writer.create_sweep(sweep_record(id=sweep, document=document))
         for number in range(trials):
             trial = trial_record(number, key=f"{sweep}-{number}", sweep_id=sweep)
             writer.add_trial(trial)

@@ -78,6 +78,12 @@ def test_a_signal_that_a_library_has_swallowed_reaches_the_driver(name: str) -> 
     assert ended(SWALLOWED, name) == (Exit.RESUMABLE, f"{name}\n")
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_signal_before_a_service_has_begun_leaves_with_its_code(name: str) -> None:
+    served = OUTSIDE.replace("run_and_leave(run, [])", "run_and_leave(run, [], 0)")
+    assert ended(served, name) == (Exit.COMPLETE, "")
+
+
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     """As under `nohup`, which ignores SIGHUP."""
     ignoring = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from orchestrator.assignment import Assignment
+from orchestrator.driver import departure as departures
 from orchestrator.driver import execution, sweep_rows
 from orchestrator.driver.admission import Claim, Observer, Run
 from orchestrator.driver.departure import Departure
@@ -26,9 +28,10 @@ from orchestrator.errors import Exit
 from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import TrialRecord
+from orchestrator.ledger.records import AttemptRecord, TrialRecord
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.session import Session
+from orchestrator.upkeep.check import Finding, check
 from tests.orchestrator.session.sessions import Sessions, outcome
 
 PHASES = ("commit", "launch", "report", "resume", "conclusion")
@@ -115,6 +118,40 @@ def interrupt(folder: Path, moment: Moment) -> Left:
     return Left(code, seconds, record is not None and record.state == "COMPLETE")
 
 
+def block_and_interrupt(folder: Path) -> tuple[int, list[Finding], list[AttemptRecord]]:
+    """Send SIGTERM to a driver that blocks after the first report of a trial, which then has no time to save.
+
+    Returns:
+        Its exit code, what `check` finds, and the attempts; another driver has completed the sweep by then.
+
+    Raises:
+        AssertionError: if the sweep cannot be completed.
+    """
+    folder.mkdir()
+    sessions = Sessions(folder)
+    sweep_id = sessions.sweep(TRIALS).id
+    sessions.ledger.close()
+    reading, writing = os.pipe()
+    reports = iter(range(len(STEPS)))
+
+    def block(phase: str) -> None:
+        if phase == "report" and next(reports) == 1:
+            departures.GRACE_SECONDS = 0.2
+            os.write(writing, b"blocked")
+            threading.Event().wait()
+
+    driver = _fork(folder, block)
+    os.read(reading, 7)
+    os.kill(driver, signal.SIGTERM)
+    code = os.waitstatus_to_exitcode(os.waitpid(driver, 0)[1])
+    ledger = Ledger.open(sessions.paths.ledger_url)
+    findings = check(ledger, sweep_id, sessions.paths.checkpoints(sweep_id))
+    attempts = ledger.attempts(sweep_id)
+    ledger.close()
+    assert _forked(folder, lambda phase: None) == Exit.COMPLETE
+    return code, findings, attempts
+
+
 def _interrupted(folder: Path, moment: Moment) -> tuple[int, float]:
     """Run a driver until its moment, send the signal, and return its exit code and the seconds to its end."""
     reading, writing = os.pipe()
@@ -158,11 +195,11 @@ def _drive(folder: Path, announce: Callable[[str], object]) -> int:
             if sessions.ledger.sweep(sweep.id) is not None:
                 sweep_rows.check_integrity(claim)
                 lease.writer.lose_attempts()
-                departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
+                departure.at_the_end(lambda reason: sweep_rows.abandon(claim, f"stopped by {reason}"))
                 sweep_rows.resume(claim)
             sessions.writer = lambda _: lease.writer  # type: ignore[method-assign]
             session = sessions.open(sweep)
-            departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
+            departure.at_the_end(lambda reason: sweep_rows.abandon(claim, f"stopped by {reason}"))
             _search(session, departure, announce)
             announce("conclusion")
             return execution.conclude(claim, session.stopped)

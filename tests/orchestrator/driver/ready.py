@@ -15,7 +15,10 @@ from orchestrator.driver import waiting
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Print the arguments and a variable; the last argument is the exit code."""
+    """Print the arguments and a variable, or a secret; the last argument is the exit code."""
+    if arguments[0] == "token":
+        sys.stdout.write(f"{os.environ['SOME_TOKEN']}\n")
+        return 0
     sys.stdout.write(f"{list(arguments)} {os.environ['SWEEP_OWNER']} {sys.argv}\n")
     if arguments[-1] == "raise":
         raise ValueError("poison")

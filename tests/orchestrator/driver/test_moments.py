@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.orchestrator.driver.moments import LEFT_SECONDS, Moment, interrupt, warm
+from tests.orchestrator.driver.moments import LEFT_SECONDS, Moment, block_and_interrupt, interrupt, warm
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,3 +22,10 @@ def test_a_signal_at_any_moment_ends_the_driver_and_loses_nothing(tmp_path: Path
     left = interrupt(tmp_path / "sweep", Moment.drawn(seed))
     assert left.code == (0 if left.complete else 4)
     assert left.seconds < LEFT_SECONDS
+
+
+def test_a_driver_that_has_no_time_to_save_ends_its_attempts_in_the_ledger(tmp_path: Path) -> None:
+    """They are not charged, and `check` finds nothing wrong before the next run."""
+    code, findings, attempts = block_and_interrupt(tmp_path / "sweep")
+    assert (code, findings) == (4, [])
+    assert [(attempt.state, attempt.cause) for attempt in attempts] == [("LOST", "driver lost")]

@@ -69,6 +69,18 @@ def test_a_ready_process_becomes_the_driver(
     assert log.read_text() == "['drive', '7'] ada ['sweep', 'drive', '7']\n"
 
 
+def test_a_ready_process_has_its_secrets_where_others_cannot_read_them(
+    drivers: ReadyDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "canary")
+    process = settle(drivers)
+    assert "SWEEP_SECRETS" in process.environ()
+    assert "SOME_TOKEN" not in process.environ()
+    log = tmp_path / "driver.log"
+    assert drivers.begin(["token", "0"], log, OWNER).wait(30) == 0
+    assert log.read_text() == "canary\n"
+
+
 def test_an_error_of_a_driver_ends_its_log(drivers: ReadyDriver, tmp_path: Path) -> None:
     settle(drivers)
     log = tmp_path / "driver.log"

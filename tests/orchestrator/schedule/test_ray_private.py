@@ -18,11 +18,12 @@ import ray
 from ray.air.execution import PlacementGroupResourceManager
 from ray.air.execution._internal import RayActorManager
 from ray.tune import PlacementGroupFactory
+from ray.tune.execution import class_cache
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 
 from orchestrator.schedule import ray_private
-from orchestrator.schedule.environment import METRICS_OFF
+from orchestrator.schedule.environment import KEYS_OF_STORE, METRICS_OFF
 from orchestrator.schedule.ray_private import DEATH_PHRASES, cause_of_death
 from tests.shared_ray import own_ray
 
@@ -281,6 +282,17 @@ def test_tune_does_not_import_mlflow_to_count_callbacks(monkeypatch: pytest.Monk
     assert "air_usage.tag_callbacks(callbacks)" in inspect.getsource(tune_module.run)
     ray_private.count_no_callbacks()
     assert not tune_module.air_usage.tag_callbacks([object()])
+
+
+def test_tune_starts_workers_without_the_keys_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be in an environment that others can read, for as long as the worker runs."""
+    monkeypatch.setattr(class_cache, "ENV_VARS_TO_PROPAGATE", class_cache.ENV_VARS_TO_PROPAGATE)
+    monkeypatch.setattr(class_cache.ray, "remote", lambda **options: lambda trainable: options)
+    for name in KEYS_OF_STORE:
+        monkeypatch.setenv(name, f"canary-{name}")
+    assert str(class_cache._ActorClassCache().get(object)).count("canary") == len(KEYS_OF_STORE)
+    ray_private.withhold_keys()
+    assert "canary" not in str(class_cache._ActorClassCache().get(object))
 
 
 def test_the_actor_of_a_trial_is_known() -> None:

@@ -60,9 +60,9 @@ class Pool:
         self.sessions.share = self.share  # type: ignore[assignment]
         self.session: Session = self.sessions.open(self.sessions.sweep(8), capacity=4)
 
-    def other(self, sweep: str, owner: str) -> Claims:
-        """Return the claim of another driver."""
-        claim = PoolClaim(sweep, owner, 1.0, UNIT, 0, want=0)
+    def other(self, sweep: str, owner: str, created: float = 1.0) -> Claims:
+        """Return the claim of another driver; the pool's own sweep was created at 0."""
+        claim = PoolClaim(sweep, owner, created, UNIT, 0, want=0)
         return Claims(self.ledger, writer(self.ledger, sweep).token, "pool", claim, RULES)
 
     def renew(self, seconds: float = RENEW_SECONDS) -> None:
@@ -177,15 +177,33 @@ def test_the_minimum_run_is_ten_times_the_longest_start_of_the_sweep(pool: Pool)
     assert pool.share.leaving == {trials[0].attempt_id}
 
 
-def test_the_autoscaler_is_asked_for_all_sweeps_and_for_the_others_after_a_withdrawal(pool: Pool) -> None:
+def test_the_driver_of_the_oldest_sweep_asks_the_autoscaler_for_all(pool: Pool) -> None:
+    launch(pool.session)
+    pool.other("b", "bob").renew(NODES, Amounts(3, 1, 0, 0))
+    pool.renew()
+    assert pool.cluster.requests[-1] == {(1.0, 0.0): 8 + 3}
+    older = pool.other("c", "cay", created=-1.0)
+    older.renew(NODES, Amounts(2, 0, 0, 0))
+    asked = len(pool.cluster.requests)
+    pool.renew()
+    assert len(pool.cluster.requests) == asked, "its driver asks now"
+    older.withdraw()
+    pool.renew()
+    assert pool.cluster.requests[asked:] == [{(1.0, 0.0): 8 + 3}]
+
+
+def test_the_last_driver_takes_the_request_back_and_no_other_does(pool: Pool) -> None:
     launch(pool.session)
     other = pool.other("b", "bob")
     other.renew(NODES, Amounts(3, 1, 0, 0))
     pool.renew()
-    assert pool.cluster.requests[-1] == {(1.0, 0.0): 8 + 3}
-    other.renew(NODES, Amounts(5, 1, 0, 0))
+    asked = len(pool.cluster.requests)
     pool.share.withdraw()
-    assert pool.cluster.requests[-1] == {(1.0, 0.0): 5}, "what the others want now, not at the last renewal"
+    assert len(pool.cluster.requests) == asked, "the other driver asks from its next renewal on"
+    pool.renew()
+    other.withdraw()
+    pool.share.withdraw()
+    assert pool.cluster.requests[-1] == Counter()
 
 
 def test_a_request_that_an_older_one_may_have_replaced_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from orchestrator.scripts import keeper
 from orchestrator.scripts import process as processes
 from orchestrator.scripts.attempt import OwnProcess
 from orchestrator.training import process
-from tests.attempts import assignment
+from tests.attempts import asked_since_the_last_look, assignment
 from trainables import checkpoint
 from trainables.trial import Clock, ScriptSettings
 
@@ -388,6 +388,29 @@ def test_on_a_stop_request_a_trial_saves_and_leaves(runs: Runs, monkeypatch: pyt
     monkeypatch.setattr(process, "stop_requested", lambda channel, attempt: next(later, True))
     outcome = runs.own.advance(assigned)
     assert (outcome.step, outcome.interrupted, outcome.done) == (2, True, True)
+
+
+def test_a_trial_that_was_asked_to_stop_before_it_began_is_not_started(runs: Runs) -> None:
+    """Its driver may have dropped it: a checkpoint would have no row in the ledger."""
+    assigned = runs.command("open('started', 'w')")
+    with asked_since_the_last_look(assigned):
+        outcome = runs.own.advance(assigned)
+    assert (outcome.interrupted, outcome.done, outcome.failure) == (True, True, None)
+    assert not (runs.folder / "started").exists()
+
+
+def test_a_trial_that_is_stopped_before_its_first_report_has_saved_nothing(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that it was to go on from is not one of its own."""
+    assigned = runs.function(FUNCTION)
+    first = runs.own.advance(assigned)
+    runs.own.release()
+    asleep = runs.function("import time\ndef train(trial):\n    time.sleep(600)")
+    monkeypatch.setattr(process, "stop_requested", lambda sweep, attempt: True)
+    monkeypatch.setattr(process, "may_begin", lambda sweep, attempt: True)  # the request comes later
+    outcome = runs.own.advance(replace(asleep, resume=first.checkpoint))
+    assert (outcome.interrupted, outcome.step, outcome.checkpoint) == (True, 2, None)
 
 
 DEAF = """

@@ -215,6 +215,32 @@ def test_an_interrupted_trial_is_resumed_by_the_next_driver(sessions: Sessions) 
     assert step_resumed(again) == 7
 
 
+@pytest.mark.parametrize("how", ["stopped", "shed"])
+def test_an_attempt_that_ends_before_it_has_saved_anything_is_not_charged(
+    sessions: Sessions, how: str
+) -> None:
+    """Its trial goes on from what an earlier attempt has saved."""
+    sweep = sessions.sweep(1)
+    sessions.share = FixedShare(1)
+    session = sessions.open(sweep)
+    assignment = launch(session)
+    session.reported(assignment.attempt_id, outcome(assignment, 10, 0.5))
+    session.failed(assignment.attempt_id, "interrupted")
+    assignment = launch(session)
+    if how == "stopped":
+        session.stop("stopped by SIGTERM", "INTERRUPTED")
+    else:
+        sessions.share.overdue = {assignment.attempt_id: sessions.clock.now}
+    nothing = Outcome(0, done=True, metrics={}, interrupted=True)
+    session.reported(assignment.attempt_id, nothing)
+    session.completed(assignment.attempt_id)
+    trial, last = sessions.ledger.trial(assignment.trial_key), sessions.ledger.attempts(sweep.id)[-1]
+    cause = "interrupted" if how == "stopped" else "shared"
+    assert (trial.state, trial.step, last.state, last.cause) == ("PREEMPTED", 10, "LOST", cause)
+    again = launch(sessions.open(sweep))
+    assert step_resumed(again) == 10
+
+
 def test_a_killed_driver_loses_nothing_that_was_committed(sessions: Sessions) -> None:
     sweep = sessions.sweep(3)
     session = sessions.open(sweep)

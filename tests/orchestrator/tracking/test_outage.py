@@ -39,12 +39,14 @@ def server(
     """Return a function that starts a server behind the proxy; the server is stopped at the end."""
     uri = new_mlflow(tmp_path)
     proxy.target = _free_port()
-    command = ui.command(uri, tmp_path / "artifacts", proxy.target)
+    command = ui.command(tmp_path / "artifacts", proxy.target)
     command[command.index("--allowed-hosts") + 1] = f"127.0.0.1:{proxy.port}"
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen(command, env=environment(), start_new_session=True))
+        started.append(
+            subprocess.Popen(command, env={**environment(), ui.STORE: uri}, start_new_session=True)
+        )
         return started[-1]
 
     yield start

@@ -16,7 +16,7 @@ from orchestrator.assignment import SIZE, Assignment, Outcome, SavedCheckpoint
 from orchestrator.training.attempt import Attempt, OwnEngine, failure_outcome
 from orchestrator.training.engine_cache import cache_of_process
 from orchestrator.training.evaluation import evaluate
-from tests.attempts import assignment
+from tests.attempts import INTERVAL, asked_since_the_last_look, assignment
 from trainables import checkpoint
 from trainables.cost import Cost
 from trainables.engine import Engine
@@ -78,6 +78,18 @@ def test_a_checkpoint_names_its_attempt_and_its_content(engine: OwnEngine, assig
     second = saved(advance(engine, assign("a", 2)))
     assert Path(first.path).name == f"step-000000010-1-{first.digest[:12]}"
     assert Path(second.path).name == f"step-000000010-2-{second.digest[:12]}"
+
+
+def test_an_attempt_that_was_asked_to_stop_before_it_began_trains_nothing(
+    engine: OwnEngine, assign: Assign
+) -> None:
+    """Its driver may have dropped it: a checkpoint would have no row in the ledger."""
+    trial = assign("a", 1)
+    with asked_since_the_last_look(trial):
+        outcome = engine.advance(trial)
+    assert (outcome.interrupted, outcome.done, outcome.step, outcome.checkpoint) == (True, True, 0, None)
+    assert not Path(trial.checkpoints).exists()
+    assert advance(engine, trial).step == INTERVAL, "the next one begins"
 
 
 def test_the_first_report_of_a_trial_has_the_sizes_of_its_network(engine: OwnEngine, assign: Assign) -> None:

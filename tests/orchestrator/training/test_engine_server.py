@@ -19,9 +19,10 @@ from orchestrator.ledger.keys import channel_of
 from orchestrator.training import engine_server, process
 from orchestrator.training.attempt import OwnEngine
 from orchestrator.training.engine_server import EngineServer
-from tests.attempts import INTERVAL, assignment
+from tests.attempts import INTERVAL, asked_since_the_last_look, assignment
 from trainables import checkpoint
 from trainables.engine import Engine
+from trainables.engine.engine import Round
 from trainables.engine.slots import Call, SeparateSlots
 
 SWEEPS = ("between calls", "between reports", "alone", "queued")
@@ -56,7 +57,7 @@ def stops() -> Iterator[set[str]]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -116,12 +117,20 @@ def test_shared_equals_alone_and_slots_are_refilled(folder: Path, server: Engine
 
 
 def test_a_stop_request_saves_the_trials_that_it_names_between_two_calls(
-    folder: Path, server: EngineServer, stops: set[str]
+    folder: Path, server: EngineServer, stops: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep = SWEEPS[0]
+    """It comes before the first call that serves all of them."""
+    sweep, call = SWEEPS[0], Engine.round
     trials = [assignment(folder, 10 + number, trial_key=f"{sweep}-{number}") for number in range(3)]
+
+    def asked(engine: Engine) -> Round:
+        if len(server._table.occupied) == len(trials):
+            stops.update(trial.attempt_id for trial in trials[:2])
+            wait_until(lambda: process.stop_requested(trials[0].channel, trials[0].attempt_id))
+        return call(engine)
+
+    monkeypatch.setattr(Engine, "round", asked)
     answers = [server.submit(trial, trial.trial_key, first=True) for trial in trials]
-    stops.update(trial.attempt_id for trial in trials[:2])
     for answer in answers[:2]:
         outcome = answer.result(timeout=250)
         assert outcome.interrupted
@@ -156,6 +165,18 @@ def test_an_engine_of_one_trial_heeds_a_stop_request_too(folder: Path, stops: se
     last = own.advance(trial)
     assert (last.interrupted, last.checkpoint) == (True, first.checkpoint)
     own.release()
+
+
+def test_a_trial_that_was_asked_to_stop_before_it_began_gets_no_slot(
+    folder: Path, server: EngineServer
+) -> None:
+    """Its driver may have dropped it: a checkpoint would have no row in the ledger."""
+    trial = assignment(folder, 16, trial_key="before-16", attempt_id="before-16.1")
+    with asked_since_the_last_look(trial):
+        outcome = server.submit(trial, trial.trial_key, first=True).result(timeout=250)
+    server.release(trial.attempt_id)
+    assert (outcome.interrupted, outcome.done, outcome.checkpoint) == (True, True, None)
+    assert not Path(trial.checkpoints).exists()
 
 
 def test_a_dead_workers_slot_goes_to_the_next_attempt_of_its_trial(

@@ -7,14 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.api import users
 from orchestrator.errors import NoDatabase
-from orchestrator.web.feeds import KEPT_EVENTS, PING, Feed
+from orchestrator.web.feeds import KEPT_EVENTS, PING, Feed, Feeds
+from orchestrator.web.server import Listening, answering
+from orchestrator.web.site import Site
+from orchestrator.web.snapshots import Snapshots
 from orchestrator.web.watching import MOST_SWEEPS
 from tests import sweeps
 from tests.orchestrator.web.server import QUEUED, Client
@@ -168,6 +173,53 @@ def test_one_stream_tells_the_changes_of_several_sweeps(client: Client) -> None:
         assert next(events).data.keys() == parts | {QUEUED, sweeps.SWEEP_ID, "queue"}
 
 
+def test_what_is_asked_for_after_an_event_is_as_new_as_the_event(client: Client) -> None:
+    """Otherwise a page that reads at once would show the state before the event until the next one."""
+    site = Site(client.workspace, snapshots=Snapshots(time.monotonic, fresh=3600.0))
+    paths = ["", "/live", "/trials?limit=1000", "/trials/30", "/curves"]
+
+    def seen(reader: Client) -> list[bytes]:
+        path = f"/api/v1/sweeps/{sweeps.SWEEP_ID}"
+        return [reader.send("GET", f"{path}{part}", "vera").body for part in paths]
+
+    with answering(site, Listening(0)) as address, client.workspace.ledger() as ledger:
+        reader = replace(client, address=address)
+        before = seen(reader)
+        record = sweeps.trial(30, "RUNNING", value=None, best_step=None, step=0, attempts=0, finished_at=None)
+        writer = sweeps.writer_of(ledger)
+        writer.add_trial(record)
+        attempt = writer.start_attempt(record.key)
+        writer.record_report(attempt.id, 40, {"val/accuracy": 0.5})
+        assert seen(reader)[:1] == before[:1], "the snapshots from before would answer for an hour"
+        with reader.events(f"/sweeps/{sweeps.SWEEP_ID}/events", "vera") as events:
+            assert [trial["step"] for trial in next(events).data["running"]] == [40]
+            after = seen(reader)
+    assert [one == other for one, other in zip(before, after, strict=True)] == [False] * len(paths)
+
+
+def test_snapshots_are_dropped_only_by_a_change_of_what_they_are_about() -> None:
+    made: list[str] = []
+    snapshots, version = Snapshots(lambda: 0.0), 1
+
+    def get(about: str) -> None:
+        snapshots.get(("live", about), lambda: made.append(about), about=about)
+
+    def announce() -> None:
+        snapshots.get("entries of a", lambda: version, fresh=0.0, announces="a")
+
+    announce()
+    for _ in range(2):
+        get("a")
+        get("b")
+        announce()
+    assert made == ["a", "b"], "nothing has changed"
+    version = 2
+    announce()
+    get("a")
+    get("b")
+    assert made == ["a", "b", "a"]
+
+
 def test_a_stream_of_too_many_sweeps_is_refused(client: Client) -> None:
     chosen = "&".join(f"sweep={number}" for number in range(MOST_SWEEPS + 1))
     assert client.send("GET", f"/api/v1/events?{chosen}", "vera").status == 422
@@ -197,3 +249,14 @@ def test_a_service_with_an_open_stream_ends_at_once(tmp_path: Path) -> None:
             assert list(events) == [], "the stream is ended in order"
         assert process.wait(30) == 0
         assert "Traceback" not in process.stdout.read()
+
+
+def test_feeds_whose_server_has_ended_already_are_closed() -> None:
+    """The server of a service that leaves may be gone before its streams are told."""
+
+    async def watched() -> Feeds:
+        feeds = Feeds()
+        feeds.get("all", Source(a=1).read)
+        return feeds
+
+    asyncio.run(watched()).close()

@@ -174,7 +174,7 @@ def test_generated_splits_end_with_the_end_token(tmp_path: Path) -> None:
         for row, length, value in zip(split.inputs, split.lengths, split.targets, strict=True):
             assert parsed(written(row[: length - 1]))[1] == value
     assert not data.comparable
-    assert "does not compare" in data.note
+    assert "min_length 8 instead of 500" in data.note
 
 
 def published(folder: Path, rows: list[str], *, header: str = HEADER, end: str = "\n") -> Path:
@@ -193,7 +193,9 @@ ROWS = ["( ( ( [MAX 3 ) 9 ) ] )\t9", "( ( ( [SM 6 ) 5 ) ] )\t1"]
 def test_published_files_are_read(tmp_path: Path, end: str) -> None:
     published(tmp_path, ROWS, end=end)
     data = TASK.load({}, tmp_path)
-    assert data.comparable
+    assert TASK.check({}, tmp_path).comparable
+    assert not data.comparable
+    assert "2 train examples instead of 96,000" in data.note
     assert data.train.inputs.shape == (2, 2048)
     assert data.train.inputs[0, :6].tolist() == [14, 6, 12, 17, END, 0]
     assert data.train.lengths.tolist() == [5, 5]

@@ -93,8 +93,9 @@ def test_the_embedded_source_is_loud(tmp_path: Path) -> None:
 def test_aan_pairs_are_read_where_they_are(tmp_path: Path) -> None:
     aan(tmp_path, ROWS)
     data = TASK.load({"length": 16}, tmp_path)
-    assert data.comparable
-    assert data.note == ""
+    assert TASK.check({}, tmp_path).comparable
+    assert not data.comparable
+    assert "length 16 instead of 4,000; 2 train examples instead of 147,086" in data.note
     assert data.train.targets.tolist() == [1, 0]
     assert data.train.inputs.shape == (2, 2, 16)
     assert data.train.lengths.tolist() == [[13, 10], [12, 8]]

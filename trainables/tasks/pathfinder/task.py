@@ -55,6 +55,8 @@ class Pathfinder(Task):
     remotes: ClassVar[tuple[Remote, ...]] = (
         long_range_arena(_FOLDERS[32], _FOLDERS[32], unpacked=6_000_000_000, members=800_000),
     )
+    published: ClassVar[Mapping[str, Any]] = {"difficulty": "hard", "examples": 160_000, "held_out": 20_000}
+    of_generator: ClassVar[frozenset[str]] = frozenset({"examples", "held_out"})
     options: ClassVar[Mapping[str, Option]] = {
         "source": Option(
             "auto",
@@ -74,7 +76,7 @@ class Pathfinder(Task):
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
         """Return LRA's images or the generator."""
         published = pathfinder_archive.located(folder, self.side, options["difficulty"])
-        whole = all(options[name] == self.options[name].default for name in ("examples", "held_out"))
+        whole = all(options[name] == self.published[name] for name in ("examples", "held_out"))
         if options["source"] == "published" or (options["source"] == "auto" and whole and published):
             return self._published(published, options["difficulty"])
         sizes = f"{options['examples']:,}/{options['held_out']:,}/{options['held_out']:,}"
@@ -82,7 +84,7 @@ class Pathfinder(Task):
             f"Pathfinder ({options['difficulty']}) drawn by LRA's rule (seed {options['seed']}), "
             f"{sizes} images of {self.side} x {self.side}",
             comparable=False,
-            note=f"{_NOTE}{'' if whole else ', nor as many'}: accuracy does not compare with the papers'",
+            note=f"{_NOTE}: accuracy does not compare with the papers'",
         )
 
     def _published(self, published: Path | None, difficulty: str) -> Source:
@@ -152,6 +154,7 @@ class Pathfinder16(Pathfinder):
     title = "Pathfinder on 16 x 16 pixels (L = 256), 2 classes"
     side: ClassVar[int] = 16
     remotes: ClassVar[tuple[Remote, ...]] = ()
+    published: ClassVar[Mapping[str, Any]] = {}
     options: ClassVar[Mapping[str, Option]] = {
         "dashes": Option(4, "Dashes of each of the two lines.", choices=(3, 4, 5, 6)),
         "examples": Option(100_000, "Training images.", at_least=1),

@@ -1,0 +1,91 @@
+"""What a trainable will run, in words, for a person before it is started: nothing is imported or run."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import shutil
+import string
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from orchestrator.config.trainable import Trainable
+from trainables.parsing import parsed
+from trainables.sources import source_of
+
+_PLAIN = re.compile(r"[^\s'\"\\$`|&;<>()*?]+")
+"""Words that a reader takes for one word without quotes."""
+
+
+def runs(trainable: Trainable, searched: Collection[str]) -> list[str]:
+    """Return the lines that say what a trial runs.
+
+    Args:
+        trainable: whose code has been checked (`orchestrator.driver.code`).
+        searched: names of its hyperparameters.
+    """
+    if isinstance(trainable.target, tuple):
+        return list(_command(trainable, trainable.target, searched))
+    return list(_reference(trainable, trainable.target, searched))
+
+
+def _command(trainable: Trainable, words: Sequence[str], searched: Collection[str]) -> Iterator[str]:
+    if trainable.shell:
+        yield f"/bin/sh -c {shlex.quote(words[0])}"
+        yield "by a shell, which takes the values of placeholders for its own text"
+    else:
+        yield " ".join(word if _PLAIN.fullmatch(word) else shlex.quote(word) for word in words)
+        yield "without a shell: each word is one argument"
+        yield f"program: {_program(words[0], trainable.folder)}"
+    placed = sorted({name for word in words for _, name, _, _ in string.Formatter().parse(word) if name})
+    own = [f"{{{name}}}" for name in placed if name not in searched]
+    if drawn := [f"{{{name}}}" for name in placed if name in searched]:
+        yield f"placeholders of hyperparameters: {', '.join(drawn)}"
+    if own:
+        yield f"placeholders of the trial: {', '.join(own)}"
+    if others := [name for name in searched if name not in placed]:
+        yield f"only in the file SWEEP_PARAMS and in variables SWEEP_PARAM_...: {', '.join(others)}"
+    yield f"in {trainable.folder}"
+
+
+def _program(word: str, folder: str) -> str:
+    if "{" in word:
+        return "named by a placeholder"
+    # A path with a folder is one below the working folder, as for the process that is started there.
+    found = shutil.which(str(Path(folder, word)) if "/" in word else word)
+    return found or "looked for on the machine that runs the trial"
+
+
+def _reference(trainable: Trainable, reference: str, searched: Collection[str]) -> Iterator[str]:
+    module, _, name = reference.partition(":")
+    file = source_of(module, Path(trainable.folder))
+    is_readable = file is not None and file.suffix == ".py"
+    node = _defined(file, name) if file is not None and is_readable else None
+    line = f", line {node.lineno}" if node is not None else ""
+    where = f"{file}{line}" if file is not None else f"module {module}"
+    if trainable.kind == "function":
+        yield f"{name}(trial) of {where}"
+        yield f"in a process of its own: {sys.executable}"
+    else:
+        bases = ", ".join(ast.unparse(base) for base in node.bases) if isinstance(node, ast.ClassDef) else ""
+        yield f"class {name}({bases}) of {where}, in the slots of an engine"
+        if isinstance(node, ast.ClassDef):
+            methods = [one.name for one in node.body if isinstance(one, ast.FunctionDef)]
+            yield f"functions that it defines: {', '.join(methods) or 'none'}"
+        free = [one for one in searched if one in trainable.free]
+        static = [one for one in searched if one not in trainable.free]
+        yield f"traced numbers, of which another value compiles nothing: {', '.join(free) or 'none'}"
+        compiled = "arguments of __init__, of which another value is another program"
+        yield f"{compiled}: {', '.join(static) or 'none'}"
+    yield f"in {trainable.folder}"
+
+
+def _defined(file: Path, name: str) -> ast.FunctionDef | ast.ClassDef | None:
+    """Return the definition of a name at the top of a file, or None if it is bound in another way."""
+    body = parsed(file.read_text(encoding="utf-8"), str(file)).body
+    defined = (
+        node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
+    )
+    return next(defined, None)

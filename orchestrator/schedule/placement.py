@@ -1,0 +1,82 @@
+"""Where the attempts of a driver run, and how Ray keeps them off the nodes that are held for other sweeps.
+
+Ray starts an attempt on any node with room for it. A label selector restricts that, and every node has its
+id as a label. A selector cannot be changed: an attempt that still waits for its resources when the holds
+change is taken back, and launched anew with another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.assignment import Assignment
+from orchestrator.schedule import ray_private
+
+NODE_LABEL = "ray.io/node-id"
+"""Label of every node of a Ray cluster."""
+
+
+def selector(avoided: Collection[str]) -> dict[str, str]:
+    """Return the label selector of all nodes but some; none if that is every node.
+
+    Args:
+        avoided: ids of nodes.
+    """
+    return {NODE_LABEL: f"!in({','.join(sorted(avoided))})"} if avoided else {}
+
+
+def of_bundle(avoided: Collection[str]) -> dict[str, Any]:
+    """Return the arguments of a placement group of one bundle that avoids some nodes."""
+    return {"bundle_label_selector": [selector(avoided)]} if avoided else {}
+
+
+class Placement:
+    """The nodes of one driver's attempts.
+
+    Attributes:
+        closed: ids of the nodes that are held for other sweeps.
+    """
+
+    def __init__(self) -> None:
+        self.closed: frozenset[str] = frozenset()
+        self._avoided: dict[str, frozenset[str]] = {}
+        self._nodes: dict[str, str] = {}
+
+    def avoiding(self, assignment: Assignment) -> Assignment:
+        """Return an assignment whose attempt starts on no node that is held for another sweep."""
+        self._avoided[assignment.attempt_id] = self.closed
+        return replace(assignment, avoided=tuple(sorted(self.closed)))
+
+    def look(self, controller: Any, started: Iterable[str], running: Collection[str]) -> None:
+        """Find the nodes of attempts.
+
+        Args:
+            controller: Tune's.
+            started: ids of the attempts that a worker has taken.
+            running: ids of all that were launched and have not ended; others are forgotten.
+        """
+        known = {name: node for name, node in self._nodes.items() if name in running}
+        self._avoided = {name: nodes for name, nodes in self._avoided.items() if name in running}
+        unknown = {name for name in started if name not in known}
+        self._nodes = known | (ray_private.nodes_of(controller, unknown) if unknown else {})
+
+    @property
+    def nodes(self) -> Mapping[str, str]:
+        """The nodes of attempts that a worker has taken, by id of the attempt."""
+        return self._nodes
+
+    def take_back(self, controller: Any, before: Callable[[str], object]) -> None:
+        """Take back the attempts that wait for resources under holds of another time.
+
+        Args:
+            controller: Tune's.
+            before: called with the id of each attempt before it ends.
+        """
+        outdated = [name for name, avoided in self._avoided.items() if avoided != self.closed]
+        waiting = ray_private.waiting_for_resources(controller, outdated) if outdated else ()
+        for name in waiting:
+            before(name)
+        if waiting:
+            ray_private.take_back(controller, waiting)

@@ -1,0 +1,70 @@
+"""What a person reads of a trainable before it is started."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from orchestrator.config.trainable import Trainable
+from orchestrator.driver.preview import runs
+
+MODEL = """
+from trainables.program import Linen
+
+class Net(Linen):
+    def data(self, folder): ...
+    def predict(self, state, batch): ...
+"""
+
+
+def test_a_command_is_shown_as_it_is_run(tmp_path: Path) -> None:
+    words = ("sh", "train it.sh", "--rate", "{rate:.3f}", "--seed={seed}", "{{x}}")
+    assert runs(Trainable("command", words, str(tmp_path)), ["rate", "layers"]) == [
+        "sh 'train it.sh' --rate {rate:.3f} --seed={seed} {{x}}",
+        "without a shell: each word is one argument",
+        f"program: {shutil.which('sh')}",
+        "placeholders of hyperparameters: {rate}",
+        "placeholders of the trial: {seed}",
+        "only in the file SWEEP_PARAMS and in variables SWEEP_PARAM_...: layers",
+        f"in {tmp_path}",
+    ]
+
+
+def test_a_shell_is_named(tmp_path: Path) -> None:
+    lines = runs(Trainable("command", ("make it | tee {folder}/log",), str(tmp_path), shell=True), [])
+    assert lines[0] == "/bin/sh -c 'make it | tee {folder}/log'"
+    assert lines[1].startswith("by a shell")
+
+
+def test_a_program_beside_the_file_and_one_of_another_machine(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("#!/bin/sh\n")
+    (tmp_path / "run").chmod(0o755)
+    for word, shown in (
+        ("./run", f"{tmp_path}/run"),
+        ("no-such", "looked for on the machine that runs the trial"),
+    ):
+        assert f"program: {shown}" in runs(Trainable("command", (word,), str(tmp_path)), [])
+
+
+def test_a_function_is_shown_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import os\n\ndef train(trial): ...\n")
+    lines = runs(Trainable("function", "train.py:train", str(tmp_path)), ["rate"])
+    assert lines == [
+        f"train(trial) of {tmp_path}/train.py, line 3",
+        f"in a process of its own: {sys.executable}",
+        f"in {tmp_path}",
+    ]
+    assert runs(Trainable("function", "math:sqrt", str(tmp_path)), [])[0].startswith("sqrt(trial) of ")
+
+
+def test_a_program_is_shown_with_what_it_defines(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    lines = runs(Trainable("program", "model.py:Net", str(tmp_path), free=("rate",)), ["rate", "width"])
+    assert lines == [
+        f"class Net(Linen) of {tmp_path}/model.py, line 4, in the slots of an engine",
+        "functions that it defines: data, predict",
+        "traced numbers, of which another value compiles nothing: rate",
+        "arguments of __init__, of which another value is another program: width",
+        f"in {tmp_path}",
+    ]

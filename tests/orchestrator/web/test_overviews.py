@@ -1,0 +1,122 @@
+"""The list of sweeps reads what has changed, and not every sweep that has ever run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.pool import Pool
+
+from orchestrator.api.changes import changes
+from orchestrator.api.queue import move
+from orchestrator.api.workspace import Workspace
+from orchestrator.ledger import submissions
+from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.web import reading, watching
+from orchestrator.web.overviews import Overviews
+from orchestrator.web.site import Site
+from orchestrator.web.snapshots import Snapshots
+from tests import sweeps
+from tests.orchestrator.ledger.examples import create_sweep
+from tests.orchestrator.web.server import order
+
+SWEEPS = 40
+"""Sweeps that have ended, besides the one of `tests.sweeps`."""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """Return a site whose ledger has many sweeps that have ended, and whose snapshots last for no time."""
+    root = sweeps.filled(tmp_path / "mlruns").root
+    ledger = Ledger.open(Workspace.at(root).paths.ledger_url)
+    record = sweeps.sweep_record()
+    for number in range(SWEEPS):
+        create_sweep(ledger, replace(record, id=f"copy-{number:08d}", state="COMPLETE"))
+    ledger.close()
+    return Site(Workspace.at(root), snapshots=Snapshots(lambda: 0.0, fresh=0.0))
+
+
+@contextmanager
+def statements() -> Iterator[list[str]]:
+    """Collect the statements that SQLite runs for ledgers during a `with` block."""
+    found: list[str] = []
+
+    def listen(connection: Any, *_: Any) -> None:
+        connection.set_trace_callback(found.append)
+
+    event.listen(Pool, "checkout", listen)
+    try:
+        yield found
+    finally:
+        event.remove(Pool, "checkout", listen)
+
+
+def count(site: Site) -> int:
+    """Return the number of statements of one look at all sweeps and at the events of their list."""
+    with statements() as found:
+        reading.sweep_rows(site)
+        watching.list_entries(site)
+    return len(found)
+
+
+def test_a_second_look_reads_no_sweep_that_has_ended(site: Site) -> None:
+    """A look takes as many statements as one at a ledger with a single sweep."""
+    first = len(reading.sweep_rows(site))
+    assert first == SWEEPS + 1
+    alone = Site(Workspace.at(sweeps.filled(site.workspace.paths.root.parent / "alone").root))
+    reading.sweep_rows(alone)
+    small = count(replace(alone, snapshots=Snapshots(lambda: 0.0, fresh=0.0)))
+    assert count(site) == small
+
+
+def test_one_sweep_that_has_changed_is_read_again(site: Site) -> None:
+    reading.sweep_rows(site)
+    settled = count(site)
+    with site.ledger() as ledger, Lease(ledger, "copy-00000007") as lease:
+        lease.writer.set_sweep_state("RUNNING")
+        driven = count(site)
+        assert settled < driven < settled + 30, "what is driven is read at each look, twice here"
+    assert settled < count(site) < settled + 15
+    assert count(site) == settled
+
+
+def test_a_look_shows_every_change(site: Site) -> None:
+    """What is kept equals what a new server reads, after each kind of change."""
+
+    def check() -> None:
+        with site.ledger() as ledger:
+            assert site.overviews.read(ledger) == Overviews().read(ledger)
+
+    check()
+    with site.ledger() as ledger:
+        with Lease(ledger, sweeps.SWEEP_ID) as lease:
+            check()
+            lease.writer.add_trial(sweeps.trial(50, "WAITING", value=None, best_step=None, step=0))
+            check()
+        check()
+        submissions.submit(ledger, order("ada", "key"), lambda used: "waiting")
+        check()
+        submissions.submit(ledger, order("bob", "other"), lambda used: "copy-00000003")
+        check()
+    move(sweeps.SWEEP_ID, "idle", root=site.workspace.paths.root)
+    check()
+    by_id = {row["id"]: row for row in reading.sweep_rows(site)}
+    assert by_id[sweeps.SWEEP_ID]["priority_class"] == "idle"
+    assert by_id[sweeps.SWEEP_ID]["trials"]["WAITING"] == 1
+    assert by_id["waiting"]["state"] == "QUEUED"
+    assert by_id["copy-00000003"]["owner"] == "bob"
+
+
+def test_the_differences_of_a_sweep_read_two_documents(site: Site) -> None:
+    root = site.workspace.paths.root
+    with statements() as found:
+        assert changes(f"copy-{SWEEPS - 1:08d}", root=root).previous is not None
+    documents = [line for line in found if "document" in line and "digest" in line]
+    assert len(documents) == 2
+    assert all("WHERE sweep.id =" in line for line in documents)
