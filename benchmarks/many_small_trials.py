@@ -5,11 +5,14 @@
 A perceptron of 32 hidden units on the handwritten digits of scikit-learn, batches of 32, Adam, dropout. First
 the rate of training alone, in steps a second of all trials together: a hand-written `jax.vmap` over all
 trials, which is the limit, and the engine with K slots. Then whole sweeps, from the command to the end, with
-four reports a trial: a program of this service whose trials share a device, and plain Ray Tune with a
-function that trains the same network, as many trials at a time as there are processors. Both train, evaluate
-and report as often, and both times include the start of Ray; the service also evaluates the best trial on
-test, and keeps checkpoints, a ledger, MLflow's runs and a report. On a machine without a GPU the program's
-device is the CPU (`SWEEP_HOST_DEVICES=1`).
+four reports a trial: a program of this service whose trials share a device, the same training as a function
+of this service, and as a function of plain Ray Tune, as many trials at a time as there are processors. The
+two functions run the same code: every trial has a process of its own, which imports JAX, compiles one program
+for its initialisation and one for a quarter of its steps with the evaluation, which it calls four times. All
+train, evaluate and report as often, and all times
+include the start of Ray; the service also keeps a ledger, MLflow's runs and a report, and of the program
+checkpoints and the best trial's results on test. On a machine without a GPU the program's device is the CPU
+(`SWEEP_HOST_DEVICES=1`).
 """
 
 from __future__ import annotations
@@ -43,15 +46,17 @@ ROUNDS = 3
 ROOT = Path(__file__).parents[1]
 
 FILE = """
-trainable: {{program: "model.py:OfLinen"}}
+trainable: {{{trainable}}}
 search: {{learning_rate: {{log_uniform: [1e-4, 1e-1]}}, width: {{choice: [32]}}}}
 training: {{steps: {steps}, interval: {interval}}}
 objective: {{maximize: val/accuracy}}
 sampler: {{random: {{seed: 0}}}}
 scheduler: none
 budget: {{trials: {trials}}}
-resources: {{gpu: 1/{slots}, cpu: 0.05}}
+resources: {{{resources}}}
 """
+PROGRAM = 'program: "model.py:OfLinen"'
+FUNCTION = 'function: "benchmarks.many_small_trials:service_trial"'
 
 PLAIN = """
 import sys
@@ -84,10 +89,13 @@ def trained(key: jax.Array, rate: Any, steps: int, start: Any = None) -> Any:
         updates, moments = optimizer.update(jax.grad(loss)(params), moments, params)
         return optax.apply_updates(params, updates), moments
 
-    if start is None:
-        params = net.init(key, inputs[:1], train=False)["params"]
-        start = params, optimizer.init(params)
-    return jax.lax.fori_loop(0, steps, step, start)
+    return jax.lax.fori_loop(0, steps, step, started(key, rate) if start is None else start)
+
+
+def started(key: jax.Array, rate: Any) -> Any:
+    """Return parameters and moments before the first step."""
+    params = Perceptron(WIDTH).init(key, jnp.asarray(digits()["train"]["inputs"][:1]), train=False)["params"]
+    return params, optax.adam(rate).init(params)
 
 
 def by_hand(trials: int) -> float:
@@ -121,18 +129,35 @@ def in_slots(slots: int) -> float:
     return slots * MEASURED / (time.perf_counter() - began)
 
 
+def in_quarters(seed: int, rate: float, steps: int) -> Iterator[float]:
+    """Train one trial as a function does; yield its accuracy after each quarter of its steps."""
+    validation, net, key = digits()["validation"], Perceptron(WIDTH), jax.random.key(seed)
+
+    def quarter(carry: Any) -> Any:
+        carry = trained(key, rate, steps // 4, carry)
+        logits: Any = net.apply({"params": carry[0]}, validation["inputs"], train=False)
+        return carry, (logits.argmax(-1) == validation["targets"]).mean()
+
+    compiled, carry = jax.jit(quarter), jax.jit(lambda: started(key, rate))()
+    for _ in range(4):
+        carry, accuracy = compiled(carry)
+        yield float(accuracy)
+
+
 def plain_trial(config: dict[str, Any], steps: int) -> None:
     """Train one trial under plain Ray Tune, with four reports."""
     from ray import tune
 
-    validation, net = digits()["validation"], Perceptron(WIDTH)
-    key, carry = jax.random.key(config["seed"]), None
-    quarter = jax.jit(lambda carry: trained(key, config["learning_rate"], steps // 4, carry))
-    first = jax.jit(lambda: trained(key, config["learning_rate"], steps // 4))
-    for _ in range(4):
-        carry = first() if carry is None else quarter(carry)
-        logits = net.apply({"params": carry[0]}, validation["inputs"], train=False)
-        tune.report({"accuracy": float(np.mean(np.argmax(logits, -1) == validation["targets"]))})
+    for accuracy in in_quarters(config["seed"], config["learning_rate"], steps):
+        tune.report({"accuracy": accuracy})
+
+
+def service_trial(trial: Any) -> None:
+    """Train one trial as a function of this service, with four reports and no checkpoints."""
+    accuracies = in_quarters(trial.seed, trial.params["learning_rate"], trial.steps)
+    for number, accuracy in enumerate(accuracies, 1):
+        if not trial.report(number * trial.interval, {"val/accuracy": accuracy}):
+            return
 
 
 def sweeps(trials: int, steps: int, slots: int) -> Iterator[tuple[str, float]]:
@@ -141,10 +166,16 @@ def sweeps(trials: int, steps: int, slots: int) -> Iterator[tuple[str, float]]:
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0"}
     try:
         shutil.copy(ROOT / "tests" / "trainables" / "digits.py", folder / "model.py")
-        file = folder / "digits.yaml"
-        file.write_text(FILE.format(steps=steps, interval=steps // 4, trials=trials, slots=slots))
-        command = [sys.executable, "-m", "orchestrator.sweep", str(file), "--root", str(folder / "mlruns")]
-        yield f"a program, {slots} slots", timed(command, {**variables, "SWEEP_HOST_DEVICES": "1"})
+        numbers = {"steps": steps, "interval": steps // 4, "trials": trials}
+        for name, trainable, resources in (
+            (f"a program, {slots} slots", PROGRAM, f"gpu: 1/{slots}, cpu: 0.05"),
+            ("a function", FUNCTION, "cpu: 1"),
+        ):
+            file = folder / "digits.yaml"
+            file.write_text(FILE.format(trainable=trainable, resources=resources, **numbers))
+            root = str(folder / trainable.partition(":")[0])
+            command = [sys.executable, "-m", "orchestrator.sweep", str(file), "--root", root, "--here"]
+            yield name, timed(command, {**variables, "SWEEP_HOST_DEVICES": "1"})
         command = [sys.executable, "-c", PLAIN, str(steps), str(trials), str(folder / "tune")]
         yield "plain Ray Tune", timed(command, {**variables, "JAX_PLATFORMS": "cpu"})
     finally:

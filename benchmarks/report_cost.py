@@ -1,11 +1,12 @@
 """Seconds that a report costs: a function and a command of a sweep, beside a function of bare Ray Tune.
 
-    python benchmarks/report_cost.py [--reports 300] [--only NAME ...]
+    python benchmarks/report_cost.py [--reports 300] [--rounds 3] [--only NAME ...]
 
 Every trial does nothing but report, so the time between two reports is what a report costs. It is measured
 inside the trial. With a checkpoint, every report hands over a folder with one file of 64 KiB. The first 20
 reports of a trial are left out. Bare Ray Tune runs a function of its own with Ray's default loggers; its
-checkpoints go to its own storage folder.
+checkpoints go to its own storage folder. The trials run in rounds, one after another, and each is compared
+with that of bare Ray Tune in its own round.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -154,27 +155,50 @@ def measured(run: Callable[[Case], None], reports: int, *, with_checkpoint: bool
     return [1000 * one for one in times[LEFT_OUT:]]
 
 
-def rows(names: list[str], reports: int) -> Iterator[str]:
-    """Yield the rows of the table as they are measured."""
-    yield "| trial | checkpoint | median ms | 90 % ms | mean of the last quarter, ms | load |"
-    yield "|---|---|---|---|---|---|"
-    for name in names:
+def rounds(names: list[str], reports: int, count: int) -> dict[tuple[str, bool], list[list[float]]]:
+    """Return the milliseconds of each report, by trial and whether it has checkpoints, a list for each round.
+
+    In a round every trial runs once, beside the others: what else the machine does changes all of them.
+    """
+    times: dict[tuple[str, bool], list[list[float]]] = {}
+    for _ in range(count):
         for with_checkpoint in (False, True):
-            times = measured(CASES[name], reports, with_checkpoint=with_checkpoint)
-            middle, slow = statistics.median(times), statistics.quantiles(times, n=10)[-1]
-            late = statistics.fmean(times[-len(times) // 4 :])
-            kept = "64 KiB" if with_checkpoint else "none"
-            yield f"| {name} | {kept} | {middle:.1f} | {slow:.1f} | {late:.1f} | {os.getloadavg()[0]:.1f} |"
+            for name in names:
+                found = measured(CASES[name], reports, with_checkpoint=with_checkpoint)
+                times.setdefault((name, with_checkpoint), []).append(found)
+    return times
+
+
+def rows(times: Mapping[tuple[str, bool], list[list[float]]]) -> Iterator[str]:
+    """Yield the rows of the table."""
+    yield "| trial | checkpoint | median of each round, ms | 90 %, ms | above bare Ray Tune, ms | median |"
+    yield "|---|---|---|---|---|---|"
+    for (name, with_checkpoint), found in times.items():
+        middles = [statistics.median(one) for one in found]
+        slow = statistics.quantiles([time for one in found for time in one], n=10)[-1]
+        bare = [statistics.median(one) for one in times.get(("ray_tune", with_checkpoint), ())]
+        above = [] if name == "ray_tune" else [own - other for own, other in zip(middles, bare, strict=False)]
+        middle = f"{statistics.median(above):.1f}" if above else ""
+        kept = "64 KiB" if with_checkpoint else "none"
+        yield f"| {name} | {kept} | {_listed(middles)} | {slow:.1f} | {_listed(above)} | {middle} |"
+
+
+def _listed(values: list[float]) -> str:
+    return ", ".join(f"{value:.1f}" for value in values)
 
 
 def main() -> None:
-    """Measure and print a row for each kind of trial, without and with checkpoints."""
+    """Measure in rounds and print a row for each kind of trial, without and with checkpoints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--reports", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", choices=[*CASES], default=[*CASES])
     options = parser.parse_args()
-    for row in rows(options.only, options.reports):
-        print(row, flush=True)
+    before = os.getloadavg()[0]
+    times = rounds(options.only, options.reports, options.rounds)
+    for row in rows(times):
+        print(row)
+    print(f"\nload: {before:.1f} before, {os.getloadavg()[0]:.1f} after")
 
 
 if __name__ == "__main__":

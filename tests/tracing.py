@@ -29,11 +29,14 @@ def trace_evaluation(settings: TrialSettings) -> None:
         Refusal: the settings cannot be trained.
     """
     program, examples = _of(settings)
-    jax.eval_shape(Calls(program).evaluate, program.shapes().trained, examples, np.int32(1))
+    trained = program.shapes().trained
+    memory = jax.eval_shape(Calls(program).start, trained)
+    counts = np.ones(len(examples.lengths), np.float32)
+    jax.eval_shape(Calls(program).evaluate, trained, memory, examples, counts, np.int32(1))
 
 
 def _of(settings: TrialSettings) -> tuple[NetworkProgram, Sequences]:
     batch = settings.training.batch_size * settings.training.accumulate
-    data = drawn(signature_of(settings), batch)
-    program = NetworkProgram(settings, data.signature, True, batch)
+    data = drawn(signature_of(settings), batch, whole=settings.training.carry_state)
+    program = NetworkProgram.of(settings, data.signature, data.train)
     return program, Sequences(data.train.inputs, data.train.lengths, data.train.targets)  # type: ignore[arg-type]

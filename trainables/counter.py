@@ -88,6 +88,28 @@ def order_of_steps(step: Array, steps: int, batch: int, size: int, seed: Array) 
     return order.reshape(steps, batch)
 
 
+def order_of_streams(step: Array, steps: int, batch: int, size: int, seed: Array) -> Array:
+    """Return the examples of consecutive steps, int32 (steps, batch), where each row reads on.
+
+    An epoch has size // batch steps. Row b begins it at example o + b * (size // batch) and reads every step
+    the example after; o follows from seed and epoch. Behind the last example comes the first. No example is
+    read twice in an epoch, and fewer than `batch` of them, in each epoch others, are left out.
+
+    Args:
+        step: int32, steps done before the first of these.
+        steps: how many.
+        batch: examples a step, at most `size`.
+        size: number of examples n, consecutive in their order.
+        seed: (2,) uint32.
+    """
+    length = jnp.uint32(size // batch)
+    done = step.astype(jnp.uint32) + jnp.arange(steps, dtype=jnp.uint32)
+    epoch, time = done // length, done % length
+    offset = mixed(mixed(seed[0] ^ mixed(epoch)) ^ seed[1]) % jnp.uint32(size)
+    starts = jnp.arange(batch, dtype=jnp.uint32) * length
+    return (((offset + time)[:, None] + starts) % jnp.uint32(size)).astype(jnp.int32)
+
+
 def _feistel(values: Array, rows: int, columns: int, key: Array) -> Array:
     """Permute [0, rows * columns): rounds add a keyed hash of one half to the other, modulo its size."""
 

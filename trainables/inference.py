@@ -8,7 +8,7 @@ sequence: normalisation uses its running statistics, and a mean over time is a s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from trainables import checkpoint
 from trainables.data.task import Signature, Task
 from trainables.engine.network import NetworkProgram
 from trainables.engine.slots import bucket
-from trainables.engine.state import Names, Trained
+from trainables.engine.state import Trained
 from trainables.errors import Refusal
 from trainables.layers.layer import only_looks_back
 from trainables.model import BlockState, Model, Padding
@@ -146,9 +146,10 @@ class Predictor:
         self.settings = TrialSettings.from_document(facts["settings"])
         self.signature = Signature.from_document(facts["signature"])
         self.reader = Reader(TASKS[self.settings.task], self.signature, facts["characters"])
-        self._layout = NetworkProgram(self.settings, self.signature, padded=True, evaluated=1).layout
-        names = Names(self._layout.params, self._layout.stats, self.settings.training)
-        self._trained = names.together(arrays)
+        program = NetworkProgram(self.settings, self.signature, padded=True, evaluated=1)
+        self._layout = program.layout
+        # An example begins with the initial state: what rows of the training text carried is left out.
+        self._trained = replace(program.together(arrays), carried=None)
         # The arrays are arguments: as constants, XLA would fold them for minutes.
         self._whole = jax.jit(lambda trained, inputs, lengths: self._model(trained)(inputs, lengths)[0])
         self._step = jax.jit(lambda trained, carried, now: step(self._model(trained), carried, now))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -118,6 +119,10 @@ class BlockState(NamedTuple):
     layer: Any
 
 
+Memory: TypeAlias = tuple[BlockState, ...]
+"""What a network remembers of the steps so far: the state of each block, (B, ...) for a batch."""
+
+
 class Block(nnx.Module):
     """A layer, the mixing of its channels with dropout, a skip; a normalisation before or after them.
 
@@ -152,30 +157,48 @@ class Block(nnx.Module):
             self.branch = nnx.Linear(width, width, rngs=rngs)
 
     def __call__(
-        self, x: Array, padding: Padding, kept: Array | None, record: Array | None
-    ) -> tuple[Array, Array]:
-        """Return the block's output and its hidden-state norm.
+        self,
+        x: Array,
+        padding: Padding,
+        kept: Array | None,
+        record: Array | None,
+        memory: BlockState | None = None,
+    ) -> tuple[Array, Array, BlockState | None]:
+        """Return the block's output, its hidden-state norm, and the memory after the last step.
 
         Args:
             x: (B, L, D), zero where padded, as the output is.
-            padding: where sequences end.
+            padding: where sequences end; no sequence does if a memory is given.
             kept: (2, B, 1, D) factors of the two dropouts, or None in evaluation.
             record: whether to compute the norm; 0 is returned where it is false or None.
+            memory: of the steps before the first, (B, ...) each; None if sequences start with it.
 
         Returns:
-            (B, L, D), and the mean over unpadded steps of ||x_t||.
+            (B, L, D), the mean over unpadded steps of ||x_t||, and the memory, None if none was given.
         """
         training = kept is not None
         normal = self.normalised("before", x, padding, training=training)
-        seen = jax.vmap(lambda rows: self.convolved(self._rows_before(), rows)[0])(normal)
-        over_batch = jax.vmap(self.layer.run, in_axes=(0, None if padding.lengths is None else 0))
-        out, states = over_batch(seen, padding.lengths)
+        out, states_of, memory = self._over_batch(normal, padding, memory)
         mixed = self.mixed(self.gated(normal, out), kept)
-        states_of = (
-            (lambda: states) if self.layer.states_at_hand else (lambda: over_batch(seen, padding.lengths)[1])
-        )
         x = self.normalised("after", x + padding.zeroed(mixed), padding, training=training)
-        return x, _recorded_norm(states_of, padding, record)
+        return x, _recorded_norm(states_of, padding, record), memory
+
+    def _over_batch(
+        self, rows: Array, padding: Padding, memory: BlockState | None
+    ) -> tuple[Array, Callable[[], Array], BlockState | None]:
+        """Return the layer's outputs (B, L, D), what computes its states, and the memory after them."""
+        if memory is None:
+            seen = jax.vmap(lambda rows: self.convolved(self._rows_before(), rows)[0])(rows)
+            over_batch = jax.vmap(self.layer.run, in_axes=(0, None if padding.lengths is None else 0))
+            read: Callable[[], Any] = partial(over_batch, seen, padding.lengths)
+            out, states = read()
+        else:
+            assert padding.lengths is None, "a state is carried over sequences without padding"
+            seen, before = jax.vmap(self.convolved)(memory.before, rows)
+            read = partial(jax.vmap(self.layer.run_from), memory.layer, seen)
+            out, states, after = read()
+            memory = BlockState(before, after)
+        return out, (lambda: states) if self.layer.states_at_hand else (lambda: read()[1]), memory
 
     def initial_state(self) -> BlockState:
         """Return the memory of the convolution and of the layer before the first step."""
@@ -287,6 +310,26 @@ class Model(nnx.Module):
         Returns:
             Logits (B, C), or (B, L, C) for an output by step; norms (depth,), 0 unless recorded.
         """
+        return self.carry(None, inputs, lengths, training)[:2]
+
+    def carry(
+        self,
+        memory: Memory | None,
+        inputs: Array,
+        lengths: Array | None = None,
+        training: Training | None = None,
+    ) -> tuple[Array, Array, Memory | None]:
+        """Return what a call does of segments that follow a memory, and the memory after them.
+
+        Args:
+            memory: of the steps before, (B, ...) each; None if sequences start with their first step.
+            inputs: as in a call.
+            lengths: as in a call; None if a memory is given.
+            training: None in evaluation.
+
+        Returns:
+            Logits, norms, and the memory, None if none was given.
+        """
         if self.signature.towers == 2:
             inputs = inputs.reshape(-1, *inputs.shape[2:])
             lengths = None if lengths is None else lengths.reshape(-1)
@@ -295,15 +338,23 @@ class Model(nnx.Module):
         kept = None if training is None else _dropout(training, len(self.blocks), x.shape[0], x.shape[2])
         record = None if training is None else training.record
         call = nnx.remat(Block.__call__) if self.remat and training is not None else Block.__call__
-        norms = []
+        norms: list[Array] = []
+        states: list[Any] = []
         for index, block in enumerate(self.blocks):
-            x, norm = call(block, x, padding, None if kept is None else kept[index], record)
+            before = None if memory is None else memory[index]
+            x, norm, state = call(block, x, padding, None if kept is None else kept[index], record, before)
             norms.append(norm)
+            states.append(state)
         if self.signature.output != "steps":
             x = POOLINGS[self.pooling](x, lengths)
         if self.signature.towers == 2:
             x = self._compared(x)
-        return self.head(x), jnp.stack(norms)
+        return self.head(x), jnp.stack(norms), None if memory is None else tuple(states)
+
+    def initial_memory(self, rows: int) -> Memory:
+        """Return the memory of so many sequences before their first step."""
+        blocks = tuple(block.initial_state() for block in self.blocks)
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *leaf.shape)), blocks)
 
     def _compared(self, pooled: Array) -> Array:
         """Join two documents, (2 B, D) -> (B, D), as LRA's retrieval head does."""

@@ -29,7 +29,7 @@ def rehearsed(settings: TrialSettings) -> float:
         Refusal: the settings cannot be trained, or the loss is not finite.
     """
     batch = settings.training.batch_size * settings.training.accumulate
-    engine = Engine(settings, drawn(signature_of(settings), batch))
+    engine = Engine(settings, drawn(signature_of(settings), batch, whole=settings.training.carry_state))
     engine.admit(0, settings)
     report = engine.advance({0: 1})[0]
     if not math.isfinite(report.loss):
@@ -51,8 +51,8 @@ def signature_of(settings: TrialSettings) -> Signature:
     return signature
 
 
-def drawn(signature: Signature, count: int) -> TaskData:
-    """Return random examples; of tokens, the last one is shorter than L."""
+def drawn(signature: Signature, count: int, *, whole: bool = False) -> TaskData:
+    """Return random examples; of tokens, the last one is shorter than L unless all are to be `whole`."""
     rng = np.random.default_rng(0)
     towers = (2,) if signature.towers == 2 else ()
     shape = (count, *towers, signature.length)
@@ -60,7 +60,7 @@ def drawn(signature: Signature, count: int) -> TaskData:
     inputs: np.ndarray = rng.random((*shape, signature.features), np.float32)
     if signature.vocabulary is not None:
         inputs = rng.integers(signature.vocabulary, size=shape, dtype=np.int32)
-        lengths[-1] = max(1, signature.length // 2)
+        lengths[-1] = signature.length if whole else max(1, signature.length // 2)
     targets: np.ndarray = rng.random(count, np.float32)
     if signature.output != "value":
         steps = (signature.length,) if signature.output == "steps" else ()

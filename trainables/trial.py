@@ -105,6 +105,8 @@ class TrainingSettings:
         remat: recompute the activations of blocks in the reverse pass, to save memory.
         reproducible: "bits": also on a GPU, train each slot by a program of its own, without kernels whose
             sums depend on chance. On a CPU that is always so.
+        carry_state: each row of a batch reads consecutive examples, and every layer starts from its state
+            after the example before: for tasks whose examples are consecutive segments.
     """
 
     steps: int
@@ -122,6 +124,7 @@ class TrainingSettings:
     accumulate: int = 1
     remat: bool = False
     reproducible: str | None = None
+    carry_state: bool = False
 
     def rule(self) -> tuple[Any, ...]:
         """Return what the schedule's compiled program depends on."""
@@ -171,6 +174,7 @@ class TrialSettings:
             tuple(sorted(model.options.items())),
             (training.optimizer, training.clip is not None, *training.rule()),
             (training.batch_size, training.accumulate, training.remat, training.reproducible),
+            training.carry_state,
         )
 
     def free(self) -> dict[str, float]:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -24,7 +25,7 @@ from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease_backends import next_token
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.sharing.fill import fill
-from orchestrator.sharing.rows import UNIT, PoolClaim, PoolNode, Rules, Snapshot, Use
+from orchestrator.sharing.rows import UNIT, Place, PoolClaim, PoolNode, Rules, Snapshot, Use
 from orchestrator.sharing.shedding import demands
 from orchestrator.sharing.view import View, _filled, renewed
 from orchestrator.system import System
@@ -67,7 +68,8 @@ def speed() -> None:
     """Print how long decisions take: the shares alone, a decision, and with its transaction (SQLite).
 
     A third of the sweeps are short and the others above their shares, so that a decision deals out sheds. The
-    shares are computed anew each time, as after a change of the rows.
+    shares are computed anew each time, as after a change of the rows. Holds are computed only while a trial
+    fits no node: that is the decision with a hold.
     """
     for sweeps, gpus in ((20, 64), (300, 1024)):
         rows = crowded(sweeps, gpus)
@@ -76,6 +78,9 @@ def speed() -> None:
             amounts = _amounts(rows.uses[0])
             measured = {
                 "shares": lambda rows=rows: fill(rows.nodes, rows.owners, rows.claims),
+                "decision with a hold": lambda rows=starved(rows): decided(
+                    View.of(rows, NOW), rows.claims[0].sweep
+                ),
                 "decision": lambda rows=rows: decided(View.of(rows, NOW), rows.claims[0].sweep),
                 "with its transaction": lambda rows=rows, claims=claims, amounts=amounts: decided(
                     claims.renew(rows.nodes, amounts), rows.claims[0].sweep
@@ -110,6 +115,20 @@ def crowded(sweeps: int, gpus: int) -> Snapshot:
         return Use(claim.sweep, NOW, devices * claim.slots, 0, devices, short_since=since)
 
     return Snapshot(nodes, (), claims, tuple(use(number, claim) for number, claim in enumerate(claims)))
+
+
+def starved(rows: Snapshot) -> Snapshot:
+    """Return these rows with trials on every node, and five sweeps whose trials fit none of them."""
+    names = [node.name for node in rows.nodes]
+    large = tuple(PoolClaim(f"w{k}", f"w{k}", float(k), 72 * UNIT, 0, 1) for k in range(5))
+    waiting = tuple(Use(claim.sweep, NOW, 1, 1, pending_since=NOW - 25.0) for claim in large)
+
+    def placed(number: int, use: Use) -> Use:
+        nodes = {names[(number + step) % len(names)] for step in range(use.trials)}
+        return replace(use, places=tuple(Place(node, 1, 1, 1) for node in sorted(nodes)))
+
+    uses = tuple(placed(number, use) for number, use in enumerate(rows.uses))
+    return replace(rows, claims=(*rows.claims, *large), uses=(*uses, *waiting))
 
 
 def entered(ledger: Ledger, rows: Snapshot) -> Claims:

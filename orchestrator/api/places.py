@@ -41,7 +41,7 @@ class QueuedSweep:
         share: trials that it may run at once, or could if its driver ran.
         running: trials that run or are about to.
         wanted: trials that it could run at once.
-        why: why it runs nothing, or None.
+        why: why it runs nothing, or which node is held for it or closed to it, or None.
         expected_start: when its next trial is expected to run, seconds since the epoch, to ten seconds; None
             if it runs something or is parked, or if that is not known.
     """
@@ -130,7 +130,7 @@ def _in_order(undriven: Iterable[Situation], active: Iterable[Situation]) -> Seq
 
 def _claimed(pool: str, view: View, sweep: str) -> QueuedSweep:
     claim, use = view.claims[sweep], view.uses[sweep]
-    share, why = view.shares[sweep].trials, view.why_waiting(sweep)
+    share, why = view.shares[sweep].trials, view.about_holds(sweep) or view.why_waiting(sweep)
     return QueuedSweep(
         sweep, claim.owner, claim.priority_class, pool, None, share, use.trials, claim.want, why, None
     )

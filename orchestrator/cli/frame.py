@@ -126,8 +126,8 @@ def _waiting(sweep: LiveSweep) -> Iterator[Text]:
     if place is None:
         return
     if place.why is not None and place.why != sweep.status.reason:
-        position = f" (number {place.position} in the queue)" if place.position else ""
-        yield Text(f"waits{position}: {place.why}", style="yellow")
+        position = f"waits (number {place.position} in the queue): " if place.position else ""
+        yield Text(f"{position}{place.why}", style="yellow")
     elif 0 < place.running < place.wanted:
         held = f"its share is {place.share}" if place.running >= place.share else "they have not started yet"
         more = place.wanted - place.running

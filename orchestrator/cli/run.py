@@ -330,7 +330,9 @@ def _data(sweep: Sweep, plan: Plan) -> str:
 
 
 def _networks(sweep: Sweep, flops: bool) -> Iterator[str]:
-    """Yield the size of each network, or why it is not known."""
+    """Yield the size of each network, or why it is not known; a trainable has none of this package."""
+    if sweep.specification.trainable is not None:
+        return
     try:
         networks = sweep.networks(work=flops)
     except Refusal as refusal:

@@ -46,6 +46,11 @@ def why_not_registered(reference: str, folder: Path) -> str | None:
     found = _class_of(reference, folder)
     if not any(isinstance(node, ast.FunctionDef) and node.name == "predict" for node in found.body):
         return f"class {found.name} does not define `predict`"
+    return why_not_kept(reference, folder)
+
+
+def why_not_kept(reference: str, folder: Path) -> str | None:
+    """Return why a registered model cannot hold the code of a class or a function, or None if it can."""
     module = reference.partition(":")[0]
     if module.endswith(".py"):
         file = PurePath(module)

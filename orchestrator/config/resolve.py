@@ -299,7 +299,7 @@ def _validated(
         task_options = rules.read_task_options(file)
         space = read_space(file.search)
         model = rules.read_model(file, space)
-        rules.check_training(file.training, space)
+        training = rules.read_training(file, model, space)
         rules.check_resources(file.resources)
         goals = objectives.read_objectives(file)
         sampler, scheduler = read_strategy(file, space, len(goals), rules.mutable(file, space))
@@ -309,7 +309,7 @@ def _validated(
             task=file.task,
             task_options=task_options,
             model=model,
-            training=file.training,
+            training=training,
             evaluate=file.evaluate,
             search=space,
             objectives=goals,

@@ -288,13 +288,38 @@ def _fixed(view: _View, name: str) -> Any:
     return view.model.extras.get(name, LAYERS.settings(view.layer).options[name].default)
 
 
-def check_training(training: TrainingSection, space: Space) -> None:
-    """Check that both learning rates are given somewhere, and that a trial reports at least once.
+def read_training(file: SpaceFile, model: ModelSection, space: Space) -> TrainingSection:
+    """Return how trials are trained, with the task's own way to carry states.
 
     Raises:
-        Violation: a rate is missing, the interval is longer than a trial, or an optimiser without a weight
-            decay is given one.
+        Violation: a rate is missing, the interval is longer than a trial, an optimiser without a weight decay
+            is given one, or states are to be carried where they cannot be.
     """
+    _check_training(file.training, space)
+    task, carries = TASKS[file.task], file.training.carry_state
+    if carries is None:
+        carries = task.carries_state
+    if carries and not task.carries_state:
+        must = f"must be left out for {file.task}, whose examples are no consecutive segments"
+        raise Violation(("training", "carry_state"), must, "Leave it out.")
+    if carries:
+        _check_looking_back(model, space)
+    return file.training.model_copy(update={"carry_state": carries})
+
+
+def _check_looking_back(model: ModelSection, space: Space) -> None:
+    """Refuse a space in which a network that carries its state may read backwards too."""
+    for layer in _layers(model, space):
+        view = _view(model, space, layer)
+        drawn = view.space.get("bidirectional")
+        if (view.model.bidirectional and (drawn is None or drawn.when)) or (drawn and True in drawn.choices):
+            must = "must be false for every network that carries its state from segment to segment"
+            remedy = "Write bidirectional: false, or training.carry_state: false."
+            raise Violation(view.path("bidirectional"), must, remedy, "true")
+
+
+def _check_training(training: TrainingSection, space: Space) -> None:
+    """Check that both learning rates are given somewhere, and that a trial reports at least once."""
     for name in ("learning_rate", "recurrent_learning_rate"):
         if getattr(training, name) is None and (name not in space or space[name].when):
             must = "must be given here or in search"

@@ -248,6 +248,11 @@ class TrainingSection(Section):
         "bits",
         TrainingSettings.reproducible,
     )
+    carry_state: Flag | None = setting(
+        "Whether layers carry their states over consecutive segments; the task's own way if left out.",
+        False,
+        None,
+    )
 
 
 class TrainableSection(Section):
@@ -270,6 +275,12 @@ class TrainableSection(Section):
     shell: Flag = setting("Whether the command is one text for a shell.", True, False)
     mlflow: Flag = setting(
         "Whether `mlflow.log_*` of a function or a command writes to the run of its trial.", True, False
+    )
+    predictor: Word | None = setting(
+        "A function `load(folder)` that returns a predictor of what a function or a command has saved: the"
+        " chosen trial becomes a registered model.",
+        "train.py:load",
+        None,
     )
     mutable: list[Word] = setting(
         "Hyperparameters of a function or a command that may differ when it goes on from a checkpoint.",

@@ -38,7 +38,7 @@ CHANGEABLE = frozenset({"budget", "resources"})
 
 
 _ADDED = ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder")
-_ADDED_TO_TRAINING = ("optimizer", "schedule", "plateau_factor", "plateau_patience")
+_ADDED_TO_TRAINING = ("optimizer", "schedule", "plateau_factor", "plateau_patience", "carry_state")
 EARLIER_CHOICES: Mapping[str, Mapping[str, Any]] = {
     "model": {"layers": {}, "match": None, **{name: getattr(ModelSettings, name) for name in _ADDED}},
     "training": {name: getattr(TrainingSettings, name) for name in _ADDED_TO_TRAINING},

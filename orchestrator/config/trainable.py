@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.config.document import Violation, nearest
-from orchestrator.config.program_source import free_of, why_not_registered
+from orchestrator.config.program_source import free_of, why_not_kept, why_not_registered
 from orchestrator.config.sections import LIMITS, ResourcesSection, TrainableFile, TrainableSection
 from orchestrator.config.space import Distribution
 from orchestrator.errors import redacted
@@ -44,6 +44,7 @@ class Trainable:
         free: the hyperparameters of a program that are traced numbers; empty for the others.
         mlflow: whether a function or a command writes to the run of its trial in MLflow.
         mutable: the hyperparameters of a function or a command that may differ when it goes on.
+        predictor: the function that makes a predictor of what a function or a command has saved, or ''.
     """
 
     kind: Kind
@@ -53,6 +54,7 @@ class Trainable:
     free: tuple[str, ...] = field(default=())
     mlflow: bool = False
     mutable: tuple[str, ...] = ()
+    predictor: str = ""
 
     @property
     def name(self) -> str:
@@ -81,8 +83,10 @@ class Trainable:
         Raises:
             Violation: the class of a program cannot be read.
         """
+        if self.predictor:
+            return why_not_kept(self.predictor, Path(self.folder))
         if self.kind != "program":
-            return f"a {self.kind} offers no predictor"
+            return f"a {self.kind} offers no predictor unless `predictor` names a function that loads one"
         return why_not_registered(str(self.target), Path(self.folder))
 
     def document(self) -> dict[str, Any]:
@@ -90,8 +94,9 @@ class Trainable:
         target = self.target if isinstance(self.target, str) else list(self.target)
         flags = {name: True for name in ("shell", "mlflow") if getattr(self, name)}
         mutable = {"mutable": list(self.mutable)} if self.mutable else {}
+        predictor = {"predictor": self.predictor} if self.predictor else {}
         free = {"free": list(self.free)} if self.kind == "program" else {}
-        return {self.kind: target, **flags, **mutable, **free, "folder": self.folder}
+        return {self.kind: target, **flags, **mutable, **predictor, **free, "folder": self.folder}
 
     def settings(
         self,
@@ -163,21 +168,20 @@ def read_trainable(
         raise Violation(("trainable", "mlflow"), must, "Leave it out.")
     _check_names(space, kind)
     _check_mutable(section, space, kind)
+    _check_predictor(section, kind)
     _check_clock(file, kind)
     _check_resources(file, kind)
     place = str((folder / Path(section.folder).expanduser()).absolute()) if section.folder else str(folder)
-    mutable = tuple(section.mutable)
+    own: dict[str, Any] = {"mlflow": section.mlflow, "mutable": tuple(section.mutable)}
+    own["predictor"] = section.predictor or ""
     if kind == "command":
-        command = _command(section, space)
-        return Trainable(kind, command, place, section.shell, mlflow=section.mlflow, mutable=mutable)
+        return Trainable(kind, _command(section, space), place, section.shell, **own)
     reference = str(getattr(section, kind))
-    if not _REFERENCE.match(reference):
-        must = "must be package.module:name, or file.py:name"
-        raise Violation(("trainable", kind), must, "For example train.py:train.", f"`{reference[:80]}`")
+    _check_reference(kind, reference)
     free: tuple[str, ...] = ()
     if kind == "program":
         free = free_of(reference, Path(place)) if recorded is None else _recorded_free(recorded, space, place)
-    return Trainable(kind, reference, place, free=free, mlflow=section.mlflow, mutable=mutable)
+    return Trainable(kind, reference, place, free=free, **own)
 
 
 def _command(section: TrainableSection, space: Space) -> tuple[str, ...]:
@@ -242,6 +246,21 @@ def _check_mutable(section: TrainableSection, space: Space, kind: Kind) -> None:
     for name in section.mutable:
         if name not in space:
             raise Violation(path, "must name searched hyperparameters", nearest(name, space), f"`{name}`")
+
+
+def _check_predictor(section: TrainableSection, kind: Kind) -> None:
+    if section.predictor is None:
+        return
+    if kind == "program":
+        must = "must stand beside a function or a command: of a program, `predict` of its class is it"
+        raise Violation(("trainable", "predictor"), must, "Leave it out.")
+    _check_reference("predictor", section.predictor)
+
+
+def _check_reference(name: str, reference: str) -> None:
+    if not _REFERENCE.match(reference):
+        must = "must be package.module:name, or file.py:name"
+        raise Violation(("trainable", name), must, "For example train.py:train.", f"`{reference[:80]}`")
 
 
 def _check_clock(file: TrainableFile, kind: Kind) -> None:

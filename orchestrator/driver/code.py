@@ -29,17 +29,32 @@ def check_code(trainable: Trainable) -> None:
     if not folder.is_dir():
         must, remedy = "must be a folder", "Give `trainable.folder`, or move the file back."
         raise BadInput("trainable.folder", must, str(folder), remedy)
+    if trainable.predictor:
+        _check_reference("predictor", trainable.predictor, folder, "the folder of a checkpoint")
     if isinstance(trainable.target, tuple):
         if not trainable.shell:
             _check_command(trainable.target, folder)
         return
-    module, _, name = trainable.target.partition(":")
-    where, file = f"trainable.{trainable.kind}", source_of(module, folder)
+    _check_reference(trainable.kind, trainable.target, folder, "the trial")
+    source = source_of(trainable.target.partition(":")[0], folder)
+    if trainable.kind == "program" and source is not None and source.suffix == ".py":
+        _check_free(trainable, folder)
+
+
+def _check_reference(kind: str, reference: str, folder: Path, argument: str) -> None:
+    """Check that a function or a class is where the search-space file says.
+
+    Args:
+        kind: of what it is, the name of its key.
+        reference: `file.py:name` or `package.module:name`.
+        folder: in which files are looked for.
+        argument: what a function takes, in words.
+    """
+    module, _, name = reference.partition(":")
+    where, file = f"trainable.{kind}", source_of(module, folder)
     if file is not None and file.suffix == ".py":
-        if trainable.kind == "function":
-            _check_function(file, name)
-        else:
-            _check_free(trainable, folder)
+        if kind != "program":
+            _check_function(where, file, name, argument)
     elif module.endswith(".py"):
         must, remedy = "must name a file beside the search-space file", "Correct the name."
         raise BadInput(where, must, str(folder / module), remedy)
@@ -91,13 +106,12 @@ def _found(word: str, folder: Path) -> bool:
 # ------------------------------------------------------------------ functions
 
 
-def _check_function(file: Path, name: str) -> None:
-    """Check that a module binds the name of a function that takes a trial.
+def _check_function(where: str, file: Path, name: str, argument: str) -> None:
+    """Check that a module binds the name of a function that takes one argument.
 
     Raises:
         BadInput: it does not, or is no valid Python.
     """
-    where = "trainable.function"
     try:
         body = parsed(file.read_text(encoding="utf-8"), str(file)).body
     except (SyntaxError, ValueError) as error:
@@ -111,8 +125,9 @@ def _check_function(file: Path, name: str) -> None:
     if isinstance(node, ast.AsyncFunctionDef):
         raise BadInput(where, f"{name} must be called without `await`", "async def", "Write `def`.")
     if isinstance(node, ast.FunctionDef) and not node.decorator_list and not _takes_one(node.args):
-        must = f"{name} must take one argument, the trial"
-        raise BadInput(where, must, f"{name}({ast.unparse(node.args)})", f"Write `def {name}(trial)`.")
+        must = f"{name} must take one argument, {argument}"
+        remedy = f"Write `def {name}({argument.split()[1]})`."
+        raise BadInput(where, must, f"{name}({ast.unparse(node.args)})", remedy)
 
 
 def _takes_one(arguments: ast.arguments) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from orchestrator.config.document import Violation
-from orchestrator.config.program_source import why_not_registered
+from orchestrator.config.program_source import why_not_kept, why_not_registered
+from orchestrator.config.trainable import KINDS, task_of
 from orchestrator.driver.sweep_rows import CODE
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP, CheckpointRecord, Event, SweepState
@@ -104,17 +105,19 @@ def model_of(history: History, summary: Summary, at_ms: int) -> Event | None:
     return events.model(key, name, checkpoint, card(history, summary, name), facts, at_ms, program)
 
 
-def _program(history: History, checkpoint: CheckpointRecord) -> Mapping[str, str] | None:
+def _program(history: History, checkpoint: CheckpointRecord) -> Mapping[str, Any] | None:
     """Return the program of a checkpoint, where its code is, and the digest of the code that trained it.
 
-    None of what offers no predictor, also if its source can no longer be read, and where no code is recorded.
+    Of a function or a command, the function that loads a predictor takes the place of the program. None of
+    what offers no predictor, also if its source can no longer be read, and where no code is recorded.
     """
     section = history.sweep.document["trainable"]
-    if "program" not in section:
+    kind = next(kind for kind in KINDS if kind in section)
+    target, folder = section.get("predictor", section[kind]), section["folder"]
+    if kind != "program" and "predictor" not in section:
         return None
-    target, folder = section["program"], section["folder"]
     try:
-        why = why_not_registered(target, Path(folder))
+        why = (why_not_registered if kind == "program" else why_not_kept)(target, Path(folder))
     except Violation:
         return None
     key = checkpoint.trial_key
@@ -123,13 +126,17 @@ def _program(history: History, checkpoint: CheckpointRecord) -> Mapping[str, str
     codes = [one["digest"] for one in history.sweep.facts.get(CODE, ()) if one["at"] <= began]
     if why is not None or not codes:
         return None
-    return {"target": target, "folder": folder, "code": codes[-1]}
+    known = {"target": target, "folder": folder, "code": codes[-1]}
+    return known if kind == "program" else {**known, "trained": section[kind]}
 
 
 def _name(history: History) -> str:
-    """Return the name of a program's model, after the sweep and the class; MLflow takes no dots in it."""
-    _, _, cls = history.sweep.document["trainable"]["program"].partition(":")
-    return f"{re.sub(r'[^A-Za-z0-9_-]', '-', history.sweep.name)}-{cls}"
+    """Return the name of a trainable's model: its sweep, and the class, function or script.
+
+    MLflow takes no dots in it.
+    """
+    _, _, name = task_of(history.sweep.document).rpartition(":")
+    return re.sub(r"[^A-Za-z0-9_-]", "-", f"{history.sweep.name}-{PurePath(name).stem}")
 
 
 def card(history: History, summary: Summary, name: str) -> str:
@@ -159,11 +166,19 @@ def card(history: History, summary: Summary, name: str) -> str:
 def _subject(history: History, summary: Summary, chosen: Chosen) -> str:
     """Return a sentence or two on what the model is."""
     if "trainable" in history.sweep.document:
-        return f"The program `{history.sweep.document['trainable']['program']}`."
+        return _subject_of(history.sweep.document["trainable"])
     model = {**history.sweep.document["model"], **_drawn(history, chosen)}
     size = f"{model['depth']} blocks of width {model['d_model']}, state {model['d_state']}"
     direction = "bidirectional" if model.get("bidirectional") else "looks back only"
     return f"{plain(TASKS[summary.task].title)}. {model['layer']}, {size}; {direction}."
+
+
+def _subject_of(section: Mapping[str, Any]) -> str:
+    if "program" in section:
+        return f"The program `{section['program']}`."
+    kind = next(kind for kind in KINDS if kind in section)
+    words = section[kind] if isinstance(section[kind], str) else " ".join(section[kind])
+    return f"What the {kind} `{words}` has saved, loaded by `{section['predictor']}`."
 
 
 def _drawn(history: History, chosen: Chosen) -> Mapping[str, Any]:
@@ -202,6 +217,8 @@ def _metrics(chosen: Chosen) -> str:
 def _reading(history: History, summary: Summary, chosen: Chosen) -> str:
     """Return a sentence on how the model reads its input."""
     if "trainable" in history.sweep.document:
+        if loader := history.sweep.document["trainable"].get("predictor"):
+            return f"It reads what the function reads that `{loader}` returns."
         return "It reads what `predict` of the program reads: a dict of arrays with the dtypes of its data."
     model = {**history.sweep.document["model"], **_drawn(history, chosen)}
     if model.get("bidirectional") or len(TASKS[summary.task].texts) > 1:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.experiment.comparable import from_paper
 from orchestrator.experiment.controls import base_of, chance_of
 from orchestrator.experiment.file import Arm, Experiment
 from orchestrator.experiment.reductions import REDUCTIONS, Curves
@@ -23,6 +24,7 @@ from orchestrator.report.seeds import seed_results
 from orchestrator.report.statistics import estimated
 from orchestrator.report.summary import cost_of, test_metric
 from trainables.cost import Cost
+from trainables.tasks import TASKS
 
 MOST_POINTS = 60
 """Points of a curve that is kept with the results."""
@@ -43,7 +45,7 @@ def collected(experiment: Experiment, arm: Arm, history: History, machine: str) 
         state=sweep.state,
         seeds=seeds,
         published=arm.published,
-        obstacle=obstacle(experiment, arm, history),
+        obstacle=obstacle(experiment, arm, history, cost),
         cell=arm.cell,
         data=sweep.data_source,
         data_digest=sweep.data_digest,
@@ -99,23 +101,47 @@ def _origin(history: History, machine: str) -> Origin:
     )
 
 
-def obstacle(experiment: Experiment, arm: Arm, history: History | None) -> str:
-    """Return why figures of an arm do not compare with published ones; '' if they do, or for a hypothesis.
+def obstacle(experiment: Experiment, arm: Arm, history: History | None, cost: Cost | None = None) -> str:
+    """Return every reason why figures of an arm do not compare with published ones; '' for a hypothesis.
 
     Args:
         experiment: of the arm.
         arm: one of its arms.
         history: of its sweep, or None if the arm has none.
+        cost: the size of its network, or None if it is not recorded.
     """
     if arm.hypothesis:
         return ""
-    if arm.departure:
-        return arm.departure
-    if not experiment.is_published_size:
-        return f"the profile {experiment.profile} is smaller than the published setting"
-    if history is not None and not history.sweep.facts.get("comparable", False):
-        return str(history.sweep.facts.get("note") or "the data are not the published ones")
-    return ""
+    data = "" if history is None else _other_data(history)
+    changed = [line for line in arm.changes if not _is_named(line, data, history)]
+    profile = f"with the profile {experiment.profile}, {', '.join(changed)}" if changed else ""
+    document = None if arm.sweep is None else arm.sweep.document()
+    paper = [] if document is None or changed else from_paper(arm.published, document, _params(history), cost)
+    return "; ".join(dict.fromkeys(filter(None, (arm.departure, data, profile, *paper))))
+
+
+def _is_named(change: str, data: str, history: History | None) -> bool:
+    """Return True if the note on the data names an option that a profile changes."""
+    name = change.partition(" ")[0]
+    return history is not None and name in TASKS[history.sweep.task].published and name in data
+
+
+def _other_data(history: History) -> str:
+    """Return why the data of a sweep are not the published ones; '' if they are."""
+    facts = history.sweep.facts
+    return (
+        ""
+        if facts.get("comparable", False)
+        else str(facts.get("note") or "the data are not the published ones")
+    )
+
+
+def _params(history: History | None) -> Mapping[str, Any]:
+    """Return the hyperparameters of a trial that stands for a sweep."""
+    trials = () if history is None else seed_results(history, test_metric(history.metric)).results
+    keys = {seed.trial for seed in trials}
+    known = () if history is None else history.trials
+    return next((trial.params for trial in known if trial.key in keys), {})
 
 
 def seeds_of(experiment: Experiment, history: History) -> list[Seed]:

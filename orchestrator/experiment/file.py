@@ -17,6 +17,7 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.config.yaml_reader import read_document
 from orchestrator.errors import BadInput
 from orchestrator.experiment.arms import Source, check_names, space_of
+from orchestrator.experiment.comparable import changes
 from orchestrator.experiment.sections import (
     ArmSection,
     ClaimSection,
@@ -46,6 +47,8 @@ class Arm:
         departure: how the arm departs from the paper so that figures cannot be compared; '' if it does not.
         cell: row and column of the paper's table, or None.
         hypothesis: whether `published` is a bound of the file itself, from no paper.
+        changes: what the profile changes of the published data, network and training, such as `depth 2
+            instead of 6`.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Arm:
     departure: str
     cell: tuple[str, str] | None
     hypothesis: bool = False
+    changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,11 +135,10 @@ def load(path: Path, *, profile: str | None, gpus: int) -> Experiment:
     with root.pointing():
         kept = dict(source.arms())
         arms = tuple(_arm(source, name, arm) for name, arm in kept.items())
-    size = source.profile is None or file.profiles[source.profile].published_size
     return Experiment(
         name=path.stem,
         profile=source.profile,
-        is_published_size=size,
+        is_published_size=not any(arm.changes for arm in arms),
         title=file.title,
         source=file.source,
         claim=file.claim,
@@ -217,7 +220,15 @@ def _arm(source: Source, name: str, section: ArmSection) -> Arm:
         departure=section.departure or "",
         cell=(section.cell[0], section.cell[1]) if section.cell else None,
         hypothesis=_either(section.hypothesis, file),
+        changes=_changes(source, name, sweep),
     )
+
+
+def _changes(source: Source, arm: str, sweep: SweepConfig | None) -> tuple[str, ...]:
+    """Return what the profile changes of an arm that published figures depend on."""
+    if source.profile is None or sweep is None:
+        return ()
+    return changes(_sweep(replace(source, profile=None), arm).document(), sweep.document())
 
 
 def _sweep(source: Source, arm: str) -> SweepConfig:
@@ -253,4 +264,5 @@ def _published(source: Source, arm: str, paper: PaperSection | None) -> Publishe
         at_most=paper.at_most,
         source=paper.source or source.file.source,
         note=paper.note or "",
+        layer_parameters=paper.layer_parameters,
     )

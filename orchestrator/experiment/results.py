@@ -233,8 +233,10 @@ class Results:
             found = Found(measured.winner, measured.reason, measured.enough)
         if claim.hypothesis:
             return answered_order(claim.better, claim.than, found, size=self.where, lack=lack)
-        size = "" if self.is_published_size else self.where
-        return ordered(claim.better, claim.than, found, size=size, obstacle=lack)
+        obstacles = dict.fromkeys(filter(None, (arms[claim.better].obstacle, arms[claim.than].obstacle)))
+        return ordered(
+            claim.better, claim.than, found, lack=lack, obstacle="; ".join(obstacles), size=self.where
+        )
 
     def count(self, outcome: str, *, hypothesis: bool | None = None) -> int:
         """Return how many figures, bounds and claims have an outcome.

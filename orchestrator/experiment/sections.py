@@ -67,6 +67,12 @@ class PaperSection(Section):
     at_most: Number | None = setting("A claim without a figure: the mean is at most this.", 0.0065, None)
     source: Word | None = setting("Paper and table, if they are not the file's.", "LRU, Table 6", None)
     note: Word | None = setting("A remark for readers.", "grey images", None)
+    layer_parameters: Whole | None = setting(
+        "Trained numbers of the published layers; layers of another size, by more than 2 %, do not compare.",
+        4_175,
+        None,
+        ge=1,
+    )
 
 
 def _paper(value: Any) -> Any:
@@ -125,9 +131,6 @@ class ProfileSection(Section):
     """A smaller size of the experiment: changes that come after everything else."""
 
     seeds: Whole | None = setting("In place of the file's.", 2, None, ge=1, le=100)
-    published_size: Flag = setting(
-        "Whether the profile keeps everything that published figures depend on.", False, False
-    )
     only: Words = setting("The arms that the profile keeps; all if left out.", "[rotrnn, lru]", [])
     common: PartSection = setting("Changes of every arm.", {"training": {"steps": 100}}, PartSection())
     parts: dict[Slug, PartSection] = setting("Changes of parts.", {"lru": {"model": {"d_state": 64}}}, {})

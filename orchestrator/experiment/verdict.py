@@ -42,6 +42,7 @@ class Published:
         at_most: upper bound.
         source: paper, and table or figure.
         note: a remark, or ''.
+        layer_parameters: trained numbers of the published layers, or None if they are not given.
     """
 
     value: float | None = None
@@ -51,6 +52,7 @@ class Published:
     at_most: float | None = None
     source: str = ""
     note: str = ""
+    layer_parameters: int | None = None
 
     @property
     def phrase(self) -> str:
@@ -213,27 +215,33 @@ class Found:
         return self.reason + needed
 
 
-def ordered(better: str, than: str, found: Found, *, size: str = "", obstacle: str = "") -> Verdict:
+def ordered(
+    better: str, than: str, found: Found, *, lack: str = "", obstacle: str = "", size: str = ""
+) -> Verdict:
     """Judge the published claim that one arm is better than another.
 
-    A claim is not reproduced if the opposite is established. Without an established difference, the seeds and
-    the size tell nothing: the claim is not established, which says nothing against the paper.
+    A claim is not reproduced if the opposite is established. Without an established difference, the seeds
+    tell nothing: the claim is not established, which says nothing against the paper. Arms that are not the
+    published ones neither reproduce a claim nor fail to: what was found of them is said beside the reason.
 
     Args:
         better: name of the arm that the paper calls better.
         than: name of the other one.
         found: by comparing the two.
-        size: the size of the arms, if it is not the paper's; '' if it is.
-        obstacle: why the arms cannot be compared with each other; '' if they can.
+        lack: why the arms cannot be compared with each other; '' if they can.
+        obstacle: every reason why their figures do not compare with the paper's; '' if they do.
+        size: the size of the arms.
     """
+    if lack:
+        return Verdict("not comparable", "; ".join(filter(None, (lack, obstacle))))
     if obstacle:
-        return Verdict("not comparable", obstacle)
-    where = f" {size}" if size else ""
+        here = found.why if found.winner is None else f"{found.winner} is better"
+        return Verdict("not comparable", f"{obstacle}. Here, {size}: {here}")
     if found.winner is None:
-        return Verdict("not established", f"{found.why},{where}" if where else found.why)
+        return Verdict("not established", found.why)
     if found.winner == better:
-        return Verdict("reproduced", f"{better} is better{where}")
-    return Verdict("not reproduced", f"{than} is better{where}")
+        return Verdict("reproduced", f"{better} is better")
+    return Verdict("not reproduced", f"{than} is better")
 
 
 def answered_order(better: str, than: str, found: Found, *, size: str, lack: str = "") -> Verdict:

@@ -181,4 +181,6 @@ def caveats(summary: Summary) -> list[str]:
     lines += doubts(summary)
     if summary.profile:
         lines.append(f"Profile {summary.profile}: smaller than the published setting.")
+    if summary.departures and summary.departures != (f"profile {summary.profile}",):
+        lines.append(f"Not the published network or training: {', '.join(summary.departures)}.")
     return lines

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from math import comb
 from typing import Any
 
+from orchestrator.report.controls import doubts
 from orchestrator.report.samples import sample_of
 from orchestrator.report.statistics import CONFIDENCE, Comparison, MeanEstimate, compared, estimated
 from orchestrator.report.summary import Summary
@@ -46,7 +47,8 @@ class SweepResult:
         cost: size of the chosen network, and the work of a training step if it was counted; None if unknown.
         examples: number of test examples, or None if their scores are not recorded.
         comparable: whether the result can be compared with published ones.
-        why_not: why it cannot be; '' if it can.
+        why_not: every reason why it cannot be; '' if it can.
+        doubts: the controls that the result is not established to differ from, in sentences.
     """
 
     sweep_id: str
@@ -67,6 +69,7 @@ class SweepResult:
     data_digest: str
     comparable: bool
     why_not: str
+    doubts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -162,12 +165,6 @@ def _result(summary: Summary) -> SweepResult:
         data_source=summary.data_source,
         data_digest=summary.data_digest,
         comparable=summary.is_as_published,
-        why_not=_why_not(summary),
+        why_not="; ".join(summary.obstacles),
+        doubts=tuple(doubts(summary)),
     )
-
-
-def _why_not(summary: Summary) -> str:
-    """Return why a result cannot be compared with published ones, or ''."""
-    profile = f"profile {summary.profile}" if summary.profile else ""
-    data = "" if summary.comparable else summary.note or summary.data_source
-    return "; ".join(filter(None, (profile, data)))

@@ -12,6 +12,9 @@ from orchestrator.report.markdown import SIZE_HEADER, bullets, size_cells, table
 from orchestrator.report.published import FIGURES, Figure, figures
 from orchestrator.report.statistics import CONFIDENCE, POWER, Difference
 
+MARK = " (!)"
+"""Behind a test result that is not established to differ from a control."""
+
 
 @dataclass(frozen=True)
 class ComparisonTable:
@@ -63,7 +66,7 @@ def _line(result: SweepResult) -> list[str]:
         result.layer,
         result.task,
         words.number(result.validation),
-        words.number(None if estimate is None else estimate.mean),
+        words.number(None if estimate is None else estimate.mean) + (MARK if result.doubts else ""),
         "–" if estimate is None else words.interval(estimate.low, estimate.high),
         "–" if estimate is None or not estimate.sources else noise(estimate.sources),
         ", ".join(map(words.number, result.values.values())) or "–",
@@ -71,7 +74,7 @@ def _line(result: SweepResult) -> list[str]:
         _trials(result.spent),
         words.duration(result.spent.seconds),
         result.state.lower(),
-        "published data, no profile" if result.comparable else result.why_not,
+        "as published" if result.comparable else result.why_not,
     ]
 
 
@@ -88,6 +91,7 @@ def _remarks(compared: SideBySide) -> Iterator[str]:
             yield f"{result.sweep_id}: the chosen trial alone; its seed was chosen with its hyperparameters."
         if result.missing:
             yield f"{result.sweep_id}: {result.missing} confirmations failed or diverged, and have no result."
+        yield from (f"{result.sweep_id}{MARK}: {doubt}" for doubt in result.doubts)
 
 
 def _differences(compared: TaskComparison) -> ComparisonTable:
@@ -169,14 +173,21 @@ def _printed(figure: Figure) -> str:
     return f"{figure.accuracy:.3f}{error} [{number}]"
 
 
+def _unprinted(figure: Figure) -> str:
+    """Return that nothing compares with a figure whose setting no paper prints; '' for the others."""
+    return "; its setting is not printed, so no result compares with it" if figure.is_reproduction else ""
+
+
 def _sources(compared: SideBySide) -> list[str]:
     layers = {result.layer for result in compared.results}
     tasks = {result.task for result in compared.results}
     lines = [
-        f"[{number}] {figure.source}" + (f": {figure.note}" if figure.note else "")
+        f"[{number}] {figure.source}" + (f": {figure.note}" if figure.note else "") + _unprinted(figure)
         for number, figure in enumerate(FIGURES, start=1)
         if figure.layer in layers and figure.task in tasks
     ]
     if not all(result.comparable for result in compared.results):
-        lines.append("An asterisk (*) marks other data or a smaller setting, which cannot be compared.")
+        lines.append(
+            "An asterisk (*) marks other data, another network or training, which cannot be compared."
+        )
     return lines

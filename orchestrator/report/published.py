@@ -7,7 +7,9 @@ be compared.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from math import isclose
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Figure:
     error: float | None
     source: str
     note: str = ""
+
+    @property
+    def is_reproduction(self) -> bool:
+        """Whether others than its authors measured the layer, whose setting no paper prints."""
+        return self.note.startswith("reproduced by")
 
 
 _ROTRNN = "RotRNN, Table 1"
@@ -148,3 +155,28 @@ FIGURES: tuple[Figure, ...] = (
 def figures(layer: str, task: str) -> list[Figure]:
     """Return the published accuracies of a layer on a task, in the order of `FIGURES`."""
     return [figure for figure in FIGURES if (figure.layer, figure.task) == (layer, task)]
+
+
+def figure_of(layer: str, task: str, accuracy: float, source: str) -> Figure | None:
+    """Return the published figure of a layer on a task that has an accuracy, or None.
+
+    That of the tables of the source comes first, then that which another paper prints of the authors, and the
+    source may quote. Other tables of the same paper may print the number for another setting.
+
+    Args:
+        layer: a name of `trainables.layers.LAYERS`.
+        task: a name of `trainables.tasks.TASKS`.
+        accuracy: as it is printed.
+        source: paper and table, or several tables, such as `LRU, Tables 1 and 6`.
+    """
+    paper, tables = _cited(source)
+    cited = [(figure, *_cited(figure.source)) for figure in figures(layer, task)]
+    own = [figure for figure, of, numbers in cited if of == paper and numbers <= tables]
+    quoted = [figure for figure, of, _ in cited if of != paper and not figure.is_reproduction]
+    return next((figure for figure in (*own, *quoted) if isclose(figure.accuracy, accuracy)), None)
+
+
+def _cited(source: str) -> tuple[str, frozenset[str]]:
+    """Return the paper of a source, and the numbers of its tables."""
+    paper, _, tables = source.partition(",")
+    return paper, frozenset(re.findall(r"\d+", tables))

@@ -14,6 +14,7 @@ from orchestrator.ledger.records import STEP_WORK, AttemptRecord, ReportRecord, 
 from orchestrator.ledger.selection import Constraints, best_checkpoint, best_trial, ranked
 from orchestrator.report.history import History
 from orchestrator.report.seeds import SeedResults, evaluation_on_test, seed_results
+from orchestrator.report.settings import departures, setting_of
 from trainables.cost import SIZES, Cost
 
 
@@ -108,6 +109,8 @@ class Summary:
         constraints: the bounds that a feasible trial keeps, by metric.
         data_digest: of all splits; sweeps with equal digests have the same test examples.
         comparable: whether the data are those of published results; `note` says why not.
+        departures: what the chosen trial has not as published, such as `depth 2 instead of 6`; where no
+            setting is published, the profile.
         chance: the result of the best constant answer, by split.
         examples: number of validation examples in an evaluation, or None for all of them.
         chosen: the recommended trial, or None while no trial is complete.
@@ -136,6 +139,7 @@ class Summary:
     data_source: str
     data_digest: str
     comparable: bool
+    departures: tuple[str, ...]
     note: str
     chance: Mapping[str, float]
     examples: int | None
@@ -153,8 +157,14 @@ class Summary:
 
     @property
     def is_as_published(self) -> bool:
-        """Whether the results can be compared with published ones: same data, and no profile."""
-        return self.comparable and self.profile is None
+        """Whether the results can be compared with published ones: same data, network and training."""
+        return self.comparable and not self.departures
+
+    @property
+    def obstacles(self) -> tuple[str, ...]:
+        """Every reason why the results cannot be compared with published ones."""
+        data = () if self.comparable else (self.note or self.data_source,)
+        return (*data, *self.departures)
 
     @property
     def chosen_layer(self) -> str:
@@ -179,6 +189,7 @@ def summarise(history: History) -> Summary:
     source = published.pop("source", None)
     published.pop("values", None)
     rows = _leaderboard(history)
+    chosen = _chosen(history, rows)
     return Summary(
         sweep_id=sweep.id,
         task=sweep.task,
@@ -193,10 +204,11 @@ def summarise(history: History) -> Summary:
         data_source=sweep.data_source,
         data_digest=sweep.data_digest,
         comparable=bool(facts.get("comparable", False)),
+        departures=_departures(history, {} if chosen is None else chosen.row.params),
         note=str(facts.get("note", "")),
         chance=dict(facts.get("chance", {})),
         examples=document.get("evaluate", {}).get("examples"),
-        chosen=_chosen(history, rows),
+        chosen=chosen,
         rows=rows,
         confirmations=tuple(_row(history, trial) for trial in history.trials if trial.role != "search"),
         seeds=seed_results(history, test_metric(history.metric)),
@@ -208,6 +220,14 @@ def summarise(history: History) -> Summary:
         failures=dict(Counter(cause_of(trial) for trial in search if trial.state == "FAILED").most_common()),
         spending=spending(history),
     )
+
+
+def _departures(history: History, params: Mapping[str, Any]) -> tuple[str, ...]:
+    sweep, document = history.sweep, history.sweep.document
+    setting = setting_of(str(params.get("layer", _kind(document))), sweep.task)
+    if setting is None:
+        return (f"profile {sweep.profile}",) if sweep.profile else ()
+    return departures(setting, document, params)
 
 
 def _kind(document: Mapping[str, Any]) -> str:

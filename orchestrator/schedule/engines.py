@@ -91,6 +91,7 @@ class Engines:
         self._tested: set[str] = set()
         self._victims: set[str] = set()
         self._actors: dict[str, LivingActor] = {}
+        self._located: dict[str, tuple[Any, str]] = {}
         self._created = 0
 
     def seat(self, assignment: Assignment) -> Assignment:
@@ -207,6 +208,15 @@ class Engines:
         """Return the engine that an attempt shares, or None if it shares none."""
         seated = self._seats.get(attempt_id)
         return seated.engine if seated else None
+
+    def nodes(self) -> Mapping[str, str]:
+        """Return the ids of the nodes on which the engines have a device, by engine."""
+        living = {name: handle for name in self._actors if (handle := self._living(name)) is not None}
+        for name, handle in living.items():
+            known, _ = self._located.get(name, (None, None))
+            if known is not handle and (node := ray_private.node_of(handle)) is not None:
+                self._located[name] = handle, node
+        return {name: node for name, (handle, node) in self._located.items() if living.get(name) is handle}
 
     def retire_idle(self) -> None:
         """Let the engines end that no attempt uses, so that another sweep gets their devices."""

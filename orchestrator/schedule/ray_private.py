@@ -164,6 +164,12 @@ def draining_nodes() -> set[str]:
     return set(state.get_draining_nodes())
 
 
+def node_of(actor: Any) -> str | None:
+    """Return the id of the node on which an actor runs, or None while it waits for one."""
+    row = state.actor_table(actor._actor_id.hex())
+    return row["Address"]["NodeID"] if row.get("State") == "ALIVE" else None
+
+
 def has_placement_group() -> bool:
     """Return True if Ray has placed a placement group of this job: its id ends with that of its job."""
     job = ray.get_runtime_context().get_job_id()

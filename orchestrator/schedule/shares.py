@@ -65,6 +65,8 @@ class ClusterShare:
         self._refused: int | None = None
         self._restart = 0.0
         self._waited_since: float | None = None
+        self._taken_back_at = float("-inf")
+        self._engine_nodes: Mapping[str, str] = {}
         self.engines, self.placement = Engines(self._devices), Placement()
         self._chosen_at: dict[str, float] = {}
         self.leaving: Collection[str] = frozenset()
@@ -134,13 +136,18 @@ class ClusterShare:
             return  # the node of every attempt is known, and nothing is in pieces
 
         def condemn(attempt_id: str) -> None:
-            launched_at = session.running[attempt_id].reported_at
-            self._waited_since = min(self._waited_since or launched_at, launched_at)
+            self._waited_since = self._waiting_since(session.running[attempt_id])
+            self._taken_back_at = self._clock()
             session.condemn(attempt_id, "shared")
 
-        started = [name for name, run in session.running.items() if run.started]
+        started = {
+            name: run.started_at for name, run in session.running.items() if run.started_at is not None
+        }
+        if max(started.values(), default=float("-inf")) > self._taken_back_at:
+            self._waited_since = None
         self.placement.look(controller, started, session.running.keys())
         self.placement.take_back(controller, condemn)
+        self._engine_nodes = self.engines.nodes()
 
     def withdraw(self) -> None:
         """Give the claim up; the driver of what is then the oldest sweep asks the autoscaler from now on."""
@@ -197,8 +204,9 @@ class ClusterShare:
             if (run := session.running.get(name)) is not None and run.started_at is not None:
                 trials[node] += 1
                 ready[node] += now - run.started_at >= seconds
-        devices = trials if self._claim.slots == 1 else Counter()
-        return tuple(Place(node, trials[node], devices[node], ready[node]) for node in sorted(trials))
+        devices = trials if self._claim.slots == 1 else Counter(self._engine_nodes.values())
+        nodes = sorted(trials.keys() | devices.keys())
+        return tuple(Place(node, trials[node], devices[node], ready[node]) for node in nodes)
 
     def _waiting_since(self, run: Running) -> float:
         """Return since when the sweep has waited for the resources of an attempt.

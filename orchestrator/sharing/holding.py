@@ -11,12 +11,12 @@ the same until the trial has started.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from orchestrator.sharing.capacity import Capacity
-from orchestrator.sharing.rows import CLASSES, UNIT, PoolClaim, PoolNode, Rules, Share, Use
+from orchestrator.sharing.rows import CLASSES, UNIT, Place, PoolClaim, PoolNode, Rules, Share, Use
 
 
 class Hold(NamedTuple):
@@ -155,6 +155,20 @@ def _free(
     return free
 
 
+class _Need(NamedTuple):
+    """What one trial of a sweep needs on one node, and when it is its turn.
+
+    Attributes:
+        devices: GPUs.
+        cpu: cores, in 1/10,000.
+        rank: of its class; 0 is the first to be served.
+    """
+
+    devices: int
+    cpu: int
+    rank: int
+
+
 class _Departure(NamedTuple):
     """Trials of a sweep that leave a node.
 
@@ -187,6 +201,8 @@ class _Choosing:
         self._claims, self._uses, self._shares = claims, uses, shares
         self._capacity = Capacity.of(nodes)
         self._free = _free(nodes, claims, uses)
+        self._needs = {sweep: _Need(*claim.on_node, _rank(claim)) for sweep, claim in claims.items()}
+        self._placed = self._in_order()
         self._most = max(1, len(self._free) * rules.held_nodes // UNIT)
         self._departures: dict[str, Sequence[_Departure]] = {}
         self.holds: dict[str, Hold] = {}
@@ -199,7 +215,8 @@ class _Choosing:
 
     def add(self, sweep: str, now: float) -> None:
         """Hold a node for a sweep that has none, if its trial fits no node."""
-        if any(hold.sweep == sweep for hold in self.holds.values()) or self._has_room(sweep):
+        is_full = len(self.holds) >= self._most
+        if is_full or any(hold.sweep == sweep for hold in self.holds.values()) or self._has_room(sweep):
             return
         cleared = {
             node: departures
@@ -224,51 +241,54 @@ class _Choosing:
             self._departures[hold.node] = departures
 
     def _has_room(self, sweep: str) -> bool:
-        devices, cpu = self._claims[sweep].on_node
+        need = self._needs[sweep]
         return any(
-            free[0] >= devices and free[1] >= cpu
+            free[0] >= need.devices and free[1] >= need.cpu
             for node, free in self._free.items()
             if node not in self.holds
         )
 
+    def _in_order(self) -> Mapping[str, Sequence[tuple[str, Place]]]:
+        """Return what runs on each node, in the order in which it leaves.
+
+        Sweeps above their shares come first, then those of lower classes, then those that are ready to leave,
+        then those with the largest trials: fewer of them must leave.
+        """
+        placed: dict[str, list[tuple[tuple[bool, int, bool, int, float, str], Place]]] = {}
+        for sweep, use in self._uses.items():
+            claim, rank = self._claims[sweep], self._needs[sweep].rank
+            is_within = use.trials <= self._shares[sweep].trials
+            for place in use.places:
+                is_young = place.ready < place.trials
+                order = is_within, -rank, is_young, -claim.cpu, -claim.created, sweep
+                placed.setdefault(place.node, []).append((order, place))
+        return {node: [(order[-1], place) for order, place in sorted(rows)] for node, rows in placed.items()}
+
     def _clearing(self, sweep: str, node: str) -> Sequence[_Departure] | None:
         """Return the trials that leave a node so that one of a sweep fits; None if it would not fit.
 
-        Those of sweeps above their shares come first, then those of lower classes, then those that are ready
-        to leave, then the largest: fewer of them must leave.
+        They are smaller, and of no higher class.
         """
-        claim, free = self._claims[sweep], self._free[node]
-        devices, cpu = (need - left for need, left in zip(claim.on_node, free, strict=True))
+        need, free = self._needs[sweep], self._free[node]
+        devices, cpu = need.devices - free[0], need.cpu - free[1]
         departures = []
-        for other, trials, ready in sorted(self._leaving(claim, node), key=lambda one: self._order(*one)):
-            own_devices, own_cpu = self._claims[other].on_node
-            by_devices = devices if own_devices else 0
-            needed = min(trials, max(by_devices, -(-cpu // own_cpu)))
-            if needed > 0:
-                departures.append(_Departure(other, needed, max(0, needed - ready)))
-                devices, cpu = devices - needed * own_devices, cpu - needed * own_cpu
-        return departures if devices <= 0 and cpu <= 0 else None
-
-    def _leaving(self, claim: PoolClaim, node: str) -> Iterator[tuple[str, int, int]]:
-        """Yield sweeps with trials that may leave a node for one of a claim, how many, and how many now."""
-        for other, use in self._uses.items():
-            smaller = self._claims[other]
-            if smaller.on_node >= claim.on_node or _rank(smaller) < _rank(claim):
+        for other, place in self._placed.get(node, ()):
+            if devices <= 0 and cpu <= 0:
+                break
+            one = self._needs[other]
+            if one.rank < need.rank or (one.devices, one.cpu) >= (need.devices, need.cpu):
                 continue
-            for place in use.places:
-                if place.node == node:
-                    yield other, place.trials, place.ready
-
-    def _order(self, sweep: str, trials: int, ready: int) -> tuple[bool, int, bool, int, float, str]:
-        claim = self._claims[sweep]
-        is_within = self._uses[sweep].trials <= self._shares[sweep].trials
-        return is_within, -_rank(claim), ready < trials, -claim.cpu, -claim.created, sweep
+            trials = min(place.trials, max(devices if one.devices else 0, -(-cpu // one.cpu)))
+            if trials > 0:
+                departures.append(_Departure(other, trials, max(0, trials - place.ready)))
+                devices, cpu = devices - trials * one.devices, cpu - trials * one.cpu
+        return departures if devices <= 0 and cpu <= 0 else None
 
     def _loss(self, departures: Sequence[_Departure]) -> tuple[int, int]:
         devices = cpu = 0
         for departure in departures:
-            own_devices, own_cpu = self._claims[departure.sweep].on_node
-            devices, cpu = devices + departure.trials * own_devices, cpu + departure.trials * own_cpu
+            one = self._needs[departure.sweep]
+            devices, cpu = devices + departure.trials * one.devices, cpu + departure.trials * one.cpu
         return self._capacity.dominant(cpu, devices), sum(departure.unready for departure in departures)
 
 

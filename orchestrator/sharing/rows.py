@@ -47,7 +47,7 @@ class Rules:
     shed_after: float = 30.0
     lapse_after: float = 60.0
     hold_after: float = 20.0
-    hold_for: float = 900.0
+    hold_for: float = 1_800.0
     held_nodes: int = UNIT // 4
     cut_after: float = 120.0
     pending: int = 2

@@ -30,6 +30,9 @@ from orchestrator.sharing.rows import (
     Use,
 )
 
+NODE_LETTERS = 12
+"""Letters of a node's id in a text: Ray's ids have 56."""
+
 
 @dataclass(frozen=True)
 class View:
@@ -220,6 +223,21 @@ class View:
             sweeps = "another sweep" if others == 1 else f"{others} other sweeps"
             return f"its share of {share} trial{'s' * (share > 1)} is still held by {sweeps}"
         return None
+
+    def about_holds(self, sweep: str) -> str | None:
+        """Return what holds mean for a sweep that holds a node, leaves one or is kept off one; else None."""
+        if (own := self.holding.of(sweep)) is not None:
+            return f"holds node {own.node[:NODE_LETTERS]} for a trial that fits no node"
+        for node, trials in sorted(self.holding.moves.get(sweep, {}).items()):
+            leave = "1 trial leaves" if trials == 1 else f"{trials} trials leave"
+            return f"{leave} {self._held_for_another(node)}"
+        if self.shortage(sweep) and self.holding.by_node and not self._has_open_place(sweep):
+            return f"has room only on {self._held_for_another(min(self.holding.by_node))}"
+        return None
+
+    def _held_for_another(self, node: str) -> str:
+        holder = self.holding.by_node[node].sweep
+        return f"node {node[:NODE_LETTERS]}, which is held for a trial of sweep {holder}"
 
 
 def renewed(view: View, use: Use) -> Use:

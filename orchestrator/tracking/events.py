@@ -169,7 +169,7 @@ def model(
     card: str,
     facts: Mapping[str, Any],
     at_ms: int,
-    program: Mapping[str, str] | None = None,
+    program: Mapping[str, Any] | None = None,
 ) -> Event:
     """Make a trial's checkpoint a version of the registered model `name`.
 
@@ -181,7 +181,9 @@ def model(
         facts: tags of the version; `data.digest`, `data.comparable`, `metric`, `direction` and `value` decide
             which of two versions is the champion.
         at_ms: end of the sweep, in milliseconds since 1970.
-        program: of a user's program, `target`, its `folder`, and the digest of its `code`; None of a network.
+        program: of a user's program, `target`, its `folder`, and the digest of its `code`; of a function or a
+            command, `target` is the function that loads a predictor, and `trained` what has trained. None of
+            a network.
     """
     payload = {
         "name": name,

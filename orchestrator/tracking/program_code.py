@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
+from typing import Any
 
 from trainables.errors import Refusal
 from trainables.parsing import parsed
@@ -28,18 +29,19 @@ class ProgramCode:
     requirements: list[str]
 
 
-def kept(program: Mapping[str, str], folder: Path) -> ProgramCode:
+def kept(program: Mapping[str, Any], folder: Path) -> ProgramCode:
     """Copy the Python files of a program to a new folder, unless it is an installed package.
 
     Args:
-        program: its `target`, its `folder`, and the digest of the `code` that trained the trial.
+        program: its `target`, its `folder`, and the digest of the `code` that trained the trial; `trained`
+            names what has trained it, if that is not the target.
         folder: to create.
 
     Raises:
         Refusal: the code is not that which trained the trial.
     """
     target, place = program["target"], Path(program["folder"])
-    if digest_of(target, place) != program["code"]:
+    if digest_of(program.get("trained", target), place) != program["code"]:
         must, remedy = "must be that which trained the chosen trial", "Set it back, then `recover --mlflow`."
         raise Refusal(f"the code in {place}", must, "other files", remedy)
     module = target.partition(":")[0]

@@ -10,7 +10,7 @@ The alias `champion` of a model names the version to use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,6 +41,9 @@ _SERVED = Path(__file__).with_name("served.py")
 _PACKAGE = Path(checkpoint.__file__).parent
 _PINNED = ("mlflow", "jax", "jaxlib", "flax", "optax", "numpy", "pandas", "pillow", "filelock")
 """The packages that `served` and `trainables` import."""
+
+_OF_SAVED = ("mlflow", "numpy", "pandas")
+"""The packages that `served` imports to load what a function or a command has saved."""
 
 _ANSWERS: Mapping[Output, Mapping[str, DataType | Array]] = {
     "class": {"answer": DataType.long, "probabilities": Array(DataType.double)},
@@ -137,7 +140,10 @@ def _save(folder: Path, logged: LoggedModel, payload: Mapping[str, Any]) -> None
     stored = Path(payload["checkpoint"])
     try:
         facts = checkpoint.load(stored, payload["digest"])[1]
-        own = _own_of_program(payload["program"], folder) if "program" in payload else _own_of_network(facts)
+        program = payload.get("program")
+        if program is not None and "trained" in program:
+            _check_saved(stored, facts)
+        own = _own_of_network(facts) if program is None else _own_of_program(program, folder)
     except Refusal as refusal:
         raise MlflowException.invalid_parameter_value(str(refusal)) from refusal
     save_model(
@@ -149,10 +155,26 @@ def _save(folder: Path, logged: LoggedModel, payload: Mapping[str, Any]) -> None
             model_id=logged.model_id,
         ),
         python_model=str(_SERVED),
-        model_config={"checkpoint_digest": payload["digest"], "is_program": "program" in payload},
+        model_config={"checkpoint_digest": payload["digest"], **_kind(program)},
         code_paths=[str(_PACKAGE)],
         **{**own, "artifacts": {"checkpoint": str(stored), **own.get("artifacts", {})}},
     )
+
+
+def _check_saved(stored: Path, facts: Mapping[str, Any]) -> None:
+    if not facts["resumable"]:
+        must, remedy = (
+            "must hold files to predict",
+            "Report a checkpoint: trial.report(..., checkpoint=folder).",
+        )
+        raise Refusal(str(stored), must, "a report without a checkpoint", remedy)
+
+
+def _kind(program: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return how `served` loads a model."""
+    if program is not None and "trained" in program:
+        return {"is_program": False, "predictor": program["target"]}
+    return {"is_program": program is not None}
 
 
 def _own_of_network(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,12 +190,13 @@ def _own_of_network(facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _own_of_program(program: Mapping[str, str], folder: Path) -> dict[str, Any]:
-    """Return what only a model of a program has, after copying its code to a folder."""
+def _own_of_program(program: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return what only a model of a program or of a script has, after copying its code to a folder."""
     code = program_code.kept(program, folder / "program")
-    further = [line for line in code.requirements if line.partition("==")[0] not in _PINNED]
+    names = _OF_SAVED if "trained" in program else _PINNED
+    further = [line for line in code.requirements if line.partition("==")[0] not in names]
     artifacts = {} if code.folder is None else {"program": str(code.folder)}
-    return {"artifacts": artifacts, "pip_requirements": [*_pinned(), *further]}
+    return {"artifacts": artifacts, "pip_requirements": [*_pinned(names), *further]}
 
 
 def model_signature(signature: Signature, texts: tuple[str, ...]) -> ModelSignature:
@@ -207,5 +230,5 @@ def _requirements(settings: TrialSettings) -> list[str]:
     return [*_pinned(), *(package for package in third_party if package)]
 
 
-def _pinned() -> list[str]:
-    return [f"{name}=={version(name)}" for name in _PINNED]
+def _pinned(names: Sequence[str] = _PINNED) -> list[str]:
+    return [f"{name}=={version(name)}" for name in names]

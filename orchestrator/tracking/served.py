@@ -16,6 +16,7 @@ from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from pandas import DataFrame
 
 from trainables.errors import Refusal
+from trainables.predictor import SavedPredictor
 
 if TYPE_CHECKING:
     from trainables.trained_program import TrainedProgram
@@ -26,14 +27,17 @@ class Served(PythonModel):
 
     def load_context(self, context: PythonModelContext) -> None:
         """Read the checkpoint."""
+        folder, digest = Path(context.artifacts["checkpoint"]), context.model_config["checkpoint_digest"]
+        self.answer: Callable[[Any], Any]
+        code = context.artifacts.get("program")  # None of an installed package
+        if reference := context.model_config.get("predictor"):
+            self.answer = SavedPredictor(folder, digest, reference, Path(code or folder)).predict
+            return
         # Imported here because MLflow also runs this file where a model is logged, and that process needs no
         # JAX.
         from trainables import inference, trained_program
 
-        folder, digest = Path(context.artifacts["checkpoint"]), context.model_config["checkpoint_digest"]
-        self.answer: Callable[[Any], Any]
         if context.model_config.get("is_program"):
-            code = context.artifacts.get("program")  # None of an installed package
             program = trained_program.TrainedProgram(folder, digest, Path(code) if code else None)
             self.answer = lambda given: _predicted(program, given)
         else:
@@ -43,6 +47,8 @@ class Served(PythonModel):
     # Without annotations, because MLflow would read them as a schema.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
         """Answer a frame of texts, one column a text, or an array of examples; a program, a dict of arrays.
+
+        What a function or a command has saved answers what its own predictor reads.
 
         Raises:
             MlflowException: INVALID_PARAMETER_VALUE, which says what must hold and what was given.

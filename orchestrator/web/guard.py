@@ -22,12 +22,6 @@ POLICY = (
 )
 """The Content-Security-Policy of every answer that brings none of its own: no inline code, no `eval`."""
 
-REPORT_POLICY = (
-    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
-    " img-src data: blob:; frame-ancestors 'none'"
-)
-"""The policy of reports, which are single files: in a sandbox, without the cookie and without a network."""
-
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",

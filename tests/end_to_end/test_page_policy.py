@@ -8,6 +8,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
+from tests import sweeps
 from tests.end_to_end import browser
 from tests.end_to_end.page import open_view, shown, sign_in, views
 from tests.orchestrator.web import server
@@ -88,3 +89,24 @@ def test_inline_code_and_styles_are_refused(chrome: webdriver.Chrome, client: Cl
         "style-src-elem inline",
     ]
     assert len(browser.errors(chrome)) == 5
+
+
+FIGURES = """
+const figures = [...document.querySelectorAll("[data-figure]")];
+return figures.length > 0 && figures.every((figure) => figure.querySelector(".main-svg"));
+"""
+
+
+@pytest.mark.usefixtures("listening")
+def test_a_report_runs_its_own_scripts_and_no_other_one(chrome: webdriver.Chrome, client: Client) -> None:
+    sign_in(chrome, client, "vera")
+    address = f"{client.address}/api/v1/sweeps/{sweeps.SWEEP_ID}/report"
+    chrome.get(address)
+    browser.until("the figures", lambda: chrome.execute_script(FIGURES))
+    assert chrome.execute_script("return window.violations") == []
+    assert browser.errors(chrome) == []
+    ran, _, violations = chrome.execute_async_script(INLINE)
+    assert ran is None
+    # Each is told twice: by the policy of the answer, and by that in the head of the page.
+    assert violations == sorted(2 * ["script-src eval", "script-src-attr inline", "script-src-elem inline"])
+    assert len(browser.errors(chrome)) == len(violations)

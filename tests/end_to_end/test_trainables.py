@@ -342,6 +342,46 @@ def test_the_chosen_trial_of_a_program_is_a_registered_model(commands: Commands)
     assert answers == {name: values.tolist() for name, values in expected.items()}
 
 
+SAVED = """
+import json, mlflow
+from sklearn.datasets import load_digits
+model = mlflow.pyfunc.load_model("models:/digits-train@champion")
+print(json.dumps(model.predict(load_digits().data[1400:]).tolist()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_the_function_of_the_page_has_saved_is_a_registered_model(commands: Commands) -> None:
+    """Another process, which has neither the script nor this repository, gets the accuracy of the trial."""
+    blocks = re.findall(r"```(?:python|yaml)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    [load] = [block for block in blocks if "def load(folder)" in block]
+    own = commands.folder / "own"
+    own.mkdir()
+    (own / "train.py").write_text(f"{blocks[0]}\n\n{load}")
+    text = blocks[1].replace(
+        "{function: train.py:train}", "{function: train.py:train, predictor: train.py:load}"
+    )
+    (own / "digits.yaml").write_text(text)
+    code, printed = commands.run(str(own / "digits.yaml"), "--set", "budget.trials=2")
+    assert code == 0, printed
+    (sweep,) = commands.ledger.sweeps()
+    best = max(trial.value or 0.0 for trial in commands.ledger.trials(sweep.id))
+    shutil.rmtree(own)
+    variables = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{commands.root}/mlflow.db"}
+    done = subprocess.run(
+        [sys.executable, "-c", SAVED],
+        env={name: value for name, value in variables.items() if name != "PYTHONPATH"},
+        cwd=commands.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answers = np.array(json.loads(done.stdout.splitlines()[-1]))
+    assert np.mean(answers == load_digits().target[1400:]) == pytest.approx(best)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_ten_lines_of_the_page_are_a_sweep_that_is_resumed(commands: Commands) -> None:

@@ -104,7 +104,7 @@ def test_padding_is_zero_behind_a_normalisation_after_the_skip(norm: str) -> Non
     lengths = jnp.array([2, 5, 3])
     mask = (jnp.arange(LENGTH) < lengths[:, None])[..., None]
     x = jnp.where(mask, jnp.ones((BATCH, LENGTH, D)), 0)
-    answer, _ = block(x, Padding(lengths, mask, jnp.float32(10)), None, None)
+    answer, *_ = block(x, Padding(lengths, mask, jnp.float32(10)), None, None)
     np.testing.assert_array_equal(answer * ~mask, 0)
     assert np.all(answer[0, :2] != 0)
 

@@ -36,7 +36,7 @@ def test_documents_without_newer_settings_are_read() -> None:
     document: dict[str, Any] = asdict(trial)
     for name in ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder"):
         del document["model"][name]
-    for name in ("optimizer", "clip", "schedule"):
+    for name in ("optimizer", "clip", "schedule", "carry_state"):
         del document["training"][name]
     assert TrialSettings.from_document(document) == trial
 
@@ -68,6 +68,7 @@ _RECIPES: tuple[dict[str, Any], ...] = (
     {"optimizer": "adamax"},
     {"schedule": "constant"},
     {"clip": 1.0},
+    {"carry_state": True},
 )
 
 

@@ -300,6 +300,8 @@ class Task(ABC):
         remotes: the published files that it reads.
         texts: an example as texts, one a tower; empty if an example is numbers.
         pooling: how networks pool the steps of a sequence where a file does not say.
+        carries_state: whether examples are consecutive segments, over which networks carry their states where
+            a file does not say otherwise.
         published: the options of the published data; others make scores incomparable. A tuple where the
             papers have several values.
         of_generator: options that are without effect where files are read.
@@ -313,6 +315,7 @@ class Task(ABC):
     remotes: ClassVar[tuple[Remote, ...]] = ()
     texts: ClassVar[tuple[str, ...]] = ()
     pooling: ClassVar[Pooling] = "mean"
+    carries_state: ClassVar[bool] = False
     published: ClassVar[Mapping[str, Any]] = {}
     of_generator: ClassVar[frozenset[str]] = frozenset()
     version: ClassVar[int] = 1

@@ -5,19 +5,16 @@ Pure functions over any `SlotProgram`, for an engine to compile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.counter import order_of_steps
 from trainables.engine.report import MOST_STEPS, Log, empty, noted
-from trainables.engine.slot_program import Examples, SlotProgram, at, number_of, on_device
+from trainables.engine.slot_program import Examples, SlotProgram, at, number_of
 from trainables.engine.state import SlotState, put, take
 from trainables.optim import Sums
 
@@ -65,50 +62,63 @@ class Calls:
         moved, log = together(take(slots, picks), live, steps, train)
         return put(slots, picks, moved), log
 
-    def evaluate(self, trained: Any, examples: Examples, counted: Array) -> Sums:
-        """Sum loss and metric over the first of some examples, `evaluated` at a time.
+    def start(self, trained: Any) -> Any:
+        """Return the memory before the first examples of an evaluation."""
+        return self.program.scorer(trained).start()
+
+    def evaluate(
+        self, trained: Any, memory: Any, examples: Examples, counts: Array, rounds: Array
+    ) -> tuple[Any, Sums]:
+        """Sum loss and metric over some examples, `evaluated` at a time.
 
         Args:
             trained: one slot's.
-            examples: a multiple of `evaluated`; none counts from `counted` on.
-            counted: int32 scalar.
-        """
-        evaluated, scorer = self.program.evaluated, self.program.scorer(trained)
+            memory: of the examples before.
+            examples: a multiple of `evaluated`.
+            counts: what each of them counts, float32.
+            rounds: int32 scalar, how many times `evaluated` examples are read.
 
-        def add(index: Array, total: Sums) -> Sums:
-            rows = index * evaluated + jnp.arange(evaluated)
-            sums = scorer.sums(at(examples, rows), (rows < counted).astype(jnp.float32))
-            return jax.tree.map(jnp.add, total, sums)
+        Returns:
+            The memory after the last examples, and the sums.
+        """
+        scorer = self.program.scorer(trained)
+
+        def add(index: Array, carry: tuple[Any, Sums]) -> tuple[Any, Sums]:
+            memory, total = carry
+            rows = self._rows(index)
+            memory, sums = scorer.sums(memory, at(examples, rows), counts[rows])
+            return memory, jax.tree.map(jnp.add, total, sums)
 
         zero = jnp.float32(0)
-        return jax.lax.fori_loop(0, -(-counted // evaluated), add, Sums(zero, zero, zero))
+        return jax.lax.fori_loop(0, rounds, add, (memory, Sums(zero, zero, zero)))
 
-    def evaluate_each(self, trained: Any, examples: Examples, counted: Array) -> Sums:
-        """Return loss, metric and what is counted of each example, as arrays (n,); zeros from `counted` on.
+    def evaluate_each(
+        self, trained: Any, memory: Any, examples: Examples, counts: Array, rounds: Array
+    ) -> tuple[Any, Sums]:
+        """Return the memory, and loss, metric and what is counted of each example, as arrays (n,).
 
-        Args:
-            trained: one slot's.
-            examples: n of them, a multiple of `evaluated`.
-            counted: int32 scalar.
+        Arguments are those of `evaluate`.
         """
-        evaluated, scorer = self.program.evaluated, self.program.scorer(trained)
+        scorer = self.program.scorer(trained)
 
-        def write(index: Array, table: Sums) -> Sums:
-            rows = index * evaluated + jnp.arange(evaluated)
-            each = scorer.each(at(examples, rows), (rows < counted).astype(jnp.float32))
+        def write(index: Array, carry: tuple[Any, Sums]) -> tuple[Any, Sums]:
+            memory, table = carry
+            rows = self._rows(index)
+            memory, each = scorer.each(memory, at(examples, rows), counts[rows])
             update = partial(jax.lax.dynamic_update_slice_in_dim, start_index=rows[0], axis=0)
-            return jax.tree.map(update, table, each)
+            return memory, jax.tree.map(update, table, each)
 
         zeros = jnp.zeros(number_of(examples), jnp.float32)
-        return jax.lax.fori_loop(0, -(-counted // evaluated), write, Sums(zeros, zeros, zeros))
+        return jax.lax.fori_loop(0, rounds, write, (memory, Sums(zeros, zeros, zeros)))
+
+    def _rows(self, index: Array) -> Array:
+        return index * self.program.evaluated + jnp.arange(self.program.evaluated)
 
     def _advance(self, slot: SlotState, live: Array, steps: Array, train: Examples) -> tuple[SlotState, Log]:
         """Advance one slot; it stays as it is where it is not live, and from a step that is not finite on."""
         # For all steps at once: the loop of the permutation ends on a condition that a GPU must send to the
         # host, which would delay every step.
-        order = order_of_steps(
-            slot.trained.step, MOST_STEPS, self.program.batch, number_of(train), slot.free.seed
-        )
+        order = self.program.order(slot.trained.step, MOST_STEPS, number_of(train), slot.free.seed)
 
         def step(index: Array, carry: tuple[SlotState, Log]) -> tuple[SlotState, Log]:
             slot, log = carry
@@ -121,23 +131,3 @@ class Calls:
         moved, log = jax.lax.fori_loop(0, steps, step, (slot, empty(self.program.depth)))
         done = moved.trained.step
         return moved, log._replace(step=done, taken=done - slot.trained.step, finite=moved.finite)
-
-
-def blocks(examples: Examples, size: int, rows: int) -> Iterator[tuple[Examples, int]]:
-    """Yield blocks of `rows` examples on the device, the last one filled with zeros, and how many count.
-
-    Args:
-        examples: on the host, of which the first `size` are read.
-        size: at most all of them.
-        rows: of every block, so that one program serves every split.
-    """
-    for start in range(0, size, rows):
-        stop = min(start + rows, size)
-        cut: Callable[[np.ndarray], np.ndarray] = partial(_filled, start=start, stop=stop, rows=rows)
-        yield on_device(jax.tree.map(cut, examples)), stop - start
-
-
-def _filled(part: np.ndarray, *, start: int, stop: int, rows: int) -> np.ndarray:
-    missing = rows - (stop - start)
-    part = part[start:stop]
-    return np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)]) if missing else part

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.counter import folded
+from trainables.counter import folded, order_of_steps
 from trainables.engine.report import StepMetrics
 from trainables.engine.slot_program import Scorer, at
 from trainables.engine.state import Free, SlotState
@@ -67,6 +67,11 @@ class CustomProgram:
         return BLOCK * self.evaluated
 
     @property
+    def carries(self) -> bool:
+        """Return False: examples do not go on from one another."""
+        return False
+
+    @property
     def metric(self) -> str:
         """Return the name of the score."""
         return self.program.metric
@@ -115,6 +120,10 @@ class CustomProgram:
     def cost(self) -> None:
         """Return None: which numbers of the state are trained is not known."""
 
+    def order(self, step: Array, steps: int, examples: int, seed: Array) -> Array:
+        """Return the examples of consecutive steps: all of them in the order of each epoch."""
+        return order_of_steps(step, steps, self.batch, examples, seed)
+
     def step(self, slot: SlotState, train: Any, rows: Array, record: Array) -> tuple[SlotState, StepMetrics]:
         """Take one step of the user's program on some rows of the training examples."""
         trained, free = slot.trained, slot.free
@@ -135,15 +144,15 @@ class CustomProgram:
     def scorer(self, trained: Stepped) -> Scorer:
         """Return what evaluates a slot."""
 
-        def each(chosen: Any, counts: Array) -> Sums:
+        def each(memory: Any, chosen: Any, counts: Array) -> tuple[Any, Sums]:
             scores = self.program.evaluate(trained.state, chosen)
             loss, metric = (jnp.where(counts > 0, scores[name], 0) for name in ("loss", self.metric))
-            return Sums(loss * counts, metric * counts, counts)
+            return memory, Sums(loss * counts, metric * counts, counts)
 
-        def sums(chosen: Any, counts: Array) -> Sums:
-            return jax.tree.map(jnp.sum, each(chosen, counts))
+        def sums(memory: Any, chosen: Any, counts: Array) -> tuple[Any, Sums]:
+            return memory, jax.tree.map(jnp.sum, each(memory, chosen, counts)[1])
 
-        return Scorer(sums, each)
+        return Scorer(tuple, sums, each)
 
     def apart(self, trained: Stepped) -> dict[str, np.ndarray]:
         """Return the arrays by the paths in the tree, on the host; a key by its data."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import jax
 import numpy as np
@@ -14,7 +14,8 @@ from jax import numpy as jnp
 
 from trainables.cost import Cost
 from trainables.data.task import TaskData
-from trainables.engine.calls import Calls, blocks
+from trainables.engine.blocks import Block, blocks, blocks_of_streams
+from trainables.engine.calls import Calls
 from trainables.engine.compiler import Compiler
 from trainables.engine.programs import program_of
 from trainables.engine.report import MOST_STEPS, TrainReport, joined
@@ -106,7 +107,7 @@ class Engine:
         self._program: SlotProgram = program_of(settings, data)
         self._compiler = Compiler()
         self._train = on_device(self._program.examples(data.train))
-        self._validation: tuple[int, list[tuple[Examples, int]]] = (0, [])
+        self._validation: tuple[int, list[Block]] = (0, [])
         self._options = DETERMINISTIC if self._program.bits and self.device != "cpu" else None
         shared = self._program, self._compiler, self._train, slots
         self._slots: Slots = (
@@ -256,24 +257,33 @@ class Engine:
             by step, the score of a longer sequence is larger.
         """
         parts = self._evaluations("evaluate_each", slot, split, None)
-        tables = [np.asarray(jax.device_get(sums), np.float64)[:, :count] for sums, count in parts]
-        loss, metric, counted = np.concatenate(tables, axis=1)
+        table = np.concatenate([np.asarray(jax.device_get(sums), np.float64) for sums, _ in parts], axis=1)
+        places = np.concatenate([places for _, places in parts])
+        loss, metric, counted = table[:, np.argsort(places, kind="stable")[np.count_nonzero(places < 0) :]]
         metrics = self._metrics(loss.sum(), metric.sum(), counted.sum())
         is_number = np.isfinite(metrics["loss"])
         return metrics, metric / counted.mean() if is_number else np.full(len(metric), metrics["loss"])
 
     def _evaluations(
         self, name: Literal["evaluate", "evaluate_each"], slot: int, split: str, examples: int | None
-    ) -> list[tuple[Sums, int]]:
-        """Call a function of the program with each block of a split; return its sums and their examples."""
+    ) -> list[tuple[Sums, np.ndarray]]:
+        """Call a function of the program with each block of a split; return its sums and their places."""
         trained, parts, rows = self._trained(slot), [], self.data.split(split)
         calls = Calls(self._program.of_split(rows))
-        for block, counted in self._blocks(split, self._program.examples(rows), examples):
-            arguments = (trained, block, np.int32(counted))
-            key = name, calls.program.key, _shapes(block)
+        memory = self._memory(calls, trained)
+        for block in self._blocks(split, calls.program, self._program.examples(rows), examples):
+            arguments = (trained, memory, block.examples, block.counts, block.rounds)
+            key = name, calls.program.key, _shapes(block.examples)
             call = self._compiler.get(key, getattr(calls, name), arguments, options=self._options)
-            parts.append((call(*arguments), counted))
+            memory, sums = call(*arguments)
+            parts.append((sums, block.places))
         return parts
+
+    def _memory(self, calls: Calls, trained: Trained) -> Any:
+        """Return the memory before the first examples of an evaluation; most programs have none."""
+        if not calls.program.carries:
+            return ()
+        return self._compiler.get("start", calls.start, (trained,), options=self._options)(trained)
 
     def _metrics(self, loss: float, metric: float, counted: float) -> dict[str, float]:
         mean = float(loss / counted)
@@ -304,13 +314,14 @@ class Engine:
         assert slot in self._taken, f"slot {slot} holds no trial"
         return self._slots.trained(slot)
 
-    def _blocks(self, name: str, split: Examples, most: int | None) -> Iterable[tuple[Examples, int]]:
-        """Return equal blocks of a split and how many of each count; validation's stay on the device."""
+    def _blocks(self, name: str, program: SlotProgram, split: Examples, most: int | None) -> Iterable[Block]:
+        """Return the blocks of a split; validation's stay on the device."""
         size = min(number_of(split), most or number_of(split))
+        cut = blocks_of_streams if program.carries else blocks
         if name != "validation":
-            return blocks(split, size, self._program.block)
+            return cut(split, size, program.block, program.evaluated)
         if self._validation[0] != size:
-            self._validation = size, list(blocks(split, size, self._program.block))
+            self._validation = size, list(cut(split, size, program.block, program.evaluated))
         return self._validation[1]
 
 

@@ -15,13 +15,14 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.cost import Cost
-from trainables.counter import folded
+from trainables.counter import folded, order_of_steps, order_of_streams
 from trainables.data.task import Signature, Split
 from trainables.engine.report import StepMetrics, nothing
 from trainables.engine.slot_program import Scorer, at
-from trainables.engine.state import Free, Names, Packing, SlotState, Trained, free_of, packing_of
+from trainables.engine.state import Carried, Free, Names, Packing, SlotState, Trained, free_of, packing_of
+from trainables.errors import Refusal
 from trainables.layers import LAYERS
-from trainables.model import BlockState, Model, Training
+from trainables.model import BlockState, Memory, Model, Training
 from trainables.optim import (
     LOSSES,
     Rates,
@@ -42,6 +43,12 @@ BLOCK = 8
 EVALUATED_STEPS = 2**20
 """Steps of sequences that a GPU evaluates at once: what one trial's batch leaves idle, many batches fill."""
 
+STREAMS = 16
+"""Rows of an evaluation with carried states, whatever the batch of training: bits do not depend on it."""
+
+BLOCK_OF_STREAMS = 32 * STREAMS
+"""Segments that such an evaluation hands to the device at once."""
+
 Tree = Any
 
 Gathered: TypeAlias = tuple[Array, Array, StepMetrics]
@@ -60,6 +67,27 @@ class Sequences(NamedTuple):
     inputs: Array
     lengths: Array
     targets: Array
+
+
+class Before(NamedTuple):
+    """What rows read before their segments.
+
+    Attributes:
+        goes_on: (B,) booleans, true for a segment that goes on from the memory; others begin.
+        memory: of each row, a value: no gradient passes from segment to segment.
+    """
+
+    goes_on: Array
+    memory: Memory
+
+    def memory_of(self, model: Model) -> Memory:
+        """Return the memory that each row starts from, which may be a trained one where it begins."""
+        rows = len(self.goes_on)
+
+        def chosen(carried: Array, initial: Array) -> Array:
+            return jnp.where(self.goes_on.reshape(rows, *(1 for _ in carried.shape[1:])), carried, initial)
+
+        return jax.tree.map(chosen, jax.lax.stop_gradient(self.memory), model.initial_memory(rows))
 
 
 @dataclass(frozen=True)
@@ -84,18 +112,34 @@ class NetworkProgram:
         signature: of the task's arrays.
         padded: whether any sequence is shorter than L.
         evaluated: examples an evaluation takes at once.
+        carries: whether rows read consecutive examples, each from the states after the one before.
     """
 
     settings: TrialSettings
     signature: Signature
     padded: bool
     evaluated: int
+    carries: bool = False
 
     @staticmethod
     def of(settings: TrialSettings, signature: Signature, train: Split) -> NetworkProgram:
-        """Return the program of a trial's static choice, for the training split of its task."""
+        """Return the program of a trial's static choice, for the training split of its task.
+
+        Raises:
+            Refusal: states are carried over padded sequences, or over fewer of them than a batch has rows.
+        """
         evaluated = _evaluated(settings, signature.towers * signature.length)
-        return NetworkProgram(settings, signature, _padded(train), evaluated)
+        program = NetworkProgram(settings, signature, _padded(train), evaluated)
+        if not settings.training.carry_state:
+            return program
+        if program.padded or len(train) < program.batch:
+            raise Refusal(
+                "training.carry_state",
+                "there must be a whole segment of the text for each row of a batch",
+                f"{len(train)} segments for {program.batch} rows",
+                "Write a smaller batch_size, or carry_state: false.",
+            )
+        return replace(program, evaluated=STREAMS, carries=True)
 
     @property
     def depth(self) -> int:
@@ -110,7 +154,7 @@ class NetworkProgram:
     @property
     def block(self) -> int:
         """Return the examples that an evaluation hands to the device at once."""
-        return BLOCK * self.settings.training.batch_size
+        return BLOCK_OF_STREAMS if self.carries else BLOCK * self.settings.training.batch_size
 
     @property
     def metric(self) -> str:
@@ -130,12 +174,18 @@ class NetworkProgram:
     @property
     def key(self) -> Hashable:
         """Return what tells the programs of different splits apart."""
-        return self.padded, self.evaluated
+        return self.padded, self.evaluated, self.carries
 
     def of_split(self, split: Split) -> NetworkProgram:
-        """Return the program that evaluates a split, whose sequences may have another length."""
+        """Return the program that evaluates a split, whose sequences may have another length.
+
+        States are carried over segments of the length of training. Longer ones, of further test splits, start
+        with the initial state: their scores say what a context of their length is worth.
+        """
+        if self.settings.training.carry_state and _steps(split) == self.signature.length:
+            return replace(self, padded=False, evaluated=STREAMS, carries=True)
         evaluated = _evaluated(self.settings, self.signature.towers * _steps(split))
-        return replace(self, padded=_padded(split), evaluated=evaluated)
+        return replace(self, padded=_padded(split), evaluated=evaluated, carries=False)
 
     def examples(self, split: Split) -> Sequences:
         """Return the arrays of a split."""
@@ -187,19 +237,27 @@ class NetworkProgram:
         """Return what evaluates a slot."""
         model = self._trained(trained)
 
-        def outputs(chosen: Sequences) -> Array:
-            return model(chosen.inputs, self._lengths(chosen))[0]
+        def start() -> Tree:
+            return model.initial_memory(self.evaluated) if self.carries else ()
 
-        def sums(chosen: Sequences, counts: Array) -> Sums:
-            return self._sums(outputs(chosen), chosen, counts)
+        def outputs(memory: Tree, chosen: Sequences) -> tuple[Tree, Array]:
+            if not self.carries:
+                return memory, model(chosen.inputs, self._lengths(chosen))[0]
+            logits, _, memory = model.carry(memory, chosen.inputs)
+            return memory, logits
+
+        def sums(memory: Tree, chosen: Sequences, counts: Array) -> tuple[Tree, Sums]:
+            memory, logits = outputs(memory, chosen)
+            return memory, self._sums(logits, chosen, counts)
 
         def of_one(logits: Array, chosen: Sequences, counts: Array) -> Sums:
             return self._sums(*jax.tree.map(lambda leaf: leaf[None], (logits, chosen, counts)))
 
-        def each(chosen: Sequences, counts: Array) -> Sums:
-            return jax.vmap(of_one)(outputs(chosen), chosen, counts)
+        def each(memory: Tree, chosen: Sequences, counts: Array) -> tuple[Tree, Sums]:
+            memory, logits = outputs(memory, chosen)
+            return memory, jax.vmap(of_one)(logits, chosen, counts)
 
-        return Scorer(sums, each)
+        return Scorer(start, sums, each)
 
     def apart(self, trained: Trained) -> dict[str, np.ndarray]:
         """Return the arrays of a checkpoint by name, on the host."""
@@ -215,7 +273,8 @@ class NetworkProgram:
 
     @cached_property
     def _names(self) -> Names:
-        return Names(self.layout.params, self.layout.stats, self.settings.training)
+        carried = self.shapes().trained.carried
+        return Names(self.layout.params, self.layout.stats, self.settings.training, carried)
 
     def _trained(self, trained: Trained) -> Model:
         """Return the network of a slot."""
@@ -238,6 +297,11 @@ class NetworkProgram:
             rngs=nnx.Rngs(jax.random.wrap_key_data(free.seed, impl="threefry2x32")),
         )
 
+    def order(self, step: Array, steps: int, examples: int, seed: Array) -> Array:
+        """Return the examples of consecutive steps: all in the order of each epoch, or streams of them."""
+        ordered = order_of_streams if self.carries else order_of_steps
+        return ordered(step, steps, self.batch, examples, seed)
+
     def step(
         self, slot: SlotState, train: Sequences, rows: Array, record: Array
     ) -> tuple[SlotState, StepMetrics]:
@@ -250,7 +314,7 @@ class NetworkProgram:
             record: whether to compute the hidden-state norms.
         """
         training, trained, values = self.settings.training, slot.trained, slot.free.values
-        gradients, stats, outcome = self._gradients(slot, train, rows, record)
+        (gradients, stats, outcome), memory = self._gradients(slot, train, rows, record)
         share = schedule(trained.step, values["steps"], values["warmup"], training.schedule)
         plateau = trained.plateau
         if plateau is not None:
@@ -268,18 +332,38 @@ class NetworkProgram:
         )
         # A sum is not finite where a part is not, and one that overflows is as bad.
         finite = jnp.isfinite(outcome.loss) & jnp.isfinite(jnp.sum(jnp.abs(gradients)))
-        moved = Trained(params=params, stats=stats, moments=moments, step=trained.step + 1, plateau=plateau)
+        moved = Trained(
+            params=params,
+            stats=stats,
+            moments=moments,
+            step=trained.step + 1,
+            plateau=plateau,
+            carried=self._going_on(trained.step + 1, rows, memory, len(train.lengths)),
+        )
         return replace(slot, trained=moved, finite=finite), outcome._replace(rate=rates.learning_rate)
 
-    def _gradients(self, slot: SlotState, train: Sequences, rows: Array, record: Array) -> Gathered:
-        """Go through the micro-batches of one step, of the examples in rows (accumulate * B,)."""
+    def _going_on(self, step: Array, rows: Array, memory: Memory | None, examples: int) -> Carried | None:
+        """Return where the rows stand after a step; at the end of an epoch no example goes on from them."""
+        if memory is None:
+            return None
+        ended = step % (examples // self.batch) == 0
+        return Carried(jnp.where(ended, -1, rows + 1), memory)
+
+    def _gradients(
+        self, slot: SlotState, train: Sequences, rows: Array, record: Array
+    ) -> tuple[Gathered, Memory | None]:
+        """Go through the micro-batches of one step, of the examples in rows (accumulate * B,).
+
+        Returns:
+            What is gathered, and the memory of all rows after their examples.
+        """
         training, trained = self.settings.training, slot.trained
         micro, size = training.accumulate, training.batch_size
         layout = self.layout
         params = layout.params.unpack(trained.params)
 
-        def add(carry: Gathered, index: Array) -> tuple[Gathered, None]:
-            gradients, stats, outcome = carry
+        def add(carry: Gathered, now: tuple[Array, Before | None]) -> tuple[Gathered, Memory | None]:
+            (gradients, stats, outcome), (index, before) = carry, now
             noise = Training(
                 rate=slot.free.values["dropout"],
                 seed=folded(slot.free.seed, (trained.step * micro + index).astype(jnp.uint32)),
@@ -288,21 +372,29 @@ class NetworkProgram:
             chosen = at(train, jax.lax.dynamic_slice(rows, (index * size,), (size,)))
             # By the arrays and not by the vector: the gradient of a slice is a whole padded vector.
             gradient = jax.grad(self._loss, has_aux=True)
-            more, (moved, part) = gradient(params, layout.stats.unpack(stats), chosen, noise)
+            more, aside = gradient(params, layout.stats.unpack(stats), chosen, noise, before)
+            moved, part, after = aside
             outcome = jax.tree.map(jnp.add, outcome, part._replace(loss=part.loss / micro))
-            return (gradients + layout.params.pack(more) / micro, layout.stats.pack(moved), outcome), None
+            gathered = gradients + layout.params.pack(more) / micro, layout.stats.pack(moved), outcome
+            return gathered, after
 
         start = (jnp.zeros_like(trained.params), trained.stats, nothing(self.settings.model.depth))
+        before = None
+        if trained.carried is not None:
+            before = Before(rows == trained.carried.following, trained.carried.memory)
         if micro == 1:
-            return add(start, jnp.int32(0))[0]
-        return jax.lax.scan(add, start, jnp.arange(micro))[0]
+            return add(start, (jnp.int32(0), before))
+        parts = jax.tree.map(lambda leaf: leaf.reshape(micro, size, *leaf.shape[1:]), before)
+        gathered, after = jax.lax.scan(add, start, (jnp.arange(micro), parts))
+        return gathered, jax.tree.map(lambda leaf: leaf.reshape(self.batch, *leaf.shape[2:]), after)
 
     def _loss(
-        self, params: Tree, stats: Tree, chosen: Sequences, noise: Training
-    ) -> tuple[Array, tuple[Tree, StepMetrics]]:
-        """Return the mean loss of one batch, and with it the new running statistics and the outcome."""
+        self, params: Tree, stats: Tree, chosen: Sequences, noise: Training, before: Before | None
+    ) -> tuple[Array, tuple[Tree, StepMetrics, Memory | None]]:
+        """Return the mean loss of one batch, and aside new running statistics, outcome and memory."""
         model = self.layout.model(params, stats)
-        logits, norms = model(chosen.inputs, self._lengths(chosen), noise)
+        memory = None if before is None else before.memory_of(model)
+        logits, norms, memory = model.carry(memory, chosen.inputs, self._lengths(chosen), noise)
         sums = self._sums(logits, chosen, jnp.ones(len(chosen.lengths)))
         loss = sums.loss / jnp.maximum(sums.counted, 1)
         outcome = StepMetrics(
@@ -313,14 +405,26 @@ class NetworkProgram:
             norms=norms,
             rate=jnp.float32(0),
         )
-        return loss, (_apart(model)[2], outcome)
+        return loss, (_apart(model)[2], outcome, memory)
 
     def _started(self, params: Array, stats: Array, free: Free) -> SlotState:
         """Return a slot at step 0, of packed parameters (P,) and running statistics (S,)."""
         training = self.settings.training
         moments, plateau = transformation(training.optimizer).init(params), first_plateau(training)
-        trained = Trained(params=params, stats=stats, moments=moments, step=jnp.int32(0), plateau=plateau)
+        trained = Trained(
+            params=params,
+            stats=stats,
+            moments=moments,
+            step=jnp.int32(0),
+            plateau=plateau,
+            carried=self._before_the_first(params, stats) if self.settings.training.carry_state else None,
+        )
         return SlotState(trained=trained, free=free, finite=jnp.bool_(True))
+
+    def _before_the_first(self, params: Array, stats: Array) -> Carried:
+        """Return what rows carry before their first examples."""
+        model = self.layout.model(self.layout.params.unpack(params), self.layout.stats.unpack(stats))
+        return Carried(jnp.full(self.batch, -1, jnp.int32), model.initial_memory(self.batch))
 
     def _lengths(self, chosen: Sequences) -> Array | None:
         return chosen.lengths if self.padded else None

@@ -29,12 +29,15 @@ class Scorer(NamedTuple):
     """What evaluates one trained state.
 
     Attributes:
-        sums: (examples, counts (n,)) -> sums over the examples, each times what it counts.
+        start: () -> the memory before the first examples; () if examples do not go on from one another.
+        sums: (memory, examples, counts (n,)) -> the memory after them, and sums over the examples, each times
+            what it counts.
         each: the same for every example, as arrays (n,).
     """
 
-    sums: Callable[[Examples, Array], Sums]
-    each: Callable[[Examples, Array], Sums]
+    start: Callable[[], Tree]
+    sums: Callable[[Tree, Examples, Array], tuple[Tree, Sums]]
+    each: Callable[[Tree, Examples, Array], tuple[Tree, Sums]]
 
 
 class SlotProgram(Protocol):
@@ -45,6 +48,7 @@ class SlotProgram(Protocol):
         batch: examples of one step.
         evaluated: examples that an evaluation takes at once.
         block: examples that an evaluation hands to the device at once, a multiple of `evaluated`.
+        carries: whether rows read consecutive examples, each from the memory of the one before.
         metric: name of the score that is reported beside the loss.
         bits: whether a trial's numbers must not depend on its neighbours on a GPU either.
         stacks: whether a device call serves several slots where the caller does not say.
@@ -59,6 +63,8 @@ class SlotProgram(Protocol):
     def evaluated(self) -> int: ...
     @property
     def block(self) -> int: ...
+    @property
+    def carries(self) -> bool: ...
     @property
     def metric(self) -> str: ...
     @property
@@ -85,6 +91,16 @@ class SlotProgram(Protocol):
 
     def cost(self) -> Cost | None:
         """Return parameters and state, from shapes alone, or None if it is not known which is which."""
+
+    def order(self, step: Array, steps: int, examples: int, seed: Array) -> Array:
+        """Return the examples of consecutive steps, int32 (steps, batch).
+
+        Args:
+            step: int32, updates done before the first of these.
+            steps: how many.
+            examples: number of training examples.
+            seed: (2,) uint32.
+        """
 
     def step(
         self, slot: SlotState, train: Examples, rows: Array, record: Array

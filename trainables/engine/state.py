@@ -24,10 +24,25 @@ from jax import numpy as jnp
 
 from trainables.errors import Refusal
 from trainables.layers.layer import Bounds
+from trainables.model import Memory
 from trainables.optim import Groups, Moments, Plateau, first_plateau, layer_path, transformation
 from trainables.trial import TrainingSettings, TrialSettings
 
 Tree = Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Carried:
+    """Where each of R rows stands that read consecutive examples, one a step.
+
+    Attributes:
+        following: (R,) int32, the example that goes on from the memory; -1 if none does.
+        memory: of the network after the example before, (R, ...) each.
+    """
+
+    following: Array
+    memory: Memory
 
 
 @jax.tree_util.register_dataclass
@@ -41,6 +56,7 @@ class Trained:
         moments: of the optimiser, packed as the parameters are.
         step: int32, updates done.
         plateau: of the schedule `plateau`; None under the others, which remember nothing.
+        carried: of the rows of a batch; None if every example starts with the initial state.
     """
 
     params: Array
@@ -48,6 +64,7 @@ class Trained:
     moments: Moments
     step: Array
     plateau: Plateau | None = None
+    carried: Carried | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -185,11 +202,13 @@ class Names:
         params: the packing of the parameters, and of what the optimiser remembers of each.
         stats: the packing of the running statistics.
         training: its optimiser and its schedule say what is remembered between updates.
+        carried: shapes and types of what rows carry from example to example, or None.
     """
 
     params: Packing
     stats: Packing
     training: TrainingSettings
+    carried: Carried | None = None
 
     def apart(self, trained: Trained) -> dict[str, np.ndarray]:
         """Return the arrays by name, on the host."""
@@ -201,6 +220,7 @@ class Names:
         for group, packing in self._vectors.items():
             parts = packing.split((vectors | remembered)[group])
             arrays |= {f"{group}/{name}": part for name, part in parts.items()}
+        arrays |= zip(self._carried, jax.tree.leaves(host.carried), strict=True)
         return {name: np.array(array) for name, array in arrays.items()}
 
     def together(self, arrays: Mapping[str, np.ndarray]) -> Trained:
@@ -214,8 +234,14 @@ class Names:
         scalars = {name: jnp.asarray(arrays[name]) for name in self._scalars}
         leaves = [(vectors | scalars)[name] for name in self._remembered]
         remembered = jax.tree.unflatten(jax.tree.structure(self._shapes), leaves)
-        step = jnp.asarray(arrays["step"])
-        return Trained(vectors["params"], vectors["stats"], step=step, **remembered)
+        carried = jax.tree.map(jnp.asarray, [arrays[name] for name in self._carried])
+        return Trained(
+            vectors["params"],
+            vectors["stats"],
+            step=jnp.asarray(arrays["step"]),
+            carried=jax.tree.unflatten(jax.tree.structure(self.carried), carried),
+            **remembered,
+        )
 
     @cached_property
     def _shapes(self) -> dict[str, Any]:
@@ -229,8 +255,14 @@ class Names:
     @cached_property
     def _remembered(self) -> dict[str, jax.ShapeDtypeStruct]:
         """The same by name, in the order of the tree's leaves."""
-        leaves = jax.tree_util.tree_leaves_with_path(self._shapes)
-        return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+        return {
+            name: leaf for group, tree in self._shapes.items() for name, leaf in named(group, tree).items()
+        }
+
+    @cached_property
+    def _carried(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """What rows carry by name, such as `carried/memory/0/layer`, in the order of the tree's leaves."""
+        return named("carried", self.carried)
 
     @cached_property
     def _scalars(self) -> dict[str, jax.ShapeDtypeStruct]:
@@ -244,7 +276,7 @@ class Names:
 
     def _check(self, arrays: Mapping[str, np.ndarray]) -> None:
         wanted: dict[str, Any] = {"step": ((), np.int32)}
-        wanted |= {name: (leaf.shape, leaf.dtype) for name, leaf in self._scalars.items()}
+        wanted |= {name: (leaf.shape, leaf.dtype) for name, leaf in (self._scalars | self._carried).items()}
         for group, packing in self._vectors.items():
             for name, shape in zip(packing.names, packing.shapes, strict=True):
                 wanted[f"{group}/{name}"] = (shape, np.float32)
@@ -255,6 +287,12 @@ class Names:
             array = arrays[name]
             if (array.shape, array.dtype) != (shape, kind):
                 raise _misfit(f"{name} must be {np.dtype(kind)} {shape}", f"{array.dtype} {array.shape}")
+
+
+def named(group: str, tree: Tree) -> dict[str, Any]:
+    """Return the leaves of a tree by the name of a group and their paths, in the order of the leaves."""
+    paths = jax.tree_util.tree_leaves_with_path({group: tree})
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in paths}
 
 
 def _vector(group: str, packing: Packing, arrays: Mapping[str, np.ndarray]) -> Array:

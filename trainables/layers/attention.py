@@ -126,10 +126,13 @@ class Attention(ChunkedLayer):
 
     def states(self, coefficients: None, inputs: Array) -> Array:
         """Return the norms of all keys and values that a row sees, (L, 1)."""
+        return self.states_from(coefficients, self.start(len(inputs)), inputs)
+
+    def states_from(self, coefficients: None, state: Cache, inputs: Array) -> Array:
+        """Return the same after a cache, whose unseen rows are zero."""
         rows = jnp.concatenate([inputs @ self.W_k[...].T, inputs @ self.W_v[...].T], axis=1)
-        powers = jnp.sum(rows**2, axis=1)
-        over_time = jnp.ones(min(self.context, len(inputs)))
-        return jnp.sqrt(jnp.convolve(powers, over_time)[: len(inputs), None])
+        powers = jnp.sum(jnp.concatenate([self.memory(state), rows]) ** 2, axis=1)
+        return jnp.sqrt(jnp.convolve(powers, jnp.ones(len(state.keys) + 1), mode="valid")[:, None])
 
     def memory(self, state: Cache) -> Array:
         """Return the keys and values."""

@@ -10,7 +10,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.layer import Layer
-from trainables.layers.recurrence import in_chunks
+from trainables.layers.recurrence import in_chunks, in_chunks_from
 
 
 class ChunkedLayer(Layer):
@@ -40,12 +40,16 @@ class ChunkedLayer(Layer):
 
     def states(self, coefficients: Any, inputs: Array) -> Array:
         """Return the norms of the states, (L, 1)."""
+        return self.states_from(coefficients, self.initial_state(), inputs)
+
+    def states_from(self, coefficients: Any, state: Any, inputs: Array) -> Array:
+        """Return the norms of the states after a state, (L, 1)."""
 
         def step(state: Any, row: Array) -> tuple[Any, Array]:
             state, _ = self.chunk(coefficients, state, row)
             return state, jnp.linalg.norm(self.memory(state).ravel())[None, None]
 
-        return in_chunks(step, self.initial_state(), inputs, 1)
+        return in_chunks(step, state, inputs, 1)
 
     def respond(self, coefficients: Any, inputs: Array, *, backward: bool) -> tuple[Array, Array]:
         """Return the outputs (L, D) of one direction, and the norms of the states."""
@@ -56,6 +60,16 @@ class ChunkedLayer(Layer):
 
         outputs = in_chunks(step, self.start(len(inputs)), inputs, self.chunk_size)
         return outputs, self.states(coefficients, inputs)
+
+    def respond_from(self, coefficients: Any, state: Any, inputs: Array) -> tuple[Array, Array, Any]:
+        """Return the outputs (L, D) after a state, the norms of the states, and the last state."""
+
+        def step(state: Any, rows: Array) -> tuple[Any, Array]:
+            state, answers = self.chunk(coefficients, state, rows)
+            return state, self.read(coefficients, answers, backward=False)
+
+        outputs, last = in_chunks_from(step, state, inputs, self.chunk_size)
+        return outputs, self.states_from(coefficients, state, inputs), last
 
     def advance(self, coefficients: Any, state: Any, inputs: Array) -> tuple[Any, Array]:
         """Return the next state, and what is read of it."""

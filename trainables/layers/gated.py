@@ -10,7 +10,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.layer import Layer
-from trainables.layers.recurrence import in_chunks, pace, times, varying_recurrence
+from trainables.layers.recurrence import in_chunks, in_chunks_from, pace, times, varying_recurrence
 
 
 class GatedLayer(Layer):
@@ -34,12 +34,14 @@ class GatedLayer(Layer):
 
     def states(self, coefficients: Any, inputs: Array) -> Array:
         """Return the states (L, N), or planes (L, 2, N)."""
+        return self._states_from(coefficients, self.initial_state(), inputs)
 
+    def _states_from(self, coefficients: Any, state: Array, inputs: Array) -> Array:
         def chunk(state: Array, rows: Array) -> tuple[Array, Array]:
             states = self._from(coefficients, state, rows)
             return states[-1], states
 
-        return in_chunks(chunk, self.initial_state(), inputs, pace(self.algorithm).size)
+        return in_chunks(chunk, state, inputs, pace(self.algorithm).size)
 
     def respond(self, coefficients: Any, inputs: Array, *, backward: bool) -> tuple[Array, Array]:
         """Return the outputs (L, D) of one direction, read chunk by chunk, and the states."""
@@ -50,6 +52,16 @@ class GatedLayer(Layer):
 
         outputs = in_chunks(chunk, self.initial_state(), inputs, pace(self.algorithm).size)
         return outputs, self.states(coefficients, inputs)
+
+    def respond_from(self, coefficients: Any, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
+        """Return the outputs (L, D) after a state, the states, and the last of them."""
+
+        def chunk(state: Array, rows: Array) -> tuple[Array, Array]:
+            states = self._from(coefficients, state, rows)
+            return states[-1], self.read(coefficients, states, backward=False)
+
+        outputs, last = in_chunks_from(chunk, state, inputs, pace(self.algorithm).size)
+        return outputs, self._states_from(coefficients, state, inputs), last
 
     def advance(self, coefficients: Any, state: Array, inputs: Array) -> tuple[Array, Array]:
         """Return the next state, twice."""

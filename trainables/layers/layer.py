@@ -1,7 +1,7 @@
 """The base classes of sequence layers: (L, D) -> (L, D) on one unbatched sequence.
 
 A layer describes one direction of one sequence, in pieces; `Layer.run` reads both directions and `Layer.step`
-runs the layer as an RNN:
+runs the layer as an RNN. `Layer.carry` reads the next segment of a longer sequence:
 
     c = coefficients()                     from the parameters alone, once a sequence
     x = inputs(c, u)                       row by row: x_t depends on u_t alone
@@ -100,6 +100,30 @@ class Layer(nnx.Module):
         outputs = self.read(coefficients, jax.tree.map(lambda leaf: leaf[None], row), backward=False)
         return state, outputs[0] + self.skip(u)
 
+    @final
+    def carry(self, state: Any, u: Array) -> tuple[Array, Any]:
+        """Return the outputs (L, D) of a segment of a longer sequence, and the state after it.
+
+        Segments carried one after the other answer as the whole sequence does, but for rounding.
+
+        Args:
+            state: returned by `initial_state`, by `step`, or for the segment before.
+            u: the segment (L, D), all of it true steps.
+
+        Raises:
+            Refusal: the layer also reads the sequence backwards.
+        """
+        outputs, _, state = self.run_from(state, u)
+        return outputs, state
+
+    @final
+    def run_from(self, state: Any, u: Array) -> tuple[Array, Array, Any]:
+        """Return what `carry` does, and between the two the hidden states (L, any), as `run` returns them."""
+        only_looks_back(self)
+        coefficients = self.coefficients()
+        outputs, states, state = self.respond_from(coefficients, state, self.inputs(coefficients, u))
+        return outputs + self.skip(u), self.real(states), state
+
     def coefficients(self) -> Any:
         """Return what both directions compute from the parameters alone; nothing by default."""
         return None
@@ -121,6 +145,14 @@ class Layer(nnx.Module):
         """Return the outputs (L, D) of one direction and the states, time running forward."""
         states = self.states(coefficients, inputs)
         return self.read(coefficients, states, backward=backward), states
+
+    def respond_from(self, coefficients: Any, state: Any, inputs: Any) -> tuple[Array, Any, Any]:
+        """Return the outputs (L, D) after a state, the states of all steps, and the state after the last.
+
+        By default one step follows the other.
+        """
+        state, states = jax.lax.scan(partial(self.advance, coefficients), state, inputs)
+        return self.read(coefficients, states, backward=False), states, state
 
     def respond_against_time(self, coefficients: Any, inputs: Any, length: Array | None) -> Array:
         """Return the outputs (L, D) of the reverse direction, from the last true step to the first."""
@@ -188,6 +220,11 @@ class DiagonalLayer(Layer):
         """Return the states, planes (L, 2, N)."""
         return recurrence(coefficients.decay, inputs, reverse=reverse, algorithm=self.algorithm)
 
+    def respond_from(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
+        """Return the outputs (L, D) after a state, the states, planes (L, 2, N), and the last of them."""
+        states = recurrence(coefficients.decay, inputs, initial=state, algorithm=self.algorithm)
+        return self.read(coefficients, states, backward=False), states, states[-1].astype(state.dtype)
+
     def read(self, coefficients: Folded, states: Array, *, backward: bool) -> Array:
         """Return Re(C x), (L, D)."""
         out = coefficients.out_backward if backward else coefficients.out
@@ -229,13 +266,13 @@ def backwards(length: Array | None, rows: Array) -> Array:
 
 
 def only_looks_back(layer: Layer) -> None:
-    """Raise Refusal if a layer cannot run step by step."""
+    """Raise Refusal if a layer cannot run step by step, or from a state."""
     if layer.bidirectional:
         raise Refusal(
-            f"{type(layer).__name__}.step",
+            type(layer).__name__,
             "the layer must only look back",
             "bidirectional=True",
-            "Build it with bidirectional=False to run it one step at a time.",
+            "Build it with bidirectional=False to run it step by step, or from a carried state.",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -116,14 +117,28 @@ class LDStack(Layer):
 
     def states(self, coefficients: Bases, inputs: Array) -> Array:
         """Return the last layer's states h (L, n)."""
+        return self._stacked(coefficients, (None,) * self.stack_depth, inputs)[0]
+
+    def respond_from(self, coefficients: Bases, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
+        """Return the outputs (L, D) after a state, the last layer's states h (L, n), and the next state."""
+        states, after = self._stacked(coefficients, tuple(state), inputs)
+        return self.read(coefficients, states, backward=False), states, after
+
+    def _stacked(
+        self, coefficients: Bases, before: Sequence[Array | None], inputs: Array
+    ) -> tuple[Array, Array]:
+        """Return the last layer's states h (L, n), and the last states of every layer, of those before."""
         driven = self._driven(inputs)
-        correction = jnp.zeros_like(driven)
-        for layer in range(self.stack_depth):
-            states = recurrence(coefficients.decay, driven + correction, algorithm=self.algorithm)
+        correction, last = jnp.zeros_like(driven), []
+        for layer, initial in enumerate(before):
+            states = recurrence(
+                coefficients.decay, driven + correction, initial=initial, algorithm=self.algorithm
+            )
+            last.append(states[-1])
             if layer + 1 < self.stack_depth:
                 linear = (states - correction).reshape(len(inputs), -1) @ coefficients.out
                 correction = (self._deviation(linear) @ coefficients.into).reshape(driven.shape)
-        return states.reshape(len(inputs), -1) @ coefficients.out
+        return states.reshape(len(inputs), -1) @ coefficients.out, jnp.stack(last)
 
     def initial_state(self) -> Array:
         """Return the zero states of every layer, planes (layers, 2, r * n)."""

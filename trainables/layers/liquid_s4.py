@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeAlias
 
 import jax
@@ -9,8 +10,8 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.layers.layer import Bounds
-from trainables.layers.s4 import S4, System, kernel
+from trainables.layers.layer import Bounds, Layer
+from trainables.layers.s4 import S4, System, driven_state, free_response, free_state, kernel
 from trainables.layers.s4d import causal_convolution
 from trainables.settings import EVEN, STEPS, Count, LayerSettings, Option, divisible
 
@@ -107,16 +108,36 @@ class LiquidS4(S4):
         if self.algorithm == "sequential":
             return outputs, states
         products = self._products(self.initial_state()[1], inputs)
-        out = coefficients.readout(backward)
+        return outputs + self._responses(coefficients, coefficients.readout(backward), products), states
+
+    def respond_from(self, coefficients: System, state: State, inputs: Array) -> tuple[Array, State, State]:
+        """Return the outputs (L, D) after a state, the states, and the last of them."""
+        if self.algorithm == "sequential":
+            return Layer.respond_from(self, coefficients, state, inputs)
+        (memory, before), out, length = state, coefficients.readout(False), len(inputs)
+        states = jax.lax.scan(partial(self.advance, coefficients), state, inputs)[1]
+        products = self._products(before, inputs)
+        outputs = S4.respond(self, coefficients, inputs, backward=False)[0]
+        outputs += free_response(coefficients, out, memory, length)
+        outputs += self._responses(coefficients, out, products)
+        last = free_state(coefficients, memory, length)
+        last += driven_state(coefficients, coefficients.held(coefficients.into), inputs)
+        if self.decays:
+            driven = jax.vmap(partial(driven_state, coefficients))
+            last += jnp.sum(driven(self._powers(coefficients), products), axis=0)
+        return outputs, states, (last, jnp.concatenate([before, inputs])[length:])
+
+    def _responses(self, coefficients: System, out: Array, products: Array) -> Array:
+        """Return the responses (L, D) to the products of orders 2..P, (P - 1, L, D)."""
         if not self.decays:
-            return outputs + at_once(self._powers(coefficients), out, products), states
+            return at_once(self._powers(coefficients), out, products)
 
         def decaying(power: Array, rows: Array) -> Array:
             # The kernel discretises its B, so it is given the one that becomes this power.
             into = power / coefficients.step - coefficients.slope(power) / 2
             return causal_convolution(kernel(coefficients._replace(into=into), out, len(rows)), rows)
 
-        return outputs + jnp.sum(jax.vmap(decaying)(self._powers(coefficients), products), axis=0), states
+        return jnp.sum(jax.vmap(decaying)(self._powers(coefficients), products), axis=0)
 
     def read(self, coefficients: System, states: tuple[Array, Array], *, backward: bool) -> Array:
         """Return the outputs (L, D) of states (L, D, N/2) and products (L, P - 1, D)."""

@@ -154,6 +154,13 @@ class LRU(DiagonalLayer):
             return linear_recurrence(transition, inputs, reverse=reverse, algorithm=self.algorithm)
         return super().states(coefficients, inputs, reverse=reverse)
 
+    def respond_from(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
+        """Return the outputs (L, D) after a state, the states, and the last of them."""
+        if not self.dense:
+            return super().respond_from(coefficients, state, inputs)
+        states = self.states(coefficients, inputs.at[0].add(coefficients.decay @ state))
+        return self.read(coefficients, states, backward=False), states, states[-1]
+
     def initial_state(self) -> Array:
         """Return the zero state: planes (2, N), or (N,) if dense."""
         return jnp.zeros(len(self.A)) if self.dense else super().initial_state()

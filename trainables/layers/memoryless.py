@@ -43,6 +43,11 @@ class Memoryless(Layer):
         """Return zeros (L, D)."""
         return jnp.zeros((len(states), len(self.D)))
 
+    def respond_from(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
+        """Return zeros (L, D), the states (L, 0), and the state (0,)."""
+        states = self.states(coefficients, inputs)
+        return self.read(coefficients, states, backward=False), states, state
+
     def initial_state(self) -> Array:
         """Return the state (0,)."""
         return jnp.zeros(0)

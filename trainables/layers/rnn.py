@@ -71,6 +71,11 @@ class DenseRNN(Layer):
         """Return the states (L, N)."""
         return nonlinear_recurrence(self.rho, self.A[...], inputs)
 
+    def respond_from(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
+        """Return the outputs (L, D) after a state, the states, and the last of them."""
+        states = self.states(coefficients, inputs.at[0].add(self.A[...] @ state))
+        return self.read(coefficients, states, backward=False), states, states[-1]
+
     def initial_state(self) -> Array:
         """Return the zero state (N,)."""
         return jnp.zeros(len(self.A))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from trainables.layers.layer import Bounds, Layer, log_between, normal
 from trainables.layers.s4d import causal_convolution
 from trainables.layers.state_space import normal_hippo
 from trainables.settings import EVEN, STEPS, Count, LayerSettings, Option, divisible
+
+EXACT = jax.lax.Precision.HIGHEST
 
 
 class System(NamedTuple):
@@ -166,6 +169,24 @@ class S4(Layer):
         """Return the stored states, complex (L, D, N/2)."""
         return jax.lax.scan(partial(self.advance, coefficients), self.initial_state(), inputs)[1]
 
+    def respond_from(self, coefficients: System, state: Any, inputs: Array) -> tuple[Array, Any, Any]:
+        """Return the outputs (L, D) after a state, the states, and the last of them.
+
+        What a convolution lacks of them are two matrix products: of the state with what every step reads of
+        it, and of the inputs with what each leaves of itself. Their matrices are those of all sequences.
+        """
+        outputs, states, last = super().respond_from(coefficients, state, inputs)
+        if self.algorithm == "sequential":
+            return outputs, states, last
+        outputs = self.respond(coefficients, inputs, backward=False)[0]
+        outputs += free_response(coefficients, coefficients.readout(False), state, len(inputs))
+        left = coefficients.held(coefficients.into)
+        return (
+            outputs,
+            states,
+            free_state(coefficients, state, len(inputs)) + driven_state(coefficients, left, inputs),
+        )
+
     def read(self, coefficients: System, states: Any, *, backward: bool) -> Array:
         """Return 2 Re(C x), (L, D), for states (L, D, N/2)."""
         return 2 * jnp.sum((coefficients.readout(backward) * states).real, axis=-1)
@@ -251,6 +272,61 @@ def _transform(
     )
     of_input, of_low_rank, into_low_rank, along = one + other
     return step * (of_input - weight * of_low_rank * into_low_rank / (1 + weight * along))
+
+
+def free_response(system: System, out: Array, state: Array, length: int) -> Array:
+    """Return 2 Re(C A^t x) for t = 1 .. L, (L, D), for C and x (D, N/2)."""
+    row = 2 * jnp.concatenate([out.real, -out.imag], axis=-1)
+    changes = _changes(system, length)
+    first = row + jnp.einsum("dft,dt->df", changes[0], row, precision=EXACT)
+    rows = _multiplied("ldt,dft->ldf", first, changes, length)
+    return jnp.einsum("ldf,df->ld", rows, _real(state), precision=EXACT)
+
+
+def free_state(system: System, state: Array, length: int) -> Array:
+    """Return A^L x for x (D, N/2)."""
+    real = _real(state)
+    for place, change in enumerate(_changes(system, length + 1)):
+        if length >> place & 1:
+            real += jnp.einsum("df,dft->dt", real, change, precision=EXACT)
+    return _complexes(real)
+
+
+def driven_state(system: System, into: Array, inputs: Array) -> Array:
+    """Return sum_k A^(L - 1 - k) b u_k, complex (D, N/2), for the discrete b (D, N/2) and u (L, D)."""
+    rows = _multiplied("ldf,dft->ldt", _real(into), _changes(system, len(inputs)), len(inputs))
+    return _complexes(jnp.einsum("ldn,ld->dn", rows[::-1], inputs, precision=EXACT))
+
+
+def _multiplied(product: str, first: Array, changes: Sequence[Array], length: int) -> Array:
+    """Return a row (D, N) and its products with A, A^2, .. A^(L - 1), (L, D, N), by doubling."""
+    rows = first[None]
+    for change in changes:
+        rows = jnp.concatenate([rows, rows + jnp.einsum(product, rows, change, precision=EXACT)])
+    return rows[:length]
+
+
+def _changes(system: System, length: int) -> list[Array]:
+    """Return A^m - 1 for the powers of two m below L, at least for 1: (D, from, to) on (Re x, Im x).
+
+    Powers of A lie close to 1, so A^m - 1 is doubled instead: (1 + X)^2 - 1 = 2 X + X^2.
+    """
+    stored = system.into.shape[-1]
+    units = jnp.concatenate([jnp.eye(stored), 1j * jnp.eye(stored)]).astype(jnp.complex64)
+    moved = jax.vmap(lambda unit: system.held(system.slope(jnp.broadcast_to(unit, system.into.shape))))(units)
+    changes = [jnp.concatenate([moved.real, moved.imag], axis=-1).transpose(1, 0, 2)]
+    for _ in range((length - 1).bit_length() - 1):
+        change = changes[-1]
+        changes.append(2 * change + jnp.matmul(change, change, precision=EXACT))
+    return changes
+
+
+def _real(state: Array) -> Array:
+    return jnp.concatenate([state.real, state.imag], axis=-1)
+
+
+def _complexes(real: Array) -> Array:
+    return jax.lax.complex(*jnp.split(real, 2, axis=-1))
 
 
 def _without_tail(system: System, out: Array, doublings: int) -> Array:

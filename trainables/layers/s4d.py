@@ -131,9 +131,31 @@ class S4D(Layer):
 
     def states(self, coefficients: Planes, inputs: Array) -> Array:
         """Return the stored states, planes (L, 2, D * N/2)."""
+        return self._states_from(coefficients, None, inputs)
+
+    def _states_from(self, coefficients: Planes, state: Array | None, inputs: Array) -> Array:
         driven = jax.vmap(coefficients.driven)(inputs)
         algorithm = "auto" if self._convolves() else self.algorithm
-        return recurrence(_flat(coefficients.decay), driven, algorithm=algorithm)
+        return recurrence(_flat(coefficients.decay), driven, initial=state, algorithm=algorithm)
+
+    def respond_from(self, coefficients: Planes, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
+        """Return the outputs (L, D) after a state, the states, and the last of them.
+
+        What a convolution lacks of them are two matrix products: of the state with what every step reads of
+        it, and of the inputs with what each leaves of itself. Their matrices are those of all sequences.
+        """
+        states = self._states_from(coefficients, state, inputs)
+        if not self._convolves():
+            return self.read(coefficients, states, backward=False), states, states[-1]
+        shape = coefficients.factor.swapaxes(0, 1).shape
+        powers = table(_flat(coefficients.decay), len(inputs) + 1)
+        reads = times(_flat(coefficients.readout(False)), powers[1:]) * jnp.array([[2.0], [-2.0]])
+        leaves = times(_flat(coefficients.factor), powers[-2::-1])
+        apart = [part.reshape(len(inputs), *shape) for part in (reads, leaves)]
+        outputs = self.respond(coefficients, inputs, backward=False)[0]
+        outputs += jnp.einsum("lpdn,pdn->ld", apart[0], state.reshape(shape))
+        last = times(powers[-1], state) + jnp.einsum("lpdn,ld->pdn", apart[1], inputs).reshape(state.shape)
+        return outputs, states, last
 
     def read(self, coefficients: Planes, states: Array, *, backward: bool) -> Array:
         """Return 2 Re(C x), (L, D), for states, planes (L, 2, D * N/2)."""

@@ -1,9 +1,10 @@
 """Character-level language modelling: the next character of a text, in bits per character.
 
-A text is cut into segments of L characters, each of which asks for the character after every one of its own.
-In training the state starts at zero in each segment. The further test splits x2, x4 and x8 have segments of
-2 L, 4 L and 8 L characters and score their later halves: there the state is carried on from the segment
-before, so that the bits say what it is worth, and whether it stays sound.
+A text is cut into consecutive segments of L characters, each of which asks for the character after every one
+of its own. With `training.carry_state` a row of a batch reads segment after segment, in training, validation
+and test, and every layer goes on from its state; without, each segment begins with the initial state. The
+further test splits x2, x4 and x8 have segments of 2 L, 4 L and 8 L characters, each of which begins with the
+initial state, and score their later halves: their bits say what a context of that length is worth.
 
 Source: Mahoney 2011, http://mattmahoney.net/dc/textdata.html (text8 and enwik8); the usual division of both
 is 90, 5 and 5 million characters (Mikolov et al. 2012, Graves 2013).
@@ -82,6 +83,7 @@ class CharLm(Task):
     name = "char_lm"
     title = "Character-level language modelling: text8, enwik8 or Python's documentation, bits per character"
     metric: ClassVar[Metric] = "bits"
+    carries_state: ClassVar[bool] = True
     remotes: ClassVar[tuple[Remote, ...]] = tuple(text.remote for text in _TEXTS.values())
     options: ClassVar[Mapping[str, Option]] = {
         "source": Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from orchestrator.ledger.settings import change_settings
 from orchestrator.ledger.submissions import Order
 from orchestrator.ledger.tables import SUBMISSION
 from orchestrator.service.service import lease_name
-from orchestrator.sharing.rows import RULES, UNIT, PoolClaim, PoolNode
+from orchestrator.sharing.rows import RULES, UNIT, Place, PoolClaim, PoolNode
 from tests import sweeps as examples
 from tests.orchestrator.ledger.examples import sweep_record, trial_record
 
@@ -48,11 +48,25 @@ class Queue:
         order = Order(owner, document, "", {}, sweep, "c0ffee")
         submissions.submit(self.ledger, order, lambda is_known: sweep)
 
-    def drive(self, sweep: str, owner: str, trials: int, want: int = 8, created: float = 0.0) -> None:
-        """Start a driver that claims its share and runs so many trials."""
-        lease = self._leases[sweep] = self._stack.enter_context(Lease(self.ledger, sweep))
-        claim = PoolClaim(sweep, owner, created, UNIT, 0, want=0)
-        Claims(self.ledger, lease.token, "pool", claim).renew(NODES, Amounts(want, trials, 0, 0))
+    def drive(
+        self,
+        sweep: str,
+        owner: str,
+        trials: int,
+        want: int = 8,
+        created: float = 0.0,
+        *,
+        cpu: int = 1,
+        pending: int = 0,
+        nodes: Sequence[PoolNode] = NODES,
+        **amounts: Any,
+    ) -> None:
+        """Start a driver, if there is none, that claims its share and runs so many trials."""
+        if sweep not in self._leases:
+            self._leases[sweep] = self._stack.enter_context(Lease(self.ledger, sweep))
+        claim = PoolClaim(sweep, owner, created, cpu * UNIT, 0, want=0)
+        held = Amounts(want, trials, pending, 0, **amounts)
+        Claims(self.ledger, self._leases[sweep].token, "pool", claim).renew(nodes, held)
 
     def finish(self, sweep: str, trials: int) -> None:
         """Let trials of a sweep with a driver end, a moment after each other."""
@@ -83,6 +97,22 @@ def queue(tmp_path: Path) -> Iterator[Queue]:
         ledger = Ledger.open(paths.ledger_url)
         stack.callback(ledger.close)
         yield Queue(ledger, stack)
+
+
+def test_the_queue_shows_which_node_is_held_for_whom(queue: Queue) -> None:
+    """Two nodes of two cores, a trial of one core on each, and one that needs both cores of a node."""
+    nodes = [PoolNode("a" * 56, 2 * UNIT), PoolNode("b" * 56, 2 * UNIT)]
+    for sweep, node in zip(("ada-1", "bob-1"), nodes, strict=True):
+        queue.drive(sweep, sweep[:3], 1, 1, nodes=nodes, places=(Place(node.name, 1, 0, 1),))
+    queue.drive("eve-1", "eve", 1, 2, cpu=2, nodes=nodes, pending=1, waited=RULES.hold_after)
+    why = {sweep: entry.why for sweep, entry in queue.entries().items()}
+    assert why == {
+        "ada-1": "1 trial leaves node aaaaaaaaaaaa, which is held for a trial of sweep eve-1",
+        "bob-1": None,
+        "eve-1": "holds node aaaaaaaaaaaa for a trial that fits no node",
+    }
+    queue.drive("eve-1", "eve", 1, 2, cpu=2, nodes=nodes)
+    assert {entry.why for entry in queue.entries().values()} == {None}
 
 
 def test_sweeps_with_and_without_drivers_are_numbered_in_one_order(queue: Queue) -> None:

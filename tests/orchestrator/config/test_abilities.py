@@ -109,7 +109,9 @@ def test_a_model_is_registered_as_the_page_says(
     kind: str, body: str, target: str | None, why: str | None, tmp_path: Path
 ) -> None:
     cell = dict(rows())["registered model in MLflow"][list(KINDS).index(kind)]
-    assert cell == ("if its class defines `predict`" if kind == "program" else "no")
+    assert cell == (
+        "if its class defines `predict`" if kind == "program" else "if `predictor` names a function"
+    )
     (tmp_path / "model.py").write_text(f"class Net(Linen):\n    free = ('learning_rate',)\n{body}")
     file = tmp_path / "digits.yaml"
     text = text_of(kind, "`confirm`")
@@ -118,6 +120,27 @@ def test_a_model_is_registered_as_the_page_says(
     assert trainable is not None
     found = trainable.why_not_registered()
     assert found is None if why is None else why in str(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_predictor_stands_beside_a_function_or_a_command(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("class Net:\n    def predict(self): ...\n")
+    file = tmp_path / "digits.yaml"
+    text = text_of(kind, "`confirm`")
+    file.write_text(text.replace(f"{{{kind}: ", f"{{predictor: 'model.py:load', {kind}: "))
+    if kind == "program":
+        with pytest.raises(
+            BadInput, match=r"trainable\.predictor: must stand beside a function or a command"
+        ):
+            load(file, profile=None, gpus=1)
+        return
+    trainable = load(file, profile=None, gpus=1).trainable
+    assert trainable is not None
+    assert trainable.why_not_registered() is None
+    assert trainable.document()["predictor"] == "model.py:load"
+    file.write_text(file.read_text().replace("model.py:load", "load"))
+    with pytest.raises(BadInput, match=r"trainable\.predictor: must be package.module:name, or file.py:name"):
+        load(file, profile=None, gpus=1)
 
 
 def test_the_page_has_a_row_for_every_ability() -> None:

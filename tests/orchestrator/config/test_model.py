@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import from_document
+from orchestrator.config.sections import TrainingSection
 from orchestrator.config.sweep_config import identity
 from orchestrator.driver.admission import differences
 from tests.orchestrator.config.files import VALID, edited, loaded, refused
+from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 
 def test_reads_the_whole_file(tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_a_document_without_newer_keys_is_the_same_sweep(tmp_path: Path) -> None
     earlier = json.loads(json.dumps(sweep.document()))
     for name in ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder", "layers"):
         del earlier["model"][name]
-    for name in ("optimizer", "schedule", "plateau_factor", "plateau_patience"):
+    for name in ("optimizer", "schedule", "plateau_factor", "plateau_patience", "carry_state"):
         del earlier["training"][name]
     assert identity(earlier) == sweep.digest
     assert from_document(earlier).document() == sweep.document()
@@ -184,6 +186,70 @@ def test_the_task_decides_how_steps_are_pooled(tmp_path: Path) -> None:
     assert refused(tmp_path, text, overrides=["model.pooling=first"]).must == "must be 'mean' or 'last'"
     searched = loaded(tmp_path, text, overrides=["search.pooling={choice: [mean, last]}", "published="])
     assert searched.settings(searched.largest(), 0).model.pooling == "mean"
+
+
+TEXT = (
+    edited("task: listops", "task: char_lm")
+    .replace("  test/accuracy: 0.611\n", "")
+    .replace("{maximize: val/accuracy}", "{minimize: val/bits}")
+    .replace("    data: {length: 256, min_length: 20, max_length: 200}\n", "")
+    .replace("data: {length: 2048}", "data: {source: pydoc, length: 64}")
+)
+
+
+def test_a_new_file_of_a_text_carries_states(tmp_path: Path) -> None:
+    """A file that says otherwise is another sweep, and the one that earlier versions recorded."""
+    carrying, apart = loaded(tmp_path, TEXT), loaded(tmp_path, TEXT, overrides=["training.carry_state=false"])
+    assert carrying.digest != apart.digest
+    for sweep, carries in ((carrying, True), (apart, False)):
+        assert isinstance(sweep.training, TrainingSection)
+        assert sweep.training.carry_state is carries
+        trial = sweep.network_settings(sweep.published_params() or {}, 0)
+        assert trial.training.carry_state is carries
+        assert trial == TrialSettings.from_document(json.loads(json.dumps(asdict(trial))))
+        assert from_document(sweep.document()).document() == sweep.document()
+    assert loaded(tmp_path).document()["training"]["carry_state"] is False
+
+
+def test_a_recorded_sweep_of_a_text_goes_on_as_it_began(tmp_path: Path) -> None:
+    """Earlier versions began each segment with the initial state, and did not record it."""
+    apart = loaded(tmp_path, TEXT, overrides=["training.carry_state=false"])
+    earlier = json.loads(json.dumps(apart.document()))
+    del earlier["training"]["carry_state"]
+    again = from_document(earlier)
+    assert identity(earlier) == apart.digest
+    assert again.document() == apart.document()
+    assert differences(earlier, loaded(tmp_path, TEXT).document()) == ["training.carry_state False -> True"]
+    trial = again.network_settings(again.published_params() or {}, 0)
+    document = asdict(trial)
+    del document["training"]["carry_state"]
+    assert TrialSettings.from_document(document) == trial
+    assert not trial.training.carry_state
+
+
+def test_settings_of_code_are_those_of_a_document_that_does_not_carry() -> None:
+    """Settings built without the option mean the same before and after they are a document."""
+    network, training = ModelSettings("lru", 1, 8, 8), TrainingSettings(10, 5, 4, 1e-3, 1e-3)
+    trial = TrialSettings("char_lm", network, training, 0)
+    assert TrialSettings.from_document(json.loads(json.dumps(asdict(trial)))) == trial
+    carrying = replace(trial, training=replace(training, carry_state=True))
+    assert TrialSettings.from_document(json.loads(json.dumps(asdict(carrying)))) == carrying
+    assert (trial.training.carry_state, carrying.static() != trial.static()) == (False, True)
+
+
+def test_states_are_carried_in_one_direction_over_consecutive_segments_alone(tmp_path: Path) -> None:
+    both = refused(tmp_path, edited("heads: 8,", "heads: 8, bidirectional: true,", TEXT))
+    assert both.where.endswith(":3: model.bidirectional")
+    assert both.must == "must be false for every network that carries its state from segment to segment"
+    assert "carry_state: false" in both.remedy
+    drawn = "search.bidirectional={choice: [true, false]}"
+    assert "search.bidirectional" in refused(tmp_path, TEXT, overrides=[drawn, "published="]).where
+    one = "model.layers={rotrnn: {bidirectional: true}}"
+    assert "model.layers.rotrnn" in refused(tmp_path, TEXT, overrides=[one]).where
+    loaded(tmp_path, TEXT, overrides=["model.bidirectional=true", "training.carry_state=false"])
+    other = refused(tmp_path, VALID, overrides=["training.carry_state=true"])
+    assert other.must == "must be left out for listops, whose examples are no consecutive segments"
+    loaded(tmp_path, overrides=["training.carry_state=false"])
 
 
 def test_only_an_optimizer_with_a_decay_is_given_one(tmp_path: Path) -> None:

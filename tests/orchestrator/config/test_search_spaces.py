@@ -9,6 +9,9 @@ import pytest
 
 from orchestrator.config import SweepConfig, load
 from orchestrator.config.yaml_reader import parse_document
+from trainables.cost import of_layer, parameters
+from trainables.data.task import completed
+from trainables.tasks import TASKS
 from trainables.trial import TrialSettings
 
 FOLDER = Path(__file__).parents[3] / "search_spaces"
@@ -60,6 +63,31 @@ def test_says_what_it_should_take_and_reach(path: Path) -> None:
     head = path.read_text(encoding="utf-8").partition("\ntask:")[0]
     assert "\n# What it should take and reach: " in head
     assert all(line.startswith("#") for line in head.splitlines())
+
+
+@pytest.mark.parametrize("task", TABLE_3)
+def test_what_the_authors_searched_is_searched(task: str) -> None:
+    """The sweeps of RotRNN's authors go over heads, dropout and decay too; the published ones are choices."""
+    sweep = load(FOLDER / f"{task}.yaml", profile="full", gpus=1)
+    _, _, _, _, _, decay, dropout, *_ = TABLE_3[task]
+    choices = {name: sweep.search[name].document()["choice"] for name in ("heads", "dropout", "weight_decay")}
+    assert choices["heads"] == [16, 32, 64]
+    assert dropout in choices["dropout"]
+    assert decay in choices["weight_decay"]
+    assert len(choices["dropout"]) > 2 < len(choices["weight_decay"])
+
+
+@pytest.mark.parametrize(("task", "size"), [("adding", 4_197), ("copy", 3_829)])
+def test_files_of_ldstack_have_its_network_and_optimiser(task: str, size: int) -> None:
+    """LDStack, appendix 10.6: Adamax in all experiments; its layers count 4,175 and 3,380 parameters."""
+    sweep = load(FOLDER / f"{task}.yaml", profile="full", gpus=1)
+    settings = _trial_0(sweep)
+    signature = TASKS[task].outline(completed(task, TASKS[task].options, settings.task_options))
+    assert signature is not None
+    assert parameters(settings.model, signature) == size
+    assert of_layer(settings.model) == {"adding": 4_194, "copy": 3_380}[task]
+    assert (settings.training.optimizer, settings.training.schedule) == ("adamax", "constant")
+    assert "AdamW" not in (FOLDER / f"{task}.yaml").read_text()
 
 
 @pytest.mark.parametrize("task", [name for name in TABLE_3 if (FOLDER / f"{name}.yaml") in FILES])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,15 @@ def test_what_is_not_there_is_refused(
     with pytest.raises(BadInput) as caught:
         check_code(trainable(target, folder))
     assert message in str(caught.value)
+
+
+def test_the_function_of_a_predictor_is_looked_at_too(folder: Path) -> None:
+    own = Trainable("command", ("sh", "anything"), str(folder), predictor="train.py:train")
+    check_code(own)
+    for name, message in (("two", "must take one argument, the folder"), ("trian", "Did you mean `train`?")):
+        with pytest.raises(BadInput, match=r"trainable\.predictor") as caught:
+            check_code(replace(own, predictor=f"train.py:{name}"))
+        assert message in str(caught.value)
 
 
 def test_another_machine_may_have_the_program_of_a_command(

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
+from orchestrator.cli.app import run_command
 from orchestrator.config.trainable import Trainable
 from orchestrator.driver.preview import runs
 
+SPACE = """
+trainable: {function: train.py:train}
+search: {alpha: {log_uniform: [1e-6, 1e-1]}}
+training: {steps: 20, interval: 1}
+objective: {maximize: val/accuracy}
+budget: {trials: 16}
+"""
 MODEL = """
 from trainables.program import Linen
 
@@ -68,3 +79,19 @@ def test_a_program_is_shown_with_what_it_defines(tmp_path: Path) -> None:
         "arguments of __init__, of which another value is another program: width",
         f"in {tmp_path}",
     ]
+
+
+def test_validate_prints_what_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text("def train(trial): ...\n")
+    file = tmp_path / "digits.yaml"
+    file.write_text(SPACE)
+    words = ["validate", str(file), "--root", str(tmp_path / "mlruns")]
+    assert run_command(words) == 0
+    shown = capsys.readouterr().out
+    assert f"\nruns: train(trial) of {tmp_path}/train.py, line 1\n  in a process of its own: " in shown
+    assert f"\n  in {tmp_path}\n" in shown
+    assert "size:" not in shown, "a trainable has no network of this package"
+    assert run_command([*words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["runs"][-1] == f"in {tmp_path}"
+    assert document["networks"] is None

@@ -128,6 +128,24 @@ def test_a_program_of_unknown_code_registers_nothing(tmp_path: Path) -> None:
     assert model_of(history, summarise(history), 7) is None
 
 
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [({"function": "train.py:train"}, "train"), ({"command": ["python", "train.py", "--x"]}, "train")],
+)
+def test_what_a_script_has_saved_is_registered_with_its_predictor(
+    section: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    history = history_of({**section, "predictor": "model.py:load", "folder": str(tmp_path)})
+    event = model_of(history, summarise(history), 7)
+    assert event is not None
+    assert event.payload["name"] == f"digits-v2-{name}"
+    (trained,) = section.values()
+    known = {"target": "model.py:load", "folder": str(tmp_path), "code": "aa"}
+    assert event.payload["program"] == {**known, "trained": trained}
+    assert "has saved, loaded by `model.py:load`." in event.payload["card"]
+    assert "reads what the function reads that `model.py:load` returns" in event.payload["card"]
+
+
 def test_a_function_registers_nothing(tmp_path: Path) -> None:
     history = history_of({"function": "train.py:train", "folder": str(tmp_path)})
     assert model_of(history, summarise(history), 7) is None

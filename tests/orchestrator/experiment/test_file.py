@@ -90,6 +90,17 @@ def test_a_profile_comes_after_everything_and_leaves_arms_out(tmp_path: Path) ->
     assert sweep is not None
     assert (sweep.profile, sweep.confirm.seeds) == ("laptop", 1)
     assert (sweep.model.d_state, sweep.training.steps, sweep.training.batch_size) == (4, 5, 2)
+    assert arms(experiment)["s5"].changes == ("d_state 4 instead of 16", "steps 5 instead of 10")
+
+
+def test_a_profile_that_changes_nothing_has_the_published_size(tmp_path: Path) -> None:
+    """Whether a size is the published one follows from what the profile changes: nobody declares it."""
+    same = EXPERIMENT[: EXPERIMENT.index("profiles:")] + "profiles:\n  laptop: {seeds: 2, only: [s5]}\n"
+    experiment = loaded(tmp_path, same, profile="laptop")
+    assert experiment.is_published_size
+    declared = same.replace("seeds: 2,", "seeds: 2, published_size: true,")
+    with pytest.raises(BadInput, match="published_size: must be a known key"):
+        loaded(tmp_path, declared, profile="laptop")
 
 
 def test_a_profile_can_name_the_arms_that_it_keeps(tmp_path: Path) -> None:

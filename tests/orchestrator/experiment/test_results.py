@@ -106,6 +106,15 @@ def test_every_published_figure_and_claim_has_a_verdict() -> None:
     assert [BOTH.count(name) for name in ("reproduced", "not reproduced", "not comparable")] == [2, 2, 1]
 
 
+def test_a_claim_about_arms_of_another_size_is_not_judged() -> None:
+    small = replace(BOTH.arms[0], obstacle="depth 2 instead of 6")
+    few = replace(BOTH, arms=(small, *BOTH.arms[1:]))
+    assert few.orders[0].phrase == (
+        "not comparable, because depth 2 instead of 6. Here, at the size of the file: rotrnn is better"
+    )
+    assert few.count("reproduced") == few.count("not reproduced") - 1 == 0
+
+
 def test_a_claim_waits_for_all_seeds() -> None:
     few = results_of(arm("rotrnn", 0.6, 0.7), arm("lru"), claims=(Claim("rotrnn", "lru"),))
     assert few.orders[0].phrase == (
@@ -491,24 +500,36 @@ def test_a_reported_metric_is_reduced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "facts", "departure", "reason"),
+    ("changes", "facts", "departure", "reason"),
     [
-        ("laptop", {"comparable": True}, "", "the profile laptop is smaller than the published setting"),
-        (None, {"comparable": False, "note": "a subset"}, "", "a subset"),
-        (None, {"comparable": False}, "", "the data are not the published ones"),
-        (None, {"comparable": True}, "another optimiser", "another optimiser"),
-        (None, {"comparable": True}, "", ""),
+        (
+            ("depth 2 instead of 6",),
+            {"comparable": True},
+            "",
+            "with the profile laptop, depth 2 instead of 6",
+        ),
+        ((), {"comparable": False, "note": "a subset"}, "", "a subset"),
+        ((), {"comparable": False}, "", "the data are not the published ones"),
+        ((), {"comparable": True}, "another optimiser", "another optimiser"),
+        ((), {"comparable": True}, "", ""),
+        (
+            ("length 256 instead of 4,000", "steps 100 instead of 50,000"),
+            {"comparable": False, "note": "length 256 instead of 4,000; no steps of AAN"},
+            "another optimiser",
+            "another optimiser; length 256 instead of 4,000; no steps of AAN; "
+            "with the profile laptop, steps 100 instead of 50,000",
+        ),
     ],
 )
-def test_what_cannot_be_compared_is_named(
-    changed: str | None, facts: dict[str, object], departure: str, reason: str
+def test_every_reason_that_forbids_a_comparison_is_named(
+    changes: tuple[str, ...], facts: dict[str, object], departure: str, reason: str
 ) -> None:
     history = sweeps.history()
     history = replace(
         history, sweep=replace(history.sweep, facts={**history.sweep.facts, "note": "", **facts})
     )
-    wanted = experiment(profile=changed)
-    departing = replace(wanted.arms[0], departure=departure)
+    wanted = experiment(profile="laptop" if changes else None)
+    departing = replace(wanted.arms[0], departure=departure, changes=changes)
     assert collected(wanted, departing, history, MACHINE).obstacle == reason
 
 

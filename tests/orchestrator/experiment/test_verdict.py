@@ -93,16 +93,23 @@ def test_an_order_of_arms_is_judged_by_the_winner(winner: str | None, expected: 
 
 def test_an_order_without_a_difference_is_not_established_and_says_what_would_be_enough() -> None:
     """No difference between two arms is no evidence against a paper that prints one."""
-    verdict = ordered("rotrnn", "lru", Found(None, "p = 0.3", 9), size="at the size of the profile laptop")
-    assert verdict.outcome == "not established"
-    assert verdict.phrase == (
-        "not established: p = 0.3; 9 seeds of each would be enough, at the size of the profile laptop"
-    )
+    verdict = ordered("rotrnn", "lru", Found(None, "p = 0.3", 9))
+    assert verdict.phrase == "not established: p = 0.3; 9 seeds of each would be enough"
 
 
-def test_an_order_at_a_smaller_size_says_so() -> None:
-    verdict = ordered("rotrnn", "lru", Found("rotrnn", ""), size="at the size of the profile laptop")
-    assert verdict.phrase == "reproduced: rotrnn is better at the size of the profile laptop"
+@pytest.mark.parametrize(
+    ("found", "here"),
+    [
+        (Found("rotrnn", ""), "rotrnn is better"),
+        (Found("lru", ""), "lru is better"),
+        (Found(None, "p = 0.3", 9), "p = 0.3; 9 seeds of each would be enough"),
+    ],
+)
+def test_an_order_of_other_arms_than_the_papers_is_found_and_not_judged(found: Found, here: str) -> None:
+    verdict = ordered("rotrnn", "lru", found, obstacle="depth 2 instead of 6", size=SIZE)
+    assert verdict.phrase == f"not comparable, because depth 2 instead of 6. Here, {SIZE}: {here}"
+    waiting = ordered("rotrnn", "lru", found, lack="0 seeds of lru", obstacle="other data", size=SIZE)
+    assert waiting.phrase == "not comparable, because 0 seeds of lru; other data"
 
 
 SIZE = "at the size of the profile laptop"

@@ -7,8 +7,10 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from orchestrator.errors import Busy
 from orchestrator.ledger.claims import (
@@ -21,7 +23,8 @@ from orchestrator.ledger.claims import (
 )
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.settings import change_settings
-from orchestrator.sharing.rows import RULES, UNIT, Owner, PoolClaim, PoolNode
+from orchestrator.ledger.tables import CLAIM
+from orchestrator.sharing.rows import RULES, UNIT, Owner, Place, PoolClaim, PoolNode
 from orchestrator.sharing.view import View
 from tests import postgres
 from tests.orchestrator.ledger.examples import writer
@@ -38,7 +41,7 @@ def claims(
     return Claims(ledger, writer(ledger, sweep).token, pool, claim)
 
 
-def amounts(trials: int = 0, want: int = 4, **changes: float) -> Amounts:
+def amounts(trials: int = 0, want: int = 4, **changes: Any) -> Amounts:
     return Amounts(want, trials, changes.pop("pending", 0), 0, **changes)  # type: ignore[arg-type]
 
 
@@ -136,6 +139,36 @@ def test_a_shortage_is_recorded_once_and_ends_with_the_share(ledger: Ledger) -> 
     assert first is not None
     assert again == first
     assert own.renew(NODES, amounts(2)).uses["a"].short_since is None  # type: ignore[union-attr]
+
+
+def test_places_and_holds_are_written_and_every_driver_reads_the_same(ledger: Ledger) -> None:
+    """Each driver writes where its trials run; the one whose trial waits also writes the hold."""
+    nodes = [PoolNode("n0", 2 * UNIT), PoolNode("n1", 2 * UNIT)]
+    small = [claims(ledger, "a", "ada"), claims(ledger, "b", "bob")]
+    for own, node in zip(small, nodes, strict=True):
+        own.renew(nodes, amounts(1, want=1, places=(Place(node.name, 1, 0, 1),)))
+    waits = PoolClaim("whole", "eve", 0.0, 2 * UNIT, 0, want=0)
+    whole = Claims(ledger, writer(ledger, "whole").token, "pool", waits)
+    seen = whole.renew(nodes, amounts(1, want=1, pending=1, waited=RULES.hold_after))
+    assert seen is not None
+    assert seen.holding.moves == {"a": {"n0": 1}}
+    [hold] = seen.holding.by_node.values()
+    assert (hold.sweep, hold.node, hold.since) == ("whole", "n0", seen.now)
+    others = small[1].renew(nodes, amounts(1, want=1, places=(Place("n1", 1, 0, 1),)))
+    assert others is not None
+    assert others.holding == seen.holding == pools(ledger)["pool"].holding
+    use = pools(ledger)["pool"].uses["whole"]
+    assert (use.held_node, use.held_since) == ("n0", hold.since)
+    whole.renew(nodes, amounts(1, want=1, places=(Place("n0", 1, 0, 0),)))
+    use = pools(ledger)["pool"].uses["whole"]
+    assert (use.held_node, use.held_since, use.places) == (None, None, (Place("n0", 1, 0, 0),))
+
+
+def test_a_claim_of_an_earlier_version_has_no_places(ledger: Ledger) -> None:
+    claims(ledger, "a").renew(NODES, amounts(1))
+    with ledger.writer() as connection, connection.begin():
+        connection.execute(update(CLAIM).values(places=None))
+    assert pools(ledger)["pool"].uses["a"].places == ()
 
 
 def test_clusters_do_not_share_with_each_other(ledger: Ledger) -> None:

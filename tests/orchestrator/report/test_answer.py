@@ -11,7 +11,30 @@ from orchestrator.report.summary import summarise
 from tests import sweeps
 from tests.orchestrator.report.confirmed import confirmation, history
 
-COMPARABLE = {"facts": {**sweeps.sweep_record().facts, "comparable": True}, "profile": None}
+_DOCUMENT = sweeps.sweep_record().document
+
+COMPARABLE = {
+    "facts": {**sweeps.sweep_record().facts, "comparable": True},
+    "document": {
+        **_DOCUMENT,
+        "model": {
+            **_DOCUMENT["model"],
+            "depth": 6,
+            "d_model": 128,
+            "d_state": 256,
+            "heads": 32,
+            "dropout": 0.1,
+        },
+        "training": {
+            **_DOCUMENT["training"],
+            "steps": 50_000,
+            "recurrent_learning_rate": 1e-5,
+            "weight_decay": 0.01,
+        },
+    },
+    "profile": None,
+}
+"""Published data, with RotRNN's published network and training on Retrieval."""
 
 
 def test_confirmations_are_stated_with_an_interval() -> None:
@@ -48,7 +71,8 @@ def test_failed_confirmations_are_stated() -> None:
 def test_results_that_cannot_be_compared_are_not_tested() -> None:
     for changes in (
         {},
-        {**COMPARABLE, "profile": "laptop"},
+        {**COMPARABLE, "document": {**COMPARABLE["document"], "training": _DOCUMENT["training"]}},
+        {**COMPARABLE, "document": {**COMPARABLE["document"], "model": _DOCUMENT["model"]}},
         {**COMPARABLE, "facts": sweeps.sweep_record().facts},
     ):
         sentences = findings(summarise(history([0.6, 0.62, 0.64], **changes)))

@@ -20,7 +20,7 @@ from trainables.layers import LAYERS
 from trainables.tasks import TASKS
 
 HIGH, LOW = (0.82, 0.84, 0.86, 0.84), (0.60, 0.62, 0.64, 0.62)
-AS_PUBLISHED = {"comparable": True, "profile": None}
+AS_PUBLISHED = {"comparable": True, "profile": None, "departures": ()}
 
 
 def _searched(**changes: object) -> Summary:
@@ -74,6 +74,30 @@ def test_published_results_stand_beside() -> None:
     assert "[3] RotRNN, Table 1" in text
     assert "LRU, Table 6" not in text
     assert " *" not in markdown(side_by_side([_searched(**AS_PUBLISHED)]))
+
+
+def test_another_network_is_named_and_not_compared() -> None:
+    """Published data without a profile is not enough: a small network is no published one."""
+    small = replace(sweeps.history(), sweep=sweeps.sweep_record(profile=None))
+    facts = {**small.sweep.facts, "comparable": True, "note": ""}
+    compared = side_by_side([summarise(replace(small, sweep=replace(small.sweep, facts=facts)))])
+    (result,) = compared.results
+    assert not result.comparable
+    for line in ("depth 2 instead of 6", "d_model 32 instead of 128", "steps 200 instead of 50,000"):
+        assert line in result.why_not
+    assert "0.6359 (1 seed) *; published 0.899 [3]" in markdown(compared)
+
+
+def test_results_within_the_noise_of_a_control_are_marked() -> None:
+    """As reports and the pages of experiments do."""
+    lucky, sure = summary("lucky", (0.49, 0.51, 0.5)), summary("sure", HIGH)
+    compared = side_by_side([replace(lucky, chance={"test": 0.5}), replace(sure, chance={"test": 0.5})])
+    assert [bool(result.doubts) for result in compared.results] == [True, False]
+    text = markdown(compared)
+    rows = {line.split(" | ")[0].strip("| "): line for line in text.splitlines() if line.startswith("| ")}
+    assert "(!)" in rows["lucky"]
+    assert "(!)" not in rows["sure"]
+    assert "lucky (!): No difference from a control, the best constant answer, is established" in text
 
 
 def test_the_layer_is_the_chosen_trials() -> None:

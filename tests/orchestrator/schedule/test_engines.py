@@ -166,6 +166,24 @@ def test_an_engine_holds_its_whole_device_as_long_as_it_lives(with_one_device: R
     assert with_one_device(ACCOUNTS) == ["other@l-engine-0", "10 0"]
 
 
+LOCATED = """
+first = engines.seat(shared(1, "first"))
+engines.ensure(first.attempt_id)
+wait(lambda: engines.nodes())
+other = Engines(lambda: devices)
+second = other.seat(shared(2, "other"))
+other.ensure(second.attempt_id)
+print(engines.nodes() == {first.engine: ray.nodes()[0]["NodeID"]}, other.nodes())
+ray.kill(engines._actors[first.engine].handle)
+wait(lambda: not engines.nodes())
+"""
+
+
+def test_the_node_of_an_engine_is_known_while_it_has_a_device(with_one_device: Run) -> None:
+    """The other one waits for the device, and so has no node."""
+    assert with_one_device(LOCATED) == ["True {}"]
+
+
 STOPS = """
 drivers = [Engines(lambda: 1), Engines(lambda: 1)]
 one, two = (drivers[at].seat(shared(at, ledger="ab"[at])) for at in (0, 1))

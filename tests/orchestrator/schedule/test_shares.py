@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from orchestrator.schedule import ray_private, resources
 from orchestrator.schedule.resources import REQUEST_SECONDS, AvailableResources
 from orchestrator.schedule.shares import RENEW_SECONDS, ClusterShare
 from orchestrator.session.session import Session
-from orchestrator.sharing.rows import UNIT, PoolClaim, PoolNode, Rules
+from orchestrator.sharing.rows import UNIT, Place, PoolClaim, PoolNode, Rules
 from tests import postgres
 from tests.orchestrator.ledger.examples import writer
 from tests.orchestrator.session.sessions import Sessions, launch, outcome
@@ -30,14 +30,16 @@ class Cluster(AvailableResources):
 
     Attributes:
         requests: every request, the last one at the end.
+        cores: of each node.
     """
 
     def __init__(self) -> None:
         super().__init__(1.0, 0.0)
         self.requests: list[Counter[tuple[float, float]]] = []
+        self.cores = {"node": 4.0}
 
     def nodes(self) -> Mapping[str, Node]:
-        return {"node": Node(4.0, 0.0, 4.0, 0.0)}
+        return {name: Node(cores, 0.0, cores, 0.0) for name, cores in self.cores.items()}
 
     def request(self, attempts: Counter[tuple[float, float]]) -> None:
         self.requests.append(attempts)
@@ -218,6 +220,124 @@ def test_a_request_that_an_older_one_may_have_replaced_is_sent_again(monkeypatch
     clock[0] += REQUEST_SECONDS
     asking.request(wanted)
     assert sent == [3, 3]
+
+
+class Controller:
+    """Tune's controller as a test sets it: the nodes of trials, and those that wait.
+
+    Attributes:
+        nodes: by id of the trial.
+        taken_back: ids of the trials that were taken back.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.nodes: dict[str, str] = {}
+        self.taken_back: list[str] = []
+
+    def nodes_of(self, _: object, trials: Collection[str]) -> dict[str, str]:
+        return {name: node for name, node in self.nodes.items() if name in trials}
+
+    def waiting_for_resources(self, _: object, trials: Collection[str]) -> list[str]:
+        return [name for name in trials if name not in self.nodes]
+
+    def take_back(self, _: object, trials: Collection[str]) -> None:
+        for name in trials:
+            self.taken_back.append(name)
+            self._pool.session.completed(name)
+
+    def look(self) -> None:
+        """Let the driver look, as it does twice a second."""
+        self._pool.share.look(self, self._pool.session)
+
+
+@pytest.fixture
+def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Pool, Controller, list[Assignment]]:
+    """Return two nodes of two cores, what Tune knows, and the trials that the driver runs on each node."""
+    pool = Pool(tmp_path)
+    pool.cluster.cores = {"n0": 2.0, "n1": 2.0}
+    controller = Controller(pool)
+    for name in ("nodes_of", "waiting_for_resources", "take_back"):
+        monkeypatch.setattr(ray_private, name, getattr(controller, name))
+    trials = [launched(pool) for _ in pool.cluster.cores]
+    for trial, node in zip(trials, pool.cluster.cores, strict=True):
+        pool.session.started(trial.attempt_id)
+        controller.nodes[trial.attempt_id] = node
+    return pool, controller, trials
+
+
+def launched(pool: Pool) -> Assignment:
+    """Launch the next attempt as the search algorithm does; it waits for a worker."""
+    assignment = pool.session.next_assignment()
+    assert assignment is not None
+    return pool.share.placement.avoiding(assignment)
+
+
+TWO_NODES = [PoolNode("n0", 2 * UNIT), PoolNode("n1", 2 * UNIT)]
+
+
+def whole(pool: Pool) -> Claims:
+    """Return the claim of another driver, whose trials need both cores of a node."""
+    claim = PoolClaim("whole", "bob", 1.0, 2 * UNIT, 0, want=0)
+    return Claims(pool.ledger, writer(pool.ledger, "whole").token, "pool", claim, RULES)
+
+
+def test_a_trial_leaves_the_node_that_is_held_for_another_sweep_and_avoids_it(
+    two_nodes: tuple[Pool, Controller, list[Assignment]],
+) -> None:
+    pool, controller, (first, second) = two_nodes
+    controller.look()
+    pool.renew()
+    assert pools(pool.ledger)["pool"].uses["a"].places == (Place("n0", 1, 0, 0), Place("n1", 1, 0, 0))
+    other = whole(pool)
+    other.renew(TWO_NODES, Amounts(1, 1, 1, 0, waited=RULES.hold_after))
+    pool.renew(RULES.min_run - 2 * RENEW_SECONDS)
+    assert pool.share.leaving == frozenset(), "not before its minimum run"
+    pool.renew()
+    pool.renew()
+    assert pool.share.leaving == {first.attempt_id}
+    pool.report(first, 10)
+    assert pool.session.sheds(first.attempt_id)
+    pool.session.completed(first.attempt_id)
+    again = launched(pool)
+    assert (again.trial_key, again.avoided) == (first.trial_key, ("n0",))
+    other.renew(TWO_NODES, Amounts(1, 1, 0, 0, places=(Place("n0", 1, 0, 0),)))
+    pool.renew()
+    assert pool.share.placement.closed == frozenset()
+    assert second.attempt_id in pool.session.running
+
+
+def test_an_attempt_that_waits_under_other_holds_is_taken_back_and_waits_on(
+    two_nodes: tuple[Pool, Controller, list[Assignment]],
+) -> None:
+    """It is launched anew, uncharged, and keeps its place among those that wait."""
+    pool, controller, _ = two_nodes
+    waiting = launched(pool)
+    controller.look()
+    pool.renew()
+    other = whole(pool)
+    other.renew(TWO_NODES, Amounts(1, 1, 1, 0, waited=RULES.hold_after))
+    pool.renew(9.0)
+    controller.look()
+    assert controller.taken_back == [waiting.attempt_id]
+    [attempt] = [one for one in pool.ledger.attempts(pool.session.sweep.id) if one.id == waiting.attempt_id]
+    assert (attempt.state, attempt.cause) == ("LOST", "shared")
+    other.withdraw()
+    pool.renew(10.0)
+    again = launched(pool)
+    assert (again.trial_key, again.avoided) == (waiting.trial_key, ())
+    pool.renew()
+    use = pools(pool.ledger)["pool"].uses["a"]
+    assert use.pending_since is not None
+    assert use.renewed_at - use.pending_since == pytest.approx(21.0, abs=1.0)
+    pool.session.started(again.attempt_id)
+    controller.nodes[again.attempt_id] = "n1"
+    controller.look()
+    launched(pool)
+    pool.renew()
+    use = pools(pool.ledger)["pool"].uses["a"]
+    assert use.pending_since is not None
+    assert use.renewed_at - use.pending_since < 5.0, "another attempt waits for itself"
 
 
 def test_while_the_ledger_is_away_nothing_starts_or_leaves_and_no_request_is_changed(

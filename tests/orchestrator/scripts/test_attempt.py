@@ -408,7 +408,7 @@ def test_a_trial_that_is_stopped_before_its_first_report_has_saved_nothing(
     runs.own.release()
     asleep = runs.function("import time\ndef train(trial):\n    time.sleep(600)")
     monkeypatch.setattr(process, "stop_requested", lambda sweep, attempt: True)
-    monkeypatch.setattr(process, "may_begin", lambda sweep, attempt: True)  # the request comes later
+    monkeypatch.setattr(process, "may_begin", lambda channel, attempt: True)  # the request comes later
     outcome = runs.own.advance(replace(asleep, resume=first.checkpoint))
     assert (outcome.interrupted, outcome.step, outcome.checkpoint) == (True, 2, None)
 

@@ -187,9 +187,9 @@ def views(draw: st.DrawFn) -> View:
                 running + pending,
                 pending,
                 sum(place.devices for place in places),
-                pending_since=NOW - chance.choice([1.0, 25.0, 70.0, 2_000.0]) if pending else None,
+                pending_since=NOW - chance.choice([1.0, 25.0, 70.0, 4_000.0]) if pending else None,
                 held_node=held,
-                held_since=NOW - chance.choice([0.0, 5.0, 1_500.0]) if held else None,
+                held_since=NOW - chance.choice([0.0, 5.0, 2_500.0]) if held else None,
                 places=tuple(places),
             )
         )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from orchestrator.api.workspace import Workspace
 from orchestrator.errors import BadInput
 from orchestrator.web.guard import MOST_BYTES
+from orchestrator.web.results import report_policy
 from orchestrator.web.server import Listening, serving
 from tests import sweeps
 from tests.orchestrator.web.server import Client
@@ -90,3 +94,21 @@ def test_a_port_that_is_taken_is_refused(reader: Client) -> None:
     port = int(reader.address.rpartition(":")[2])
     with pytest.raises(BadInput, match="must be a free port"), serving(reader.workspace, Listening(port)):
         pass
+
+
+def test_a_report_permits_the_scripts_that_its_head_names_and_nothing_else(reader: Client) -> None:
+    answer = reader.send("GET", f"/api/v1/sweeps/{sweeps.SWEEP_ID}/report", "vera")
+    scripts = re.findall(rb"<script>(.*?)</script>", answer.body, re.DOTALL)
+    digests = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'" for script in scripts
+    )
+    assert len(scripts) == 2
+    assert f"; script-src {digests}; " in answer.headers["content-security-policy"]
+    assert "'unsafe-inline'" not in answer.headers["content-security-policy"].partition("style-src")[0]
+
+
+@pytest.mark.parametrize("sources", ["'unsafe-inline'", "'self'", "'sha256-x'", "https://evil.example"])
+def test_a_file_without_digests_of_its_scripts_runs_none(sources: str) -> None:
+    policy = f"default-src 'none'; script-src {sources}; style-src 'unsafe-inline'"
+    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    assert "; script-src 'none'; " in report_policy(head.encode())

@@ -10,7 +10,7 @@ is the adjoint recurrence run against time, and keeps nothing but the states.
 """
 
 from trainables.layers.recurrence.dense import NONLINEARITIES, linear_recurrence, nonlinear_recurrence
-from trainables.layers.recurrence.in_chunks import in_chunks
+from trainables.layers.recurrence.in_chunks import in_chunks, in_chunks_from
 from trainables.layers.recurrence.invariant import ALGORITHMS, recurrence
 from trainables.layers.recurrence.planar import conjugate, planar, polar, times
 from trainables.layers.recurrence.varying import pace, varying_recurrence
@@ -20,6 +20,7 @@ __all__ = [
     "NONLINEARITIES",
     "conjugate",
     "in_chunks",
+    "in_chunks_from",
     "linear_recurrence",
     "nonlinear_recurrence",
     "pace",

@@ -31,6 +31,26 @@ def in_chunks(body: Callable[[Any, Any], tuple[Any, Any]], state: Any, rows: Any
         rows: a tree of arrays (L, ...) of real numbers.
         size: rows in a chunk; zeros fill up the last one.
     """
+    return _scanned(body, state, rows, size)[0]
+
+
+def in_chunks_from(
+    body: Callable[[Any, Any], tuple[Any, Any]], state: Any, rows: Any, size: int
+) -> tuple[Any, Any]:
+    """Return what `in_chunks` does, and the state after the last row; rows that fill no chunk are one."""
+    length = len(jax.tree.leaves(rows)[0])
+    whole = length - length % min(size, length)
+    answers, state = _scanned(body, state, jax.tree.map(lambda series: series[:whole], rows), size)
+    if whole == length:
+        return answers, state
+    state, last = body(state, jax.tree.map(lambda series: series[whole:], rows))
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), answers, last), state
+
+
+def _scanned(
+    body: Callable[[Any, Any], tuple[Any, Any]], state: Any, rows: Any, size: int
+) -> tuple[Any, Any]:
+    """Return the joined answers, and the state after the last chunk."""
     length = len(jax.tree.leaves(rows)[0])
     size = min(size, length)
     count, missing = -(-length // size), -length % size
@@ -53,8 +73,8 @@ def in_chunks(body: Callable[[Any, Any], tuple[Any, Any]], state: Any, rows: Any
         state, rows, part = again(state, rows, index)
         return (state, rows, jax.tree.map(partial(_written, index), answers, part)), None
 
-    (_, _, answers), _ = lax.scan(step, (state, rows, answers), jnp.arange(count))
-    return jax.tree.map(lambda series: series[:length], answers)
+    (state, _, answers), _ = lax.scan(step, (state, rows, answers), jnp.arange(count))
+    return jax.tree.map(lambda series: series[:length], answers), state
 
 
 def _extended(series: Array, missing: int) -> Array:

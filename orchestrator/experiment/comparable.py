@@ -1,0 +1,72 @@
+"""Why results do not compare with a paper's: derived from specifications, data and counted networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orchestrator.experiment.verdict import Published
+from orchestrator.report.published import figure_of
+from orchestrator.report.settings import departures, setting_of
+from trainables.cost import Cost
+from trainables.data.comparable import other_options
+
+TOLERANCE = 0.02
+"""Largest relative difference to a published number of parameters, which is often rounded."""
+
+_SECTIONS = ("task", "data", "model", "training", "search")
+_OF_RUNNING = frozenset({"interval", "remat", "accumulate", "algorithm"})
+"""They decide how a network is trained and reported, and change no figure by more than rounding."""
+
+
+def changes(whole: Mapping[str, Any], small: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what one specification changes of another one, such as `depth 2 instead of 6`.
+
+    Args:
+        whole: the resolved specification of an arm.
+        small: that of the same arm with a profile.
+    """
+    return tuple(
+        line for section in _SECTIONS for line in _changed(section, whole.get(section), small.get(section))
+    )
+
+
+def _changed(section: str, whole: Any, small: Any) -> list[str]:
+    if not isinstance(whole, Mapping) or not isinstance(small, Mapping):
+        return other_options({section: whole}, {section: small})
+    names = [name for name in dict.fromkeys((*whole, *small)) if name not in _OF_RUNNING]
+    of = "search of " if section == "search" else ""
+    wanted, found = ({f"{of}{name}": _text(part.get(name)) for name in names} for part in (whole, small))
+    return other_options(wanted, found)
+
+
+def _text(value: Any) -> Any:
+    """Return a value as it is, if it is a number; others as texts, so that a range is no list of choices."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name} {values}" for name, values in value.items())
+    return value if isinstance(value, int | float) else "none" if value is None else str(value)
+
+
+def from_paper(
+    published: Published | None, document: Mapping[str, Any], params: Mapping[str, Any], cost: Cost | None
+) -> Iterator[str]:
+    """Yield what a network and its training have not as the paper that prints a figure.
+
+    Args:
+        published: what the paper prints, or None.
+        document: the resolved specification of the sweep.
+        params: the hyperparameters of a trial that stands for the sweep.
+        cost: its size, or None if it is not recorded.
+    """
+    if published is None:
+        return
+    wanted, found = published.layer_parameters, None if cost is None else cost.layer_parameters
+    if wanted is not None and found is not None and abs(found - wanted) > TOLERANCE * wanted:
+        yield f"{found:,} parameters in the layers instead of {wanted:,}"
+    layer, task = str(params.get("layer", document["model"]["layer"])), str(document["task"])
+    figure = None if published.value is None else figure_of(layer, task, published.value, published.source)
+    setting = setting_of(layer, task)
+    if figure is not None and figure.is_reproduction:
+        yield f"the setting of the figure is not printed ({figure.source}, {figure.note})"
+    elif figure is not None and setting is not None:
+        yield from departures(setting, document, params)

@@ -1,0 +1,67 @@
+"""What a function or a command has saved, read by a function of its author's that makes a predictor of it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from weakref import finalize
+
+from trainables import checkpoint
+from trainables.errors import Refusal
+from trainables.importing import imported
+
+
+class SavedPredictor:
+    """The predictor of a checkpoint.
+
+    Args:
+        folder: of the checkpoint.
+        digest: of the checkpoint.
+        reference: `file.py:load` or `package.module:load`, a function that takes a folder with the files that
+            were handed over in a report, and returns a function of an input.
+        code: folder in which the file is.
+
+    Raises:
+        Refusal: the function cannot be imported, or returns nothing that can be called; or the trial has
+            reported no files.
+        DamagedCheckpoint: a file is not what was recorded.
+    """
+
+    def __init__(self, folder: Path, digest: str, reference: str, code: Path) -> None:
+        files, facts = checkpoint.load(folder, digest)
+        if not facts["resumable"]:
+            must, remedy = (
+                "must hold files to predict",
+                "Report a checkpoint: trial.report(..., checkpoint=folder).",
+            )
+            raise Refusal(str(folder), must, "a report without a checkpoint", remedy)
+        kept = Path(tempfile.mkdtemp(prefix="predictor-"))
+        finalize(self, shutil.rmtree, kept, ignore_errors=True)  # not before: it may read its files later
+        for name, content in files.items():
+            path = kept / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.tobytes())
+        predict = imported(reference, code)(kept)
+        if not callable(predict):
+            got = type(predict).__name__
+            raise Refusal(
+                reference, "must return a function of an input", got, "Return model.predict, for example."
+            )
+        self._predict: Callable[[Any], Any] = predict
+
+    def predict(self, given: Any) -> Any:
+        """Return what the predictor answers.
+
+        Raises:
+            Refusal: the predictor has raised an exception.
+        """
+        try:
+            return self._predict(given)
+        except MemoryError:
+            raise  # of this machine, and not of the input
+        except Exception as error:  # whatever the author's code and its libraries raise
+            got, remedy = f"{type(error).__name__}: {error}", "Give what the predictor was written for."
+            raise Refusal("the input", "must be what the predictor can read", got, remedy) from error
