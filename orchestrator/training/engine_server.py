@@ -176,7 +176,6 @@ class EngineServer:
 
     def _admit(self, index: int, request: Request) -> None:
         assignment = request.assignment
-        self._seated_at[request.attempt_id] = time.monotonic()
         if process.terminating():
             reason = "this machine is being preempted"
             request.answer.set_result(Outcome(0, done=True, metrics={}, failure="node lost", message=reason))
@@ -184,6 +183,7 @@ class EngineServer:
         if outcome := unbegun(assignment):
             request.answer.set_result(outcome)
             return
+        self._seated_at[request.attempt_id] = time.monotonic()
         if request.program != self._program:
             # With the cache's own reference, the last one to the old engine: its device memory must be free
             # before the new engine allocates.

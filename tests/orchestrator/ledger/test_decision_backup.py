@@ -18,7 +18,7 @@ from orchestrator.ledger.stop_requests import ask_to_stop, asked_to_stop
 from orchestrator.ledger.submissions import Order
 from orchestrator.sharing.rows import UNIT
 from orchestrator.upkeep.recovery import recover
-from tests.orchestrator.ledger.examples import create_sweep, sweep_record
+from tests.orchestrator.ledger.examples import sweep_record
 
 ODD = "../ada lovelace/\u00e9"
 
@@ -78,7 +78,7 @@ def test_a_stop_request_that_was_withdrawn_does_not_come_back(url: str, how: str
         submit(ledger)
     else:
         with Lease(ledger, "a-1") as lease:
-            create_sweep(ledger, replace(sweep_record(), id="a-1"))
+            lease.writer.create_sweep(replace(sweep_record(), id="a-1"))
             lease.writer.forget_stop_request()
     lose_database(ledger)
     assert recover(url).decisions == []

@@ -108,7 +108,7 @@ def test_mlflow_takes_the_events_of_a_ledger_that_was_rebuilt(delivered: Paths) 
     (delivered.root / "sweeps.db").write_bytes(b"")
     recover(delivered.ledger_url)
     with closing(Ledger.open(delivered.ledger_url)) as ledger:
-        assert redeliver(ledger, sweeps.SWEEP_ID, delivered, 20.0) == (23, 0)
+        assert redeliver(ledger, sweeps.SWEEP_ID, delivered, 120.0) == (23, 0)
     assert findings(delivered) == []
 
 
