@@ -52,6 +52,7 @@ def asked_since_the_last_look(trial: Assignment) -> Iterator[None]:
         looked.set()
         return read
 
+    process.forget(trial.channel)  # another test may have watched a sweep of this id
     process.watch(trial.channel, published)
     assert looked.wait(60)
     asked.append(trial.attempt_id)

@@ -45,7 +45,7 @@ def test_a_fetch_that_fails_is_shown_and_the_next_one_is_made(
             chrome.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})
         report(120, 0.8)
         browser.until("the next curve", lambda: points(chrome) == [3])
-        assert shown(chrome, "refresh-problem") == ""
+        browser.until("no problem", lambda: shown(chrome, "refresh-problem") == "")
 
 
 def test_a_stream_that_is_refused_is_opened_again(

@@ -121,8 +121,9 @@ def test_a_writer_waits_for_a_lock(sqlite_url: str, monkeypatch: pytest.MonkeyPa
     assert connect.BUSY_SECONDS == 30.0
     monkeypatch.setattr(connect, "BUSY_SECONDS", 0.6)
     ledger = Ledger.open(sqlite_url)
+    driver = writer(ledger)
     thread = _hold(sqlite_url.removeprefix("sqlite:///"), 1.0)
-    create_sweep(ledger)
+    driver.create_sweep(sweep_record())
     thread.join()
     assert ledger.sweep(SWEEP_ID) == sweep_record()
 
@@ -131,9 +132,10 @@ def test_an_endless_lock_is_refused(sqlite_url: str, monkeypatch: pytest.MonkeyP
     """The wait is bounded, and the refusal says what to do."""
     monkeypatch.setattr(connect, "BUSY_SECONDS", 0.1)
     ledger = Ledger.open(sqlite_url)
+    driver = writer(ledger)
     thread = _hold(sqlite_url.removeprefix("sqlite:///"), 2.0)
     with pytest.raises(BadInput, match="locked"):
-        create_sweep(ledger)
+        driver.create_sweep(sweep_record())
     thread.join()
 
 
