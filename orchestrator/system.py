@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from uuid import uuid4
 
 import psutil
 
@@ -25,6 +26,9 @@ DETACHED = "SWEEP_DETACHED"
 
 _ENDED = frozenset("ZXx")
 """States of a process that has ended and whose parent has not noticed yet."""
+
+_PROCESS = uuid4().hex
+"""Identifies this process where nothing identifies the boot of its machine."""
 
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -185,6 +189,16 @@ class System:
             return None if state in _ENDED else int(fields[18])
         except OSError:
             return self._start_by_clock(pid)
+
+    def boot(self) -> str:
+        """Return what identifies the boot from which `since_boot` counts: this process, if that is unknown.
+
+        Processes that see the same boot compare their readings of that clock exactly.
+        """
+        try:
+            return self.read(Path("/proc/sys/kernel/random/boot_id")).strip()
+        except OSError:
+            return _PROCESS
 
     def place(self) -> str:
         """Return what identifies the boot and the process namespace of this process; empty if unknown.

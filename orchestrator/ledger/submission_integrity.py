@@ -63,7 +63,7 @@ def _fault(ledger: Ledger, sweep_id: str, row: Row | None) -> tuple[str, str] | 
         raise Damaged(f"ledger {database_file(ledger.address)}", must, got, RECOVER)
     if copy["revision"] < row["revision"]:
         return sweep_id, f"The backup {file} of a submission was behind."
-    if dict(copy) != row:
+    if {**row, **copy} != row:  # an earlier version wrote fewer columns
         must, got = "must hold each row as it was written", f"another submission {sweep_id}"
         raise Damaged(f"ledger {database_file(ledger.address)}", must, got, RECOVER)
     return None

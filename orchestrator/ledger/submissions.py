@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
@@ -18,6 +18,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, 
 
 from orchestrator.errors import BadInput, Busy
 from orchestrator.ledger.audit import Asked
+from orchestrator.ledger.clock import ClockSetting
 from orchestrator.ledger.decision_backup import renew
 from orchestrator.ledger.holder import Holder, Token, busy
 from orchestrator.ledger.lease_backends import holds
@@ -73,6 +74,10 @@ class Submission(Order):
         crashed_at: when a driver has last crashed, or None if starts have not been paused since.
         cause: why the sweep waits, is parked or has ended, or None.
         revision: number of changes to the submission.
+        clock: setting of the clock by which the service has written `next_try`, `started_at` and
+            `crashed_at`, or None.
+        reported_before: time of the newest report of the sweep when the newest driver was started, 0 without
+            reports, or None. Reports have rising times, however a clock is set.
     """
 
     sweep_id: str
@@ -88,6 +93,21 @@ class Submission(Order):
     crashed_at: float | None = None
     cause: str | None = None
     revision: int = 0
+    clock: ClockSetting | None = None
+    reported_before: float | None = None
+
+    def by(self, clock: ClockSetting) -> Submission:
+        """Return the submission with what a clock with this setting would have shown at its times."""
+        earlier = self.clock or clock
+        times = {name: None if at is None else earlier.converted(at, clock) for name, at in self._times()}
+        return replace(self, clock=clock, **times)  # type: ignore[arg-type]
+
+    def by_one_clock(self) -> dict[str, Any]:
+        """Return the columns of the times by `clock`, and of the clock itself."""
+        return {**dict(self._times()), "clock": self.clock.write() if self.clock else None}
+
+    def _times(self) -> list[tuple[str, float | None]]:
+        return [(name, getattr(self, name)) for name in ("next_try", "started_at", "crashed_at")]
 
 
 QUEUED_ANEW: Mapping[str, Any] = MappingProxyType(
@@ -274,8 +294,9 @@ class SubmissionWriter:
 
         Args:
             seen: as it was when the change was decided.
-            **columns: new values.
+            **columns: new values; times are by the clock of `seen`.
         """
+        columns = {**seen.by_one_clock(), **columns}
 
         def write(change: Change) -> bool:
             of_seen = and_(SUBMISSION.c.sweep_id == seen.sweep_id, SUBMISSION.c.revision == seen.revision)
@@ -297,12 +318,17 @@ class SubmissionWriter:
 
         self._write(write)
 
-    def pause(self, since: float) -> None:
-        """Pause all starts."""
+    def pause(self, since: float, clock: ClockSetting) -> None:
+        """Pause all starts.
+
+        Args:
+            since: time of the newest crash.
+            clock: setting by which that time is.
+        """
 
         def write(change: Change) -> None:
             change.connection.execute(delete(START_PAUSE))
-            change.connection.execute(insert(START_PAUSE).values(since=since))
+            change.connection.execute(insert(START_PAUSE).values(since=since, clock=clock.write()))
 
         self._write(write)
 
@@ -353,12 +379,20 @@ def submissions(ledger: Ledger, *, ended: bool = True) -> list[Submission]:
     return _read(ledger, read)
 
 
-def paused_since(ledger: Ledger) -> float | None:
-    """Return since when the service has paused all starts, or None if it has not."""
+def paused_since(ledger: Ledger, clock: ClockSetting) -> float | None:
+    """Return since when the service has paused all starts, or None if it has not.
+
+    Args:
+        ledger: of the sweeps.
+        clock: setting by which the time is returned.
+    """
 
     def read(connection: Connection) -> float | None:
-        since: float | None = connection.execute(select(START_PAUSE.c.since)).scalar_one_or_none()
-        return since
+        row = connection.execute(select(START_PAUSE.c.since, START_PAUSE.c.clock)).one_or_none()
+        if row is None:
+            return None
+        written = ClockSetting.read(row.clock) if row.clock else clock
+        return written.converted(float(row.since), clock)
 
     return _read(ledger, read)
 
@@ -465,6 +499,7 @@ def _order(order: Order) -> dict[str, Any]:
 
 def _row(submission: Submission) -> dict[str, Any]:
     values = asdict(submission) | {"driver": submission.driver.write() if submission.driver else None}
+    values |= {"clock": submission.clock.write() if submission.clock else None}
     return values | {name: json.dumps(values[name]) for name in _JSON}
 
 
@@ -472,4 +507,5 @@ def _submission(row: Mapping[Any, Any]) -> Submission:
     values = dict(row)
     decoded = {name: json.loads(values[name]) for name in _JSON}
     driver = Holder.read(values["driver"]) if values["driver"] else None
-    return Submission(**values | decoded | {"driver": driver})
+    clock = ClockSetting.read(values["clock"]) if values["clock"] else None
+    return Submission(**values | decoded | {"driver": driver, "clock": clock})

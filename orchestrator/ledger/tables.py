@@ -253,13 +253,20 @@ SUBMISSION = Table(
     Column("crashed_at", Float(53)),
     Column("cause", Text),
     Column("revision", Integer, nullable=False),
+    Column("clock", Text),
+    Column("reported_before", Float(53)),
     Index("submission_crashed", "crashed_at"),
     Index("submission_of_owner", "owner", "state"),
 )
 """Sweeps handed to the service: the fields of `orchestrator.ledger.submissions.Submission`."""
 
-START_PAUSE = Table("start_pause", METADATA, Column("since", Float(53), primary_key=True))
-"""Since when the service starts no drivers, because several sweeps have crashed at once; empty otherwise."""
+START_PAUSE = Table(
+    "start_pause", METADATA, Column("since", Float(53), primary_key=True), Column("clock", Text)
+)
+"""Since when the service starts no drivers, because several sweeps have crashed at once; empty otherwise.
+
+`clock` is the setting by which that time is (`orchestrator.ledger.clock`).
+"""
 
 SERVICE_USER = Table(
     "service_user",

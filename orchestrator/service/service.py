@@ -24,6 +24,7 @@ from orchestrator.driver.departure import Departure
 from orchestrator.driver.ready import ReadyDriver
 from orchestrator.errors import Busy, Damaged, Exit, redacted
 from orchestrator.ledger import claims, submissions
+from orchestrator.ledger.clock import ClockSetting
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import Lease, holder
 from orchestrator.ledger.ledger import Ledger
@@ -237,6 +238,8 @@ class Service:
         self._ready = ReadyDriver(paths.root, self._warm, ledger.system)
         self._children: list[_Child] = []
         self._drivers: list[Holder] = []
+        self._clock = ClockSetting.here(ledger.system)
+        """Setting by which the current poll counts every time, though the clock be set meanwhile."""
 
     def poll(self) -> None:
         """Decide what follows for the drivers that have ended, and start those that are due.
@@ -245,17 +248,16 @@ class Service:
             Busy: another process has taken the lease.
         """
         self._reap()
-        waiting = submissions.submissions(self._ledger, ended=False)
+        self._clock = ClockSetting.here(self._ledger.system)
+        waiting = [entry.by(self._clock) for entry in submissions.submissions(self._ledger, ended=False)]
         situations = self._situations(waiting)
         self._drivers = [
             entry.submission.driver
             for entry in situations
             if entry.process == "alive" and entry.submission.driver
         ]
-        paused_since = submissions.paused_since(self._ledger)
-        actions = next_actions(
-            situations, self._ledger.now(), paused_since, drivers_at_once=self._drivers_at_once
-        )
+        paused_since = submissions.paused_since(self._ledger, self._clock)
+        actions = next_actions(situations, self._now(), paused_since, drivers_at_once=self._drivers_at_once)
         for transition in actions.transitions:
             if self._writer.change(transition.submission, **transition.columns):
                 self._report(transition.submission.sweep_id, transition.columns)
@@ -266,6 +268,9 @@ class Service:
             self._writer.ask_for_room(sweep_id)
             self._say(f"{sweep_id}: its driver leaves its place to other sweeps.")
         self._ready.tend(busy=bool(self._children))
+
+    def _now(self) -> float:
+        return self._clock.now(self._ledger.system)
 
     def end_ready(self) -> None:
         """End the process that waits for the next sweep."""
@@ -304,7 +309,7 @@ class Service:
             for entry in waiting
         ]
         views = claims.pools(self._ledger).values()
-        return with_shares(situations, list(views), claims.owners(self._ledger), self._ledger.now())
+        return with_shares(situations, list(views), claims.owners(self._ledger), self._now())
 
     def _situation(self, submission: Submission) -> Situation:
         sweep_id = submission.sweep_id
@@ -335,15 +340,16 @@ class Service:
             self._writer.go_on()
             self._say("A driver has reported: starts are no longer paused.")
         else:
-            self._writer.pause(actions.paused_since)
+            self._writer.pause(actions.paused_since, self._clock)
             self._say(
                 "Several sweeps have crashed within a minute: no driver is started until one tries alone."
             )
 
     def _start(self, seen: Submission) -> None:
         """Write that a driver is started, and then start it: a kill in between costs one wait."""
-        number, now = seen.starts + 1, self._ledger.now()
+        number, now = seen.starts + 1, self._now()
         columns = {"state": "STARTED", "starts": number, "started_at": now, "driver": None, "code": None}
+        columns["reported_before"] = self._ledger.last_report_at(seen.sweep_id)
         self._lease.check()
         if self._writer.change(seen, **columns, cause=None):
             submission = submissions.submission(self._ledger, seen.sweep_id)
@@ -374,7 +380,7 @@ class Service:
             case "PARKED":
                 self._say(f"{sweep_id} is parked after {columns['crashes']} crashes{cause}.")
             case "QUEUED":
-                wait = max(0.0, columns["next_try"] - self._ledger.now())
+                wait = max(0.0, columns["next_try"] - self._now())
                 self._say(f"{sweep_id} is started again in {wait:.0f} s{cause}.")
             case "ENDED":
                 self._say(f"{sweep_id} has ended with code {columns['code']}{cause}.")

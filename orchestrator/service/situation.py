@@ -45,7 +45,10 @@ class Situation:
     @property
     def has_reported(self) -> bool:
         """Return True if the newest driver has committed a report."""
-        return self.submission.started_at is not None and self.reported_at >= self.submission.started_at
+        before = self.submission.reported_before
+        if before is None:  # it was started before the service wrote this down
+            before = self.submission.started_at
+        return before is not None and self.reported_at > before
 
     @property
     def is_finished(self) -> bool:

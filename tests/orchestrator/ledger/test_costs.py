@@ -19,6 +19,7 @@ from sqlalchemy import select
 from orchestrator.ledger import integrity, request_keys, submissions, users
 from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.claims import Amounts, Claims, set_owner
+from orchestrator.ledger.clock import ClockSetting
 from orchestrator.ledger.connect import database_file
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.integrity import examine, verify
@@ -128,7 +129,7 @@ def everything_that_people_and_the_service_change(ledger: Ledger) -> None:
     service.ask_for_room("a-1")
     seen = submissions.submission(ledger, "a-1") or seen
     service.change(seen, state="STARTED", starts=1, crashed_at=1.0)
-    service.pause(1.0)
+    service.pause(1.0, ClockSetting.here())
     service.go_on()
     submissions.begin(ledger, "a-1", 1, Holder.here())
     submissions.end(ledger, "a-1", 1, 0, None)

@@ -14,7 +14,7 @@ from orchestrator.ledger import submissions
 from orchestrator.ledger.connect import parse
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.submission_backup import kept, submission_file
+from orchestrator.ledger.submission_backup import keep_row, kept, submission_file
 from orchestrator.ledger.submission_integrity import verify_submissions
 from orchestrator.ledger.submissions import Order, Submission, SubmissionWriter
 from orchestrator.ledger.tables import SUBMISSION
@@ -91,6 +91,21 @@ def test_a_damaged_file_loses_its_own_submission_alone(ledger: Ledger, sqlite_ur
     assert (rebuilt.submissions, rebuilt.lost_submissions) == (["b-1"], ["a-1"])
     again = Ledger.open(sqlite_url)
     assert submissions.submissions(again) == [other]
+    again.close()
+
+
+def test_a_file_of_an_earlier_version_is_no_damage(ledger: Ledger, sqlite_url: str) -> None:
+    """It lacks the columns that a later version has added, which are NULL in its row."""
+    seen = submit(ledger, "a-1")
+    file = submission_file(ledger.address, "a-1")
+    row = kept(file)
+    assert row is not None
+    keep_row(file, {name: row[name] for name in row if name not in {"clock", "reported_before"}})
+    assert verify_submissions(ledger) == []
+    lose_database(ledger)
+    recover(sqlite_url)
+    again = Ledger.open(sqlite_url)
+    assert submissions.submissions(again) == [seen]
     again.close()
 
 

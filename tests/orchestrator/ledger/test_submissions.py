@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from itertools import count
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from orchestrator.errors import BadInput, Busy, OverQuota
 from orchestrator.ledger import submissions
 from orchestrator.ledger.claims import set_owner
+from orchestrator.ledger.clock import ClockSetting
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.settings import change_settings, resume
@@ -147,11 +150,12 @@ def test_a_person_who_stops_a_sweep_is_not_overruled_by_the_service(ledger: Ledg
 def test_a_service_without_its_lease_writes_nothing(ledger: Ledger) -> None:
     seen, earlier = submit(ledger), service(ledger)
     service(ledger)
-    for write in (lambda: earlier.change(seen, state="ENDED"), lambda: earlier.pause(1.0), earlier.go_on):
+    pause = partial(earlier.pause, 1.0, ClockSetting.here())
+    for write in (lambda: earlier.change(seen, state="ENDED"), pause, earlier.go_on):
         with pytest.raises(Busy):
             write()
     assert submissions.submission(ledger, "a-1") == seen
-    assert submissions.paused_since(ledger) is None
+    assert submissions.paused_since(ledger, ClockSetting.here()) is None
 
 
 def test_only_a_parked_submission_is_released(ledger: Ledger) -> None:
@@ -166,12 +170,14 @@ def test_only_a_parked_submission_is_released(ledger: Ledger) -> None:
 
 
 def test_a_pause_is_kept_until_it_ends(ledger: Ledger) -> None:
-    own, seen = service(ledger), submit(ledger)
+    own, seen, clock = service(ledger), submit(ledger), ClockSetting("boot", 1_000.0)
     own.change(seen, crashed_at=5.0)
-    own.pause(5.0)
-    assert submissions.paused_since(ledger) == 5.0
+    own.pause(5.0, clock)
+    assert submissions.paused_since(ledger, clock) == 5.0
+    later = replace(clock, booted_at=clock.booted_at + 8.0)
+    assert submissions.paused_since(ledger, later) == pytest.approx(13.0)
     own.go_on()
-    assert submissions.paused_since(ledger) is None
+    assert submissions.paused_since(ledger, ClockSetting.here()) is None
     after = submissions.submission(ledger, "a-1")
     assert after is not None
     assert after.crashed_at is None

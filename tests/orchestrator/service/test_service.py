@@ -17,6 +17,7 @@ from sqlalchemy import update
 
 from orchestrator.errors import Exit
 from orchestrator.ledger import submissions
+from orchestrator.ledger.clock import ClockSetting
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.settings import change_settings, resume, settings
@@ -271,7 +272,7 @@ def test_three_sweeps_that_crash_at_once_pause_all_starts(deployment: Deployment
     service = deployment.serve()
     for sweep_id in ("a-1", "a-2", "a-3"):
         deployment.submit(sweep_id, "crash")
-    wait_for(lambda: submissions.paused_since(deployment.ledger) is not None)
+    wait_for(lambda: submissions.paused_since(deployment.ledger, ClockSetting.here()) is not None)
     deployment.submit("b-1")
     seen = {sweep_id: len(deployment.started(sweep_id)) for sweep_id in ("a-1", "a-2", "a-3", "b-1")}
     time.sleep(2.0)

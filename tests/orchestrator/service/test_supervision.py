@@ -100,10 +100,11 @@ def test_a_crash_is_counted_and_an_interruption_is_not() -> None:
     assert (interrupted.crashes, interrupted.tries, interrupted.state) == (2, 3, "QUEUED")
 
 
-@pytest.mark.parametrize(("reported_at", "crashes"), [(99.0, MOST_CRASHES), (100.0, 1)])
+@pytest.mark.parametrize(("reported_at", "crashes"), [(99.0, MOST_CRASHES), (99.5, 1)])
 def test_a_report_of_the_newest_driver_resets_the_crashes(reported_at: float, crashes: int) -> None:
-    """A report of an earlier driver does not."""
-    crashed = after(started(at=100.0, process="dead", crashes=4, tries=4, reported_at=reported_at))
+    """A report of an earlier driver does not. The clock was set back after the start."""
+    counts = {"crashes": 4, "tries": 4, "reported_before": 99.0}
+    crashed = after(started(at=100.0, process="dead", reported_at=reported_at, **counts))
     assert (crashed.crashes, crashed.tries) == (crashes, crashes)
     assert crashed.state == ("PARKED" if crashes == MOST_CRASHES else "QUEUED")
 

@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from orchestrator.errors import Exit
-from orchestrator.service.supervision import MOST_CRASHES, PAUSE_CRASHES, PAUSE_SECONDS
+from orchestrator.ledger.clock import ClockSetting
+from orchestrator.service.supervision import MOST_CRASHES, PAUSE_CRASHES, PAUSE_SECONDS, backoff
 from tests.simulation.database import Database
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.service.driver import INTERVAL, Driver, trial_key
 from tests.simulation.service.plan import Job
-from tests.simulation.system import EPOCH
+from tests.simulation.system import BOOT_SECONDS
 from tests.simulation.violation import require
+
+ROUNDING = 1e-3
+"""Seconds by which a time that was converted between settings of a clock may be off."""
 
 
 class Rules:
@@ -21,20 +25,22 @@ class Rules:
     Args:
         kernel: of the simulation.
         database: of the ledger.
-        is_timed: whether no clock is stepped, so that a report is newer than the start of its driver.
+        is_exact: whether every wait of a service is exact: no clock is stepped, or all services see one boot.
 
     Attributes:
         acknowledged: ids of sweeps whose submission has returned.
         polled_at: by process of a service, when its newest poll has begun.
     """
 
-    def __init__(self, kernel: Kernel, database: Database, *, is_timed: bool) -> None:
-        self._kernel, self._database, self._is_timed = kernel, database, is_timed
+    def __init__(self, kernel: Kernel, database: Database, *, is_exact: bool) -> None:
+        self._kernel, self._database, self._is_exact = kernel, database, is_exact
         self.acknowledged: set[str] = set()
         self.polled_at: dict[str, float] = {}
         self._stopped: dict[str, float] = {}  # by sweep: when a stop request was acknowledged
         self._leases: dict[str, tuple[int, Process | None]] = {}
         self._crashes: Counter[str] = Counter()  # by sweep: ends of drivers in a row, with no report between
+        self._crashed_at: dict[str, float] = {}  # by sweep: when its newest driver ended, if that was a crash
+        self._paused_at = 0.0  # since when all starts were last paused
         self._counted: dict[str, int] = {}
         self._reports: dict[str, int] = {}
         self._starts: set[tuple[str, int]] = set()
@@ -52,10 +58,16 @@ class Rules:
     def repair(self, sweep_id: str) -> None:
         """Note that a person queues a sweep again as if it had never crashed."""
         self._crashes[sweep_id] = self._counted[sweep_id] = 0
+        self._crashed_at.pop(sweep_id, None)
 
     def crash(self, sweep_id: str) -> None:
         """Note that a driver has ended without writing how, although its machine went on."""
         self._crashes[sweep_id] += 1
+        self._crashed_at[sweep_id] = self._kernel.now
+
+    def end(self, sweep_id: str) -> None:
+        """Note that a driver has written how it ended, or has ended with its machine."""
+        self._crashed_at.pop(sweep_id, None)
 
     def lose(self) -> None:
         """Check what a loss of power has left, and forget the rows that it may have undone."""
@@ -78,6 +90,9 @@ class Rules:
         if "submission" in tables:
             self._check_accepted()
             self._check_crashes()
+        if "insert start_pause" in written:
+            [(since, clock)] = self._database.rows("SELECT since, clock FROM start_pause")
+            self._paused_at = _moment(since, clock)  # before anybody sets the clock again
         if "lease" in tables:
             self._note_leases(process)
         if driver is not None and "insert attempt" in written:
@@ -101,7 +116,7 @@ class Rules:
             self._counted[sweep_id] = crashes
             most = self._crashes[sweep_id]
             require(
-                not (grows and self._is_timed) or crashes <= most,
+                not grows or crashes <= most,
                 "crashes",
                 f"{crashes} are counted for {sweep_id}, {most} drivers have crashed since a report",
             )
@@ -157,22 +172,43 @@ class Rules:
             "parked",
             f"{service.name} starts {sweep_id} after {streak} crashes without a report",
         )
-        self._check_pause(service, alive)
+        if self._is_exact:
+            self._check_backoff(service, sweep_id)
+            self._check_pause(service, alive)
+
+    def _check_backoff(self, service: Process, sweep_id: str) -> None:
+        """Check that the wait after the newest crash is over, if the ledger has counted every crash."""
+        query = "SELECT tries, crashes FROM submission WHERE sweep_id = ?"
+        [(tries, crashes)] = self._database.rows(query, sweep_id)
+        crashed_at = self._crashed_at.get(sweep_id)
+        if crashed_at is None or crashes != self._crashes[sweep_id]:
+            return
+        waited, wait = self._kernel.now - crashed_at, backoff(sweep_id, tries)
+        require(
+            waited >= wait - ROUNDING,
+            "backoff",
+            f"{service.name} starts {sweep_id} {waited:.1f} s after a crash instead of {wait:.1f} s",
+        )
 
     def _check_pause(self, service: Process, alive: Sequence[Driver]) -> None:
         of_waiting = "crashed_at IS NOT NULL AND state <> 'ENDED' ORDER BY crashed_at DESC"
-        query = f"SELECT crashed_at FROM submission WHERE {of_waiting}"
-        crashed = [at for (at,) in self._database.rows(query)]
-        pauses = [since for (since,) in self._database.rows("SELECT since FROM start_pause")]
+        rows = self._database.rows(f"SELECT crashed_at, clock FROM submission WHERE {of_waiting}")
+        crashed = sorted((_moment(at, clock) for at, clock in rows), reverse=True)
+        pauses = [
+            _moment(since, clock)
+            for since, clock in self._database.rows("SELECT since, clock FROM start_pause")
+        ]
         is_sudden = len(crashed) >= PAUSE_CRASHES and crashed[0] - crashed[PAUSE_CRASHES - 1] <= PAUSE_SECONDS
         must_pause = bool(pauses) or not is_sudden
         require(must_pause, "pause", f"{service.name} starts although {len(crashed)} have crashed")
-        if pauses and self._is_timed:
-            waited = EPOCH + self._kernel.now - max([*pauses, *crashed])
+        if pauses:
+            waited = self._kernel.now - max([self._paused_at, *crashed])
             require(
-                waited >= PAUSE_SECONDS, "pause", f"{service.name} tries again {waited:.0f} s after a crash"
+                waited >= PAUSE_SECONDS - ROUNDING,
+                "pause",
+                f"{service.name} tries again {waited:.0f} s after a crash",
             )
-            others = [driver.process.name for driver in alive if driver.process.began + EPOCH > pauses[0]]
+            others = [driver.process.name for driver in alive if driver.process.began > pauses[0]]
             require(not others, "pause", f"{service.name} starts a driver beside {others} in the pause")
 
     # ---------------------------------------------------------------- in the end
@@ -195,3 +231,8 @@ class Rules:
             complete = [(number + 1) * INTERVAL for number in range(job.reports)]
             is_due = steps == complete if code == Exit.COMPLETE else steps == complete[: len(steps)]
             require(is_due, "ends", f"{job.sweep_id} ended with code {code} and reports at {steps}")
+
+
+def _moment(at: float, clock: str) -> float:
+    """Return seconds since the beginning at a time that a service has written, by its clock."""
+    return at - ClockSetting.read(clock).booted_at - BOOT_SECONDS

@@ -107,8 +107,9 @@ class World:
                 "power loss": lambda _: self._lose_power(),
             },
         )
-        is_timed = not any(fault.kind == "clock steps" for fault in faults)
-        self.rules = Rules(kernel, self.database, is_timed=is_timed)
+        kinds = {fault.kind for fault in faults}
+        is_exact = "clock steps" not in kinds or not (plan.is_server or "power loss" in kinds)
+        self.rules = Rules(kernel, self.database, is_exact=is_exact)
         self.drivers: list[Driver] = []
         self.is_over = False
         self._services = self._people = 0
@@ -233,7 +234,9 @@ class World:
         return self._remaining[sweep_id] >= 0
 
     def _note_end(self, driver: Driver) -> None:
-        if not driver.has_ended and driver.process.name not in self._powered_off:
+        if driver.has_ended or driver.process.name in self._powered_off:
+            self.rules.end(driver.job.sweep_id)
+        else:
             self.rules.crash(driver.job.sweep_id)
 
     def _process(self, name: str, machine: Machine) -> Process:
