@@ -44,7 +44,16 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def waiting() -> list[psutil.Process]:
     """Return the processes that wait for a sweep."""
     running = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
-    return [process for process in running if MODULE in process.cmdline()]
+    return [process for process in running if MODULE in _command_line(process)]
+
+
+def _command_line(process: psutil.Process) -> list[str]:
+    """Return the command line of a process, which has none for a moment while it starts."""
+    deadline = time.monotonic() + 30
+    while not (line := process.cmdline()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return line
 
 
 def settle(drivers: ReadyDriver) -> psutil.Process:
@@ -132,8 +141,7 @@ def test_it_ends_when_it_is_not_used_or_memory_is_short(
     drivers.tend(busy=False)
     assert not waiting()
     monkeypatch.setattr(warmth, "memory_is_short", lambda: False)
-    drivers.tend(busy=False)
-    assert waiting()
+    settle(drivers)
     drivers._used_at -= 301.0
     drivers.tend(busy=False)
     assert not waiting()
