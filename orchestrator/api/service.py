@@ -95,7 +95,7 @@ def serve(
         stop_drivers: whether the drivers save their trials and end too: for a container or a batch job.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
         beside: what is held meanwhile, such as the HTTP server.
-        rounds: receives each completed round of the supervision; None for nobody.
+        rounds: receives each completed round of the supervision, or None.
 
     Raises:
         BadInput: `drivers` is not positive, or a path is wrong.

@@ -310,7 +310,7 @@ def count_no_callbacks() -> None:
 
 # ------------------------------------------------------------------ Tune's runtime environment
 # Tune copies the keys of an S3 store from the driver into the environment with which a worker is started,
-# which every process of the user, and whoever may look at the cluster, can read.
+# which every process of the user, and everybody who may look at the cluster, can read.
 
 
 def withhold_keys() -> None:

@@ -88,7 +88,7 @@ def serve(
         start: starts the driver of a submission; if None, a process of `drive`.
         system: of this process.
         beside: what is held meanwhile, such as the HTTP server, and left within that time.
-        rounds: receives each round that is completed; None for nobody.
+        rounds: receives each round that is completed, or None.
 
     Returns:
         COMPLETE, or RESUMABLE with `stop_drivers`.

@@ -1,6 +1,6 @@
 """What the API shows of the ledger, read at most once a second however many requests ask for it.
 
-Whoever is told that something has changed asks for it at once, when a snapshot from before the change may
+A page that hears of a change asks for it at once, when a snapshot from before the change may
 still be fresh. A reading that tells of changes therefore drops the snapshots of the same subject.
 """
 
