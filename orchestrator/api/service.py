@@ -105,7 +105,9 @@ def serve(
     if drivers < 1:
         raise BadInput("--drivers", "must be at least 1", str(drivers), "Leave it out for the default.")
     paths = Workspace.at(root).paths
-    return service.serve(paths, say, drivers_at_once=drivers, stop_drivers=stop_drivers, beside=beside)
+    return service.serve(
+        paths, say, drivers_at_once=drivers, stop_drivers=stop_drivers, beside=beside, rounds=rounds
+    )
 
 
 def running(*, root: str | Path | None = None) -> RunningService | None:

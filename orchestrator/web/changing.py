@@ -5,6 +5,7 @@ Each change is written to the audit log in its own transaction.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -189,8 +190,9 @@ def list_users(site: Here) -> Document:
 @ROUTER.post("/users", status_code=201, response_model=models.AddedUser)
 def add_user(site: Here, user: SignedIn, body: NewUser) -> Document:
     """Add a user, and return the token, which cannot be read again."""
+    days = math.inf if body.days is None else body.days
     root = site.workspace.paths.root
-    added, token = users.add(body.name, body.role, days=body.days, actor=user.name, root=root)
+    added, token = users.add(body.name, body.role, days=days, actor=user.name, root=root)
     site.snapshots.drop()
     return {**asdict(added), "token": token}
 
