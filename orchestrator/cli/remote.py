@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from orchestrator.api.following import exit_code
 from orchestrator.api.remote import RemoteService
 from orchestrator.api.users import AuditEntry, User
 from orchestrator.api.workspace import Workspace
 from orchestrator.cli.display import print_json, print_line
+from orchestrator.cli.listing import ListedSweep, print_sweeps
 from orchestrator.cli.live import shown_live
 from orchestrator.errors import BadInput, Exit
 
@@ -74,12 +73,8 @@ def list_sweeps(server: str, *, as_json: bool) -> None:
     if as_json:
         print_json(listed)
         return
-    table = Table(Column("sweep", no_wrap=True), "state", "owner", "task", "trials", "started", box=None)
-    for entry in listed:
-        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["created_at"]))
-        owner = entry["owner"] or ""
-        table.add_row(entry["id"], entry["state"], owner, entry["task"], _counts(entry["trials"]), started)
-    Console(soft_wrap=True).print(table)
+    names = [each.name for each in fields(ListedSweep)]
+    print_sweeps([ListedSweep(**{name: entry[name] for name in names}) for entry in listed])
 
 
 def status(server: str, sweep: str | None, *, watch: bool, plain: bool, as_json: bool) -> None:
