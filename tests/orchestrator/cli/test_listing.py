@@ -16,9 +16,9 @@ SWEEPS = [
         "margarethe",
         "modular",
         {"COMPLETE": 112, "PRUNED": 31, "FAILED": 1},
-        1_800_000_000.0,
+        1_800_014_400.0,
     ),
-    ListedSweep("listops-laptop-0a1b2c3d", "RUNNING", "ada", "listops", {"RUNNING": 2}, 1_800_000_000.0),
+    ListedSweep("listops-laptop-0a1b2c3d", "RUNNING", "ada", "listops", {"RUNNING": 2}, 1_800_014_400.0),
 ]
 
 
