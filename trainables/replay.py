@@ -83,7 +83,7 @@ class _Trial:
                     training.interval - self._step % training.interval, training.steps - self._step
                 )
                 engine.ask(0, self._left)
-            ended = engine.round(at_least=stretch.size, most=until - self._step)
+            ended = engine.round(size=stretch.size, most=until - self._step)
             for error in ended.failures.values():
                 raise error
             self._step += ended.steps[0]
