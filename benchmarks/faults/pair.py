@@ -52,7 +52,7 @@ class Pair:
         self._due = [0.0, AGAIN_SECONDS]
         self._settled: dict[str, Any] = {}
         self._faults, self._codes = Counter[str](), Counter[int]()
-        self._began = time.monotonic()
+        self._began, self._seconds = time.monotonic(), 0.0
 
     def run(self, faults: list[Callable[[], str]], count: int) -> None:
         """Inject faults until there were `count`, or the sweep is finished; then let it finish.
@@ -74,6 +74,7 @@ class Pair:
             self._faults[order.pop()()] += 1
             self._look_at_finished_trials()
             due = time.monotonic() + self.chance.uniform(*BETWEEN)
+        self._seconds = time.monotonic() - self._began
 
     def row(self, fault: str, must: str, undisturbed: dict[str, Any]) -> Row:
         """Compare everything that is stored with an undisturbed sweep.
@@ -93,7 +94,7 @@ class Pair:
         tally.expect(not (differences := disagreement(site)), differences)
         tally.expect(not (left := site.left_running()), f"{left} processes still running")
         lost = Counter(attempt.cause for attempt in site.ledger.attempts(site.id) if attempt.cause)
-        seen = f"{self._faults.total()} faults in {time.monotonic() - self._began:.0f} s: "
+        seen = f"{self._faults.total()} faults in {self._seconds:.0f} s: "
         seen += ", ".join(f"{name} {number}" for name, number in sorted(self._faults.items()))
         seen += f"; exit codes {dict(sorted(self._codes.items()))}; attempts lost {dict(lost)}"
         seen += f"; at most {repeated} intervals repeated"

@@ -18,7 +18,7 @@ from benchmarks.faults.pair import Pair
 from benchmarks.faults.preload import Clock
 from benchmarks.faults.served import BUCKET, ServedSite
 from benchmarks.faults.site import Site
-from benchmarks.faults.stores import NOT_MOUNTED, fill, free, small_disk
+from benchmarks.faults.stores import fill, free, small_disk
 from benchmarks.faults.table import Dose, Row
 from benchmarks.faults.workers import tired
 from orchestrator.ledger.lease_backends import LIFE_SECONDS
@@ -55,8 +55,6 @@ def rivals(dose: Dose) -> list[Row]:
         site = ServedSite(dose.folder, "rivals", server.empty_database(), store_disk)
         stack.callback(site.end)
         own_disk = stack.enter_context(small_disk(site.root / "checkpoints"))
-        if store_disk is None or own_disk is None:
-            return [Row("two drivers", MUST, NOT_MOUNTED, True)]
         site.write(steps=STEPS)
         clock = Clock(dose.folder, "rivals")
         pair = Pair(site, "--tracking-patience", "300", *LONG, **clock.environment)
@@ -78,20 +76,29 @@ class _Faults:
         pair: of the drivers.
         server: of the ledger.
         clock: of the drivers and all that they start.
-        own_disk: of the checkpoints of this machine.
-        store_disk: of the store.
+        own_disk: of the checkpoints of this machine; None if mounting is not permitted.
+        store_disk: of the store; None likewise.
     """
 
     pair: Pair
     server: postgres.Server
     clock: Clock
-    own_disk: Path
-    store_disk: Path
+    own_disk: Path | None
+    store_disk: Path | None
 
     def kinds(self) -> dict[str, Callable[[], str]]:
-        """Return every fault by the name that `--faults` gives it."""
+        """Return every fault that is possible here, by the name that `--faults` gives it."""
         pair, site = self.pair, self.pair.site
+        disks = {
+            name: partial(self._disk_full, disk, of_what)
+            for name, disk, of_what in (
+                ("disk", self.own_disk, "of the checkpoints"),
+                ("store-disk", self.store_disk, "of the store"),
+            )
+            if disk is not None
+        }
         return {
+            **disks,
             "kill": partial(pair.send, signal.SIGKILL),
             "term": partial(pair.send, signal.SIGTERM),
             "int": partial(pair.send, signal.SIGINT),
@@ -99,8 +106,6 @@ class _Faults:
             "worker": self._worker_killed,
             "postgres": self._database_restarted,
             "clock": self._clock_stepped,
-            "disk": partial(self._disk_full, self.own_disk, "of the checkpoints"),
-            "store-disk": partial(self._disk_full, self.store_disk, "of the store"),
             "store-gone": partial(self._store_away, "hang up"),
             "store-503": partial(self._store_away, "503"),
             "store-stopped": partial(self._stopped, site.store, "store"),
