@@ -127,9 +127,10 @@ class _Faults:
 
     def _worker_killed(self) -> str:
         workers = [] if tired(self.pair.site) else self.pair.site.titled("ray::Worker")
-        if workers:
-            with suppress(psutil.NoSuchProcess):
-                self.pair.chance.choice(workers).kill()
+        if not workers:
+            return "no worker to kill"
+        with suppress(psutil.NoSuchProcess):
+            self.pair.chance.choice(workers).kill()
         return "worker killed"
 
     def _database_restarted(self) -> str:
