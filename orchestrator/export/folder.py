@@ -144,13 +144,16 @@ def guarantee(settings: TrialSettings | ProgramSettings, facts: Mapping[str, Any
 
     Args:
         settings: of the trial.
-        facts: of its last checkpoint: on which kind of device and by which programs it was trained.
+        facts: of its last checkpoint: on which kinds of device and by which programs it was trained.
     """
     device, sizes = facts.get("device"), [size for part in facts.get("stretches", ()) for _, _, size in part]
     bits, of_package = settings.training.reproducible == "bits", isinstance(settings, TrialSettings)
     separate = bits or (device == "cpu" and of_package)
     if device is None or not (sizes or separate):
         return "By which programs it was trained is not recorded: the last digits may differ."
+    if len(kinds := facts.get("devices", ())) > 1:
+        names = ", then on a ".join(kind.upper() for kind in kinds)
+        return f"Trained on a {names}: on one device, its values are the same up to rounding."
     same = f"the same versions on the same model of {device.upper()} give the same digits"
     if separate:
         how = "with `reproducible: bits`" if bits else "on a CPU"

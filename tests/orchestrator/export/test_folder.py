@@ -156,6 +156,7 @@ ALONE, TOGETHER = [[[2, 1, 1]]], [[[1, 4, 2], [1, 4, 4]]]
         (NETWORK, None, {}, "is not recorded"),
         (NETWORK, None, {"device": "gpu"}, "is not recorded"),
         (PROGRAM, None, {"device": "cpu"}, "is not recorded"),
+        (NETWORK, None, {"device": "cpu", "devices": ["gpu", "cpu"]}, "on a GPU, then on a CPU"),
         (NETWORK, None, {"device": "cpu"}, "on a CPU, by a program of its own: the same versions"),
         (NETWORK, None, {"device": "cpu", "stretches": ALONE}, "on a CPU, by a program of its own"),
         (PROGRAM, None, {"device": "cpu", "stretches": ALONE}, "advanced up to 1 slots at once"),
