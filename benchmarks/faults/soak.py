@@ -22,6 +22,9 @@ EVERY = 20.0
 BETWEEN_TRIALS = 6.0
 """Seconds of the soak for each trial: 200 trials in 20 minutes."""
 
+STEPS = 10_800
+"""Steps of a trial: enough to keep two processors busy between the faults until the soak ends."""
+
 ENDED = (0, 3)
 LOOK_EVERY = 5.0
 SETTLED_AFTER = 60.0
@@ -31,8 +34,7 @@ SETTLED_AFTER = 60.0
 def soak(dose: Dose) -> list[Row]:
     """Run trials while killing workers and killing or interrupting the driver, then let them finish."""
     site, count = Site(dose.folder, "soak"), max(10, round(dose.soak / BETWEEN_TRIALS))
-    # Enough steps to keep two processors busy between the faults until the soak ends.
-    site.write(trials=count, steps=9 * round(dose.soak), scheduler="{asha: {reduction: 2, grace: 0.25}}")
+    site.write(trials=count, steps=STEPS, scheduler="{asha: {reduction: 2, grace: 0.25}}")
     tally, chance, growth = Tally(), random.Random(25), _Growth(count)
     driver, began, faults = site.drive(), time.monotonic(), {"worker": 0, "kill": 0, "SIGTERM": 0}
     next_fault = began + EVERY
