@@ -174,6 +174,7 @@ class _Sweep:
     Attributes:
         name: id of the sweep.
         need: of one trial.
+        size: of one trial: devices and cores (1/10,000).
         is_shared: whether several of its trials share a device.
         per_device: its trials on one device, on average.
         beyond: trials beyond its share.
@@ -183,10 +184,21 @@ class _Sweep:
         order: last part of it: the largest trials first, because fewer of them must leave.
     """
 
-    __slots__ = ("beyond", "beyond_devices", "group", "is_shared", "name", "need", "order", "per_device")
+    __slots__ = (
+        "beyond",
+        "beyond_devices",
+        "group",
+        "is_shared",
+        "name",
+        "need",
+        "order",
+        "per_device",
+        "size",
+    )
 
     def __init__(self, claim: PoolClaim, use: Use, share: Share) -> None:
         self.name, self.need, self.is_shared = claim.sweep, _need(claim), claim.slots > 1
+        self.size = claim.on_node
         self.per_device = max(1, use.trials // max(1, use.devices))
         self.beyond = max(0, use.trials - share.trials)
         self.beyond_devices = max(0, use.devices - share.devices)
@@ -353,14 +365,14 @@ class _Choosing:
             if devices <= 0 and cpu <= 0:
                 break
             one_devices, one_cpu, one_rank = sweep.need
-            if one_rank < rank or (one_devices, one_cpu) >= size:
+            if one_rank < rank or sweep.size >= size:
                 trials, shared = min(trials, sweep.beyond), min(shared, sweep.beyond_devices)
             needed = -(-cpu // one_cpu) if cpu > 0 else 0
             if one_devices and devices > needed:
                 needed = devices
             if trials > needed:
                 trials = needed
-            shared = min(shared, max(0, devices)) if sweep.is_shared else 0
+            shared = min(shared, devices) if devices > 0 and sweep.is_shared else 0
             if not trials and not shared:
                 continue
             departures.append((sweep, trials, shared))
