@@ -57,12 +57,14 @@ test-simulation: $(STAMP)  ## Run simulated sweeps under faults (SEEDS=100000; F
 test-mutants: $(STAMP)  ## Show that the simulation notices planted defects (ten minutes)
 	@$(BIN)/python -m tests.simulation.mutants
 
-test-units: $(STAMP) packages  ## Run cluster/ under a real systemd and a real Slurm, which are installed (root; ten minutes)
+test-units: $(STAMP) packages  ## Run cluster/ under a real systemd and Slurm, and check it with the schemas of Kubernetes, all installed (root; ten minutes)
 	@missing=; \
 	test -x /lib/systemd/systemd && command -v dbus-daemon >/dev/null || missing="systemd dbus"; \
 	command -v slurmctld >/dev/null && command -v munged >/dev/null || missing="$$missing slurm-wlm munge"; \
 	test -z "$$missing" || { echo "Installing $$missing" && apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
 	  apt-get install -y -qq --no-install-recommends $$missing >/dev/null; }
+	@test -d build/kubernetes-validate || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
+	  --target build/kubernetes-validate kubernetes-validate==1.37.0
 	@$(BIN)/python -m pytest -n 0 tests/cluster
 
 test-faults: $(STAMP) packages  ## Inject every fault of docs/faults.md into real sweeps (an hour; FAULTS="kills mlflow" for some)

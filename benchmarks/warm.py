@@ -79,7 +79,9 @@ class Service:
             "JAX_PLATFORMS": "cpu",
         }
         self._process = self._start("serve")
-        while not (self.root / "sweeps.db").exists():
+        while not (self.root / "serve.json").exists():  # the ledger appears before its tables
+            if self._process.poll() is not None:
+                sys.exit((folder / "output").read_text())
             time.sleep(POLL_SECONDS)
 
     def _start(self, *words: str) -> subprocess.Popen[bytes]:

@@ -118,14 +118,18 @@ def crowded(sweeps: int, gpus: int) -> Snapshot:
 
 
 def starved(rows: Snapshot) -> Snapshot:
-    """Return these rows with trials on every node, and five sweeps whose trials fit none of them."""
+    """Return these rows with trials on every node, and five sweeps whose trials fit none of them.
+
+    The trials of two of the five need as much as those of another one.
+    """
     names = [node.name for node in rows.nodes]
-    large = tuple(PoolClaim(f"w{k}", f"w{k}", float(k), 72 * UNIT, 0, 1) for k in range(5))
+    large = tuple(PoolClaim(f"w{k}", f"w{k}", float(k), (95 - k // 2) * UNIT, 0, 1) for k in range(5))
     waiting = tuple(Use(claim.sweep, NOW, 1, 1, pending_since=NOW - 25.0) for claim in large)
 
     def placed(number: int, use: Use) -> Use:
-        nodes = {names[(number + step) % len(names)] for step in range(use.trials)}
-        return replace(use, places=tuple(Place(node, 1, 1, 1) for node in sorted(nodes)))
+        nodes = [names[(number + step) % len(names)] for step in range(use.trials)]
+        places = (Place(node, 1, int(step < use.devices), 1) for step, node in enumerate(nodes))
+        return replace(use, places=tuple(places))
 
     uses = tuple(placed(number, use) for number, use in enumerate(rows.uses))
     return replace(rows, claims=(*rows.claims, *large), uses=(*uses, *waiting))

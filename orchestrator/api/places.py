@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator.api.status import state_without_driver
 from orchestrator.config.strategy import most_trials
 from orchestrator.ledger import claims, submissions
+from orchestrator.ledger.clock import ClockSetting
 from orchestrator.ledger.lease import driven
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.paces import documents, paces
@@ -21,6 +22,7 @@ from orchestrator.sharing.forecast import expected_starts
 from orchestrator.sharing.prospects import has_spent
 from orchestrator.sharing.rows import CLASSES, Owner, PriorityClass
 from orchestrator.sharing.view import View
+from orchestrator.system import System
 
 UNSERVED = "QUEUED: no service runs that could start its driver"
 
@@ -69,16 +71,17 @@ class QueuedSweep:
 
 def places(ledger: Ledger) -> Sequence[QueuedSweep]:
     """Return every sweep with a driver and every submission that has not ended, in the order of the queue."""
-    views, owners, now = claims.pools(ledger), claims.owners(ledger), ledger.now()
-    observed = _observed(ledger, list(views.values()), owners, now)
+    views, owners, clock = claims.pools(ledger), claims.owners(ledger), ClockSetting.here(ledger.system)
+    now = clock.now(ledger.system)
+    observed = _observed(ledger, list(views.values()), owners, clock)
     undriven = [entry for entry in observed if not entry.is_driven]
     active = [entry for entry in observed if entry.is_driven or entry.is_starting]
     queued = _in_order(undriven, active)
     is_served = bool(driven(ledger, [lease_name(ledger)]))
 
     def submitted(entry: Situation) -> QueuedSweep:
-        why = _why(entry, owners, now) if is_served or entry.submission.state != "QUEUED" else UNSERVED
-        return _submitted(entry, why)
+        is_unserved = entry.submission.state == "QUEUED" and not is_served
+        return _submitted(entry, UNSERVED if is_unserved else _why(entry, owners, ledger.system))
 
     running = [_claimed(pool, view, sweep) for pool, view in views.items() for sweep in _running(view)]
     waiting = [_claimed(pool, view, sweep) for pool, view in views.items() for sweep in view.queue()]
@@ -98,10 +101,14 @@ def places(ledger: Ledger) -> Sequence[QueuedSweep]:
 
 
 def _observed(
-    ledger: Ledger, views: Sequence[View], owners: Mapping[str, Owner], now: float
+    ledger: Ledger, views: Sequence[View], owners: Mapping[str, Owner], clock: ClockSetting
 ) -> Sequence[Situation]:
-    """Return every submission that has not ended, with its class and what its sweep may hold."""
-    classes, entries = claims.priority_classes(ledger), submissions.submissions(ledger, ended=False)
+    """Return every submission that has not ended, with its class and what its sweep may hold.
+
+    Its times are by a clock with this setting.
+    """
+    classes = claims.priority_classes(ledger)
+    entries = [entry.by(clock) for entry in submissions.submissions(ledger, ended=False)]
     with_driver = driven(ledger, [entry.sweep_id for entry in entries])
     situations = [
         Situation(
@@ -111,7 +118,7 @@ def _observed(
         )
         for entry in entries
     ]
-    return with_shares(situations, views, owners, now)
+    return with_shares(situations, views, owners, clock.now(ledger.system))
 
 
 def _running(view: View) -> Sequence[str]:
@@ -143,13 +150,13 @@ def _submitted(entry: Situation, why: str) -> QueuedSweep:
     return QueuedSweep(*named, None, None, share, 0, wanted, why, None)
 
 
-def _why(entry: Situation, owners: Mapping[str, Owner], now: float) -> str:
+def _why(entry: Situation, owners: Mapping[str, Owner], system: System) -> str:
     """Return the state of a submission without a driver, and why it waits."""
     submission = entry.submission
-    state, reason = state_without_driver(submission, now) or ("ENDED", None)
+    state, reason = state_without_driver(submission, system) or ("ENDED", None)
     if submission.state == "QUEUED" and entry.share == 0:
         claim, owner = claim_of(submission, entry.priority_class), owners.get(submission.owner)
-        has_quota = has_spent(owner, claim, now) or (owner is not None and not owner.most_share)
+        has_quota = has_spent(owner, claim, system.time()) or (owner is not None and not owner.most_share)
         reason = "its owner's quota is used up" if has_quota else "the pool has no share for it yet"
     return f"{state}: {reason}" if reason else state
 

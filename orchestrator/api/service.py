@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from orchestrator.ledger.submissions import Order, Submission
 from orchestrator.service import discovery, service
 from orchestrator.service.rounds import MOST_SILENT_SECONDS, Rounds
 from orchestrator.service.starting import DRIVERS_AT_ONCE
+from orchestrator.system import System
 
 __all__ = [
     "DRIVERS_AT_ONCE",
@@ -298,7 +298,7 @@ def follow(sweep_id: str, show: Show, start: int | None = None, *, root: str | P
         def is_over() -> bool:
             nonlocal shown
             entry = look()
-            phrase = _phrase(entry)
+            phrase = _phrase(entry, ledger.system)
             if phrase is not None and phrase != shown:
                 show(f"{sweep_id}: {phrase}\n")
             shown = phrase
@@ -311,13 +311,13 @@ def follow(sweep_id: str, show: Show, start: int | None = None, *, root: str | P
     return Exit.RESUMABLE
 
 
-def _phrase(submission: Submission) -> str | None:
+def _phrase(submission: Submission, system: System) -> str | None:
     """Return why a submission waits, or why it has ended; None if its driver may run."""
     if submission.state == "STARTED":
         return None
     if submission.state == "ENDED":
         return submission.cause
-    state, reason = state_without_driver(submission, time.time()) or ("ENDED", None)
+    state, reason = state_without_driver(submission, system) or ("ENDED", None)
     return f"{state}: {reason}" if reason else state
 
 

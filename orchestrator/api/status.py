@@ -14,6 +14,7 @@ from orchestrator.config.strategy import most_trials
 from orchestrator.config.trainable import task_of
 from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger import submissions
+from orchestrator.ledger.clock import ClockSetting
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.known import KnownSweep, known_sweeps
 from orchestrator.ledger.lease import holder
@@ -21,7 +22,9 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import DRIVEN_SWEEP, FINISHED_SWEEP, SweepRecord
 from orchestrator.ledger.selection import best_of_sweep
 from orchestrator.ledger.submissions import Submission
+from orchestrator.service.starting import seconds_left
 from orchestrator.session.board import Progress
+from orchestrator.system import System
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def overview(ledger: Ledger, record: SweepRecord | None, submission: Submission 
     if record is not None:
         return Status(**_row(ledger, record, submission))
     assert submission is not None, "no sweep is ever forgotten"
-    return Status(**_submitted_row(submission))
+    return Status(**_submitted_row(submission, ledger.system))
 
 
 def status(name: str | None = None, *, root: str | Path | None = None) -> DetailedStatus:
@@ -116,7 +119,7 @@ def status(name: str | None = None, *, root: str | Path | None = None) -> Detail
             return detailed(ledger, record)
         submission = submissions.submission(ledger, sweep_id)
         assert submission is not None, "no sweep is ever forgotten"
-        return _submitted(submission)
+        return _submitted(submission, ledger.system)
 
 
 def detailed(ledger: Ledger, record: SweepRecord) -> DetailedStatus:
@@ -138,9 +141,10 @@ def detailed(ledger: Ledger, record: SweepRecord) -> DetailedStatus:
     )
 
 
-def _submitted(submission: Submission) -> DetailedStatus:
+def _submitted(submission: Submission, system: System) -> DetailedStatus:
     """Return the state of a submitted sweep that no driver has begun."""
-    specification, row = from_document(submission.document, submission.text), _submitted_row(submission)
+    specification = from_document(submission.document, submission.text)
+    row = _submitted_row(submission, system)
     most = most_trials(submission.document)
     progress = Progress({}, most, None, None, state=row["state"], reason=row["reason"])
     return DetailedStatus(**row, metric=specification.metric, progress=progress, failures={})
@@ -153,7 +157,7 @@ def _row(ledger: Ledger, record: SweepRecord, submission: Submission | None) -> 
     if driver is None and record.state in DRIVEN_SWEEP:
         state, reason = "INTERRUPTED", "its driver is gone"
     if driver is None and submission is not None and state not in FINISHED_SWEEP:
-        state, reason = state_without_driver(submission, ledger.now()) or (state, reason)
+        state, reason = state_without_driver(submission, ledger.system) or (state, reason)
     return {
         "id": record.id,
         "state": state,
@@ -168,9 +172,9 @@ def _row(ledger: Ledger, record: SweepRecord, submission: Submission | None) -> 
     }
 
 
-def _submitted_row(submission: Submission) -> dict[str, Any]:
+def _submitted_row(submission: Submission, system: System) -> dict[str, Any]:
     refused = "FAILED" if submission.code == Exit.BAD_INPUT else "INTERRUPTED"
-    state, reason = state_without_driver(submission, time.time()) or (refused, submission.cause)
+    state, reason = state_without_driver(submission, system) or (refused, submission.cause)
     return {
         "id": submission.sweep_id,
         "state": state,
@@ -185,12 +189,12 @@ def _submitted_row(submission: Submission) -> dict[str, Any]:
     }
 
 
-def state_without_driver(submission: Submission, now: float) -> tuple[str, str | None] | None:
+def state_without_driver(submission: Submission, system: System) -> tuple[str, str | None] | None:
     """Return the state of a submission whose sweep no process drives, and the reason; None if it has ended.
 
     Args:
         submission: of the sweep.
-        now: seconds since the epoch.
+        system: of this process; times are by its clock, as it is set now.
     """
     cause = submission.cause
     if submission.state == "STARTED":
@@ -199,8 +203,10 @@ def state_without_driver(submission: Submission, now: float) -> tuple[str, str |
         return "PARKED", f"crashed {submission.crashes} times without a report, the last time: {cause}"
     if submission.state == "ENDED":
         return None
-    if submission.next_try > now:
-        at = time.strftime("%H:%M:%S", time.localtime(submission.next_try))
+    clock = ClockSetting.here(system)
+    shown = submission.by(clock)
+    if seconds_left(shown, clock.now(system)):
+        at = time.strftime("%H:%M:%S", time.localtime(shown.next_try))
         return "QUEUED", f"starts again at {at}, because: {cause}"
     return "QUEUED", cause
 

@@ -81,11 +81,13 @@ class Engines:
 
     Attributes:
         workers: the processes of their trials' workers.
+        closing: ids of the nodes on which engines give up their devices: no attempt gets a slot there.
     """
 
     def __init__(self, devices: Callable[[], int]) -> None:
         self._devices = devices
         self.workers = SharedWorkers()
+        self.closing: frozenset[str] = frozenset()
         self._seats: dict[str, Assignment] = {}
         self._entered: set[str] = set()
         self._tested: set[str] = set()
@@ -98,7 +100,8 @@ class Engines:
         """Return the assignment with the name of the engine that its attempt is to share, if it shares one.
 
         Engines that run the attempt's program are filled first, then devices without an engine; an attempt of
-        another program waits in the queue of the engine with the fewest attempts.
+        another program waits in the queue of the engine with the fewest attempts. An engine that is to give
+        up its device gets none: its trials start again on another device.
         """
         if assignment.slots == 1:
             return assignment
@@ -107,9 +110,11 @@ class Engines:
         return seated
 
     def _choose(self, assignment: Assignment) -> str:
-        used = Counter(seated.engine for seated in self._seats.values() if seated.engine)
+        leaving = {name for name, (_, node) in self._located.items() if node in self.closing}
+        seated = (one.engine for one in self._seats.values())
+        used = Counter(name for name in seated if name and name not in leaving)
         names = (f"{assignment.channel}-engine-{index}" for index in count())
-        unused = (name for name in names if name not in used)
+        unused = (name for name in names if name not in used and name not in leaving)
         engines = [*sorted(used), *islice(unused, max(0, max(1, self._devices()) - len(used)))]
         program = assignment.settings.static()
         same = {one.engine for one in self._seats.values() if one.settings.static() == program}

@@ -158,7 +158,10 @@ class ClusterShare:
 
     def _set_view(self, view: View) -> None:
         self._view = view
-        self.placement.closed = view.holding.closed_to(self._claim.sweep)
+        sweep = self._claim.sweep
+        self.placement.closed = view.holding.closed_to(sweep)
+        moves = view.holding.moves.get(sweep, {})
+        self.engines.closing = frozenset(node for node, move in moves.items() if move.devices)
 
     def _shed(self, leaving: Collection[str]) -> None:
         """Replace the attempts that are to leave; an attempt that was withdrawn in between starts anew."""
@@ -234,7 +237,7 @@ class ClusterShare:
             if run.started_at is not None
         ]
         seconds = self._minimum_run()
-        moved = shedding.moved(started, self.placement.nodes, moves, now, seconds)
+        moved = shedding.moved(started, self.placement.nodes, self._engine_nodes, moves, now, seconds)
         if demand is None:
             return moved
         # What leaves a node that is held also counts towards what the sweep gives up.

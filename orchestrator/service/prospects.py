@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from orchestrator.ledger.submissions import Submission
 from orchestrator.service.situation import Situation
+from orchestrator.service.starting import seconds_left
 from orchestrator.sharing.prospects import has_spent, prospects
 from orchestrator.sharing.rows import Owner, PoolClaim, PriorityClass
 from orchestrator.sharing.view import View
@@ -61,7 +62,8 @@ def pools_of(situations: Sequence[Situation], views: Sequence[View]) -> list[Vie
 def _is_due(situation: Situation, now: float) -> bool:
     """Return True if a sweep without a claim will have one soon, or could."""
     submission = situation.submission
-    return submission.state == "STARTED" or (submission.state == "QUEUED" and now >= submission.next_try)
+    is_due = submission.state == "QUEUED" and not seconds_left(submission, now)
+    return submission.state == "STARTED" or is_due
 
 
 def claim_of(submission: Submission, priority_class: PriorityClass) -> PoolClaim:

@@ -238,6 +238,8 @@ class Service:
         self._ready = ReadyDriver(paths.root, self._warm, ledger.system)
         self._children: list[_Child] = []
         self._drivers: list[Holder] = []
+        self._heard: dict[str, tuple[float, float]] = {}
+        """The newest report of each sweep, and when it was first seen: seconds since the boot."""
         self._clock = ClockSetting.here(ledger.system)
         """Setting by which the current poll counts every time, though the clock be set meanwhile."""
 
@@ -304,6 +306,8 @@ class Service:
         if not waiting:
             return ()
         classes = claims.priority_classes(self._ledger)
+        here = {entry.sweep_id for entry in waiting}
+        self._heard = {sweep: heard for sweep, heard in self._heard.items() if sweep in here}
         situations = [
             replace(self._situation(entry), priority_class=classes.get(entry.sweep_id, "normal"))
             for entry in waiting
@@ -316,14 +320,27 @@ class Service:
         process = self._process(submission)
         if process == "dead" and submission.code is None and submission.cause is None:
             submission = replace(submission, cause=self._cause(sweep_id, None))
+        reported_at = self._ledger.last_report_at(sweep_id)
         return Situation(
             submission,
             self._ledger.sweep(sweep_id),
             holder(self._ledger, sweep_id) is not None,
             process,
             asked_to_stop(self._ledger, sweep_id),
-            self._ledger.last_report_at(sweep_id),
+            reported_at,
+            self._heard_at(sweep_id, reported_at),
         )
+
+    def _heard_at(self, sweep_id: str, reported_at: float) -> float:
+        """Return when this service has first seen the newest report of a sweep, by the current setting.
+
+        The time of the report itself is by the clock of its driver as it was set then, which nothing records.
+        """
+        known, since_boot = self._heard.get(sweep_id, (None, 0.0))
+        if known != reported_at:
+            since_boot = self._ledger.system.since_boot()
+            self._heard[sweep_id] = reported_at, since_boot
+        return self._clock.booted_at + since_boot
 
     def _process(self, submission: Submission) -> Process:
         driver, system = submission.driver, self._ledger.system

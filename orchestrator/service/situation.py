@@ -25,7 +25,10 @@ class Situation:
         is_driven: whether a living process holds the lease of the sweep.
         process: of the newest driver that the service has started.
         stopped_by: name of the machine that asked the sweep to stop, `ROOM` if the service did, or None.
-        reported_at: time of the newest report, seconds since the epoch; 0 without reports.
+        reported_at: time of the newest report, by the clock of its driver, seconds since the epoch; 0 without
+            reports. Only the order of such times has a meaning.
+        heard_at: when this service has first seen that report, or that there is none, by the clock of
+            `submission`.
         priority_class: of the sweep.
         share: trials that the pool of the service's drivers has for the sweep at once, or would have once its
             driver runs; None if that is not known.
@@ -38,6 +41,7 @@ class Situation:
     process: Process = "none"
     stopped_by: str | None = None
     reported_at: float = 0.0
+    heard_at: float = 0.0
     priority_class: PriorityClass = "normal"
     share: int | None = None
     held: int = 0

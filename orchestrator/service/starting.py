@@ -26,6 +26,9 @@ WITHOUT_SHARE_SECONDS = 600.0
 LONGEST_BACKOFF_SECONDS = 300.0
 """Longest wait between two starts of a sweep, before its random change."""
 
+JITTER = 0.2
+"""Largest relative change of a wait, so that sweeps that failed together are not started together."""
+
 
 def next_starts(situations: Sequence[Situation], now: float, drivers_at_once: int) -> list[Submission]:
     """Return the submissions whose drivers start now, in this order.
@@ -46,14 +49,24 @@ def next_starts(situations: Sequence[Situation], now: float, drivers_at_once: in
 
 
 def may_start(situation: Situation, now: float) -> bool:
-    """Return True if the driver of a submission could be started: it is due, and has a share of the pool.
-
-    A wait that is longer than any that is ever written is over: the clock was set back.
-    """
+    """Return True if the driver of a submission could be started: it is due, and has a share of the pool."""
     submission = situation.submission
     is_free = not situation.is_driven and not situation.is_stopped
-    is_due = not 0.0 < submission.next_try - now <= 2.0 * LONGEST_BACKOFF_SECONDS
+    is_due = not seconds_left(submission, now)
     return submission.state == "QUEUED" and is_free and is_due and situation.share != 0
+
+
+def seconds_left(submission: Submission, now: float) -> float:
+    """Return how long a submission still waits for the next start of its driver; 0 if it is due.
+
+    A wait that is longer than any that is ever written is over: the clock was set back between two boots.
+
+    Args:
+        submission: whose times are by the clock of `now`.
+        now: seconds since the epoch.
+    """
+    left = submission.next_try - now
+    return left if 0.0 < left <= (1.0 + JITTER) * LONGEST_BACKOFF_SECONDS else 0.0
 
 
 def in_turn(ready: Iterable[Situation], running: Iterable[Situation]) -> list[Situation]:
@@ -101,7 +114,7 @@ def _active(situations: Iterable[Situation]) -> list[Situation]:
 
 
 def _is_useless(situation: Situation, now: float) -> bool:
-    since = max(situation.submission.started_at or 0.0, situation.reported_at)
+    since = max(situation.submission.started_at or 0.0, situation.heard_at)
     return situation.share == 0 and not situation.held and now - since >= WITHOUT_SHARE_SECONDS
 
 

@@ -1,7 +1,7 @@
 """What the service does next: pure functions of the rows of the ledger, the leases and the clock.
 
 The lease alone decides which process drives a sweep. Starting a second driver is therefore harmless, and the
-service keeps no state between two polls.
+service keeps no state between two polls, except when it has first seen the newest report of each sweep.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from orchestrator.errors import Exit
 from orchestrator.ledger.stop_requests import ROOM, reason_of
 from orchestrator.ledger.submissions import Submission
 from orchestrator.service.situation import Situation
-from orchestrator.service.starting import DRIVERS_AT_ONCE, LONGEST_BACKOFF_SECONDS, leaving, next_starts
+from orchestrator.service.starting import (
+    DRIVERS_AT_ONCE,
+    JITTER,
+    LONGEST_BACKOFF_SECONDS,
+    leaving,
+    next_starts,
+)
 
 BACKOFF_SECONDS = 5.0
 """Wait after the first end of a driver without a report; it doubles up to `LONGEST_BACKOFF_SECONDS`."""
-
-JITTER = 0.2
-"""Largest relative change of a wait, so that sweeps that failed together are not started together."""
 
 MOST_CRASHES = 5
 """Number of crashes without a report between them after which a submission is parked."""

@@ -215,7 +215,8 @@ class _Filling:
         return owners
 
     def _entry(self, part: _Owner | _Sweep, count: int) -> int:
-        return part.dominant() * self._scale // part.weight * count + part.rank
+        cpu, devices = part.cpu, part.devices
+        return (cpu if cpu > devices else devices) * self._scale // part.weight * count + part.rank
 
     def _allowed(self, owner: _Owner, sweep: _Sweep, trials: int, ahead: bool) -> int:
         """Return how many trials of a bundle the owner's quota allows, and ahead of others its urgent cap."""
@@ -238,8 +239,11 @@ class _Filling:
         cpu, devices = placed[1] * sweep.one_cpu, sweep.one_device
         sweep.bundles.append(placed)
         sweep.left -= placed[1]
-        sweep.add(cpu, devices)
-        owner.add(cpu, devices)
+        # Without calls: this runs for each bundle of the pool.
+        sweep.cpu += cpu
+        sweep.devices += devices
+        owner.cpu += cpu
+        owner.devices += devices
         if ahead:
             owner.urgent.add(cpu, devices)
         if sweep.claim.priority_class == "normal":

@@ -4,16 +4,21 @@ What fits is decided by sums, so that a trial may be granted that fits no node. 
 for ever where the trials of other sweeps take each piece again. After `hold_after` a node is held for it: no
 other sweep starts anything there, and as many smaller trials leave it as the trial needs; they start again
 elsewhere. Within the share of their sweep only smaller trials leave, so that two sweeps never clear nodes of
-each other's trials in turn.
+each other's trials in turn. A trial in a slot of a shared device is smaller than one with a device of its
+own: all trials of such a device may leave it.
 
 A hold is a function of the rows of a pool. The driver of the sweep writes it down, so that the node remains
 the same until the trial has started.
+
+Drivers compute holds each second, so the work is done once for all sweeps whose trials need the same, and
+only for nodes that can still be the best: clearing a node loses at least what is missing there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from orchestrator.sharing.capacity import Capacity
@@ -34,19 +39,33 @@ class Hold(NamedTuple):
     since: float
 
 
+class Move(NamedTuple):
+    """What a sweep gives up on a node that is held for another one.
+
+    Attributes:
+        trials: whose processors are on the node, those on the devices included.
+        devices: shared ones, with all their trials, wherever the processors of these are.
+    """
+
+    trials: int
+    devices: int = 0
+
+
 @dataclass(frozen=True)
 class Holding:
     """The holds of a pool at a moment.
 
     Attributes:
         by_node: the holds.
-        moves: how many trials each sweep gives up on each node, by sweep and node.
+        moves: what each sweep gives up on each node, by sweep and node.
         lapsed: the sweeps for which a node was held in vain.
+        free: devices and cores (1/10,000) of every node that no attempt uses; empty if no node is held.
     """
 
     by_node: Mapping[str, Hold] = field(default_factory=dict)
-    moves: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    moves: Mapping[str, Mapping[str, Move]] = field(default_factory=dict)
     lapsed: Collection[str] = ()
+    free: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def of(self, sweep: str) -> Hold | None:
         """Return the hold of a sweep, or None."""
@@ -98,36 +117,28 @@ def holding(
         return NOTHING
     lapsed = {use.sweep for use in waiting if _has_lapsed(use, now, rules)}
     starved = [use for use in waiting if use.sweep not in lapsed and use.trials <= shares[use.sweep].trials]
+    if not starved:
+        return Holding(lapsed=lapsed)
     starved.sort(key=lambda use: _turn(claims[use.sweep], use))
     choosing = _Choosing(nodes, claims, uses, shares, rules)
     for use in starved:
         choosing.keep(use)
     for use in starved:
         choosing.add(use.sweep, now)
-    return Holding(choosing.holds, choosing.moves(), lapsed)
+    return Holding(choosing.holds, choosing.moves, lapsed, choosing.free if choosing.holds else {})
 
 
-def open_places(
-    nodes: Sequence[PoolNode],
-    claims: Mapping[str, PoolClaim],
-    uses: Mapping[str, Use],
-    holds: Holding,
-    sweep: str,
-) -> int:
+def open_places(claim: PoolClaim, holds: Holding) -> int:
     """Return how many more trials of a sweep fit the nodes that are not held for others.
 
     Args:
-        nodes: of the pool.
-        claims: of live sweeps, by sweep.
-        uses: what they hold, by sweep.
-        holds: of the pool.
-        sweep: id of the sweep.
+        claim: of the sweep.
+        holds: of its pool; at least one node is held.
     """
-    free, closed = _free(nodes, claims, uses), holds.closed_to(sweep)
-    devices, cpu = claims[sweep].on_node
+    closed, (devices, cpu) = holds.closed_to(claim.sweep), claim.on_node
     return sum(
         max(0, min(left[1] // cpu, left[0] // devices if devices else left[1] // cpu))
-        for node, left in free.items()
+        for node, left in holds.free.items()
         if node not in closed
     )
 
@@ -141,19 +152,6 @@ def _has_lapsed(use: Use, now: float, rules: Rules) -> bool:
 
 def _turn(claim: PoolClaim, use: Use) -> tuple[int, float, float, str]:
     return CLASSES.index(claim.priority_class), use.pending_since or 0.0, claim.created, claim.sweep
-
-
-def _free(
-    nodes: Sequence[PoolNode], claims: Mapping[str, PoolClaim], uses: Mapping[str, Use]
-) -> dict[str, list[int]]:
-    """Return the devices and cores of every node that no attempt uses which a worker has taken."""
-    free = {node.name: [node.devices, node.cpu] for node in sorted(nodes, key=lambda node: node.name)}
-    for sweep, use in uses.items():
-        for place in use.places:
-            if place.node in free:
-                free[place.node][0] -= place.devices
-                free[place.node][1] -= place.trials * claims[sweep].cpu
-    return free
 
 
 class _Need(NamedTuple):
@@ -170,25 +168,65 @@ class _Need(NamedTuple):
     rank: int
 
 
-class _Departure(NamedTuple):
-    """Trials of a sweep that leave a node.
+class _Sweep:
+    """What is known of a sweep whose trials may leave.
 
     Attributes:
-        sweep: of the trials.
-        trials: how many.
-        unready: of these, those that must still complete their minimum run.
+        name: id of the sweep.
+        need: of one trial.
+        size: of one trial: devices and cores (1/10,000).
+        is_shared: whether several of its trials share a device.
+        per_device: its trials on one device, on average.
+        beyond: trials beyond its share.
+        beyond_devices: devices beyond its share.
+        group: first part of the key by which trials leave: those of sweeps above their shares first, then
+            those of lower classes.
+        order: last part of it: the largest trials first, because fewer of them must leave.
     """
 
-    sweep: str
-    trials: int
+    __slots__ = (
+        "beyond",
+        "beyond_devices",
+        "group",
+        "is_shared",
+        "name",
+        "need",
+        "order",
+        "per_device",
+        "size",
+    )
+
+    def __init__(self, claim: PoolClaim, use: Use, share: Share) -> None:
+        self.name, self.need, self.is_shared = claim.sweep, _need(claim), claim.slots > 1
+        self.size = claim.on_node
+        self.per_device = max(1, use.trials // max(1, use.devices))
+        self.beyond = max(0, use.trials - share.trials)
+        self.beyond_devices = max(0, use.devices - share.devices)
+        self.group = len(CLASSES) * (not self.beyond) - self.need.rank
+        self.order = -claim.cpu, -claim.created, claim.sweep
+
+
+class _Clearing(NamedTuple):
+    """What leaves a node so that a trial fits.
+
+    Attributes:
+        loss: the part of the pool that is in use by what leaves, as an integer of `Capacity.dominant`.
+        unready: trials that must still complete their minimum run.
+        departures: the sweeps of what leaves, with trials and shared devices.
+    """
+
+    loss: int
     unready: int
+    departures: Sequence[tuple[_Sweep, int, int]]
 
 
 class _Choosing:
     """Chooses the holds of a pool, one after the other.
 
     Attributes:
+        free: devices and cores of every node that no attempt uses which a worker has taken.
         holds: chosen so far, by node.
+        moves: that they need, by sweep and node.
     """
 
     def __init__(
@@ -199,101 +237,160 @@ class _Choosing:
         shares: Mapping[str, Share],
         rules: Rules,
     ) -> None:
-        self._claims, self._uses = claims, uses
+        self._claims = claims
         self._capacity = Capacity.of(nodes)
-        self._free = _free(nodes, claims, uses)
-        self._needs = {sweep: _Need(*claim.on_node, _rank(claim)) for sweep, claim in claims.items()}
-        self._beyond = {sweep: max(0, use.trials - shares[sweep].trials) for sweep, use in uses.items()}
-        self._placed = self._in_order()
-        self._most = max(1, len(self._free) * rules.held_nodes // UNIT)
-        self._departures: dict[str, Sequence[_Departure]] = {}
+        sweeps = [
+            (_Sweep(claims[sweep], use, shares[sweep]), use) for sweep, use in uses.items() if use.places
+        ]
+        sweeps.sort(key=lambda entry: entry[0].order)
+        self._placed: dict[str, list[tuple[int, _Sweep, Place]]] = {node.name: [] for node in nodes}
+        self.free = self._left(nodes, sweeps)
+        self._most = max(1, len(self.free) * rules.held_nodes // UNIT)
+        self._sorted: set[str] = set()
+        self._cleared: dict[tuple[_Need, str], _Clearing | None] = {}
+        self._queues: dict[_Need, list[tuple[int, int, str]]] = {}
         self.holds: dict[str, Hold] = {}
+        self.moves: dict[str, dict[str, Move]] = {}
 
     def keep(self, use: Use) -> None:
         """Keep the hold that a row records, if the node can still be cleared."""
         node = use.held_node
-        if node in self._free and use.held_since is not None:
-            self._hold(Hold(use.sweep, node, use.held_since), self._clearing(use.sweep, node))
+        if node in self.free and use.held_since is not None:
+            hold = Hold(use.sweep, node, use.held_since)
+            self._hold(hold, self._clearing(_need(self._claims[use.sweep]), node))
 
     def add(self, sweep: str, now: float) -> None:
         """Hold a node for a sweep that has none, if its trial fits no node."""
-        is_full = len(self.holds) >= self._most
-        if is_full or any(hold.sweep == sweep for hold in self.holds.values()) or self._has_room(sweep):
+        if len(self.holds) >= self._most or any(hold.sweep == sweep for hold in self.holds.values()):
             return
-        cleared = {
-            node: departures
-            for node in self._free
-            if node not in self.holds and (departures := self._clearing(sweep, node)) is not None
-        }
-        if cleared:
-            node = min(cleared, key=lambda name: (*self._loss(cleared[name]), name))
-            self._hold(Hold(sweep, node, now), cleared[node])
+        if (best := self._best(_need(self._claims[sweep]))) is not None:
+            self._hold(Hold(sweep, best[0], now), best[1])
 
-    def moves(self) -> Mapping[str, Mapping[str, int]]:
-        """Return how many trials each sweep gives up, by sweep and node."""
-        moves: dict[str, dict[str, int]] = {}
-        for node, departures in self._departures.items():
-            for departure in departures:
-                moves.setdefault(departure.sweep, {})[node] = departure.trials
-        return moves
+    def _hold(self, hold: Hold, clearing: _Clearing | None) -> None:
+        if clearing is None or hold.node in self.holds or len(self.holds) >= self._most:
+            return
+        self.holds[hold.node] = hold
+        for sweep, trials, shared in clearing.departures:
+            self.moves.setdefault(sweep.name, {})[hold.node] = Move(trials, shared)
 
-    def _hold(self, hold: Hold, departures: Sequence[_Departure] | None) -> None:
-        if departures is not None and hold.node not in self.holds and len(self.holds) < self._most:
-            self.holds[hold.node] = hold
-            self._departures[hold.node] = departures
-
-    def _has_room(self, sweep: str) -> bool:
-        need = self._needs[sweep]
-        return any(
-            free[0] >= need.devices and free[1] >= need.cpu
-            for node, free in self._free.items()
-            if node not in self.holds
-        )
-
-    def _in_order(self) -> Mapping[str, Sequence[tuple[str, Place]]]:
-        """Return what runs on each node, in the order in which it leaves.
-
-        Sweeps above their shares come first, then those of lower classes, then those that are ready to leave,
-        then those with the largest trials: fewer of them must leave.
-        """
-        placed: dict[str, list[tuple[tuple[bool, int, bool, int, float, str], Place]]] = {}
-        for sweep, use in self._uses.items():
-            claim, rank = self._claims[sweep], self._needs[sweep].rank
-            is_within = not self._beyond[sweep]
+    def _left(
+        self, nodes: Sequence[PoolNode], sweeps: Sequence[tuple[_Sweep, Use]]
+    ) -> dict[str, tuple[int, int]]:
+        """Note what runs on each node; return the devices and cores that are left on it."""
+        free = {node.name: [node.devices, node.cpu] for node in nodes}
+        placed = self._placed
+        for sweep, use in sweeps:
+            cpu, group = sweep.need.cpu, 2 * sweep.group
             for place in use.places:
-                is_young = place.ready < place.trials
-                order = is_within, -rank, is_young, -claim.cpu, -claim.created, sweep
-                placed.setdefault(place.node, []).append((order, place))
-        return {node: [(order[-1], place) for order, place in sorted(rows)] for node, rows in placed.items()}
+                node, trials, devices, ready = place
+                if (left := free.get(node)) is not None:
+                    left[0] -= devices
+                    left[1] -= trials * cpu
+                    placed[node].append((group + (ready < trials), sweep, place))
+        return {name: (devices, cpu) for name, (devices, cpu) in free.items()}
 
-    def _clearing(self, sweep: str, node: str) -> Sequence[_Departure] | None:
-        """Return the trials that leave a node so that one of a sweep fits; None if it would not fit.
+    def _best(self, need: _Need) -> tuple[str, _Clearing] | None:
+        """Return the node whose clearing loses least; None if there is none, or if one has room already."""
+        queue, limit = self._queue(need), None
+        while queue:
+            bound, unready, node = queue[0]
+            if node in self.holds:
+                heappop(queue)
+            elif (need, node) in self._cleared:
+                if (clearing := self._cleared[need, node]) is not None:
+                    return node, clearing
+                heappop(queue)
+            elif not bound:
+                return None
+            else:
+                clearing, least = self._cleared_for(need, node, limit)
+                if clearing is not None:
+                    unready, limit = clearing.unready, min(least, limit or least)
+                heapreplace(queue, (least, unready, node))
+        return None
 
-        They are smaller and of no higher class, or beyond the share of their sweep.
+    def _queue(self, need: _Need) -> list[tuple[int, int, str]]:
+        """Return a heap of the nodes, each after the least that clearing it can lose, and unready trials.
+
+        At first that is what is missing; 0 if the node has room.
         """
-        need, free = self._needs[sweep], self._free[node]
-        devices, cpu = need.devices - free[0], need.cpu - free[1]
-        departures = []
-        for other, place in self._placed.get(node, ()):
+        if (queue := self._queues.get(need)) is None:
+            dominant = self._capacity.dominant
+            queue = self._queues[need] = []
+            for node in self.free:
+                cpu, devices = self._missing(need, node)
+                queue.append((dominant(max(0, cpu), max(0, devices)), 0, node))
+            heapify(queue)
+        return queue
+
+    def _missing(self, need: _Need, node: str) -> tuple[int, int]:
+        """Return the cores and devices that a node lacks; 0 or less if it has enough."""
+        devices, cpu = self.free[node]
+        return need.cpu - cpu, need.devices - devices if need.devices else 0
+
+    def _in_order(self, node: str) -> Sequence[tuple[int, _Sweep, Place]]:
+        """Return what runs on a node, in the order in which it leaves.
+
+        Of one group of sweeps, trials that are ready to leave come before others.
+        """
+        placed = self._placed[node]
+        if node not in self._sorted:
+            placed.sort(key=_group)  # a stable sort: within a group, the order of the sweeps remains
+            self._sorted.add(node)
+        return placed
+
+    def _clearing(self, need: _Need, node: str) -> _Clearing | None:
+        """Return what leaves a node so that a trial fits; None if it would not fit."""
+        if (need, node) not in self._cleared:
+            self._cleared_for(need, node, None)
+        return self._cleared[need, node]
+
+    def _cleared_for(self, need: _Need, node: str, most: int | None) -> tuple[_Clearing | None, int]:
+        """Return what leaves a node so that a trial fits, or None, and the least that is lost.
+
+        What leaves is smaller and of no higher class, or beyond the share of its sweep.
+
+        Args:
+            need: of the trial.
+            node: its name.
+            most: largest loss of interest: of a larger one only a lower bound is returned. None for any.
+        """
+        size, rank = need[:2], need.rank
+        cpu, devices = self._missing(need, node)
+        departures: list[tuple[_Sweep, int, int]] = []
+        lost_devices = lost_cpu = unready = 0
+        # Without calls: this runs for everything on all nodes that may be the best.
+        of_cpu, of_device = self._capacity.dominant(1, 0), self._capacity.dominant(0, 1)
+        for _, sweep, (_, trials, shared, ready) in self._in_order(node):
             if devices <= 0 and cpu <= 0:
                 break
-            one = self._needs[other]
-            is_smaller = (one.devices, one.cpu) < (need.devices, need.cpu)
-            may_leave = place.trials if is_smaller and one.rank >= need.rank else self._beyond[other]
-            needed = max(devices if one.devices else 0, -(-cpu // one.cpu))
-            trials = min(place.trials, may_leave, needed)
-            if trials > 0:
-                departures.append(_Departure(other, trials, max(0, trials - place.ready)))
-                devices, cpu = devices - trials * one.devices, cpu - trials * one.cpu
-        return departures if devices <= 0 and cpu <= 0 else None
+            one_devices, one_cpu, one_rank = sweep.need
+            if one_rank < rank or sweep.size >= size:
+                trials, shared = min(trials, sweep.beyond), min(shared, sweep.beyond_devices)
+            needed = -(-cpu // one_cpu) if cpu > 0 else 0
+            if one_devices and devices > needed:
+                needed = devices
+            if trials > needed:
+                trials = needed
+            shared = min(shared, devices) if devices > 0 and sweep.is_shared else 0
+            if not trials and not shared:
+                continue
+            departures.append((sweep, trials, shared))
+            freed = trials * one_devices + shared
+            cpu, devices = cpu - trials * one_cpu, devices - freed
+            lost = max(trials, shared * sweep.per_device) if shared else trials
+            lost_cpu, lost_devices = lost_cpu + lost * one_cpu, lost_devices + freed
+            unready += lost - ready if lost > ready else 0
+            if most is not None and (lost_cpu * of_cpu > most or lost_devices * of_device > most):
+                return None, self._capacity.dominant(lost_cpu, lost_devices)
+        loss, is_clear = self._capacity.dominant(lost_cpu, lost_devices), devices <= 0 and cpu <= 0
+        clearing = self._cleared[need, node] = _Clearing(loss, unready, departures) if is_clear else None
+        return clearing, loss
 
-    def _loss(self, departures: Sequence[_Departure]) -> tuple[int, int]:
-        devices = cpu = 0
-        for departure in departures:
-            one = self._needs[departure.sweep]
-            devices, cpu = devices + departure.trials * one.devices, cpu + departure.trials * one.cpu
-        return self._capacity.dominant(cpu, devices), sum(departure.unready for departure in departures)
+
+def _need(claim: PoolClaim) -> _Need:
+    return _Need(*claim.on_node, CLASSES.index(claim.priority_class))
 
 
-def _rank(claim: PoolClaim) -> int:
-    return CLASSES.index(claim.priority_class)
+def _group(entry: tuple[int, _Sweep, Place]) -> int:
+    return entry[0]

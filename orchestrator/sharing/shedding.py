@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
+from orchestrator.sharing.holding import Move
 from orchestrator.sharing.rows import CLASSES, RULES, UNIT, PoolClaim, Rules, Use
 from orchestrator.sharing.view import View
 
@@ -95,7 +96,8 @@ def chosen(trials: Collection[RunningTrial], demand: Demand, now: float, min_run
 def moved(
     trials: Collection[RunningTrial],
     nodes: Mapping[str, str],
-    moves: Mapping[str, int],
+    engines: Mapping[str, str],
+    moves: Mapping[str, Move],
     now: float,
     min_run: float,
 ) -> frozenset[str]:
@@ -103,19 +105,23 @@ def moved(
 
     Args:
         trials: all that run.
-        nodes: the node of each trial, by key.
-        moves: how many trials leave each node.
+        nodes: the node of the processors of each trial, by key.
+        engines: the node of the device of each shared engine, by name.
+        moves: what leaves each node.
         now: time of the clock of the trials.
         min_run: from `minimum_run`.
     """
-    return frozenset().union(
-        *(
-            chosen(
-                [trial for trial in trials if nodes.get(trial.key) == node], Demand(0, count), now, min_run
-            )
-            for node, count in moves.items()
-        )
-    )
+    leaving: set[str] = set()
+    for node, move in moves.items():
+        here = {name for name, at in engines.items() if at == node}
+        on_device = [trial for trial in trials if trial.engine in here]
+        idle = len(here) - len({trial.engine for trial in on_device})  # these end by themselves
+        leaving |= chosen(on_device, Demand(max(0, move.devices - idle), 0), now, min_run)
+        on_node = [trial for trial in trials if nodes.get(trial.key) == node]
+        left = sum(trial.key in leaving for trial in on_node)
+        staying = [trial for trial in on_node if trial.key not in leaving]
+        leaving |= chosen(staying, Demand(0, max(0, move.trials - left)), now, min_run)
+    return frozenset(leaving)
 
 
 def _preference(group: list[RunningTrial], now: float) -> tuple[bool, float, float, str]:

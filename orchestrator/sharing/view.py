@@ -152,7 +152,7 @@ class View:
             for other, use in self.uses.items()
             if use.pending and (other == sweep or not (self.holding.of(other) or self.has_lapsed(other)))
         )
-        return open_places(self.nodes, self.claims, self.uses, self.holding, sweep) > waiting
+        return open_places(self.claims[sweep], self.holding) > waiting
 
     def within_quotas(self, claim: PoolClaim, more_cpu: int = 0) -> bool:
         """Return True if what an owner's sweeps hold is within the owner's quotas.
@@ -228,9 +228,10 @@ class View:
         """Return what holds mean for a sweep that holds a node, leaves one or is kept off one; else None."""
         if (own := self.holding.of(sweep)) is not None:
             return f"holds node {own.node[:NODE_LETTERS]} for a trial that fits no node"
-        for node, trials in sorted(self.holding.moves.get(sweep, {}).items()):
-            leave = "1 trial leaves" if trials == 1 else f"{trials} trials leave"
-            return f"{leave} {self._held_for_another(node)}"
+        for node, move in sorted(self.holding.moves.get(sweep, {}).items()):
+            parts = [_counted(move.devices, "GPU"), _counted(move.trials, "trial")]
+            leave = "leaves" if move.devices + move.trials == 1 else "leave"
+            return f"{' and '.join(filter(None, parts))} {leave} {self._held_for_another(node)}"
         if self.shortage(sweep) and self.holding.by_node and not self._has_open_place(sweep):
             return f"has room only on {self._held_for_another(min(self.holding.by_node))}"
         return None
@@ -261,6 +262,10 @@ def renewed(view: View, use: Use) -> Use:
 def _limited(claim: PoolClaim, cpu: int) -> PoolClaim:
     most = cpu // claim.cpu
     return claim if claim.want <= most else replace(claim, want=most)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number > 1)}" if number else ""
 
 
 def _name(owner: Owner) -> str:

@@ -275,7 +275,8 @@ def observing(variables: dict[str, str]) -> Iterator[Callable[[], dict[str, set[
         print(file=observer.stdin, flush=True)
         found: dict[str, set[str]] = {}
         for engine, own in json.loads(observer.stdout.readline()).items():
-            found.setdefault(engine.partition("-engine-")[0], set()).update(own)
+            channel = engine.partition("-engine-")[0]  # the id of the sweep, `@` and that of the ledger
+            found.setdefault(channel.partition("@")[0], set()).update(own)
         return found
 
     try:

@@ -151,7 +151,7 @@ def test_places_and_holds_are_written_and_every_driver_reads_the_same(ledger: Le
     whole = Claims(ledger, writer(ledger, "whole").token, "pool", waits)
     seen = whole.renew(nodes, amounts(1, want=1, pending=1, waited=RULES.hold_after))
     assert seen is not None
-    assert seen.holding.moves == {"a": {"n0": 1}}
+    assert seen.holding.moves == {"a": {"n0": (1, 0)}}
     [hold] = seen.holding.by_node.values()
     assert (hold.sweep, hold.node, hold.since) == ("whole", "n0", seen.now)
     others = small[1].renew(nodes, amounts(1, want=1, places=(Place("n1", 1, 0, 1),)))

@@ -193,6 +193,26 @@ def test_the_node_of_an_engine_is_known_while_it_has_a_device(with_one_device: R
     assert with_one_device(LOCATED) == ["True {}"]
 
 
+CLOSING = """
+engines = Engines(lambda: 1)
+first = engines.seat(shared(1))
+engines.ensure(first.attempt_id)
+wait(engines.nodes)
+engines.closing = frozenset(engines.nodes().values())
+second = engines.seat(shared(2))
+print(*(one.engine.rpartition("-")[2] for one in (first, second)))
+engines.ensure(second.attempt_id)
+engines.release(first.attempt_id)
+engines.retire_idle()
+wait(lambda: engines.nodes().keys() == {second.engine})
+"""
+
+
+def test_an_engine_that_is_to_give_up_its_device_gets_no_attempt_and_ends(with_one_device: Run) -> None:
+    """The sweep may use one device only: the other attempt gets that of a new engine, once it is free."""
+    assert with_one_device(CLOSING) == ["0 1"]
+
+
 STOPS = """
 drivers = [Engines(lambda: 1), Engines(lambda: 1)]
 one, two = (drivers[at].seat(shared(at, ledger="ab"[at])) for at in (0, 1))

@@ -307,6 +307,26 @@ def test_a_trial_leaves_the_node_that_is_held_for_another_sweep_and_avoids_it(
     assert second.attempt_id in pool.session.running
 
 
+def test_the_engines_on_a_node_give_up_their_devices_for_a_trial_that_needs_one(
+    two_nodes: tuple[Pool, Controller, list[Assignment]],
+) -> None:
+    """Nobody else uses the second node, whose device is free, but its cores do not suffice."""
+    pool, _, _ = two_nodes
+    nodes = [PoolNode("n0", 4 * UNIT, 1), PoolNode("n1", UNIT, 1)]
+    claim = PoolClaim("engines", "ada", 1.0, UNIT, 2, want=0)
+    own = ClusterShare(writer(pool.ledger, "engines"), pool.cluster, claim, clock=pool.sessions.clock)
+    shared = Claims(pool.ledger, writer(pool.ledger, "engines").token, "gpus", claim, RULES)
+    shared.renew(nodes, Amounts(1, 1, 0, 1, places=(Place("n0", 1, 1, 1),)))
+    device = PoolClaim("device", "bob", 2.0, 2 * UNIT, 1, want=0)
+    other = Claims(pool.ledger, writer(pool.ledger, "device").token, "gpus", device, RULES)
+    other.renew(nodes, Amounts(1, 1, 1, 1, waited=RULES.hold_after))
+    own._set_view(pools(pool.ledger)["gpus"])
+    assert own.engines.closing == {"n0"}
+    other.renew(nodes, Amounts(0, 0, 0, 0))
+    own._set_view(pools(pool.ledger)["gpus"])
+    assert own.engines.closing == frozenset()
+
+
 def test_an_attempt_that_waits_under_other_holds_is_taken_back_and_waits_on(
     two_nodes: tuple[Pool, Controller, list[Assignment]],
 ) -> None:

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import select
 
-from orchestrator.ledger import submissions
+from orchestrator.api.places import places
+from orchestrator.api.status import overview
+from orchestrator.ledger import claims, submissions
 from orchestrator.ledger.clock import ClockSetting
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.stop_requests import ROOM, asked_to_stop
 from orchestrator.ledger.submissions import Order, Submission, SubmissionWriter
 from orchestrator.ledger.tables import START_PAUSE
 from orchestrator.service.service import Service, lease_name
-from orchestrator.service.starting import LONGEST_BACKOFF_SECONDS
+from orchestrator.service.starting import JITTER, LONGEST_BACKOFF_SECONDS, WITHOUT_SHARE_SECONDS
 from orchestrator.service.supervision import BACKOFF_SECONDS, PAUSE_SECONDS
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
 from tests.orchestrator.ledger.examples import sweep_record, trial_record, writer
 
 HOUR = 3600.0
+DOCUMENT = {"resources": {"cpu": 1.0, "gpu": 1.0}, "budget": {"trials": 8}, "task": {"name": "listops"}}
 STEPS = pytest.mark.parametrize("step", [-HOUR, -30.0, 30.0, HOUR])
 
 
@@ -81,7 +86,7 @@ class Machine:
 
     def submit(self, *sweep_ids: str) -> None:
         for sweep_id in sweep_ids:
-            order = Order("ada", {"name": sweep_id}, "", {}, None, "c0ffee")
+            order = Order("ada", {"name": sweep_id, **DOCUMENT}, "", {}, None, "c0ffee")
             submissions.submit(self.ledger, order, lambda _, sweep_id=sweep_id: sweep_id)  # type: ignore[misc]
 
     def submission(self, sweep_id: str) -> Submission:
@@ -191,6 +196,49 @@ def test_a_report_counts_however_the_clock_was_set(machine: Machine, step: float
         machine.clocks.seconds += LONGEST_BACKOFF_SECONDS
         poll()
         assert machine.submission("a-1").crashes == 1, "the last one has"
+
+
+@STEPS
+def test_a_step_of_the_clock_does_not_change_when_a_driver_without_a_share_leaves(
+    machine: Machine, step: float
+) -> None:
+    """The ten minutes begin with its last report: here five after the start, before the clock is set."""
+    machine.submit("a-1")
+    lease = Lease(machine.ledger, "a-1", lambda line: None)
+    with machine.service() as poll, ExitStack() as stack:
+        machine.before_crash = lambda: stack.enter_context(lease)
+        poll()
+        lease.writer.create_sweep(sweep_record(id="a-1"))
+        lease.writer.add_trial(trial_record(sweep_id="a-1"))
+        claims.set_owner(machine.ledger, "ada", most_gpu_hours=0.0)
+        machine.clocks.seconds += WITHOUT_SHARE_SECONDS / 2
+        lease.writer.record_report(lease.writer.start_attempt("a-1-0").id, 10, {"val/accuracy": 0.5})
+        poll()
+        machine.clocks.skew += step
+        machine.clocks.seconds += WITHOUT_SHARE_SECONDS - 1.0
+        poll()
+        assert asked_to_stop(machine.ledger, "a-1") is None
+        machine.clocks.seconds += 1.0
+        poll()
+        assert asked_to_stop(machine.ledger, "a-1") == ROOM
+
+
+@STEPS
+def test_the_next_try_is_shown_by_the_clock_as_it_is_set_now(machine: Machine, step: float) -> None:
+    machine.submit("a-1")
+    with machine.service() as poll:
+        poll()
+        machine.clocks.skew += step
+        seen = machine.submission("a-1")
+        left = seen.by(ClockSetting.here(machine.clocks)).next_try - machine.clocks.time()
+        assert 0.0 < left <= (1.0 + JITTER) * BACKOFF_SECONDS
+        at = time.strftime("%H:%M:%S", time.localtime(machine.clocks.time() + left))
+        begin = f"QUEUED: starts again at {at}, because: "
+        [place] = places(machine.ledger)
+        status = overview(machine.ledger, None, seen)
+        assert place.why is not None
+        assert place.why.startswith(begin)
+        assert f"{status.state}: {status.reason}" == place.why
 
 
 def report(machine: Machine, step: int) -> None:

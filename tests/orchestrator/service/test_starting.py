@@ -233,7 +233,7 @@ def test_a_driver_without_share_and_report_leaves_after_ten_minutes() -> None:
         replace(useless, share=1),
         replace(useless, share=None),
         replace(useless, held=1),
-        replace(useless, reported_at=late + 1.0),
+        replace(useless, heard_at=late + 1.0),
         replace(useless, stopped_by="node"),
         replace(driven("a", at=late + 1.0), share=0),
         replace(waiting("a"), share=0),

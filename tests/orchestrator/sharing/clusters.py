@@ -1,4 +1,7 @@
-"""A cluster of several nodes: drivers decide second by second, and Ray places attempts where it likes."""
+"""A cluster of several nodes: drivers decide second by second, and Ray places attempts where it likes.
+
+Trials that share a device are in an engine, which is on a node of its own and leaves once it is idle.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ class Attempt:
         key: unique.
         avoided: nodes on which it must not start.
         since: when the sweep began to wait for a place for it.
+        engine: number of the shared engine that it is in, or None.
         node: on which it runs, or None while it waits.
         trial: what its driver knows of it once it runs.
     """
@@ -30,8 +34,22 @@ class Attempt:
     key: str
     avoided: frozenset[str]
     since: float
+    engine: int | None = None
     node: str | None = None
     trial: RunningTrial | None = None
+
+
+@dataclass
+class Engine:
+    """A shared engine.
+
+    Attributes:
+        avoided: nodes on which it must not start.
+        node: on which it has a device, or None while it waits for one.
+    """
+
+    avoided: frozenset[str]
+    node: str | None = None
 
 
 @dataclass
@@ -43,6 +61,8 @@ class Driver:
         lasts: seconds that a trial runs, or None if none ever ends.
         attempts: that were granted and have not ended.
         closed: nodes that were held for others at the driver's last look.
+        closing: of these, the nodes on which engines give up their devices.
+        engines: by number.
         waited_since: since when it has waited for places of attempts that it has taken back.
     """
 
@@ -50,7 +70,9 @@ class Driver:
     lasts: float | None
     attempts: list[Attempt] = field(default_factory=list)
     closed: frozenset[str] = frozenset()
+    closing: frozenset[str] = frozenset()
     waited_since: float | None = None
+    engines: dict[int, Engine] = field(default_factory=dict)
 
     @property
     def running(self) -> list[Attempt]:
@@ -60,18 +82,38 @@ class Driver:
     def pending(self) -> list[Attempt]:
         return [attempt for attempt in self.attempts if attempt.node is None]
 
+    def inside(self, engine: int) -> int:
+        """Return how many attempts are in an engine."""
+        return sum(attempt.engine == engine for attempt in self.attempts)
+
+    def seat(self, number: int) -> int | None:
+        """Return the engine of the next attempt: one with a free slot that does not leave, or a new one."""
+        if self.claim.slots < 2:
+            return None
+        for engine, known in self.engines.items():
+            if known.node not in self.closing and self.inside(engine) < self.claim.slots:
+                return engine
+        self.engines[number] = Engine(self.closed)
+        return number
+
 
 class Cluster:
     """Nodes, drivers, their rows and one clock.
 
     Args:
         cores: of each node.
+        devices: of each node; none if it is left out.
         rules: of the pool.
         seed: for the order in which drivers decide and for the nodes that Ray chooses.
     """
 
-    def __init__(self, cores: list[int], rules: Rules = RULES, seed: int = 0) -> None:
-        self.nodes = tuple(PoolNode(f"n{number}", count * UNIT) for number, count in enumerate(cores))
+    def __init__(
+        self, cores: list[int], rules: Rules = RULES, seed: int = 0, devices: list[int] | None = None
+    ) -> None:
+        each = zip(cores, devices or [0] * len(cores), strict=True)
+        self.nodes = tuple(
+            PoolNode(f"n{number}", count * UNIT, gpus) for number, (count, gpus) in enumerate(each)
+        )
         self.rows = Snapshot(self.nodes)
         self.rules, self.now = rules, 1_000_000.0
         self.drivers: dict[str, Driver] = {}
@@ -86,7 +128,10 @@ class Cluster:
     def put(self, sweep: str, node: str, count: int = 1, age: float = 0.0) -> None:
         """Let trials of a sweep run on a node."""
         for _ in range(count):
-            attempt = self._attempt(self.drivers[sweep])
+            driver = self.drivers[sweep]
+            attempt = self._attempt(driver)
+            if attempt.engine is not None:
+                driver.engines[attempt.engine].node = node
             self._begin(attempt, node, self.now - age)
 
     def view(self) -> View:
@@ -98,6 +143,17 @@ class Cluster:
         total = next(one.cpu for one in self.nodes if one.name == node)
         return total - sum(
             driver.claim.cpu for driver in self.drivers.values() for one in driver.running if one.node == node
+        )
+
+    def free_devices(self, node: str) -> int:
+        """Return the devices of a node that no attempt and no engine has."""
+        total = next(one.devices for one in self.nodes if one.name == node)
+        drivers = self.drivers.values()
+        engines = sum(engine.node == node for driver in drivers for engine in driver.engines.values())
+        return (
+            total
+            - engines
+            - sum(one.node == node for driver in drivers if driver.claim.slots == 1 for one in driver.running)
         )
 
     def run(self, seconds: float) -> None:
@@ -115,34 +171,58 @@ class Cluster:
             self._turn(driver)
 
     def _place(self) -> None:
+        for driver in self.drivers.values():
+            for engine in driver.engines.values():
+                free = [
+                    one.name
+                    for one in self.nodes
+                    if one.name not in engine.avoided and self.free_devices(one.name)
+                ]
+                if engine.node is None and free:
+                    engine.node = self._chance.choice(free)
         pending = [(one, driver) for driver in self.drivers.values() for one in driver.pending]
         self._chance.shuffle(pending)
         for attempt, driver in pending:
+            if attempt.engine is not None and driver.engines[attempt.engine].node is None:
+                continue
+            devices, cpu = driver.claim.on_node
             roomy = [
                 node.name
                 for node in self.nodes
-                if node.name not in attempt.avoided and self.free(node.name) >= driver.claim.cpu
+                if node.name not in attempt.avoided
+                and self.free(node.name) >= cpu
+                and self.free_devices(node.name) >= devices
             ]
             if roomy:
                 self._begin(attempt, self._chance.choice(roomy), self.now)
                 driver.waited_since = None
 
     def _begin(self, attempt: Attempt, node: str, at: float) -> None:
-        attempt.node, attempt.trial = node, RunningTrial(attempt.key, None, at, at)
+        engine = None if attempt.engine is None else str(attempt.engine)
+        attempt.node, attempt.trial = node, RunningTrial(attempt.key, engine, at, at)
 
     def _turn(self, driver: Driver) -> None:
         self._report(driver)
+        if len(self.rows.claims) > 1:
+            driver.engines = {name: one for name, one in driver.engines.items() if driver.inside(name)}
         view = self._renew(driver)
         self._take_back(driver, view)
         self._choose(driver, view)
         while (view := self._renew(driver)).may_start(driver.claim.sweep):
-            driver.closed = view.holding.closed_to(driver.claim.sweep)
+            self._heed(driver, view)
             self._attempt(driver)
+
+    def _heed(self, driver: Driver, view: View) -> None:
+        sweep = driver.claim.sweep
+        driver.closed = view.holding.closed_to(sweep)
+        moves = view.holding.moves.get(sweep, {})
+        driver.closing = frozenset(node for node, move in moves.items() if move.devices)
 
     def _attempt(self, driver: Driver) -> Attempt:
         self._launched += 1
         since = self.now if driver.waited_since is None else driver.waited_since
-        driver.attempts.append(Attempt(f"{driver.claim.sweep}-{self._launched}", driver.closed, since))
+        key, engine = f"{driver.claim.sweep}-{self._launched}", driver.seat(self._launched)
+        driver.attempts.append(Attempt(key, driver.closed, since, engine))
         return driver.attempts[-1]
 
     def _report(self, driver: Driver) -> None:
@@ -161,7 +241,7 @@ class Cluster:
                     driver.attempts.remove(attempt)
 
     def _take_back(self, driver: Driver, view: View) -> None:
-        driver.closed = view.holding.closed_to(driver.claim.sweep)
+        self._heed(driver, view)
         for attempt in driver.pending:
             if attempt.avoided != driver.closed:
                 driver.waited_since = min(driver.waited_since or attempt.since, attempt.since)
@@ -171,7 +251,9 @@ class Cluster:
         trials = [attempt.trial for attempt in driver.running if attempt.trial is not None]
         sweep, seconds = driver.claim.sweep, shedding.minimum_run(driver.claim, 0.0, self.rules)
         nodes = {attempt.key: str(attempt.node) for attempt in driver.running}
-        leaving = shedding.moved(trials, nodes, view.holding.moves.get(sweep, {}), self.now, seconds)
+        engines = {str(name): engine.node for name, engine in driver.engines.items() if engine.node}
+        moves = view.holding.moves.get(sweep, {})
+        leaving = shedding.moved(trials, nodes, engines, moves, self.now, seconds)
         if (demand := shedding.demands(view).get(sweep)) is not None:
             marked = [replace(one, leaving=one.leaving or one.key in leaving) for one in trials]
             leaving |= shedding.chosen(marked, demand, self.now, seconds)
@@ -188,6 +270,7 @@ class Cluster:
             renewed_at=self.now,
             trials=len(driver.attempts),
             pending=len(waits),
+            devices=self._devices(driver),
             leaving=sum(one.trial is not None and one.trial.leaving for one in driver.attempts),
             pending_since=min(waits, default=None),
             places=self._places(driver),
@@ -202,6 +285,11 @@ class Cluster:
         self.rows = replace(written, uses=(*others.uses, use))
         return self.view()
 
+    def _devices(self, driver: Driver) -> int:
+        slots, trials = driver.claim.slots, len(driver.attempts)
+        in_use = sum(bool(driver.inside(engine)) for engine in driver.engines)
+        return max(in_use, -(-trials // slots)) if slots else 0
+
     def _places(self, driver: Driver) -> tuple[Place, ...]:
         seconds = shedding.minimum_run(driver.claim, 0.0, self.rules)
         trials: Counter[str] = Counter()
@@ -210,4 +298,8 @@ class Cluster:
             assert attempt.trial is not None
             trials[str(attempt.node)] += 1
             ready[str(attempt.node)] += self.now - attempt.trial.started >= seconds
-        return tuple(Place(node, trials[node], 0, ready[node]) for node in sorted(trials))
+        devices = Counter(one.node for one in driver.engines.values() if one.node)
+        if driver.claim.slots == 1:
+            devices = trials
+        names = sorted(trials.keys() | devices.keys())
+        return tuple(Place(node, trials[node], devices[node], ready[node]) for node in names)

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.sharing.holding import NOTHING, Hold, Holding
+from orchestrator.sharing.holding import NOTHING, Hold, Holding, Move
 from orchestrator.sharing.rows import CLASSES, RULES, UNIT, Place, PoolClaim, PoolNode, Snapshot, Use
+from orchestrator.sharing.shedding import RunningTrial, moved
 from orchestrator.sharing.view import View, renewed
+from tests.orchestrator.sharing import plain_holding
 from tests.orchestrator.sharing.clusters import INTERVAL, Cluster
 from tests.orchestrator.sharing.worlds import cpu_claim
 
@@ -60,7 +62,7 @@ def test_a_node_is_held_for_a_trial_that_fits_none_although_enough_is_free() -> 
     four = cpu_claim("whole", "eve", 1, cpu=4 * UNIT)
     view = pool([4, 4], [A, B, four], {"a": on("n0", 3), "b": on("n1", 1)}, {"whole": LONG_AGO})
     assert view.holding.by_node == {"n1": Hold("whole", "n1", NOW)}
-    assert view.holding.moves == {"b": {"n1": 1}}
+    assert view.holding.moves == {"b": {"n1": Move(1)}}
 
 
 def test_no_node_is_held_before_the_patience_is_over() -> None:
@@ -104,12 +106,75 @@ def test_trials_beyond_a_share_leave_whatever_their_size_and_class() -> None:
     places = {"urgent": (Place("n0", 1, 0, 1), Place("n1", 1, 0, 1), Place("n2", 1, 0, 1))}
     view = pool([2, 2, 2], [A, urgent, WHOLE], places, {"whole": LONG_AGO})
     assert view.shares["urgent"].trials < 3
-    assert view.holding.moves == {"urgent": {"n0": 1}}
+    assert view.holding.moves == {"urgent": {"n0": Move(1)}}
+
+
+def gpu_pool(shared: PoolClaim, device: PoolClaim, engine: Place) -> View:
+    """Return a pool of two nodes with a GPU each: an engine has one, and cores beside the other are used."""
+    nodes = (PoolNode("n0", 4 * UNIT, 1), PoolNode("n1", 4 * UNIT, 1))
+    urgent = cpu_claim("urgent", "joe", 3, priority_class="urgent")
+    uses = (
+        Use(shared.sweep, NOW, 2, 0, 1, places=(engine,)),
+        Use(device.sweep, NOW, 1, 1, 1, pending_since=LONG_AGO),
+        Use(urgent.sweep, NOW, 3, places=on("n1", 3)),
+    )
+    return View.of(Snapshot(nodes, (), (shared, device, urgent), uses), NOW)
+
+
+DEVICE = PoolClaim("device", "eve", 1.0, 2 * UNIT, 1, want=1)
+SHARED = PoolClaim("shared", "ada", 0.0, UNIT, 2, want=2)
+
+
+def test_the_trials_of_a_shared_device_leave_it_for_a_trial_with_a_device_of_its_own() -> None:
+    """The other node has a free GPU, and trials of a higher class beside it, which stay."""
+    view = gpu_pool(SHARED, DEVICE, Place("n0", 2, 1, 2))
+    assert view.holding.by_node == {"n0": Hold("device", "n0", NOW)}
+    assert view.holding.moves == {"shared": {"n0": Move(0, 1)}}
+    assert view.about_holds("shared") == "1 GPU leaves node n0, which is held for a trial of sweep device"
+    assert view.holding == plain_holding.holding(view)
+
+
+def test_a_shared_device_of_a_higher_class_stays() -> None:
+    urgent = replace(SHARED, priority_class="urgent")
+    assert not gpu_pool(urgent, DEVICE, Place("n0", 2, 1, 2)).holding.by_node
+
+
+def test_no_trial_with_a_device_of_its_own_leaves_for_one_in_a_slot() -> None:
+    """Otherwise the two would clear nodes of each other in turn."""
+    single = PoolClaim("single", "ada", 0.0, UNIT, 1, want=2)
+    slot = replace(DEVICE, slots=2)
+    nodes = (PoolNode("n0", 4 * UNIT, 1), PoolNode("n1", 4 * UNIT, 1))
+    uses = (
+        Use("single", NOW, 2, 0, 2, places=(Place("n0", 1, 1, 1), Place("n1", 1, 1, 1))),
+        Use("device", NOW, 1, 1, 1, pending_since=LONG_AGO),
+    )
+    assert not View.of(Snapshot(nodes, (), (single, slot), uses), NOW).holding.moves
+
+
+def running(key: str, engine: str | None, started: float = 0.0) -> RunningTrial:
+    return RunningTrial(key, engine, started, started)
+
+
+def test_all_trials_of_one_device_leave_it_wherever_their_processors_are() -> None:
+    trials = [running("a", "e0"), running("b", "e0"), running("c", "e1"), running("d", "e1")]
+    nodes, engines = {"a": "n0", "b": "n1", "c": "n0", "d": "n0"}, {"e0": "n0", "e1": "n1"}
+    assert moved(trials, nodes, engines, {"n0": Move(0, 1)}, 500.0, 120.0) == {"a", "b"}
+    assert moved(trials, nodes, engines, {"n0": Move(1, 1)}, 500.0, 120.0) == {"a", "b"}, "a counts twice"
+    assert len(moved(trials, nodes, engines, {"n0": Move(2, 1)}, 500.0, 120.0)) == 3
+    young = [*trials[1:], running("a", "e0", 450.0)]
+    assert moved(young, nodes, engines, {"n0": Move(0, 1)}, 500.0, 120.0) == frozenset()
+
+
+def test_an_idle_engine_leaves_before_one_that_trains() -> None:
+    """Its driver lets it end as soon as another sweep is in the pool."""
+    trials, engines = [running("a", "e0")], {"e0": "n0", "e1": "n0"}
+    assert not moved(trials, {"a": "n0"}, engines, {"n0": Move(0, 1)}, 500.0, 120.0)
+    assert moved(trials, {"a": "n0"}, engines, {"n0": Move(0, 2)}, 500.0, 120.0) == {"a"}
 
 
 def test_trials_that_have_completed_their_minimum_run_leave_before_others() -> None:
     view = pool([2, 2], [A, B, WHOLE], {"a": on("n0", 1, 0), "b": on("n1", 1)}, {"whole": LONG_AGO})
-    assert view.holding.moves == {"b": {"n1": 1}}
+    assert view.holding.moves == {"b": {"n1": Move(1)}}
 
 
 def test_a_hold_stays_on_its_node_and_keeps_its_beginning() -> None:
@@ -153,7 +218,7 @@ def test_others_start_nothing_while_only_the_held_node_has_room() -> None:
     """A place for a trial that has to move is one elsewhere."""
     places = {"a": on("n0", 1), "b": on("n1", 2)}
     view = pool([2, 4], [A, B, WHOLE], places, {"whole": LONG_AGO - 5.0}, whole=("n0", LONG_AGO))
-    assert view.holding.moves == {"a": {"n0": 1}}
+    assert view.holding.moves == {"a": {"n0": Move(1)}}
     assert view.may_start("b") == (view.shares["b"].trials > 2)
     full = pool([2, 2], [A, B, WHOLE], {"b": on("n1", 2)}, {"whole": LONG_AGO - 5.0}, whole=("n0", LONG_AGO))
     assert full.free == (0, 0)
@@ -184,9 +249,11 @@ def views(draw: st.DrawFn) -> View:
         places = []
         for name, left in free.items():
             fits = min(left[1] // cpu, left[0] // devices if devices else 8)
-            if trials := chance.randint(0, min(fits, 3)):
-                free[name] = [left[0] - trials * devices, left[1] - trials * cpu]
-                places.append(Place(name, trials, trials * devices, chance.randint(0, trials)))
+            trials = chance.randint(0, min(fits, 3))
+            used = chance.randint(0, left[0]) if claim.slots > 1 else trials * devices
+            if trials or used:
+                free[name] = [left[0] - used, left[1] - trials * cpu]
+                places.append(Place(name, trials, used, chance.randint(0, trials)))
         pending, running = chance.choice([0, 0, 1, 2]), sum(place.trials for place in places)
         held = chance.choice([None, None, chance.choice(nodes).name]) if pending else None
         uses.append(
@@ -211,10 +278,10 @@ def left_on(view: View, node: str) -> tuple[int, int]:
     devices = next(one.devices for one in view.nodes if one.name == node)
     cpu = next(one.cpu for one in view.nodes if one.name == node)
     for sweep, use in view.uses.items():
-        leaving = view.holding.moves.get(sweep, {}).get(node, 0)
+        leaving, shared = view.holding.moves.get(sweep, {}).get(node, Move(0))
         for place in use.places:
             if place.node == node:
-                devices -= place.devices - leaving * view.claims[sweep].on_node[0]
+                devices -= place.devices - leaving * view.claims[sweep].on_node[0] - shared
                 cpu -= (place.trials - leaving) * view.claims[sweep].cpu
     return devices, cpu
 
@@ -245,13 +312,23 @@ def test_a_sweep_holds_one_node_and_all_hold_a_part(view: View) -> None:
 @settings(max_examples=100, deadline=None)
 def test_only_smaller_trials_leave_or_those_beyond_a_share_and_only_nodes_that_are_held(view: View) -> None:
     for sweep, moves in view.holding.moves.items():
-        for node, trials in moves.items():
+        for node, (trials, devices) in moves.items():
             [place] = [place for place in view.uses[sweep].places if place.node == node]
-            assert 0 < trials <= place.trials
+            assert 0 <= trials <= place.trials
+            assert 0 <= devices <= (place.devices if view.claims[sweep].slots > 1 else 0)
+            assert trials or devices
             claim, holder = view.claims[sweep], view.claims[view.holding.by_node[node].sweep]
             is_lower = CLASSES.index(claim.priority_class) >= CLASSES.index(holder.priority_class)
             is_smaller = claim.on_node < holder.on_node and is_lower
-            assert is_smaller or trials <= view.uses[sweep].trials - view.shares[sweep].trials
+            use, share = view.uses[sweep], view.shares[sweep]
+            assert is_smaller or trials <= max(0, use.trials - share.trials)
+            assert is_smaller or devices <= max(0, use.devices - share.devices)
+
+
+@given(view=views())
+@settings(max_examples=300, deadline=None)
+def test_holds_are_those_of_a_plain_computation(view: View) -> None:
+    assert view.holding == plain_holding.holding(view)
 
 
 @given(view=views(), seed=st.integers(0, 1_000))
@@ -335,6 +412,33 @@ def test_a_trial_of_a_whole_node_starts_within_a_bound(
     assert all(use.trials == view.shares[sweep].trials for sweep, use in view.uses.items()), (
         "the trials that have moved run elsewhere"
     )
+
+
+@given(seed=st.integers(0, 10_000), lasts=st.sampled_from([None, 45.0, 400.0]))
+@settings(max_examples=5, deadline=None)
+def test_a_trial_with_a_device_of_its_own_gets_that_of_a_shared_engine_within_a_bound(
+    seed: int, lasts: float | None
+) -> None:
+    """A device is free on a node whose cores others use; the shared one moves there, with its trials."""
+    cluster = Cluster([8, 4], seed=seed, devices=[1, 1])
+    shared = cluster.join(PoolClaim("shared", "ada", 0.0, UNIT, 4, want=3), lasts)
+    cluster.join(cpu_claim("urgent", "joe", 1, cpu=UNIT, priority_class="urgent"))
+    for age in (0.0, 13.0, 31.0):
+        cluster.put("shared", "n0", age=age)
+    cluster.put("urgent", "n1", 1)
+    cluster.run(1)
+    device = cluster.join(PoolClaim("device", "eve", 1.0, 4 * UNIT, 1, want=1))
+    while not device.attempts:
+        cluster.step()
+    granted = cluster.now
+    while not device.running:
+        cluster.step()
+        assert cluster.now - granted <= AT_MOST
+    cluster.run(RULES.min_run + INTERVAL)
+    assert [attempt.node for attempt in device.running] == ["n0"]
+    assert {engine.node for engine in shared.engines.values()} == {"n1"}
+    assert len(shared.running) == 3
+    assert not cluster.view().holding.by_node
 
 
 def test_without_a_hold_it_waits_for_ever() -> None:
