@@ -11,7 +11,7 @@ from benchmarks.faults.site import Site, disagreement, until
 from benchmarks.faults.table import Dose, Row, Tally
 from orchestrator.tracking import ui
 from orchestrator.tracking.address import environment
-from orchestrator.tracking.mlflow_sink import connect
+from orchestrator.tracking.database import connect
 from tests.end_to_end.commands import finish
 from tests.orchestrator.tracking.proxy import Mode, Proxy
 
