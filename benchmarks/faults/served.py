@@ -19,7 +19,7 @@ from benchmarks.faults.site import Site, until
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.tracking import ui
 from orchestrator.tracking.address import environment
-from orchestrator.tracking.mlflow_sink import connect
+from orchestrator.tracking.database import connect
 from tests.orchestrator.tracking.proxy import Proxy
 
 KEYS = {

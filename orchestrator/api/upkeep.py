@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,11 +37,14 @@ class Checked:
         sweeps: ids of the sweeps that were checked.
         submissions: ids of the submissions that were checked.
         findings: everything that is not as it must be; empty if all stores agree.
+        waiting: number of records that MLflow has not taken yet, by sweep. Until it has, the two are not
+            compared.
     """
 
     sweeps: Sequence[str]
     submissions: Sequence[str]
     findings: Sequence[Finding]
+    waiting: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,8 @@ def check(name: str | None = None, *, root: str | Path | None = None) -> Checked
         findings = check_submissions(ledger, list(submitted.values()))
         for record in records.values():
             findings += _findings(ledger, record, workspace.paths)
-    return Checked(list(records), list(submitted), findings)
+        waiting = {sweep_id: count for sweep_id in records if (count := ledger.backlog(sweep_id))}
+    return Checked(list(records), list(submitted), findings, waiting)
 
 
 def _findings(ledger: Ledger, record: SweepRecord, paths: Paths) -> Iterator[Finding]:

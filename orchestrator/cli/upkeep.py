@@ -39,6 +39,9 @@ def check(
         return code
     for finding in checked.findings:
         console.print(f"{finding.where}: {finding.problem}", markup=False)
+    for name, count in checked.waiting.items():
+        how = "the next run of its command delivers them, and they are not compared before"
+        console.print(f"{name}: {count} records wait for MLflow; {how}.", markup=False)
     console.print(
         f"Sweeps checked: {len(checked.sweeps)}. Submissions checked: {len(checked.submissions)}."
         f" Findings: {len(checked.findings)}."

@@ -174,7 +174,7 @@ class Departure:
         while not self._over.wait(self._poll_seconds):
             for name in self._signals.caught():
                 if self.reason is not None:
-                    self.end(f"{name}: left at once.", self._code_twice)
+                    self.end(f"{name}: left at once; {self._remark}.", self._code_twice, self.reason)
                 self.request(name)
             if (loss := self._lost()) is not None:
                 self.end(str(loss), record=f"the loss of {loss.where}")

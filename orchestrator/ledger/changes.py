@@ -169,9 +169,11 @@ def record_report(
         tx.change(ATTEMPTS, attempt, node=node, outage_seconds=outage_seconds)
     # No report of a trial is beyond its step, so one that is need not be searched for.
     if report.step > trial.step or tx.find(REPORTS, report.trial_key, report.step) is None:
+        reported_at = trial.reported_at
         if report.metrics:  # a checkpoint between two reports has none
             tx.insert(REPORTS, report)
-        tx.change(TRIALS, trial, step=max(trial.step, report.step))
+            reported_at = report.at
+        tx.change(TRIALS, trial, step=max(trial.step, report.step), reported_at=reported_at)
         tx.emit(events)
     unused, kept = keep_checkpoints(tx, report.trial_key, checkpoints)
     if stored is not None:

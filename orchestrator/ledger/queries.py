@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, func, select, tuple_
+from sqlalchemy import BindParameter, bindparam, func, select, tuple_, union_all
 
 from orchestrator.ledger.records import POINTS
 from orchestrator.ledger.tables import (
@@ -115,8 +115,15 @@ _NEWEST_OF_TRIAL = (
     .limit(1)
     .scalar_subquery()
 )
-# A trial reports rising steps: the primary key finds its newest report, the one of its highest step.
-LAST_REPORT_AT = select(func.max(_NEWEST_OF_TRIAL)).where(TRIAL.c.sweep_id == _OF_SWEEP)
+# The index finds both: the newest time of all trials, and the trials that an earlier version wrote. These
+# report rising steps, so that the primary key finds their newest reports, those of the highest steps.
+_TIMES = union_all(
+    select(func.max(TRIAL.c.reported_at).label("at")).where(TRIAL.c.sweep_id == _OF_SWEEP),
+    select(func.max(_NEWEST_OF_TRIAL)).where(
+        TRIAL.c.sweep_id == _OF_SWEEP, TRIAL.c.reported_at.is_(None), TRIAL.c.step > 0
+    ),
+).subquery()
+LAST_REPORT_AT = select(func.max(_TIMES.c.at))
 BEST_REPORTS = (
     select(*REPORT.columns)
     .join(TRIAL, (REPORT.c.trial_key == TRIAL.c.key) & (REPORT.c.step == TRIAL.c.best_step))

@@ -71,6 +71,7 @@ class TrialRecord:
         best_step: the step of `value`.
         step: the last reported step.
         attempts: number of starts so far, which is also the number of the current attempt.
+        reported_at: time of its newest report; None before the first one, and if an earlier version wrote it.
     """
 
     key: str
@@ -89,6 +90,7 @@ class TrialRecord:
     attempts: int
     created_at: float
     finished_at: float | None = None
+    reported_at: float | None = None
 
 
 @dataclass(frozen=True)

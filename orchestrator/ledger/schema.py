@@ -15,7 +15,7 @@ from orchestrator.ledger.tables import IDENTITY
 
 # A table of its own, so that MLflow's migrations on the same server and these never meet.
 VERSION_TABLE = "ledger_version"
-HEAD = "0013"
+HEAD = "0014"
 MIGRATIONS = Path(__file__).with_name("migrations")
 MIGRATION_LOCK = "migration"
 RECOVERY_LOCK = "recovery"

@@ -53,8 +53,10 @@ TRIAL = Table(
     Column("attempts", Integer, nullable=False),
     Column("created_at", Float(53), nullable=False),
     Column("finished_at", Float(53)),
+    Column("reported_at", Float(53), info=LATER),
     Column("row_digest", BigInteger, nullable=False),
     Index("trial_of_sweep", "sweep_id", "role", "number", unique=True),
+    Index("trial_reported", "sweep_id", "reported_at", "step"),
 )
 
 ATTEMPT = Table(

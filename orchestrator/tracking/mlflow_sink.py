@@ -8,29 +8,25 @@
 - Parameters never change, tags are set, artifacts are overwritten, and the last status is kept.
 - A version of a model is looked up by its checkpoint's digest before it is created.
 
-It writes with `MlflowClient`, which keeps no state of its own, and imports no JAX, Ray or Optuna. As a
-program, `python -m orchestrator.tracking.mlflow_sink URI`, it prepares the database before a server opens it.
+It writes with `MlflowClient`, which keeps no state of its own, and imports no JAX, Ray or Optuna.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import sqlite3
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.records import Event
-from orchestrator.tracking.address import migration_lock, sqlite_path
+from orchestrator.tracking.database import connect
 from orchestrator.tracking.fold import METRICS_A_BATCH, NAMES_A_BATCH, Change, by_run, chunks, fold
 from orchestrator.tracking.mlflow_private import EXPERIMENT_KIND, trial_curves
 from orchestrator.tracking.registry import register
@@ -38,7 +34,11 @@ from orchestrator.tracking.registry import register
 _log = logging.getLogger(__name__)
 
 _REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INVALID_STATE"})
-"""Error codes that MLflow answers however often the same event is sent."""
+"""Error codes that MLflow answers however often the same event is sent.
+
+They do not prove that the event is at fault: MLflow answers BAD_REQUEST, too, when its pool of connections is
+exhausted, and its client makes one of any answer with status 400, such as a proxy's.
+"""
 
 _NO_EVENT = (KeyError, TypeError, ValueError)
 """Errors of `fold` for something that is not an event."""
@@ -141,11 +141,24 @@ class MlflowSink:
         refused: list[Refused] = []
         for run, of_run in by_run(events).items():
             if self._refusal(run, of_run) is not None:
-                reasons = [(event, self._refusal(run, [event])) for event in of_run]
+                reasons = [(event, self._proven_refusal(run, event)) for event in of_run]
                 refused += [
                     Refused(run, event.kind, reason) for event, reason in reasons if reason is not None
                 ]
         return refused
+
+    def _proven_refusal(self, run: str, event: Event) -> str | None:
+        """Write one event; return why MLflow rejects it although it accepts another write, or None.
+
+        Raises:
+            MlflowException: MLflow rejects any write to the run, so that the event need not be at fault.
+        """
+        if self._refusal(run, [event]) is None:
+            return None
+        self._may_write()
+        name = "sweep.id" if run == self._to.sweep_id else "trial.key"
+        self._client.set_tag(self._runs[run], name, run)  # which changes nothing
+        return self._refusal(run, [event])
 
     def _refusal(self, run: str, events: Sequence[Event]) -> str | None:
         """Write events of one run together; return why MLflow rejects them, or None if they are written."""
@@ -310,28 +323,3 @@ def _dataset(examples: Mapping[str, str]) -> DatasetInput:
 def _quotable(value: str) -> str:
     assert not set(value) & set("'\\"), f"ids and times are slugs, got {value!r}"
     return value
-
-
-def connect(uri: str) -> MlflowClient:
-    """Return a client whose store has the current schema.
-
-    MLflow migrates on first use without a lock, and two first users destroy each other's work: an SQLite file
-    is therefore migrated under a file lock. It is set to WAL mode, or a reader in the UI would block the
-    writer.
-    """
-    path = sqlite_path(uri)
-    if path is None:
-        return MlflowClient(uri)
-    file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(migration_lock(file)):
-        client = MlflowClient(uri)
-        client.search_experiments(max_results=1)
-        with sqlite3.connect(file) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-        connection.close()
-    return client
-
-
-if __name__ == "__main__":
-    connect(sys.argv[1])

@@ -104,7 +104,7 @@ class Shipper:
         self._thread = self._system.thread(self._run, "mlflow-shipper")
         self._changed = self._system.condition()
         self._news = self._idle = self._draining = self._hurried = self._closing = False
-        self._lag, self._failures = 0, 0
+        self._seen, self._failures = 0, 0
         self._last_error: str | None = None
         self._child: Delivery | None = None
 
@@ -121,7 +121,7 @@ class Shipper:
     def drain(self, seconds: float, until: Callable[[], bool] = lambda: False) -> int:
         """Ship pending events for at most `seconds`; return the number that is still pending.
 
-        While the ledger's server does not answer, return the number of the last look at the outbox.
+        While the ledger's server does not answer, return how many of the last look at the outbox are.
 
         Args:
             seconds: longest time to wait.
@@ -152,7 +152,7 @@ class Shipper:
             self._thread.join(2 * self._pace.goodbye)
 
     def _counted(self, seconds: float) -> int:
-        """Return the number of pending events, or that of the last look if counting takes longer.
+        """Return the number of pending events, or of those of the last look if counting takes longer.
 
         A thread of its own counts: a driver's ledger waits for its server without limit.
         """
@@ -167,7 +167,7 @@ class Shipper:
         thread = self._system.thread(count, "mlflow-count")
         thread.start()
         thread.join(seconds)
-        return self._lag if counts.empty() else counts.get()
+        return self._seen if counts.empty() else counts.get()
 
     def _run(self) -> None:
         while not self._closing:
@@ -182,7 +182,6 @@ class Shipper:
 
     def _serve(self) -> None:
         """Ship through one child until the shipper is closed."""
-        self._lag = self._ledger.backlog(self._sweep_id)
         self._lease.check()
         known = {"runs": self._ledger.mlflow_runs(self._sweep_id), "number": self._lease.token.number}
         identity = {**_identity(self._ledger, self._sweep_id), **known, "until": self._lease.ends_at}
@@ -201,6 +200,7 @@ class Shipper:
             self._news = False
         began = self._system.monotonic()
         rows = self._ledger.pending(self._sweep_id, self._batch)
+        self._seen = len(rows)
         if rows:
             self._lease.check()
             events = [vars(row.event) for row in rows]
@@ -211,12 +211,11 @@ class Shipper:
             for refusal in answer["refused"]:
                 _log.warning("MLflow rejects %(kind)s of %(run)s: %(reason)s", refusal)
             self._writer.delivered([row.seq for row in rows])
-            self._failures, self._last_error = 0, None
-        self._lag = self._ledger.backlog(self._sweep_id) if rows else 0
-        if not self._lag:
+            self._seen, self._failures, self._last_error = 0, 0, None
+        if len(rows) < self._batch:  # all that there were; whoever has added one since has announced it
             self._rest(_POLL_SECONDS)
-        if len(rows) < self._batch and not self._draining:
-            self._sleep(self._pace.gather - (self._system.monotonic() - began))
+            if not self._draining:
+                self._sleep(self._pace.gather - (self._system.monotonic() - began))
 
     def _recorded(self, created: Mapping[str, str]) -> bool:
         """Record the runs that a child has created; return False if another driver has taken the lease."""

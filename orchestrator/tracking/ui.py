@@ -40,7 +40,7 @@ def command(artifacts: Path, port: int) -> list[str]:
 def start(tracking_uri: str, artifacts: Path, port: int) -> subprocess.Popen[bytes]:
     """Start the server, in a process group of its own because it starts workers that would outlive it."""
     if not _exists(tracking_uri):
-        prepare = [sys.executable, "-m", "orchestrator.tracking.mlflow_sink", tracking_uri]
+        prepare = [sys.executable, "-m", "orchestrator.tracking.database", tracking_uri]
         subprocess.run(prepare, env=environment(), check=True)
     variables = {**environment(), STORE: tracking_uri}
     return subprocess.Popen(command(artifacts, port), env=variables, start_new_session=True)

@@ -26,7 +26,7 @@ from orchestrator.ledger.records import (
     by_trial,
 )
 from orchestrator.ledger.scores import unpack
-from orchestrator.upkeep.orphans import orphans
+from orchestrator.upkeep.orphans import orphans, owner_of
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
 
@@ -94,7 +94,8 @@ def check(
             *_evaluations(trial, facts),
             *_kept(trial, facts, at_hand),
         ]
-    return [*findings, *_orphans(facts, checkpoints)]
+    is_own = owner_of(checkpoints) in (None, ledger.id)
+    return [*findings, *(_orphans(facts, checkpoints) if is_own else ())]
 
 
 def _facts(ledger: Ledger, sweep_id: str) -> Facts:

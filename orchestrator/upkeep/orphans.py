@@ -6,16 +6,21 @@ so does a worker that dies between its upload and its report.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.errors import BadInput
+from orchestrator.errors import DISK_FULL, BadInput, NoSpace
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
+from trainables.durable import flush_folder, make_folder, replace_file
+
+_OWNER = "ledger"
+"""Name of the file in the checkpoint folder of a sweep that holds the id of its ledger."""
 
 YOUNG_SECONDS = 3600.0
 """Age up to which a checkpoint in the store may still be about to be reported."""
@@ -98,8 +103,53 @@ def _unknown(trial: Path, known: Collection[Path]) -> list[Path]:
     return [step for step in sorted(trial.glob("*")) if step.resolve() not in known]
 
 
+def owner_of(folder: Path) -> str | None:
+    """Return the id of the ledger to which the checkpoint folder of a sweep belongs; None if to none yet."""
+    try:
+        return (folder / _OWNER).read_text() or None  # empty after a loss of power
+    except FileNotFoundError:
+        return None
+
+
+def _own(folder: Path, ledger_id: str) -> None:
+    """Let the checkpoint folder of a sweep belong to a ledger.
+
+    Raises:
+        BadInput: it belongs to another ledger, whose checkpoints would be taken for orphans.
+        NoSpace: the disk is full.
+    """
+    mark = folder / _OWNER
+    if owner_of(folder) is None:
+        try:
+            make_folder(folder)
+            with suppress(FileExistsError), mark.open("x") as created:
+                created.write(ledger_id)
+                created.flush()
+                os.fsync(created.fileno())
+            flush_folder(folder)
+            if owner_of(folder) is None:
+                replace_file(mark, ledger_id.encode())
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            must, got = "needs space", str(error.strerror)
+            raise NoSpace(str(mark), must, got, "Free some space, and run the same command again.") from error
+    if (owner := owner_of(folder)) != ledger_id:
+        raise BadInput(
+            str(folder),
+            f"must belong to the ledger that runs the sweep, whose id is {ledger_id}",
+            f"the checkpoints of the ledger {owner}",
+            "Name that ledger (SWEEP_LEDGER), another --root, or move the folder away.",
+        )
+
+
 def orphans_of(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
-    """Return the orphans of a sweep of the ledger; call it while no worker runs the sweep."""
+    """Return the orphans of a sweep of the ledger; call it while no worker runs the sweep.
+
+    A folder that belongs to another ledger has none.
+    """
+    if owner_of(folder) not in (None, ledger.id):
+        return []
     trials = {trial.key for trial in ledger.trials(sweep_id)}
     known = {Path(row.path).resolve() for row in ledger.checkpoints(sweep_id)}
     return list(orphans(folder, trials, known))
@@ -111,10 +161,14 @@ def clear(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
     The driver calls this under its lease, before it launches anything.
 
     Raises:
-        BadInput: the sweep is not in the ledger and has checkpoints, so it may be in another ledger.
+        BadInput: the sweep is not in the ledger and has checkpoints, so it may be in another ledger; or the
+            folder belongs to another ledger.
+        NoSpace: the disk is full.
     """
-    if ledger.sweep(sweep_id) is None:
+    if is_new := ledger.sweep(sweep_id) is None:
         _refuse_unknown_checkpoints(ledger, sweep_id, folder)
+    _own(folder, ledger.id)
+    if is_new:
         return []
     deleted = orphans_of(ledger, sweep_id, folder)
     ledger.flush()  # after a power failure no row may refer to what was deleted

@@ -19,7 +19,7 @@ from orchestrator.ledger import changes
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.rows import CHECKPOINTS
 from orchestrator.ledger.transaction import Transaction
-from orchestrator.tracking.mlflow_sink import connect
+from orchestrator.tracking.database import connect
 from tests.end_to_end.commands import Commands
 from tests.orchestrator.ledger.examples import writer
 

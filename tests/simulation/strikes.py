@@ -13,6 +13,12 @@ from tests.simulation.violation import Violation
 LEAVE_SECONDS = 10.0
 """Longest time for which a driver may run after a signal."""
 
+AT_ONCE_SECONDS = 4.0
+"""Longest time for which a driver may run after a second signal: it looks for signals once a second."""
+
+IMPATIENT = 3
+"""Every so many points, a signal is followed by a second one."""
+
 
 class Strikes:
     """The faults of a run.
@@ -81,12 +87,20 @@ class Strikes:
         elif fault.kind == "signal" and process.signals is not None:
             process.signals.append("SIGTERM")
             self.expect_end(process, "a signal", LEAVE_SECONDS)
+            if fault.point % IMPATIENT == 0:
+                self._kernel.after(1.0, partial(self._signal_again, process))
         elif actor is not None and fault.kind == "doom":
             actor.worker.is_doomed = True
         elif actor is not None and fault.kind == "lost answer":
             actor.worker.loses_answer = True
         else:
             self._kernel.kill(process)
+
+    def _signal_again(self, process: Process) -> None:
+        if process.alive and process.signals is not None:
+            self._kernel.trace(f"SIGINT for {process.name}, too")
+            process.signals.append("SIGINT")
+            self.expect_end(process, "a second signal", AT_ONCE_SECONDS)
 
     def _note(self, fault: Fault) -> None:
         self.count += 1

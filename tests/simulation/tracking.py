@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import BAD_REQUEST, INTERNAL_ERROR
 
 from orchestrator.tracking.child import DeliveryError
 from orchestrator.tracking.deliver import Deadline, serve
@@ -20,6 +21,9 @@ from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from tests.simulation.kernel import Kernel, Process, Signal
 from tests.simulation.system import Machine, SimulatedSystem
 from tests.simulation.violation import Violation
+
+REJECTING_SECONDS = 10.0
+"""For so long MLflow rejects requests during an outage, then it does not answer for as long."""
 
 
 @dataclass
@@ -48,7 +52,7 @@ class Mlflow:
 
     Attributes:
         runs: by id.
-        down: whether it does not answer.
+        down: whether it does not answer, or, half of the time, rejects requests as if they were at fault.
         on_send: called with the number of the newest event whenever a driver sends some.
     """
 
@@ -67,7 +71,8 @@ class Mlflow:
         """
         self.kernel.point()
         if self.down:
-            raise MlflowException("the server does not answer")
+            rejects = self.kernel.now % (2 * REJECTING_SECONDS) < REJECTING_SECONDS
+            raise MlflowException("the server is away", BAD_REQUEST if rejects else INTERNAL_ERROR)
 
     def receive(self, run: Run, point: Any) -> None:
         """Keep a point; one that it has already, with another value or time, would be two in MLflow."""
@@ -117,6 +122,9 @@ class Client:
         run.parameters |= {param.key: param.value for param in params}
         run.tags |= {tag.key: tag.value for tag in tags}
         self._server.reach()
+
+    def set_tag(self, run_id: str, key: str, value: str) -> None:
+        self._run(run_id).tags[key] = value
 
     def log_inputs(self, run_id: str, datasets: Any) -> None:
         self._run(run_id)

@@ -123,10 +123,13 @@ def test_the_second_signal_ends_a_driver_at_once(tmp_path: Path) -> None:
     assert line(driver) == "ready"
     driver.send_signal(signal.SIGINT)
     time.sleep(0.5)
-    code, _, _ = _ended_by(driver, lambda: driver.send_signal(signal.SIGINT))
+    code, _, printed = _ended_by(driver, lambda: driver.send_signal(signal.SIGINT))
     assert code == 130
+    assert printed == "SIGINT: left at once; the same command resumes the sweep.\n"
     assert (tmp_path / "killed").read_text() == "killed"
-    assert not (tmp_path / "reason").exists()
+    assert (tmp_path / "reason").read_text() == "SIGINT", (
+        "the next run, and `status`, know how this one ended"
+    )
 
 
 LAST_STEPS_BLOCK = """
@@ -151,6 +154,17 @@ def test_the_last_steps_of_a_driver_share_their_time() -> None:
     assert code == 4
     assert seconds < GRACE_OF_TEST + 2 * LAST_SECONDS + BUSY_SECONDS
     assert GRACE_SECONDS + 2 * LAST_SECONDS + BUSY_SECONDS <= LEFT_SECONDS
+
+
+def test_what_a_second_signal_records_cannot_block_the_exit() -> None:
+    driver = start(LAST_STEPS_BLOCK, "60")
+    assert line(driver) == "ready"
+    driver.send_signal(signal.SIGTERM)
+    time.sleep(0.5)
+    code, seconds, printed = _ended_by(driver, lambda: driver.send_signal(signal.SIGTERM))
+    assert code == 130
+    assert printed.startswith("SIGTERM: left at once")
+    assert seconds < 2 * LAST_SECONDS + BUSY_SECONDS
 
 
 DRIVE = """

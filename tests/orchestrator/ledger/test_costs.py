@@ -18,6 +18,7 @@ from sqlalchemy import select
 
 from orchestrator.ledger import integrity, request_keys, submissions, users
 from orchestrator.ledger.audit import Asked
+from orchestrator.ledger.changes import trial_of
 from orchestrator.ledger.claims import Amounts, Claims, set_owner
 from orchestrator.ledger.clock import ClockSetting
 from orchestrator.ledger.connect import database_file
@@ -26,7 +27,7 @@ from orchestrator.ledger.integrity import examine, verify
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import EvaluationRecord, ReportRecord, Segment
-from orchestrator.ledger.rows import REPORTS
+from orchestrator.ledger.rows import REPORTS, TRIALS
 from orchestrator.ledger.settings import change_settings, resume
 from orchestrator.ledger.stop_requests import ask_to_stop
 from orchestrator.ledger.submissions import Order, SubmissionWriter
@@ -228,6 +229,27 @@ def test_the_time_of_the_newest_report_is_found_without_reading_the_reports(ledg
     assert counts[0] == counts[1] > 0
 
 
+def test_the_time_of_the_newest_report_is_found_without_reading_the_trials(ledger: Ledger) -> None:
+    """SQLite's instructions are counted: they are the same for 3 and for 200 trials, reporting or waiting."""
+    write, counts = writer(ledger), []
+    instructions = deque[None]()
+    listener.listen(
+        ledger._engine,
+        "checkout",
+        lambda connection, *_: connection.set_progress_handler(lambda: instructions.append(None), 1),
+    )
+    for numbers in (range(3), range(3, 151)):
+        for number in numbers:
+            write.add_trial(trial_record(number))
+            if number % 2 == 0:
+                attempt = write.start_attempt(trial_record(number).key)
+                write.record_report(attempt.id, 10, {"val/accuracy": 0.5}, at=float(number))
+        instructions.clear()
+        assert ledger.last_report_at(SWEEP_ID) == numbers[-1] // 2 * 2
+        counts.append(len(instructions))
+    assert counts[0] == counts[1] > 0
+
+
 def test_500_delivered_points_are_removed_by_few_statements(ledger: Ledger) -> None:
     write = writer(ledger)
     write.add_trial(trial_record(), [event(trial_record().key, n) for n in range(500)])
@@ -284,12 +306,12 @@ def test_reading_the_reports_of_a_resumed_sweep_costs_little_more_than_selecting
 
 
 def add_reports(write: SweepWriter, key: str, steps: range) -> None:
-    """Add reports in one commit."""
+    """Add reports in one commit, as an earlier version did."""
     metrics = {f"layer_{n}/norm": 1 + n / 7 for n in range(8)} | {"val/accuracy": 0.5}
     reports = [ReportRecord(key, step, f"{key}.1", metrics, float(step)) for step in steps]
 
     def add(tx: Transaction) -> None:
-        tx.sweep_id = SWEEP_ID
+        tx.change(TRIALS, trial_of(tx, key), step=steps[-1])
         tx.insert(REPORTS, *reports)
 
     write._write(add)

@@ -57,6 +57,7 @@ def test_records_are_read_as_they_were_written(url: str) -> None:
     done = replace(
         trial_record(0), state="COMPLETE", value=1.0, best_step=30, step=30, attempts=1, finished_at=now
     )
+    done = replace(done, reported_at=again.trial_reports(key)[-1].at)
     assert again.trials(SWEEP_ID) == [done, trial_record(1)]
     assert again.trial_attempts(key) == [AttemptRecord(f"{key}.1", key, 1, "ENDED", None, "node-1", now, now)]
     metrics = {"val/accuracy": 10 / 30, "train/loss": 0.1}

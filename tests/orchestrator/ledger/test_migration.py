@@ -99,6 +99,7 @@ def _assert_kept(ledger: Ledger) -> None:
     assert [trial.state for trial in ledger.trials(SWEEP_ID)] == ["COMPLETE", "RUNNING"]
     assert [attempt.taken_at for attempt in ledger.attempts(SWEEP_ID)] == [None, None]
     assert len(ledger.reports(SWEEP_ID)) == len(stored["report"])
+    assert ledger.last_report_at(SWEEP_ID) == max(row["at"] for row in stored["report"])
     assert len(ledger.checkpoints(SWEEP_ID)) == len(stored["checkpoint"])
     (evaluation,) = ledger.evaluations(SWEEP_ID)
     assert (evaluation.metrics, evaluation.scores) == ({"test/accuracy": 0.9}, None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.tracking.mlflow_sink import connect
+from orchestrator.tracking.database import connect
 from tests.orchestrator.tracking.stored import NewDatabase
 
 

@@ -1,4 +1,4 @@
-"""A TCP proxy with faults: it forwards, answers 503, swallows requests, or hangs up."""
+"""A TCP proxy with faults: it forwards, answers 400 or 503, swallows requests, or hangs up."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import threading
 import time
 from typing import Literal
 
-Mode = Literal["pass", "503", "swallow", "hang up"]
+Mode = Literal["pass", "400", "503", "swallow", "hang up"]
 
-_UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_ANSWERS: dict[str, bytes] = {
+    "400": b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    "503": b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+}
 
 
 class Proxy:
@@ -46,9 +49,9 @@ class Proxy:
             with client:
                 if self.mode == "pass":
                     self._forward(client)
-                elif self.mode == "503":
+                elif self.mode in _ANSWERS:
                     client.recv(65536)
-                    client.sendall(_UNAVAILABLE)
+                    client.sendall(_ANSWERS[self.mode])
 
     def _forward(self, client: socket.socket) -> None:
         server = socket.create_connection(("127.0.0.1", self.target))

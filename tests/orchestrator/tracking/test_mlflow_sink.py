@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 import pytest
 from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.records import Event
@@ -310,6 +311,27 @@ def test_a_rejected_event_is_reported_and_delays_no_other(
     runs = runs_of(destination)
     assert runs["0000"].data.metrics == {"val/loss": 0.5}
     assert "0001" in runs
+
+
+class Overloaded(MlflowClient):
+    """A client of a server whose pool of connections is exhausted: it answers every request so."""
+
+    def log_batch(self, *args: Any, **options: Any) -> Any:
+        raise MlflowException("QueuePool limit of size 5 overflow 10 reached", BAD_REQUEST)
+
+    set_tag = log_batch
+
+
+def test_what_an_overloaded_server_rejects_is_delivered_later(
+    sink: MlflowSink, destination: Destination
+) -> None:
+    start = events.trial_started(sweeps.trial(0), sweeps.SPECIFICATION)
+    point = events.metrics(start.run, 40, {"val/loss": 0.5}, 9)
+    deliver(destination, [start], sink)
+    with pytest.raises(MlflowException, match="QueuePool"):
+        deliver(destination, [point], MlflowSink(destination, client=Overloaded(destination.uri)))
+    assert deliver(destination, [point], sink) == []
+    assert runs_of(destination)["0000"].data.metrics == {"val/loss": 0.5}
 
 
 def test_a_malformed_event_is_rejected(sink: MlflowSink, destination: Destination) -> None:

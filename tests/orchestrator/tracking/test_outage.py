@@ -87,9 +87,10 @@ def test_a_server_that_is_gone_or_refuses_gets_everything_once(
     _wait_for(proxy.target)
     proxy.mode = "pass"
     _until(lambda: 0 < ledger.backlog(sweeps.SWEEP_ID) < 23)
-    caplog.clear()
-    proxy.mode = "hang up"
-    _until(lambda: "MLflow cannot be reached" in caplog.text)
+    for mode in ("hang up", "400"):
+        caplog.clear()
+        proxy.mode = mode
+        _until(lambda: "MLflow cannot be reached" in caplog.text)
     proxy.mode = "pass"
     assert shipper.drain(120) == 0
     assert "MLflow rejects" not in caplog.text

@@ -9,12 +9,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from sqlalchemy import event as listener
 
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import Lease
@@ -197,6 +199,40 @@ def test_events_that_are_written_after_the_last_look_are_counted(
     child_process.suspend()
     sweeps.run_trial(lease.writer, sweeps.trial(3), tmp_path)
     assert shipper.drain(60, until=lambda: True) == lease.writer.ledger.backlog(sweeps.SWEEP_ID) > 0
+
+
+class Taker:
+    """Takes everything at once."""
+
+    def ask(
+        self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
+    ) -> dict[str, Any]:
+        return {"created": {}, "refused": []}
+
+    def end(self, seconds: float) -> None:
+        pass
+
+    def kill(self) -> None:
+        pass
+
+
+def test_the_backlog_is_counted_once_however_many_batches_it_has(lease: Lease, tmp_path: Path) -> None:
+    """Counting it visits every pending event, so that a backlog would be shipped in quadratic time."""
+    statements: list[str] = []
+    listener.listen(
+        lease.writer.ledger._engine,
+        "checkout",
+        lambda connection, *_: connection.set_trace_callback(statements.append),
+    )
+    batches = -(-lease.writer.ledger.backlog(sweeps.SWEEP_ID) // 4)
+    shipper = _shipper(lease, tmp_path, batch=4, begin=lambda destination: Taker())
+    statements.clear()
+    shipper.start()
+    assert shipper.drain(60) == 0
+    shipper.close()
+    reads = [statement for statement in statements if "FROM outbox" in statement and "SELECT" in statement]
+    assert sum("ORDER BY outbox.seq" in read for read in reads) >= batches > 3
+    assert sum("count(" in read for read in reads) == 1, "by `drain`, which returns the number"
 
 
 def test_a_drain_ends_in_time_while_the_server_of_the_ledger_does_not_answer(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointRecord, EvaluationRecord, SweepState
 from orchestrator.ledger.scores import pack
 from orchestrator.ledger.writer import SweepWriter
+from orchestrator.storage.paths import Paths
 from orchestrator.upkeep import orphans
 from orchestrator.upkeep.check import check
-from orchestrator.upkeep.orphans import clear, clear_trial
+from orchestrator.upkeep.orphans import clear, clear_trial, collect, garbage_of, orphans_of, owner_of
 from tests.orchestrator.ledger.examples import (
     STEPS,
     SWEEP_ID,
@@ -266,6 +268,29 @@ def test_orphans_are_deleted(site: Site) -> None:
     assert site.problems() == []
 
 
+@pytest.mark.parametrize("how", ["gc", "the next run"])
+def test_what_a_worker_saves_after_its_driver_was_forced_to_leave_is_collected(site: Site, how: str) -> None:
+    """The driver has ended the attempt, so that nobody records the checkpoint."""
+    key = f"{SWEEP_ID}-3"
+    site.writer.set_sweep_state("RUNNING")
+    site.writer.add_trial(trial_record(3))
+    attempt = site.writer.start_attempt(key)
+    site.writer.record_report(attempt.id, 10, {"val/accuracy": 0.5}, [site.save(key, 10, "last")])
+    site.writer.lose_attempts()
+    site.writer.set_sweep_state("INTERRUPTED", "stopped by SIGINT")
+    late = site.save(key, 20, "last")
+    site.writer.record_report(attempt.id, 20, {"val/accuracy": 0.6}, [late])
+    assert [row.step for row in site.ledger.trial_checkpoints(key)] == [10]
+    assert site.problems() == [f"{late.path}: a checkpoint has a row in the ledger, this one has none"]
+    if how == "gc":
+        (garbage,) = garbage_of(site.ledger, SWEEP_ID, Paths(site.folder.parents[1]))
+        assert garbage.path == late.path
+        collect(garbage)
+    else:
+        assert clear(site.ledger, SWEEP_ID, site.folder) == [Path(late.path)]
+    assert site.problems() == []
+
+
 @pytest.mark.parametrize("how", ["sweep", "trial"])
 def test_orphans_are_deleted_after_a_flush(site: Site, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A power failure may undo commits that are not flushed, and their rows may refer to such a folder."""
@@ -323,7 +348,35 @@ def test_an_unknown_sweep_is_reported(site: Site) -> None:
 
 def test_checkpoints_of_another_ledger_are_never_deleted(site: Site, tmp_path: Path) -> None:
     """A first start on another ledger is refused if checkpoints of its sweep exist."""
-    other = Ledger.open(f"sqlite:///{tmp_path / 'other.db'}")
-    with pytest.raises(BadInput, match="SWEEP_LEDGER"):
+    with (
+        closing(Ledger.open(f"sqlite:///{tmp_path / 'other.db'}")) as other,
+        pytest.raises(BadInput, match="SWEEP_LEDGER"),
+    ):
         clear(other, SWEEP_ID, site.folder)
     assert site.problems() == []
+
+
+def test_the_folder_of_a_sweep_belongs_to_the_ledger_that_began_it(site: Site, tmp_path: Path) -> None:
+    """Two ledgers that know one sweep would take the checkpoints of each other for orphans."""
+    with closing(Ledger.open(f"sqlite:///{tmp_path / 'other.db'}")) as other:
+        create_sweep(other)
+        assert clear(site.ledger, SWEEP_ID, site.folder) == []  # a folder that an earlier version has filled
+        with pytest.raises(BadInput, match=f"the ledger {site.ledger.id}"):
+            clear(other, SWEEP_ID, site.folder)
+        assert orphans_of(other, SWEEP_ID, site.folder) == [], "not for `gc`, either"
+        assert not any("checkpoint" in each.problem for each in check(other, SWEEP_ID, site.folder))
+    assert site.problems() == []
+
+
+def test_a_folder_is_refused_before_it_holds_a_checkpoint(sqlite_url: str, tmp_path: Path) -> None:
+    with (
+        closing(Ledger.open(sqlite_url)) as first,
+        closing(Ledger.open(f"sqlite:///{tmp_path / 'other.db'}")) as second,
+    ):
+        folder = tmp_path / "checkpoints"
+        clear(first, SWEEP_ID, folder)
+        with pytest.raises(BadInput, match="must belong to the ledger"):
+            clear(second, SWEEP_ID, folder)
+        (folder / "ledger").write_text("")  # what a loss of power may leave
+        clear(second, SWEEP_ID, folder)
+        assert owner_of(folder) == second.id

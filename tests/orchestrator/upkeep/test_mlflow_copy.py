@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.api import upkeep
+from orchestrator.cli.upkeep import check as print_check
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
@@ -88,6 +90,19 @@ def test_a_driver_that_goes_on_meanwhile_is_no_finding(
         assert record is not None
         assert disagreements(ledger, record, delivered.root / "mlflow.db") == []
         assert len(ledger.trials(sweeps.SWEEP_ID)) == 4
+
+
+def test_records_that_wait_are_counted_and_no_finding(
+    delivered: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(Ledger.open(delivered.ledger_url)) as ledger, Lease(ledger, sweeps.SWEEP_ID) as lease:
+        sweeps.run_trial(lease.writer, sweeps.trial(3), delivered.checkpoints(sweeps.SWEEP_ID))
+        count = ledger.backlog(sweeps.SWEEP_ID)
+    checked = upkeep.check(root=delivered.root)
+    assert checked.waiting == {sweeps.SWEEP_ID: count}
+    assert not any("MLflow" in finding.problem for finding in checked.findings)
+    print_check(None, delivered.root, as_json=False)
+    assert f"{count} records wait for MLflow" in capsys.readouterr().out
 
 
 def test_a_damaged_database_is_put_aside_and_restored(delivered: Paths) -> None:

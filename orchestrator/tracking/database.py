@@ -1,0 +1,78 @@
+"""MLflow's database: created and migrated once, whatever processes begin to use it or are killed meanwhile.
+
+As a program, `python -m orchestrator.tracking.database URI`, it prepares a database that a server is to open.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from filelock import FileLock
+from mlflow.db import upgrade
+from mlflow.tracking import MlflowClient
+
+from orchestrator.ledger.connect import SQLITE_PARTS
+from orchestrator.sqlite import sqlite_url
+from orchestrator.tracking.address import migration_lock, sqlite_path
+
+_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
+
+
+def connect(uri: str) -> MlflowClient:
+    """Return a client whose store has the current schema.
+
+    MLflow migrates on first use without a lock, and two first users destroy each other's work: an SQLite file
+    is therefore created and migrated under a file lock. It is set to WAL mode, or a reader in the UI would
+    block the writer.
+    """
+    path = sqlite_path(uri)
+    if path is None:
+        return MlflowClient(uri)
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(migration_lock(file)):
+        if not _is_complete(file):
+            _create(file)
+        client = MlflowClient(uri)
+        client.search_experiments(max_results=1)
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+    return client
+
+
+def _create(file: Path) -> None:
+    """Create a database under another name, and give it its own name once it is complete.
+
+    MLflow creates its tables in many commits, which take seconds, or minutes on a busy machine. What a
+    process leaves that is killed between two of them can be neither used nor completed.
+    """
+    unfinished = file.with_name(f"{file.name}.new")
+    for part in SQLITE_PARTS:
+        unfinished.with_name(unfinished.name + part).unlink(missing_ok=True)
+    upgrade.main([sqlite_url(unfinished.absolute())], standalone_mode=False)
+    for part in SQLITE_PARTS[1:]:
+        file.with_name(file.name + part).unlink(missing_ok=True)
+    unfinished.replace(file)
+
+
+def _is_complete(file: Path) -> bool:
+    """Return False for a file that is missing, or that a killed process has left half made.
+
+    MLflow writes an experiment as soon as it has all its tables, so nothing is lost with one that has none.
+
+    Raises:
+        sqlite3.Error: the file is no database.
+    """
+    if not file.exists():
+        return False
+    with closing(sqlite3.connect(file, timeout=30)) as connection:
+        if ("experiments",) not in connection.execute(_TABLES).fetchall():
+            return False
+        return connection.execute("SELECT 1 FROM experiments LIMIT 1").fetchone() is not None
+
+
+if __name__ == "__main__":
+    connect(sys.argv[1])
