@@ -25,11 +25,11 @@ def course(stretches: Stretches, tmp_path: Path) -> dict[int, dict[str, float]]:
 
 
 def test_a_shared_program_is_repeated_at_its_recorded_sizes(tmp_path: Path) -> None:
-    """Beside one neighbour, then three, one of which leaves: the replay without any has the same bits."""
+    """Alone, beside one neighbour, then three, one of which leaves: a replay without any has the same bits."""
     engine, curve, recorded = Engine(TRIAL, toy_data(), slots=4, stacked=True), {}, []
     for slot in range(4):
         engine.admit(slot, TRIAL if slot == 0 else toy_trial(slot, steps=300))
-    for neighbours in ({1: 20}, {1: 5, 2: 20, 3: 20}, {}):
+    for neighbours in ({}, {1: 20}, {1: 5, 2: 20, 3: 20}):
         report = engine.advance({0: 20, **neighbours})[0]
         recorded += report.stretches
         curve[report.step] = report.curve(engine.evaluate(0))
