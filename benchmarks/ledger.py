@@ -32,7 +32,7 @@ from orchestrator.config import load
 from orchestrator.driver import sweep_rows
 from orchestrator.driver.admission import Claim, Observer, Run
 from orchestrator.driver.departure import Departure
-from orchestrator.ledger.backup import Change, Entry, append, appending, backup_file
+from orchestrator.ledger.backup import Change, Entry, backup_file, locked
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import ReportRecord, SweepRecord
@@ -230,7 +230,7 @@ def fill(ledger: Ledger, sweep_id: str, keys: list[str], reports: int) -> None:
     with ledger.writer() as connection:
         tally = connection.execute(select(TALLY).where(TALLY.c.sweep_id == sweep_id)).one_or_none()
         commits, rows, total = (tally.commits, tally.rows, tally.total) if tally else (0, 0, 0)
-        with appending(log) if ledger.is_file else nullcontext() as lines:
+        with locked(log) if ledger.is_file else nullcontext() as lines:
             for index in range(reports):
                 at, values = 1.8e9 + index, METRICS | {"val/accuracy": index / reports}
                 records = [
@@ -243,7 +243,7 @@ def fill(ledger: Ledger, sweep_id: str, keys: list[str], reports: int) -> None:
                 if lines is not None:
                     for row in added:
                         commits += 1
-                        append(lines, Entry(commits, line_of(row)))
+                        lines.append(Entry(commits, line_of(row)))
         if tally:
             sums = {"commits": commits, "rows": rows, "total": total % DIGEST_MODULUS}
             connection.execute(update(TALLY).values(**sums))
