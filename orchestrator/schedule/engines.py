@@ -190,13 +190,19 @@ class Engines:
         return "hung" if self._cause_of_lost_engine(attempt_id) == "engine crash" else "engine lost"
 
     def release(self, attempt_id: str) -> None:
-        """Free the slot of an attempt, if it shares an engine."""
+        """Free the slot of an attempt, if it shares an engine.
+
+        An engine that still waits for a device, and that nobody waits for any more, ends: it would wait on
+        for the nodes that its first attempt did not avoid.
+        """
         seated = self._seats.pop(attempt_id, None)
         self.workers.left(attempt_id)
         for attempts in (self._entered, self._tested, self._victims):
             attempts.discard(attempt_id)
         if seated is not None and (actor := self._living(seated.engine)) is not None:
             actor.release.remote(attempt_id)
+            if (engine := seated.engine) and engine not in self.in_use and not ray_private.node_of(actor):
+                self._end(engine)
 
     def _others(self, attempt_id: str) -> set[str]:
         """Return the other attempts that have entered the engine of an attempt."""
@@ -236,6 +242,10 @@ class Engines:
             if (handle := self._living(engine)) is not None:
                 handle.retire.remote()
             ray_private.withdraw_engine(engine)
+
+    def _end(self, engine: str) -> None:
+        ray.kill(self._actors.pop(engine).handle)
+        ray_private.withdraw_engine(engine)
 
     def _living(self, engine: str | None) -> Any:
         """Return the handle of an engine's actor, or None if none has been created or it has ended."""

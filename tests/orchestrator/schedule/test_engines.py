@@ -213,6 +213,26 @@ def test_an_engine_that_is_to_give_up_its_device_gets_no_attempt_and_ends(with_o
     assert with_one_device(CLOSING) == ["0 1"]
 
 
+AVOIDING = """
+engines = Engines(lambda: 1)
+here = ray.get_runtime_context().get_node_id()
+first = engines.seat(replace(shared(1), avoided=(here,)))
+engines.ensure(first.attempt_id)
+engines.release(first.attempt_id)
+second = engines.seat(shared(2))
+engines.ensure(second.attempt_id)
+wait(engines.nodes)
+print(first.engine == second.engine, *(node == here for node in engines.nodes().values()))
+"""
+
+
+def test_an_engine_that_waits_for_another_node_is_replaced_once_the_hold_is_over(
+    with_one_device: Run,
+) -> None:
+    """Nobody is in it any more; it would go on waiting for a node that its first attempt had not avoided."""
+    assert with_one_device(AVOIDING) == ["True True"]
+
+
 STOPS = """
 drivers = [Engines(lambda: 1), Engines(lambda: 1)]
 one, two = (drivers[at].seat(shared(at, ledger="ab"[at])) for at in (0, 1))
