@@ -1,11 +1,14 @@
 """Latency of the HTTP API at a fixed rate, and the delay of events to many watchers of one sweep.
 
     python -m benchmarks.http_load --rate 200 --seconds 20 --watchers 1000
+    python -m benchmarks.http_load --real 20      # drivers, workers and scripts of the service's own
 
 A service runs in a process of its own over a ledger with 20 running sweeps. Another process stands for their
 drivers: it holds the lease of each, and writes a report of each once a second, as a driver does; it trains
-nothing. Requests are sent at fixed times whether or not earlier ones were answered, over 50 kept connections;
-a latency counts from the time at which the request was due.
+nothing. With `--real`, the service has started so many real sweeps itself: each has a driver, a worker of Ray
+and a script that reports once a second and does nothing else. Requests are sent at fixed times whether or not
+earlier ones were answered, over 50 kept connections; a latency counts from the time at which the request was
+due.
 """
 
 from __future__ import annotations
@@ -28,8 +31,9 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from orchestrator import Sweep
 from orchestrator.api import users
-from orchestrator.api.service import running
+from orchestrator.api.service import running, submit
 from orchestrator.ledger.keys import trial_key
 from orchestrator.ledger.known import begun
 from orchestrator.ledger.lease import Lease
@@ -37,26 +41,46 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
 from tests import sweeps
 from tests.orchestrator.ledger.examples import create_sweep
+from tests.shared_ray import own_ray
 
 SWEEPS = 20
 CONNECTIONS = 50
 REPORTS_A_SECOND = 1.0
 """Of each sweep."""
 
-PATHS = (
-    "/sweeps",
-    "/queue",
-    f"/sweeps/{sweeps.SWEEP_ID}",
-    f"/sweeps/{sweeps.SWEEP_ID}/trials?sort=value",
-    f"/sweeps/{sweeps.SWEEP_ID}/curves",
-    "/me",
-)
+LONGEST_START_SECONDS = 900.0
+"""Longest wait until all real sweeps have reported."""
+
+FILE = """\
+trainable: {command: [sh, report.sh]}
+search: {rate: {uniform: [0, 1]}}
+training: {steps: 1000000, interval: 1}
+objective: {minimize: val/loss}
+budget: {trials: 1}
+resources: {cpu: 0.05}
+"""
+"""A real sweep that takes little of a processor."""
+
+SCRIPT = """\
+step=0
+while ! grep -q stop "$SWEEP_ANSWERS"; do
+    step=$((step + 1))
+    echo "{\\"step\\": $step, \\"metrics\\": {\\"val/loss\\": 1.0}}" >> "$SWEEP_REPORTS"
+    sleep 1
+done
+"""
+
+
+def paths(sweep_id: str) -> tuple[str, ...]:
+    """Return what is asked for in turn."""
+    one = f"/sweeps/{sweep_id}"
+    return ("/sweeps", "/queue", one, f"{one}/trials?sort=value", f"{one}/curves", "/me")
 
 
 @contextmanager
-def service(root: Path) -> Iterator[str]:
+def service(root: Path, *options: str) -> Iterator[str]:
     """Run a service for the length of a `with` block, and yield its address."""
-    words = ["-m", "orchestrator.sweep", "serve", "--http", "0", "--root", str(root)]
+    words = ["-m", "orchestrator.sweep", "serve", "--http", "0", "--root", str(root), *options]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         [sys.executable, *words], stdout=subprocess.PIPE, text=True, env=environment
@@ -68,6 +92,25 @@ def service(root: Path) -> Iterator[str]:
             yield line.split()[5].removesuffix("/api/v1;")
         finally:
             process.terminate()
+            process.wait()
+
+
+def started(root: Path, folder: Path, number: int) -> str:
+    """Submit real sweeps, wait until each has reported, and return the id of the newest one."""
+    file = folder / "real.yaml"
+    file.write_text(FILE)
+    (folder / "report.sh").write_text(SCRIPT)
+    for _ in range(number):
+        submit(Sweep.load(file, new=True, root=root), new=True)
+    last = time.monotonic() + LONGEST_START_SECONDS
+    while True:
+        with closing(Ledger.open(Paths(root).ledger_url)) as ledger:
+            ids = begun(ledger)
+            reporting = sum(ledger.last_report_at(sweep_id) is not None for sweep_id in ids)
+        if reporting >= number:
+            return ids[-1]
+        assert time.monotonic() < last, f"{reporting} of {number} sweeps have reported"
+        time.sleep(1.0)
 
 
 @contextmanager
@@ -113,9 +156,9 @@ async def answer(reader: asyncio.StreamReader) -> int:
     return int(head.split()[1])
 
 
-async def requests(address: str, token: str, rate: float, seconds: float) -> list[float]:
+async def requests(address: str, token: str, sweep_id: str, rate: float, seconds: float) -> list[float]:
     """Send requests at a fixed rate, and return their latencies in seconds."""
-    parts = urlsplit(address)
+    parts, asked = urlsplit(address), paths(sweep_id)
     due: asyncio.Queue[tuple[float, str] | None] = asyncio.Queue()
     latencies: list[float] = []
 
@@ -139,20 +182,22 @@ async def requests(address: str, token: str, rate: float, seconds: float) -> lis
         for number in range(int(rate * seconds)):
             at = began + number / rate
             await asyncio.sleep(max(0.0, at - time.monotonic()))
-            due.put_nowait((at, PATHS[number % len(PATHS)]))
+            due.put_nowait((at, asked[number % len(asked)]))
         for _ in range(CONNECTIONS):
             due.put_nowait(None)
     return latencies
 
 
-async def watchers(address: str, token: str, number: int, seconds: float) -> tuple[int, list[float]]:
+async def watchers(
+    address: str, token: str, sweep_id: str, number: int, seconds: float
+) -> tuple[int, list[float]]:
     """Open streams of one sweep; return how many received events, and the spread of each event over them."""
     parts = urlsplit(address)
     received: dict[bytes, list[float]] = {}
 
     async def watch() -> int:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-        path = f"/api/v1/sweeps/{sweeps.SWEEP_ID}/events"
+        path = f"/api/v1/sweeps/{sweep_id}/events"
         head = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n"
         writer.write(head.encode())
         events = 0
@@ -187,38 +232,58 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", type=float, default=200.0)
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--watchers", type=int, default=1000)
-    parser.add_argument("--drive", type=Path, help="only write the reports of all sweeps of this root")
-    given = parser.parse_args()
+    given = arguments()
     if given.drive is not None:
         drive(given.drive)
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert files > given.watchers + 100, f"`ulimit -n` is {files}"
-    with tempfile.TemporaryDirectory() as folder:
-        root = sweeps.filled(Path(folder) / "mlruns").root
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory(prefix="ray-") as ray:
+        folder = Path(name)
+        if given.real:
+            root = folder / "mlruns"
+            _, token = users.add("load", "viewer", root=root)
+            with own_ray(Path(ray)) as variables:
+                os.environ.update(variables)
+                with service(root, "--drivers", str(given.real), "--stop-drivers") as address:
+                    measure(given, root, address, token, started(root, folder, given.real))
+            return
+        root = sweeps.filled(folder / "mlruns").root
         _, token = users.add("load", "viewer", root=root)
         with closing(Ledger.open(Paths(root).ledger_url)) as ledger:
             for number in range(1, SWEEPS):
                 create_sweep(ledger, sweeps.sweep_record(id=f"copy-{number:08d}"))
         with service(root) as address, drivers(root):
-            asyncio.run(requests(address, token, 10.0, 3.0))
-            before = processor_seconds(root)
-            latencies = asyncio.run(requests(address, token, given.rate, given.seconds))
-            used = (processor_seconds(root) - before) / given.seconds
-            print(f"{len(latencies)} requests at {given.rate:g} a second, {used:.0%} of a core")
-            for share in (0.5, 0.9, 0.99, 1.0):
-                print(f"  {share:4.0%}  {1000.0 * quantile(latencies, share):7.1f} ms")
-            if given.watchers:
-                before = processor_seconds(root)
-                served, spreads = asyncio.run(watchers(address, token, given.watchers, given.seconds))
-                used = (processor_seconds(root) - before) / given.seconds
-                print(f"{served} of {given.watchers} watchers received events, {used:.0%} of a core")
-                if spreads:
-                    spread = quantile(spreads, 0.5)
-                    print(f"  first to last watcher: {spread:.2f} s (median of {len(spreads)} events)")
+            measure(given, root, address, token, sweeps.SWEEP_ID)
+
+
+def arguments() -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rate", type=float, default=200.0)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--watchers", type=int, default=1000)
+    parser.add_argument("--real", type=int, default=0, help="number of real sweeps that the service runs")
+    parser.add_argument("--drive", type=Path, help="only write the reports of all sweeps of this root")
+    return parser.parse_args()
+
+
+def measure(given: argparse.Namespace, root: Path, address: str, token: str, sweep_id: str) -> None:
+    """Send the requests and open the streams, and print both tables."""
+    asyncio.run(requests(address, token, sweep_id, 10.0, 3.0))
+    before = processor_seconds(root)
+    latencies = asyncio.run(requests(address, token, sweep_id, given.rate, given.seconds))
+    used = (processor_seconds(root) - before) / given.seconds
+    print(f"{len(latencies)} requests at {given.rate:g} a second, {used:.0%} of a core")
+    for share in (0.5, 0.9, 0.99, 1.0):
+        print(f"  {share:4.0%}  {1000.0 * quantile(latencies, share):7.1f} ms")
+    if given.watchers:
+        before = processor_seconds(root)
+        served, spreads = asyncio.run(watchers(address, token, sweep_id, given.watchers, given.seconds))
+        used = (processor_seconds(root) - before) / given.seconds
+        print(f"{served} of {given.watchers} watchers received events, {used:.0%} of a core")
+        if spreads:
+            spread = quantile(spreads, 0.5)
+            print(f"  first to last watcher: {spread:.2f} s (median of {len(spreads)} events)")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from orchestrator.accounts import Account
 from orchestrator.ledger.keys import Channel, channel_of, sweep_id_of
 from trainables.errors import Refusal
 from trainables.trial import Settings, settings_from
@@ -39,6 +40,7 @@ class Assignment:
             report of a script but the last must hand one over.
         avoided: ids of the nodes on which the attempt must not start: they are held for other sweeps.
         tracking: variables that name the trial's run in MLflow to a script; empty if it has none to write to.
+        account: as which a script runs; None for that of the worker.
     """
 
     attempt_id: str
@@ -59,6 +61,7 @@ class Assignment:
     copied: bool = False
     avoided: tuple[str, ...] = ()
     tracking: Mapping[str, str] = field(default_factory=dict)
+    account: Account | None = None
 
     @property
     def sweep_id(self) -> str:
@@ -98,11 +101,12 @@ class Assignment:
         fields = dict(config["assignment"])
         settings = settings_from(fields.pop("settings"))
         resume, observed = fields.pop("resume"), tuple(fields.pop("observed"))
-        avoided = tuple(fields.pop("avoided"))
+        avoided, account = tuple(fields.pop("avoided")), fields.pop("account")
         return Assignment(
             **fields,
             observed=observed,
             avoided=avoided,
+            account=Account(**{**account, "groups": tuple(account["groups"])}) if account else None,
             settings=settings,
             resume=SavedCheckpoint(**resume) if resume else None,
         )

@@ -19,8 +19,8 @@ from jax import numpy as jnp
 
 from trainables import checkpoint
 from trainables.data.task import Signature, Task
+from trainables.engine.buckets import bucket
 from trainables.engine.network import NetworkProgram
-from trainables.engine.slots import bucket
 from trainables.engine.state import Trained
 from trainables.errors import Refusal
 from trainables.layers.layer import only_looks_back

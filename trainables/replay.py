@@ -9,23 +9,22 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainables.data.task import TaskData
-from trainables.engine import Engine, TrainReport
+from trainables.engine import Engine, TrainReport, data_of
 from trainables.errors import BadData, Refusal
 from trainables.per_step import PerStep
 from trainables.stretches import Stretch, Stretches, continued
-from trainables.tasks import TASKS
-from trainables.trial import TrialSettings
+from trainables.trial import ProgramSettings, ScriptSettings, TrialSettings, settings_from
 
 Curve = dict[int, dict[str, float]]
 """Metrics by step."""
 
 
 def replayed(
-    settings: TrialSettings, data_digest: str, folder: Path, stretches: Stretches
+    settings: TrialSettings | ProgramSettings, data_digest: str, folder: Path, stretches: Stretches
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Train a trial from its seed; yield each step that it reports at, and the metrics of that step.
 
@@ -39,13 +38,12 @@ def replayed(
 
     Raises:
         BadData: the data in `folder` is not the data that the trial was trained on.
+        Refusal: the program of the trial cannot be imported.
     """
-    data = TASKS[settings.task].load(settings.task_options, folder)
+    data = data_of(settings, folder)
     if data.digest != data_digest:
         must = f"must be the data of the trial, SHA-256 {data_digest[:12]}..."
-        raise BadData(
-            str(folder), must, f"{data.source}, {data.digest[:12]}...", "Fetch the data that the trial read."
-        )
+        raise BadData(str(folder), must, f"{data.digest[:12]}...", "Fetch the data that the trial read.")
     again = _Trial(settings, data)
     for attempt in stretches if any(stretches) else [[Stretch(settings.training.steps, 1, 1)]]:
         for stretch in attempt:
@@ -66,7 +64,7 @@ class _Trial:
         frozen: True once a loss or a gradient was not finite; the trial then takes no further steps.
     """
 
-    def __init__(self, settings: TrialSettings, data: TaskData) -> None:
+    def __init__(self, settings: TrialSettings | ProgramSettings, data: Any) -> None:
         self._settings, self._data = settings, data
         self.frozen = False
         self._step = self._left = 0
@@ -83,7 +81,7 @@ class _Trial:
                     training.interval - self._step % training.interval, training.steps - self._step
                 )
                 engine.ask(0, self._left)
-            ended = engine.round(at_least=stretch.size, most=until - self._step)
+            ended = engine.round(size=stretch.size, most=until - self._step)
             for error in ended.failures.values():
                 raise error
             self._step += ended.steps[0]
@@ -135,7 +133,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the data sets")
     options = parser.parse_args(arguments)
     trial: dict[str, Any] = json.loads(options.trial.read_text())
-    settings = TrialSettings.from_document(trial["settings"])
+    settings = _settings(trial["settings"], options.trial.parent)
     recorded: Curve = {int(step): metrics for step, metrics in trial["curve"].items()}
     try:
         stretches = continued(trial["stretches"])
@@ -148,6 +146,15 @@ def main(arguments: list[str]) -> int:
     equal = missed == 0 and not any(different.values())
     _print("equal to the last digit" if equal else f"NOT equal; {missed} steps were not reached")
     return 0 if equal else 1
+
+
+def _settings(document: Mapping[str, Any], beside: Path) -> TrialSettings | ProgramSettings:
+    """Return the settings of an exported trial; the folder of a program is one beside its file."""
+    settings = settings_from(document)
+    assert not isinstance(settings, ScriptSettings), "a function or a command is exported as files"
+    if isinstance(settings, ProgramSettings):
+        return replace(settings, folder=str(beside / settings.folder))
+    return settings
 
 
 def _compared(recorded: Curve, again: Iterator[tuple[int, dict[str, float]]]) -> dict[int, list[str]]:

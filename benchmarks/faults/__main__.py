@@ -72,7 +72,10 @@ def _arguments() -> argparse.Namespace:
     for name in SIZES:
         default = Dose.__dataclass_fields__[name].default
         parser.add_argument(
-            f"--{name}", type=type(default), default=default, help=f"size of the fault (default: {default})"
+            f"--{name}",
+            type=type(default),
+            default=default,
+            help=f"size of the faults (default: {default})",
         )
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(SCENARIOS):

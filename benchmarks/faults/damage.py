@@ -134,9 +134,20 @@ def _read_by_a_resume(root: Path, data: Path) -> Iterator[Path]:
 
 
 def _harm(path: Path, harm: str, chance: random.Random) -> None:
-    content = bytearray(path.read_bytes())
+    path.write_bytes(harmed(path.read_bytes(), harm, chance))
+
+
+def harmed(whole: bytes, harm: str, chance: random.Random) -> bytes:
+    """Return the content of a file, damaged at one place.
+
+    Args:
+        whole: the content.
+        harm: one of `HARMS`.
+        chance: draws the place.
+    """
+    content = bytearray(whole)
     if not content:
-        return
+        return whole
     offset = chance.randrange(len(content))
     if harm == "truncate":
         del content[offset:]
@@ -144,7 +155,7 @@ def _harm(path: Path, harm: str, chance: random.Random) -> None:
         content[offset : offset + 512] = bytes(len(content[offset : offset + 512]))
     else:
         content[offset] ^= 1 << chance.randrange(8)
-    path.write_bytes(content)
+    return bytes(content)
 
 
 def _read(root: Path, data: Path) -> tuple[list[str], Any]:

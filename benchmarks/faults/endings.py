@@ -7,7 +7,7 @@ import signal
 import time
 
 from benchmarks.faults import plain
-from benchmarks.faults.preload import library
+from benchmarks.faults.preload import Clock
 from benchmarks.faults.site import Site, disagreement, kill, until
 from benchmarks.faults.table import Dose, Row, Tally
 from tests.end_to_end.commands import finish
@@ -92,13 +92,15 @@ def moved_clock(dose: Dose) -> list[Row]:
     site, tally = Site(dose.folder, "clock").write(steps=1600), Tally()
     undisturbed = Site(dose.folder, "clock-undisturbed").write(steps=1600)
     tally.expect(undisturbed.finished()[0] == 0, "the undisturbed sweep failed")
-    shim = str(library(dose.folder))
-    for shift in ("0", "-7200", "7200"):
-        driver = site.drive(LD_PRELOAD=shim, CLOCK_SHIFT_SECONDS=shift)
+    own, other = Clock(dose.folder, "driver"), Clock(dose.folder, "second-driver")
+    other.shift(7200)
+    for shift in (0, -7200, 7200):
+        own.shift(shift)
+        driver = site.drive(**own.environment)
         wanted = site.reports() + 6
         if not until(lambda wanted=wanted: site.reports() >= wanted, driver):
             raise AssertionError(f"a driver whose clock is shifted by {shift} s exited: {finish(driver)}")
-        code, _ = finish(site.drive(LD_PRELOAD=shim, CLOCK_SHIFT_SECONDS="7200"))
+        code, _ = finish(site.drive(**other.environment))
         tally.expect(code == 6, f"a second driver with another clock exited with {code}")
         kill(driver)
     code, output = site.finished()

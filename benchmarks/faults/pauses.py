@@ -47,7 +47,7 @@ def _paused(site: ServedSite, dose: Dose) -> list[Row]:
         "driver": lambda: [psutil.Process(driver.pid)],
         "worker": lambda: site.titled("ray::Worker")[:1],
         "PostgreSQL": _postgres,
-        "MLflow": lambda: _family(site.tracking.pid),
+        "MLflow": lambda: _family(site.tracking.process.pid),
         "store": lambda: _family(site.store.pid),
     }
     rows, seconds = [], [float(pause) for pause in dose.pauses.split(",")]

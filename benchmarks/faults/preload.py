@@ -1,8 +1,10 @@
-"""Build the libraries that are preloaded: one makes system calls fail, one records them."""
+"""The libraries that are preloaded: one makes system calls fail and shifts the clock, one records calls."""
 
 from __future__ import annotations
 
+import struct
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 FAILING = Path(__file__).with_name("failing.c")
@@ -16,3 +18,26 @@ def library(folder: Path, source: Path = FAILING) -> Path:
         command = ["cc", "-O1", "-shared", "-fPIC", "-o", str(built), str(source), "-ldl"]
         subprocess.run(command, check=True)
     return built
+
+
+class Clock:
+    """A time of day for processes that are started with `environment`; those that run see each step of it.
+
+    Args:
+        folder: of the library; the clock's file is in it.
+        name: of the clock.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._library, self._file = library(folder), folder / f"{name}.clock"
+        self._file.write_bytes(struct.pack("@l", 0))
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Return the variables under which a process and its descendants read this clock."""
+        return {"LD_PRELOAD": str(self._library), "CLOCK_SHIFT": str(self._file)}
+
+    def shift(self, seconds: int) -> None:
+        """Set the clock so many seconds ahead of the machine's, or behind it."""
+        with self._file.open("r+b") as file:  # in place: processes have mapped the file
+            file.write(struct.pack("@l", seconds))

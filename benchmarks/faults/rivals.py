@@ -3,219 +3,220 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from subprocess import Popen
-from typing import Any
 
 import psutil
 
-from benchmarks.faults.served import ServedSite
-from benchmarks.faults.site import PATIENCE, Site, disagreement
-from benchmarks.faults.table import Dose, Row, Tally
+from benchmarks.faults.damage import harmed
+from benchmarks.faults.pair import Pair
+from benchmarks.faults.preload import Clock
+from benchmarks.faults.served import BUCKET, ServedSite
+from benchmarks.faults.site import Site
+from benchmarks.faults.stores import fill, free, small_disk
+from benchmarks.faults.table import Dose, Row
 from benchmarks.faults.workers import tired
-from orchestrator.errors import Exit
 from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from tests import postgres
-from tests.end_to_end.commands import finish
+from tests.orchestrator.tracking.proxy import Mode
+from trainables.checkpoint import ARRAYS, MANIFEST
 
-ENDED = (Exit.COMPLETE, Exit.SOME_FAILED)
 LONG = ("--set", "training.interval=500")
-STEPS = 60_000
+STEPS = 30_000
 """Steps of a trial: enough that a sweep of eight trials outlasts most of its faults."""
-
-AGAIN_SECONDS = 10.0
-"""Time after which a driver that has exited is started again."""
-
-BETWEEN = (4.0, 15.0)
-"""Shortest and longest time between two faults, in seconds."""
 
 AWAY_SECONDS = 8.0
 SILENT_SECONDS = LIFE_SECONDS + 10.0
+NOTICED_SECONDS = 120.0
+"""Longest time until a sweep is PAUSED for a disk or a store; the store's client tries four times before."""
+
+HOURS = 2 * 3600
 MUST = (
     "one driver at a time runs the sweep; nothing finished lost or run twice, at most one interval "
-    "repeated per trial and fault, curves and best as undisturbed, every MLflow point once, `check` clean"
+    "repeated per trial and fault, two after damage; curves and best as undisturbed, every MLflow point "
+    "once, `check` clean"
 )
 
 
 def rivals(dose: Dose) -> list[Row]:
-    """Inject `dose.kills` faults into a sweep that two drivers want to run."""
+    """Inject `dose.kills` faults of the kinds `dose.faults` into a sweep that two drivers want to run."""
     programs, user = postgres.binaries(), postgres.unprivileged_user()
     if programs is None or user is None:
         return [Row("two drivers", MUST, "not run: PostgreSQL is not installed", True)]
     with ExitStack() as stack:
         server = postgres.Server(programs, user)
         stack.callback(server.remove)
-        site = ServedSite(dose.folder, "rivals", server.empty_database())
+        store_disk = stack.enter_context(small_disk(dose.folder / "rivals-store"))
+        site = ServedSite(dose.folder, "rivals", server.empty_database(), store_disk)
         stack.callback(site.end)
+        own_disk = stack.enter_context(small_disk(site.root / "checkpoints"))
         site.write(steps=STEPS)
-        pair = _Pair(site, server)
-        pair.run(dose.kills)
+        clock = Clock(dose.folder, "rivals")
+        pair = Pair(site, "--tracking-patience", "300", *LONG, **clock.environment)
+        kinds = _Faults(pair, server, clock, own_disk, store_disk).kinds()
+        chosen = dose.faults.split(",") if dose.faults else list(kinds)
+        assert kinds.keys() >= set(chosen), f"--faults takes {', '.join(kinds)}"
+        pair.run([kinds[name] for name in chosen], dose.kills)
         undisturbed = Site(dose.folder, "rivals-undisturbed").write(steps=STEPS)
         code, output = undisturbed.finished(*LONG)
         pair.tally.expect(code == 0, f"the undisturbed sweep exited with {code}: {output[-300:]}")
-        return [pair.row(undisturbed.outcome())]
+        return [pair.row("two drivers on PostgreSQL", MUST, undisturbed.outcome())]
 
 
-class _Pair:
-    """The two drivers, the faults that hit them, and what they broke.
+@dataclass
+class _Faults:
+    """The faults that hit two drivers and what they use; each returns what it has done.
 
-    Args:
-        site: of the sweep.
+    Attributes:
+        pair: of the drivers.
         server: of the ledger.
+        clock: of the drivers and all that they start.
+        own_disk: of the checkpoints of this machine; None if mounting is not permitted.
+        store_disk: of the store; None likewise.
     """
 
-    def __init__(self, site: ServedSite, server: postgres.Server) -> None:
-        self._site, self._server, self._chance = site, server, random.Random(17)
-        self._drivers: list[Popen[str] | None] = [None, None]
-        self._due = [0.0, AGAIN_SECONDS]
-        self._settled: dict[str, Any] = {}
-        self._faults, self._codes = Counter[str](), Counter[int]()
-        self._began, self._over = time.monotonic(), False
-        self.tally = Tally()
+    pair: Pair
+    server: postgres.Server
+    clock: Clock
+    own_disk: Path | None
+    store_disk: Path | None
 
-    def run(self, count: int) -> None:
-        """Inject faults until there were `count`, or the sweep is finished; then let it finish."""
-        faults: list[Callable[[], str]] = [
-            self._killed, self._terminated, self._interrupted, self._silent,
-            self._worker_killed, self._database_restarted, self._tracking_silent, self._store_silent,
-        ]  # fmt: skip
-        order: list[Callable[[], str]] = []
-        due = time.monotonic() + BETWEEN[1]
-        while not self._over:
-            self._keep_running()
-            assert time.monotonic() - self._began < 6 * PATIENCE, "the sweep does not end"
-            if sum(self._faults.values()) >= count or time.monotonic() < due:
-                continue
-            if not order:
-                order = self._chance.sample(faults, len(faults))
-            self._faults[order.pop()()] += 1
-            self._look_at_finished_trials()
-            due = time.monotonic() + self._chance.uniform(*BETWEEN)
+    def kinds(self) -> dict[str, Callable[[], str]]:
+        """Return every fault that is possible here, by the name that `--faults` gives it."""
+        pair, site = self.pair, self.pair.site
+        disks = {
+            name: partial(self._disk_full, disk, of_what)
+            for name, disk, of_what in (
+                ("disk", self.own_disk, "of the checkpoints"),
+                ("store-disk", self.store_disk, "of the store"),
+            )
+            if disk is not None
+        }
+        return {
+            **disks,
+            "kill": partial(pair.send, signal.SIGKILL),
+            "term": partial(pair.send, signal.SIGTERM),
+            "int": partial(pair.send, signal.SIGINT),
+            "driver-stopped": self._driver_stopped,
+            "worker": self._worker_killed,
+            "postgres": self._database_restarted,
+            "clock": self._clock_stepped,
+            "store-gone": partial(self._store_away, "hang up"),
+            "store-503": partial(self._store_away, "503"),
+            "store-stopped": partial(self._stopped, site.store, "store"),
+            "mlflow-killed": self._tracking_killed,
+            "mlflow-503": partial(self._tracking_away, "503"),
+            "mlflow-silent": partial(self._tracking_away, "swallow"),
+            "mlflow-stopped": self._tracking_stopped,
+            "arrays": partial(self._damaged, ARRAYS, "flip"),
+            "manifest": partial(self._damaged, MANIFEST, "zero"),
+        }
 
-    def row(self, undisturbed: dict[str, Any]) -> Row:
-        """Compare everything that is stored with an undisturbed sweep."""
-        site, tally = self._site, self.tally
-        self._look_at_finished_trials()
-        same = site.outcome() == undisturbed
-        tally.expect(same, "trials, curves or values differ from the undisturbed sweep")
-        repeated, faults = max(site.repeated().values()), sum(self._faults.values())
-        tally.expect(repeated <= faults, f"{site.repeated()} intervals repeated")
-        tally.expect(not (problems := site.check()), problems)
-        tally.expect(not (differences := disagreement(site)), differences)
-        tally.expect(not (left := site.left_running()), f"{left} processes still running")
-        seconds = time.monotonic() - self._began
-        seen = f"{faults} faults in {seconds:.0f} s: "
-        seen += ", ".join(f"{name} {number}" for name, number in sorted(self._faults.items()))
-        seen += f"; exit codes {dict(sorted(self._codes.items()))}; at most {repeated} intervals repeated"
-        seen += "; trials, curves and best equal" if same else ""
-        return tally.row("two drivers on PostgreSQL", MUST, seen)
-
-    def _keep_running(self) -> None:
-        """Start again what has exited, until a driver has found the sweep finished."""
-        time.sleep(0.2)
-        for index, driver in enumerate(self._drivers):
-            if driver is None:
-                if time.monotonic() > self._due[index]:
-                    self._drivers[index] = self._site.drive("--tracking-patience", "300", *LONG)
-            elif driver.poll() is not None:
-                code, output = finish(driver)
-                self._codes[code] += 1
-                expected = code in (*ENDED, Exit.RESUMABLE, Exit.BUSY, -signal.SIGKILL)
-                self.tally.expect(expected, f"exit code {code}: {output[-300:]}")
-                self.tally.expect("Traceback" not in output, f"a traceback: {output[-500:]}")
-                self._drivers[index], self._due[index] = None, time.monotonic() + AGAIN_SECONDS
-                if code in ENDED:
-                    self._end_the_other()
-                    self._over = True
-                    return
-
-    def _end_the_other(self) -> None:
-        """Wait for the other driver: it is refused, or finds the sweep finished."""
-        for driver in self._drivers:
-            if driver is not None:
-                code, output = finish(driver, PATIENCE)
-                self._codes[code] += 1
-                self.tally.expect(
-                    code in (*ENDED, Exit.BUSY), f"the other driver: exit code {code}: {output[-300:]}"
-                )
-
-    def _look_at_finished_trials(self) -> None:
-        if self._site.ledger.sweeps():
-            now = self._site.settled()
-            changed = [key for key, value in self._settled.items() if now.get(key) != value]
-            self.tally.expect(not changed, f"finished trials changed: {changed}")
-            self._settled = now
-
-    def _holder(self) -> Popen[str] | None:
-        """Return the driver that has started most processes, which is the one that runs the sweep."""
-        alive = [driver for driver in self._drivers if driver is not None and driver.poll() is None]
-        return max(alive, key=_descendants, default=None)
-
-    def _send(self, number: signal.Signals) -> str:
-        if (driver := self._holder()) is not None:
-            os.kill(driver.pid, number)
-        return number.name
-
-    def _killed(self) -> str:
-        return self._send(signal.SIGKILL)
-
-    def _terminated(self) -> str:
-        return self._send(signal.SIGTERM)
-
-    def _interrupted(self) -> str:
-        return self._send(signal.SIGINT)
-
-    def _silent(self) -> str:
+    def _driver_stopped(self) -> str:
         """Stop the driver for longer than its lease lasts: the other one takes over."""
-        if (driver := self._holder()) is not None:
+        if (driver := self.pair.holder()) is not None:
             os.kill(driver.pid, signal.SIGSTOP)
-            self._wait(SILENT_SECONDS)
+            self.pair.wait(SILENT_SECONDS)
             os.kill(driver.pid, signal.SIGCONT)
         return f"driver stopped for {SILENT_SECONDS:g} s"
 
     def _worker_killed(self) -> str:
-        workers = [] if tired(self._site) else self._site.titled("ray::Worker")
-        if workers:
-            with suppress(psutil.NoSuchProcess):
-                self._chance.choice(workers).kill()
+        workers = [] if tired(self.pair.site) else self.pair.site.titled("ray::Worker")
+        if not workers:
+            return "no worker to kill"
+        with suppress(psutil.NoSuchProcess):
+            self.pair.chance.choice(workers).kill()
         return "worker killed"
 
     def _database_restarted(self) -> str:
-        self._server.stop()
-        self._wait(AWAY_SECONDS)
-        self._server.start()
+        self.server.stop()
+        self.pair.wait(AWAY_SECONDS)
+        self.server.start()
         return f"PostgreSQL down for {AWAY_SECONDS:g} s"
 
-    def _tracking_silent(self) -> str:
-        self._stopped(self._site.tracking)
-        return f"MLflow stopped for {AWAY_SECONDS:g} s"
+    def _clock_stepped(self) -> str:
+        """Set the clock of both drivers and all that they have started; then kill the one that runs."""
+        ahead = self.pair.chance.choice((-HOURS, HOURS))
+        self.clock.shift(ahead)
+        self.pair.wait(AWAY_SECONDS)
+        self.pair.send(signal.SIGKILL)
+        return f"clock set to {ahead / 3600:+g} h, SIGKILL {AWAY_SECONDS:g} s later"
 
-    def _store_silent(self) -> str:
-        self._stopped(self._site.store)
-        return f"store stopped for {AWAY_SECONDS:g} s"
+    def _disk_full(self, disk: Path, of_what: str) -> str:
+        """Fill a disk until the sweep is PAUSED, and some seconds longer."""
 
-    def _stopped(self, server: Popen[bytes]) -> None:
+        def paused() -> bool:
+            fill(disk)  # again and again: superseded checkpoints are deleted meanwhile
+            return self._paused()
+
+        noticed = self.pair.wait(NOTICED_SECONDS, paused) and not self.pair.wait(AWAY_SECONDS)
+        free(disk)
+        return f"disk {of_what} full{' until PAUSED' if noticed else ', unnoticed'}"
+
+    def _store_away(self, mode: Mode) -> str:
+        """Let nothing reach the store until the sweep is PAUSED, and some seconds longer."""
+        self.pair.site.to_store.mode = mode
+        noticed = self.pair.wait(NOTICED_SECONDS, self._paused) and not self.pair.wait(AWAY_SECONDS)
+        self.pair.site.to_store.mode = "pass"
+        how = "unreachable" if mode == "hang up" else f"answers {mode}"
+        return f"store {how}{' until PAUSED' if noticed else ', unnoticed'}"
+
+    def _paused(self) -> bool:
+        return any(sweep.state == "PAUSED" for sweep in self.pair.site.ledger.sweeps())
+
+    def _tracking_killed(self) -> str:
+        self.pair.site.tracking.kill()
+        self.pair.wait(2 * AWAY_SECONDS)
+        self.pair.site.tracking.start()
+        return f"MLflow killed, back after {2 * AWAY_SECONDS:g} s"
+
+    def _tracking_away(self, mode: Mode) -> str:
+        proxy = self.pair.site.tracking.proxy
+        proxy.mode = mode
+        self.pair.wait(2 * AWAY_SECONDS)
+        proxy.mode = "pass"
+        how = "does not answer" if mode == "swallow" else f"answers {mode}"
+        return f"MLflow {how} for {2 * AWAY_SECONDS:g} s"
+
+    def _tracking_stopped(self) -> str:
+        return self._stopped(self.pair.site.tracking.process, "MLflow")
+
+    def _stopped(self, server: Popen[bytes], name: str) -> str:
         processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
         for process in processes:
             process.suspend()
-        self._wait(AWAY_SECONDS)
+        self.pair.wait(AWAY_SECONDS)
         for process in processes:
             process.resume()
+        return f"{name} stopped for {AWAY_SECONDS:g} s"
 
-    def _wait(self, seconds: float) -> None:
-        """Keep starting drivers that have exited meanwhile."""
-        ends = time.monotonic() + seconds
-        while time.monotonic() < ends and not self._over:
-            self._keep_running()
+    def _damaged(self, file: str, harm: str) -> str:
+        """Kill the driver and damage the last checkpoint of each trial, here and in the store."""
+        site = self.pair.site
+        self.pair.send(signal.SIGKILL)
+        self.pair.allowed += 1
+        rows = (
+            next((row for row in site.ledger.trial_checkpoints(trial.key) if row.kind == "last"), None)
+            for trial in site.trials()
+            if trial.state == "RUNNING"
+        )
+        found = [self._damage(Path(row.path), file, harm) for row in rows if row is not None]
+        return f"SIGKILL, then {file} damaged{'' if any(found) else ', but none was there'}"
 
-
-def _descendants(driver: Popen[str]) -> int:
-    try:
-        return len(psutil.Process(driver.pid).children(recursive=True))
-    except psutil.NoSuchProcess:
-        return 0
+    def _damage(self, folder: Path, file: str, harm: str) -> bool:
+        """Damage a file of a checkpoint; return False if the store does not hold it."""
+        objects, name = self.pair.site.objects, f"/{folder.parent.name}/{folder.name}/{file}"
+        listed = objects.list_objects_v2(Bucket=BUCKET, Prefix="checkpoints/").get("Contents", ())
+        keys = [entry["Key"] for entry in listed if entry["Key"].endswith(name)]
+        for key in keys:
+            whole = objects.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+            content = harmed(whole, harm, self.pair.chance)
+            objects.put_object(Bucket=BUCKET, Key=key, Body=content)
+            if (folder / file).exists():
+                (folder / file).write_bytes(content)
+        return bool(keys)

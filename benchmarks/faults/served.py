@@ -1,4 +1,7 @@
-"""A sweep whose ledger, MLflow and checkpoints are on servers of this machine: PostgreSQL, MLflow, S3."""
+"""A sweep whose ledger, MLflow and checkpoints are on servers of this machine: PostgreSQL, MLflow, S3.
+
+A proxy stands before MLflow and before the store, so that either can refuse or swallow what is sent to it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import subprocess
 import sys
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import boto3
 
@@ -16,6 +20,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.tracking import ui
 from orchestrator.tracking.address import environment
 from orchestrator.tracking.database import connect
+from tests.orchestrator.tracking.proxy import Proxy
 
 KEYS = {
     "AWS_ACCESS_KEY_ID": "id",
@@ -24,28 +29,84 @@ KEYS = {
 }
 
 
-class ServedSite(Site):
-    """A site whose ledger is on PostgreSQL, with an MLflow server and checkpoints on S3."""
+BUCKET = "sweeps"
 
-    def __init__(self, folder: Path, name: str, ledger_url: str) -> None:
+
+class TrackingServer:
+    """An MLflow server behind a proxy, on the database that a site uses by default.
+
+    Args:
+        root: folder of the site.
+
+    Attributes:
+        proxy: through which the server is reached.
+        process: of the server.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.proxy = _proxy()
+        self._database = f"sqlite:///{root / 'mlflow.db'}"
+        connect(self._database)
+        self._command = ui.command(root / "artifacts", self.proxy.target)
+        self._command[self._command.index("--allowed-hosts") + 1] = f"127.0.0.1:{self.proxy.port}"
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """Return the address at which a sweep finds the server."""
+        return f"http://127.0.0.1:{self.proxy.port}"
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        self.process = _served(self._command, self.proxy.target, **{ui.STORE: self._database})
+
+    def kill(self) -> None:
+        """Kill the server without a clean shutdown."""
+        self.process.kill()
+        ui.stop(self.process)
+
+    def close(self) -> None:
+        """Stop the server, its child processes and the proxy."""
+        ui.stop(self.process)
+        self.proxy.close()
+
+
+class ServedSite(Site):
+    """A site whose ledger is on PostgreSQL, with an MLflow server and checkpoints on S3.
+
+    Args:
+        folder: to which all sites of a run write.
+        name: of this one.
+        ledger_url: of the ledger.
+        store_folder: in which the store keeps its objects; None for its memory.
+
+    Attributes:
+        tracking: the MLflow server.
+        store: the process of the store.
+        to_store: the proxy before the store.
+        objects: a client of the store that needs no proxy.
+    """
+
+    def __init__(self, folder: Path, name: str, ledger_url: str, store_folder: Path | None = None) -> None:
         super().__init__(folder, name)
         self.root.mkdir()
-        self._ledger_url, store, tracking = ledger_url, _free_port(), _free_port()
+        self._ledger_url, self.to_store = ledger_url, _proxy()
         self.environment = {
             **KEYS,
             "SWEEP_LEDGER": ledger_url,
-            "SWEEP_CHECKPOINTS": "s3://sweeps/checkpoints",
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{store}",
-            "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{tracking}",
+            "SWEEP_CHECKPOINTS": f"s3://{BUCKET}/checkpoints",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.to_store.port}",
         }
-        moto = Path(sys.executable).with_name("moto_server")
-        self.store = _served([str(moto), "-H", "127.0.0.1", "-p", str(store)], store)
+        moto, port = Path(sys.executable).with_name("moto_server"), self.to_store.target
+        on_disk = (
+            {"TMPDIR": str(store_folder), "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": "1"} if store_folder else {}
+        )
+        self.store = _served([str(moto), "-H", "127.0.0.1", "-p", str(port)], port, **on_disk)
         own = {"aws_access_key_id": "id", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
-        client = boto3.client("s3", endpoint_url=self.environment["AWS_ENDPOINT_URL"], **own)
-        client.create_bucket(Bucket="sweeps")
-        uri = f"sqlite:///{self.root / 'mlflow.db'}"
-        connect(uri)
-        self.tracking = _served(ui.command(uri, self.root / "artifacts", tracking), tracking)
+        self.objects: Any = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", **own)
+        self.objects.create_bucket(Bucket=BUCKET)
+        self.tracking = TrackingServer(self.root)
+        self.environment["MLFLOW_TRACKING_URI"] = self.tracking.url
 
     @cached_property
     def ledger(self) -> Ledger:  # type: ignore[override]
@@ -63,23 +124,30 @@ class ServedSite(Site):
     def end(self) -> None:
         """End the servers, and kill what is left of the sweep."""
         self.ledger.close()
-        for server in (self.store, self.tracking):
-            ui.stop(server)
+        self.tracking.close()
+        ui.stop(self.store)
+        self.to_store.close()
         for process in self.alive():
             if process.pid != os.getpid():
                 process.kill()
 
 
-def _free_port() -> int:
+def _proxy() -> Proxy:
+    """Return a proxy before a free port."""
+    proxy = Proxy()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        proxy.target = int(probe.getsockname()[1])
+    proxy.mode = "pass"
+    return proxy
 
 
-def _served(command: list[str], port: int) -> subprocess.Popen[bytes]:
+def _served(command: list[str], port: int, **variables: str) -> subprocess.Popen[bytes]:
     """Start a server and wait until it answers."""
     quiet = subprocess.DEVNULL
-    server = subprocess.Popen(command, env=environment(), start_new_session=True, stdout=quiet, stderr=quiet)
+    server = subprocess.Popen(
+        command, env={**environment(), **variables}, start_new_session=True, stdout=quiet, stderr=quiet
+    )
     until(partial(_answers, port))
     return server
 

@@ -19,7 +19,12 @@ from orchestrator.ledger.records import FINISHED_TRIAL
 from tests.end_to_end.commands import finish
 
 EVERY = 20.0
-TRIALS = 200
+BETWEEN_TRIALS = 6.0
+"""Seconds of the soak for each trial: 200 trials in 20 minutes."""
+
+STEPS = 10_800
+"""Steps of a trial: enough to keep two processors busy between the faults until the soak ends."""
+
 ENDED = (0, 3)
 LOOK_EVERY = 5.0
 SETTLED_AFTER = 60.0
@@ -27,11 +32,10 @@ SETTLED_AFTER = 60.0
 
 
 def soak(dose: Dose) -> list[Row]:
-    """Run 200 trials while killing workers and killing or interrupting the driver, then let them finish."""
-    site = Site(dose.folder, "soak")
-    # Enough steps to keep two processors busy between the faults until the soak ends.
-    site.write(trials=TRIALS, steps=9 * round(dose.soak), scheduler="{asha: {reduction: 2, grace: 0.25}}")
-    tally, chance, growth = Tally(), random.Random(25), _Growth()
+    """Run trials while killing workers and killing or interrupting the driver, then let them finish."""
+    site, count = Site(dose.folder, "soak"), max(10, round(dose.soak / BETWEEN_TRIALS))
+    site.write(trials=count, steps=STEPS, scheduler="{asha: {reduction: 2, grace: 0.25}}")
+    tally, chance, growth = Tally(), random.Random(25), _Growth(count)
     driver, began, faults = site.drive(), time.monotonic(), {"worker": 0, "kill": 0, "SIGTERM": 0}
     next_fault = began + EVERY
     while driver.poll() not in ENDED:
@@ -49,7 +53,7 @@ def soak(dose: Dose) -> list[Row]:
             break
     finish(driver)
     states = site.ledger.states(site.id)
-    tally.expect(sum(states.values()) == TRIALS and set(states) <= {"COMPLETE", "PRUNED"}, f"{states}")
+    tally.expect(sum(states.values()) == count and set(states) <= {"COMPLETE", "PRUNED"}, f"{states}")
     tally.expect(not (problems := site.check()), problems)
     tally.expect(not (differences := disagreement(site)), differences)
     tally.expect(not (left := site.left_running()), f"{left} processes still running")
@@ -59,8 +63,8 @@ def soak(dose: Dose) -> list[Row]:
     seen = f"{time.monotonic() - began:.0f} s, faults {faults}, {states}; "
     grown = f"memory {last.memory / first.memory - 1:+.1%}, handles {last.handles / first.handles - 1:+.1%}"
     seen += f"in {last.age - first.age:.0f} s of one driver ({first.memory / 2**20:.0f} MiB) {grown}"
-    must = "200 trials end, `check` clean, the driver's memory and handles grow < 10 %, nothing left"
-    return [tally.row(f"{TRIALS} trials, a fault every {EVERY:g} s", must, seen)]
+    must = "all trials end, `check` clean, the driver's memory and handles grow < 10 %, nothing left"
+    return [tally.row(f"{count} trials, a fault every {EVERY:g} s", must, seen)]
 
 
 def _faults(elapsed: float, dose: Dose) -> tuple[str, ...]:
@@ -92,9 +96,14 @@ class _Held(NamedTuple):
 
 
 class _Growth:
-    """First and last sample of each driver's resources, until its last trial ends."""
+    """First and last sample of each driver's resources, until its last trial ends.
 
-    def __init__(self) -> None:
+    Args:
+        trials: of the sweep.
+    """
+
+    def __init__(self, trials: int) -> None:
+        self._trials = trials
         self._first: dict[int, _Held] = {}
         self._last: dict[int, _Held] = {}
         self._looked_at = float("-inf")
@@ -108,7 +117,7 @@ class _Growth:
             process = psutil.Process(driver.pid)
             age = time.time() - process.create_time()
             # A driver that has just exited is still listed, as a zombie without memory.
-            if age > SETTLED_AFTER and process.status() != psutil.STATUS_ZOMBIE and not _over(site):
+            if age > SETTLED_AFTER and process.status() != psutil.STATUS_ZOMBIE and not self._over(site):
                 now = _Held(age, process.memory_info().rss, process.num_fds())
                 self._first.setdefault(driver.pid, now)
                 self._last[driver.pid] = now
@@ -121,7 +130,7 @@ class _Growth:
         pid = max(self._last, key=lambda pid: self._last[pid].age - self._first[pid].age)
         return self._first[pid], self._last[pid]
 
-
-def _over(site: Site) -> bool:
-    """Return True if every trial has ended."""
-    return sum(site.ledger.states(site.id).get(state, 0) for state in FINISHED_TRIAL) == TRIALS
+    def _over(self, site: Site) -> bool:
+        """Return True if every trial has ended."""
+        states = site.ledger.states(site.id)
+        return sum(states.get(state, 0) for state in FINISHED_TRIAL) == self._trials

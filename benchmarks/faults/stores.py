@@ -91,7 +91,7 @@ def _full_disk_of_checkpoints(dose: Dose) -> Row:
     """Fill the disk of the checkpoints until the sweep pauses; its driver then continues by itself."""
     fault, must = "a worker's disk full (tmpfs), then freed", "PAUSED, none charged, completes by itself"
     site, tally = Site(dose.folder, "disk-checkpoints").write(trials=6), Tally()
-    with _small_disk(site, site.root / "checkpoints") as disk:
+    with small_disk(site.root / "checkpoints") as disk:
         if disk is None:
             return Row(fault, must, NOT_MOUNTED, True)
         driver = site.drive()
@@ -99,7 +99,7 @@ def _full_disk_of_checkpoints(dose: Dose) -> Row:
         reason = _reason_of_pause(site, disk, driver)
         tally.expect(reason.startswith("a disk is full since "), f"paused because: {reason or 'not paused'}")
         before = site.settled()
-        (disk / FILLER).unlink()
+        free(disk)
         code, output = finish(driver, 900)
         _complete(site, tally, code, output)
         tally.expect("Traceback" not in output, f"a traceback was printed: {output}")
@@ -117,7 +117,7 @@ def _reason_of_pause(site: Site, disk: Path, driver: subprocess.Popen[str]) -> s
     ledger, reasons = site.ledger, list[str]()
 
     def paused() -> bool:
-        _fill(disk)  # again and again: the driver deletes superseded checkpoints meanwhile
+        fill(disk)  # again and again: the driver deletes superseded checkpoints meanwhile
         reasons.extend(str(sweep.reason) for sweep in ledger.sweeps() if sweep.state == "PAUSED")
         return bool(reasons)
 
@@ -131,17 +131,17 @@ def _full_disk_of_the_ledger(dose: Dose) -> Row:
     fault, must = "the ledger's disk full (tmpfs), then freed", "no torn state, code 4, then complete"
     site, tally = _SiteWithSeparateLedger(dose.folder, "disk-ledger"), Tally()
     site.write(trials=6)
-    with _small_disk(site, site.ledger_file.parent) as disk:
+    with small_disk(site.ledger_file.parent) as disk:
         if disk is None:
             return Row(fault, must, NOT_MOUNTED, True)
         driver = site.drive()
         until(lambda: site.reports() >= 4, driver)
-        _fill(disk)
+        fill(disk)
         code, output = finish(driver, 900)
         tally.expect(code == 4, f"exit code {code}: {output[-300:]}")
         tally.expect("needs space to write" in output, f"the full disk was not reported: {output[-300:]}")
         tally.expect("Traceback" not in output, f"a traceback was printed: {output}")
-        (disk / FILLER).unlink()
+        free(disk)
         before = site.settled()
         code, output = site.finished()
         _complete(site, tally, code, output)
@@ -170,7 +170,7 @@ class _SiteWithSeparateLedger(Site):
 
 
 @contextmanager
-def _small_disk(site: Site, folder: Path) -> Iterator[Path | None]:
+def small_disk(folder: Path) -> Iterator[Path | None]:
     """Mount a small disk at a new folder; yield the folder, or None if mounting is not permitted."""
     folder.mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0700", "tmpfs", str(folder)]
@@ -180,11 +180,10 @@ def _small_disk(site: Site, folder: Path) -> Iterator[Path | None]:
     try:
         yield folder
     finally:
-        site.left_running()
         subprocess.run(["umount", "--lazy", str(folder)], check=False)
 
 
-def _fill(disk: Path) -> None:
+def fill(disk: Path) -> None:
     """Write to a disk until not one byte more fits."""
     with (disk / FILLER).open("ab", buffering=0) as file:
         for size in (1 << 16, 1 << 12, 1):
@@ -193,6 +192,11 @@ def _fill(disk: Path) -> None:
                     file.write(os.urandom(size))
             except OSError:
                 continue
+
+
+def free(disk: Path) -> None:
+    """Make the space on a disk that was filled free again."""
+    (disk / FILLER).unlink(missing_ok=True)
 
 
 def _complete(site: Site, tally: Tally, code: int, output: str) -> None:

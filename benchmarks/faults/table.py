@@ -42,6 +42,7 @@ class Dose:
         pauses: durations of the pauses of each process, in seconds, separated by commas.
         crashes: number of power failures.
         services: number of services to kill twice.
+        faults: kinds of fault for `rivals`, separated by commas; empty for all of them.
     """
 
     folder: Path
@@ -55,6 +56,7 @@ class Dose:
     pauses: str = "10,60"
     crashes: int = 500
     services: int = 6
+    faults: str = ""
 
 
 Scenario = Callable[[Dose], list[Row]]

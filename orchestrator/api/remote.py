@@ -21,6 +21,7 @@ from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from orchestrator.api.live import LiveSweep
+from orchestrator.api.users import DAYS
 from orchestrator.api.workspace import check_output
 from orchestrator.config.yaml_reader import read_text
 from orchestrator.errors import BadInput, NoServer, Refusal
@@ -192,6 +193,62 @@ class RemoteService:
         """Return what runs, what waits, and why."""
         entries: Sequence[Mapping[str, Any]] = self.call("GET", "/queue")["queue"]
         return entries
+
+    def users(self) -> Sequence[Mapping[str, Any]]:
+        """Return all users by name, without their tokens; for admins only.
+
+        Raises:
+            BadInput: the user is no admin.
+            NoServer: the server does not answer.
+        """
+        rows: Sequence[Mapping[str, Any]] = self.call("GET", "/users")["users"]
+        return rows
+
+    def add_user(self, name: str, role: str = "member", *, days: float | None = DAYS) -> Mapping[str, Any]:
+        """Add a user, as an admin; return the user, with the `token`, which cannot be read again.
+
+        If the answer is lost, so is the token: revoke the user and add it again.
+
+        Args:
+            name: lower-case letters, digits, `.`, `_` and `-`; the user's sweeps run in this name.
+            role: `viewer`, `member` or `admin`.
+            days: after which the token expires; None for a token that does not.
+
+        Raises:
+            BadInput: the name, the role or the days are not valid, the user has a valid token, or who asks is
+                no admin.
+            NoServer: the server does not answer.
+        """
+        return self.call("POST", "/users", {"name": name, "role": role, "days": days})
+
+    def revoke_user(self, name: str) -> Mapping[str, Any]:
+        """Revoke the token of a user at once, as an admin; return the user.
+
+        Raises:
+            BadInput: there is no such user, or who asks is no admin.
+            NoServer: the server does not answer.
+        """
+        return self.call("DELETE", f"/users/{quote(name, safe='')}")
+
+    def audit_log(self, limit: int = 100) -> Iterator[Mapping[str, Any]]:
+        """Yield the newest entries of the audit log, the newest first; for admins only.
+
+        Args:
+            limit: most entries.
+
+        Raises:
+            BadInput: the user is no admin.
+            NoServer: the server does not answer.
+        """
+        before: Mapping[str, int] = {}
+        while limit > 0:
+            asked = min(limit, PAGE)
+            page = self.call("GET", f"/audit?{urlencode({'limit': asked, **before})}")["audit"]
+            yield from page
+            if len(page) < asked:
+                return
+            limit -= asked
+            before = {"before": page[-1]["seq"]}
 
     def call(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import provenance
+from orchestrator.accounts import CODE_AS_USERS
 from orchestrator.api.status import state_without_driver
 from orchestrator.api.sweep import DEADLINE_SECONDS, TRACKING_SECONDS, Sweep
 from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver import detached, preflight
+from orchestrator.driver import accounts, detached, preflight
+from orchestrator.driver.accounts import AS_USER, runs_code_as_users
 from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of, redacted
 from orchestrator.ledger import submissions
@@ -40,6 +42,7 @@ __all__ = [
     "follow",
     "is_supervised",
     "release",
+    "run_code_as_users",
     "running",
     "serve",
     "submit",
@@ -105,7 +108,26 @@ def serve(
     if drivers < 1:
         raise BadInput("--drivers", "must be at least 1", str(drivers), "Leave it out for the default.")
     paths = Workspace.at(root).paths
-    return service.serve(paths, say, drivers_at_once=drivers, stop_drivers=stop_drivers, beside=beside)
+    return service.serve(
+        paths, say, drivers_at_once=drivers, stop_drivers=stop_drivers, beside=beside, rounds=rounds
+    )
+
+
+def run_code_as_users(group: str, *, root: str | Path | None = None) -> None:
+    """Let this process, its checks and its drivers run the code of each owner as the account of that name.
+
+    Creates the root if it is missing.
+
+    Args:
+        group: of this machine; only the code of its members is run.
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: this process is not root's, on Linux; there is no such group; an account could read what is
+            the service's; or it could not run the Python of the service.
+    """
+    accounts.check_service(group, Workspace.at(root).paths)
+    os.environ[CODE_AS_USERS] = group
 
 
 def running(*, root: str | Path | None = None) -> RunningService | None:
@@ -169,14 +191,15 @@ def submit(
         OverQuota: as many sweeps of the owner wait or run as a quota allows.
     """
     workspace, specification = sweep.workspace, sweep.specification
-    sweep.admit()
+    owner = owner or current_owner()
+    sweep.admit(owner)
     preflight.check_paths(workspace.paths)
     workspace.paths.create()
     order = Order(
-        owner or current_owner(),
+        owner,
         specification.document(),
         specification.source_text,
-        {"data": str(workspace.data), **DRIVER_OPTIONS, **(options or {})},
+        {"data": str(workspace.data), **DRIVER_OPTIONS, **_code(sweep), **(options or {})},
         key,
         provenance.git_commit(),
     )
@@ -198,6 +221,16 @@ def submit(
     with suppress(OSError):  # it only saves the wait for the next poll
         discovery.knock(workspace.paths.service)
     return submitted
+
+
+def _code(sweep: Sweep) -> dict[str, bool]:
+    """Return the option that binds the code of a sweep to its owner's account, if it is or becomes bound."""
+    if sweep.specification.trainable is None:
+        return {}
+    with sweep.workspace.ledger(create=True) as ledger:
+        known = submissions.submission(ledger, sweep.id)
+    is_bound = known is not None and bool(known.options.get(AS_USER))
+    return {AS_USER: True} if is_bound or runs_code_as_users() else {}
 
 
 def _unused(specification: SweepConfig, is_known: Callable[[str], bool]) -> str:
@@ -315,6 +348,9 @@ def drive(
         submissions.begin(ledger, sweep_id, start, Holder.here(ledger.system))
     own = Workspace.at(root, submission.options["data"])
     try:
+        if submission.options.get(AS_USER) and not runs_code_as_users():
+            must = "must be run by a service that runs code as users, as the one that took it"
+            raise BadInput(sweep_id, must, "another service", "Start `serve --code-as-users GROUP`, as root.")
         code = run(Sweep.submitted(submission, own), submission.options)
     except Refusal as refusal:
         _record_end(workspace, sweep_id, start, exit_of(refusal), redacted(str(refusal)))

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.accounts import Account
 from orchestrator.api.remote import RemoteService
 from orchestrator.api.status import DetailedStatus, detailed
 from orchestrator.api.trial import Trial
@@ -24,6 +25,7 @@ from orchestrator.config import load as load_file
 from orchestrator.config.matching import chosen_sizes
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight, preview
+from orchestrator.driver.accounts import account_for, opened_as
 from orchestrator.driver.admission import Observer, Run
 from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.run import drive
@@ -141,6 +143,7 @@ class Sweep:
         hardware: Hardware | None = None,
         root: str | Path | None = None,
         data: str | Path | None = None,
+        reader: Account | None = None,
     ) -> Sweep:
         """Return the sweep of a search-space file. Nothing is run, written or asked over the network.
 
@@ -156,13 +159,15 @@ class Sweep:
                 goes by the GPUs of this machine, or means None if `RAY_ADDRESS` names a cluster.
             root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
             data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
+            reader: with whose rights the file, and the code that it names, are read; None for this process's.
 
         Raises:
             BadInput: the file, the profile or an override is wrong; the error names file, line and key. Or
                 others can change the root.
         """
         name, gpus = _profile(profile, hardware)
-        specification = load_file(Path(path), profile=name, overrides=tuple(overrides), gpus=gpus)
+        with opened_as(reader):
+            specification = load_file(Path(path), profile=name, overrides=tuple(overrides), gpus=gpus)
         request = _Request(profile == "auto", new, hardware)
         return cls._of(specification, Workspace.at(root, data), request)
 
@@ -307,17 +312,21 @@ class Sweep:
         with self.workspace.ledger() as ledger:
             return detailed(ledger, self._record(ledger))
 
-    def plan(self) -> Plan:
+    def plan(self, owner: str | None = None) -> Plan:
         """Check that the sweep can run, by default on this machine; return what that would take.
 
         Nothing is written.
+
+        Args:
+            owner: in whose name it would run; if None, `SWEEP_OWNER` or else the user of this process.
 
         Raises:
             BadInput: the resources of a trial are not available here.
             BadData: the files of the data set are missing or wrong.
         """
         hardware = self._request.hardware or detect()
-        source = preflight.check_sweep(self.specification, hardware, self.workspace.data)
+        named = owner or admission.current_owner()
+        source = preflight.check_sweep(self.specification, hardware, self.workspace.data, named)
         measured = None
         if self.workspace.has_ledger():
             with self.workspace.ledger() as ledger:
@@ -330,12 +339,15 @@ class Sweep:
             estimate=measured,
             matched=matched,
             requires=self._requires(),
-            runs=self._runs(),
+            runs=self._runs(named),
         )
 
-    def _runs(self) -> tuple[str, ...]:
+    def _runs(self, owner: str) -> tuple[str, ...]:
         trainable = self.specification.trainable
-        return () if trainable is None else tuple(preview.runs(trainable, list(self.specification.search)))
+        with opened_as(account_for(trainable, owner)):
+            return (
+                () if trainable is None else tuple(preview.runs(trainable, list(self.specification.search)))
+            )
 
     def _requires(self) -> str | None:
         """Return what an answer of the task requires, in words, or None if it is not known."""
@@ -382,11 +394,14 @@ class Sweep:
             raise BadInput(f"the data of {name}", "must be encoded before sizes are known", "not yet", remedy)
         return known
 
-    def admit(self) -> Hardware:
+    def admit(self, owner: str | None = None) -> Hardware:
         """Check everything that can be checked before a run; return what trials can run on.
 
         If `RAY_ADDRESS` names a cluster, it is asked for its nodes; Ray's token is created under the root if
         it is missing, and environment variables that Ray reads are set.
+
+        Args:
+            owner: in whose name it runs; if None, `SWEEP_OWNER` or else the user of this process.
 
         Raises:
             BadInput: the resources of a trial are not available, JAX cannot use the GPUs of this machine, or
@@ -397,7 +412,8 @@ class Sweep:
         hardware = self._request.hardware or preflight.available_hardware(self.workspace.paths)
         if self._request.automatic:
             require_gpu_jax(hardware)
-        preflight.check_sweep(self.specification, hardware, self.workspace.data)
+        named = owner or admission.current_owner()
+        preflight.check_sweep(self.specification, hardware, self.workspace.data, named)
         if self.workspace.has_ledger() and not self._is_known():
             with self.workspace.ledger() as ledger:
                 known = self.specification.recorded_id

@@ -17,7 +17,7 @@ from orchestrator import concealment
 from orchestrator.api.workspace import Workspace, trial_named
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
-from orchestrator.export.saved_files import export_arrays, export_saved
+from orchestrator.export.saved_files import export_saved
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import AttemptRecord, CheckpointRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.selection import best_checkpoint
@@ -51,11 +51,15 @@ class Evaluation:
 
     @property
     def guarantee(self) -> str:
-        """Return a sentence on when the metrics are equal to the last digit."""
+        """Return a sentence on when the metrics are equal to the last digit.
+
+        They do not depend on the programs that trained the trial: an evaluation serves one slot at a time.
+        """
         if self.trained_on != self.evaluated_on:
             before = self.trained_on or "a device that is not recorded"
             return f"trained on {before}, evaluated on {self.evaluated_on}: equal up to rounding"
-        return f"equal to the last digit with the same versions on the same model of {self.evaluated_on}"
+        same = f"equal to the last digit with the same versions on the same model of {self.evaluated_on}"
+        return f"{same}, by whatever programs it was trained"
 
     @property
     def equal(self) -> bool:
@@ -178,24 +182,28 @@ class Trial:
     def export(self, folder: str | Path) -> list[str]:
         """Write a new folder from which another machine trains this trial again.
 
-        Of a trainable, whose code is not ours, write the files of the best checkpoint.
+        Of a program, the folder also holds the state of the best checkpoint. Of a function or a command, it
+        holds what the best checkpoint has saved, and nothing to train it with.
 
         Returns:
-            Notes on what may keep the curve from being equal, one line each.
+            What is guaranteed of the curve, then what may keep it from being equal, one sentence each.
 
         Raises:
             BadInput: the folder exists, or the trial has not reported anything, or has saved no file.
             NoStore: the shared store does not answer.
             DamagedCheckpoint: a file of the checkpoint is not what was recorded.
         """
+        target = Path(folder).absolute()
+        if self.runs_script:
+            saved = self._best_checkpoint()
+            export_saved(self.record, saved, self._at_hand(saved), target)
+            return []
+        state: Mapping[str, Any] = {}
         if self._trainable():
             saved = self._best_checkpoint()
-            write = export_saved if self.runs_script else export_arrays
-            write(self.record, saved, self._at_hand(saved), Path(folder).absolute())
-            return []
+            state = checkpoint.load(self._at_hand(saved), saved.digest)[0]
         with self.workspace.ledger() as ledger:
-            facts = self._facts(ledger)
-            return export_folder.export(ledger, self.record, Path(folder).absolute(), facts)
+            return export_folder.export(ledger, self.record, target, self._facts(ledger), state)
 
     def predictor(self) -> Predictor:
         """Return the trained network of the best checkpoint; imports JAX.

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
 
 from orchestrator.api.live import live
 from orchestrator.api.status import DetailedStatus, sweeps
@@ -17,6 +16,7 @@ from orchestrator.api.status import status as status_of
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli import remote
 from orchestrator.cli.display import describe, print_json
+from orchestrator.cli.listing import ListedSweep, print_sweeps
 from orchestrator.cli.live import shown_live
 from orchestrator.cli.options import Json, Plain, Root
 from orchestrator.cli.remote import Server
@@ -38,12 +38,12 @@ def list_sweeps(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server
     if as_json:
         print_json([entry.document() for entry in listed])
         return
-    table = Table(Column("sweep", no_wrap=True), "state", "task", "trials", "started", box=None)
-    for entry in listed:
-        trials = ", ".join(f"{count} {state.lower()}" for state, count in entry.trials.items())
-        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.created_at))
-        table.add_row(entry.id, entry.state, entry.task, trials, started)
-    Console(soft_wrap=True).print(table)
+    print_sweeps(
+        [
+            ListedSweep(entry.id, entry.state, None, entry.task, entry.trials, entry.created_at)
+            for entry in listed
+        ]
+    )
 
 
 def status(

@@ -33,16 +33,19 @@ OVER_HTTP: Mapping[str, frozenset[str]] = {
     "move": frozenset({"--weight"}),
     "validate": frozenset({"--profile", "--set", "--json"}),
     "report": frozenset({"--output"}),
-    "quota": frozenset({"--weight", "--share", "--gpu-hours", "--new"}),
+    "quota": frozenset({"--weight", "--share", "--gpu-hours", "--sweeps", "--new"}),
+    "user add": frozenset({"--role", "--days"}),
+    "user list": frozenset({"--json"}),
+    "user revoke": frozenset(),
+    "user log": frozenset({"--limit", "--json"}),
 }
-"""The verbs that reach a service, and the options that have an effect there."""
+"""The verbs that reach a service, those of a group in two words, and the options that work there."""
 
 _THERE = "Run it on the machine of the service."
 
 HERE: Mapping[str, str] = {
     "experiment": "Run it on the machine of the service, or `submit` the files of its arms.",
     "drive": "The service calls it.",
-    "user": "Run it on the machine of the service, or use `/api/v1/users`.",
     "compare": _THERE,
     "evaluate": _THERE,
     "export": _THERE,
@@ -64,6 +67,8 @@ ALONE: Mapping[str, str] = {
 }
 """The verbs that ask no ledger about sweeps, so that SWEEP_URL does not matter to them, and what they do."""
 
+_GROUPS = frozenset(verb.split()[0] for verb in OVER_HTTP if " " in verb)
+
 _LOCAL = frozenset({"--root", "--here"})
 
 
@@ -77,13 +82,16 @@ def with_server(words: Sequence[str], url: str | None) -> list[str]:
     Raises:
         BadInput: a service is named, and the verb or one of its options does not reach it.
     """
-    if not words or "--help" in words:
+    if not words or words[0].startswith("-") or "--help" in words:
         return list(words)
-    verb, options = words[0], _options(words[1:])
+    verb, options = _verb(words), _options(words)
+    if verb in _GROUPS:
+        return list(words)  # it says itself which verb is missing or unknown
     named = options.get(OPTION)
     if named is None and url and verb not in ALONE and _LOCAL.isdisjoint(options):
         options, named = {**options, OPTION: url}, url
-        words = [verb, f"{OPTION}={url}", *words[1:]]
+        after = len(verb.split())
+        words = [*words[:after], f"{OPTION}={url}", *words[after:]]
         where = URL
     else:
         where = OPTION
@@ -96,6 +104,12 @@ def with_server(words: Sequence[str], url: str | None) -> list[str]:
         remedy = f"Leave it out, or {_without(where)}."
         raise BadInput(idle[0], must, f"{where} {redacted(named)}", remedy)
     return list(words)
+
+
+def _verb(words: Sequence[str]) -> str:
+    """Return the verb of a command line, with both words if it belongs to a group that reaches a service."""
+    pair = " ".join(words[:2])
+    return pair if pair in OVER_HTTP else words[0]
 
 
 def _refuse(verb: str, where: str, named: str) -> None:

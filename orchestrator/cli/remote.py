@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from orchestrator.api.following import exit_code
 from orchestrator.api.remote import RemoteService
+from orchestrator.api.users import AuditEntry, User
 from orchestrator.api.workspace import Workspace
 from orchestrator.cli.display import print_json, print_line
+from orchestrator.cli.listing import ListedSweep, print_sweeps
 from orchestrator.cli.live import shown_live
 from orchestrator.errors import BadInput, Exit
 
@@ -71,12 +73,8 @@ def list_sweeps(server: str, *, as_json: bool) -> None:
     if as_json:
         print_json(listed)
         return
-    table = Table(Column("sweep", no_wrap=True), "state", "owner", "task", "trials", "started", box=None)
-    for entry in listed:
-        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["created_at"]))
-        owner = entry["owner"] or ""
-        table.add_row(entry["id"], entry["state"], owner, entry["task"], _counts(entry["trials"]), started)
-    Console(soft_wrap=True).print(table)
+    names = [each.name for each in fields(ListedSweep)]
+    print_sweeps([ListedSweep(**{name: entry[name] for name in names}) for entry in listed])
 
 
 def status(server: str, sweep: str | None, *, watch: bool, plain: bool, as_json: bool) -> None:
@@ -184,6 +182,30 @@ def quota(
     return row["weight"], row["share"], row["gpu_hours"], row["used_gpu_hours"], row["sweeps"]
 
 
+def users(server: str) -> list[User]:
+    """Return the users of the service."""
+    return [_user(row) for row in RemoteService.at(server).users()]
+
+
+def add_user(server: str, name: str, role: str, days: float) -> tuple[User, str]:
+    """Add a user; return the user and the token."""
+    added = RemoteService.at(server).add_user(name, role, days=None if days == math.inf else days)
+    return _user(added), added["token"]
+
+
+def revoke_user(server: str, name: str) -> User:
+    """Revoke the token of a user; return the user."""
+    return _user(RemoteService.at(server).revoke_user(name))
+
+
+def audit_log(server: str, limit: int) -> list[AuditEntry]:
+    """Return which user asked for which change, the newest first."""
+    return [
+        AuditEntry(**{each.name: row[each.name] for each in fields(AuditEntry)})
+        for row in RemoteService.at(server).audit_log(limit)
+    ]
+
+
 def show(server: str, trial: str, *, as_json: bool) -> None:
     """Print everything that the ledger of the service knows of a trial."""
     found = RemoteService.at(server).trial(trial)
@@ -228,6 +250,10 @@ def _newest(service: RemoteService) -> str:
     if not listed:
         raise BadInput(service.url, "must have a sweep", "none", "Submit one first.")
     return str(listed[0]["id"])
+
+
+def _user(row: Mapping[str, Any]) -> User:
+    return User(**{each.name: row[each.name] for each in fields(User)})
 
 
 def _counts(trials: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.accounts import CODE_AS_USERS
 from orchestrator.api import service
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT, Workspace
 from orchestrator.cli.display import print_line
@@ -78,6 +79,16 @@ def serve(
             rich_help_panel=_HTTP,
         ),
     ] = False,
+    code_as_users: Annotated[
+        str | None,
+        typer.Option(
+            "--code-as-users",
+            metavar="GROUP",
+            envvar=CODE_AS_USERS,
+            help="Run the functions and commands of each owner in this group of the machine as the account of"
+            " that name, and no other code of users. For root.",
+        ),
+    ] = None,
     root: Root = DEFAULT_ROOT,
     data: Data = DEFAULT_DATA,
 ) -> int:
@@ -92,6 +103,8 @@ def serve(
 
         sweep serve --http 8080
     """
+    if code_as_users is not None:
+        service.run_code_as_users(code_as_users, root=root)
     rounds = service.Rounds()
     beside: AbstractContextManager[None] = nullcontext()
     if http is not None:

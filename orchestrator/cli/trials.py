@@ -102,9 +102,10 @@ def export(
     ] = None,
     root: Root = DEFAULT_ROOT,
 ) -> None:
-    """Write a folder from which another machine trains a trial again, and which says when the curve is equal.
+    """Write a folder from which another machine trains a trial again, and say when its curve is equal.
 
-    Of a function or a command, the folder holds the files of its best checkpoint.
+    It is trained by programs of the recorded sizes. Of a function or a command, the folder holds the files of
+    its best checkpoint.
 
     Example:
 

@@ -12,8 +12,10 @@ from rich.table import Table
 
 from orchestrator.api import users as api
 from orchestrator.api.workspace import DEFAULT_ROOT
+from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Json, Root
+from orchestrator.cli.remote import Server
 
 user_app = typer.Typer(
     help="""Give people access to the HTTP API of `serve`, and take it away.
@@ -36,6 +38,7 @@ def add(
         float, typer.Option("--days", help="After so many days the token expires; `inf` for never.")
     ] = api.DAYS,
     root: Root = DEFAULT_ROOT,
+    server: Server = None,
 ) -> None:
     """Add a user and print the token, which is shown only once.
 
@@ -43,20 +46,23 @@ def add(
 
         sweep user add ada --role member
     """
-    user, token = api.add(name, role, days=days, root=root)
+    if server is not None:
+        user, token = remote.add_user(server, name, role, days)
+    else:
+        user, token = api.add(name, role, days=days, root=root)
     print_line(f"{user.name} has the role {user.role}{_until(user)}. The token, which is shown only now:")
     print_line(token)
 
 
 @user_app.command("list")
-def list_users(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
+def list_users(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = None) -> None:
     """List every user with the role and the state of the token.
 
     Example:
 
         sweep user list
     """
-    users = api.users(root=root)
+    users = remote.users(server) if server is not None else api.users(root=root)
     if as_json:
         print_json([asdict(user) for user in users])
         return
@@ -70,14 +76,15 @@ def list_users(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
 
 
 @user_app.command("revoke")
-def revoke(name: UserName, root: Root = DEFAULT_ROOT) -> None:
+def revoke(name: UserName, root: Root = DEFAULT_ROOT, server: Server = None) -> None:
     """Revoke the token of a user at once; the user's sweeps go on.
 
     Example:
 
         sweep user revoke ada
     """
-    print_line(f"The token of {api.revoke(name, root=root).name} is revoked.")
+    user = remote.revoke_user(server, name) if server is not None else api.revoke(name, root=root)
+    print_line(f"The token of {user.name} is revoked.")
 
 
 @user_app.command("log")
@@ -85,6 +92,7 @@ def log(
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Most entries to print.")] = 100,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
+    server: Server = None,
 ) -> None:
     """Print which user asked for which change, the newest first.
 
@@ -92,7 +100,10 @@ def log(
 
         sweep user log --limit 20
     """
-    entries = api.audit_log(limit=limit, root=root)
+    if server is not None:
+        entries = remote.audit_log(server, limit)
+    else:
+        entries = list(api.audit_log(limit=limit, root=root))
     if as_json:
         print_json([asdict(entry) for entry in entries])
         return

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import publication, sweep_rows
+from orchestrator.driver.accounts import account_for
 from orchestrator.driver.admission import Claim
 from orchestrator.errors import DamagedCheckpoint, Exit, redacted
 from orchestrator.ledger.records import (
@@ -113,6 +114,7 @@ def run_session(
         share=share,
         node_wait=run.wait.node,
         busy_wait=run.wait.busy,
+        account=account_for(slotted.trainable, run.owner),
     )
 
     def tick(session: Session) -> None:

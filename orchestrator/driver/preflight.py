@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig, current
+from orchestrator.driver.accounts import account_for, opened_as
 from orchestrator.driver.code import check_code
 from orchestrator.errors import BadInput, Refusal
 from orchestrator.ledger.connect import NETWORK_FILE_SYSTEMS, file_system, is_file, parse
@@ -91,7 +92,7 @@ class Patience:
 ON_THIS_MACHINE = Patience(node=10.0, busy=math.inf)
 
 
-def check_sweep(sweep: SweepConfig, available: Hardware, data: Path) -> Source | None:
+def check_sweep(sweep: SweepConfig, available: Hardware, data: Path, owner: str) -> Source | None:
     """Check, before anything starts or is written, that a sweep can run; return the source of its data.
 
     A trainable loads its own data: their source is not known.
@@ -100,14 +101,17 @@ def check_sweep(sweep: SweepConfig, available: Hardware, data: Path) -> Source |
         sweep: to be run.
         available: hardware that its trials can use.
         data: folder of the data sets.
+        owner: in whose name it runs.
 
     Raises:
-        BadInput: if a trial needs more resources than are available, or the code of a trainable is missing.
+        BadInput: if a trial needs more resources than are available, or the code of a trainable is missing
+            or may not run as the owner.
         BadData: if files of the task are missing or wrong.
     """
     _check_resources(sweep, available)
     if sweep.trainable is not None:
-        check_code(sweep.trainable)
+        with opened_as(account_for(sweep.trainable, owner)):
+            check_code(sweep.trainable)
         return None
     return TASKS[sweep.task].check(sweep.task_options, data)
 

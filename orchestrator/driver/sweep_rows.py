@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestrator import provenance
 from orchestrator.config.sweep_config import SweepConfig, current
+from orchestrator.driver.accounts import account_for, opened_as
 from orchestrator.driver.admission import Claim, differences
 from orchestrator.errors import Exit
 from orchestrator.ledger.compaction import compact_beside
@@ -66,7 +67,7 @@ def enter(claim: Claim, data: TaskData | None) -> None:
     sweep, ledger, say = claim.sweep, claim.ledger, claim.observer.say
     known = ledger.sweep(sweep.id)
     if known is None:
-        record = _new_record(sweep, data, ledger.now())
+        record = _new_record(sweep, data, claim.run.owner, ledger.now())
         claim.writer.create_sweep(record, events=[events.sweep_started(record, sweep)])
         return
     document = sweep.document()
@@ -77,7 +78,7 @@ def enter(claim: Claim, data: TaskData | None) -> None:
         claim.writer.reopen_trial(key)
     if lost := claim.writer.lose_attempts():
         say(f"Ended {lost} attempts of a dead driver at their last report.")
-    facts, news = _with_code(known.facts, sweep, ledger.now())
+    facts, news = _with_code(known.facts, sweep, claim.run.owner, ledger.now())
     if news:
         say(news)
     if changed := differences(known.document, document):
@@ -87,18 +88,21 @@ def enter(claim: Claim, data: TaskData | None) -> None:
 
 
 def _with_code(
-    facts: Mapping[str, Any], sweep: SweepConfig, now: float
+    facts: Mapping[str, Any], sweep: SweepConfig, owner: str, now: float
 ) -> tuple[Mapping[str, Any], str | None]:
     """Return the facts with the code that trials run from now on, and one line if it has changed.
 
     Args:
         facts: of the sweep.
         sweep: to go on with.
+        owner: in whose name it runs.
         now: time of the ledger.
     """
     if sweep.trainable is None:
         return facts, None
-    digest, known = sweep.trainable.code(), list(facts.get(CODE, ()))
+    with opened_as(account_for(sweep.trainable, owner)):
+        digest = sweep.trainable.code()
+    known = list(facts.get(CODE, ()))
     if known and known[-1]["digest"] == digest:
         return facts, None
     where = f"the code in {sweep.trainable.folder}"
@@ -107,12 +111,13 @@ def _with_code(
     return changed, f"T{news[1:]}" if known else None
 
 
-def _new_record(sweep: SweepConfig, data: TaskData | None, now: float) -> SweepRecord:
+def _new_record(sweep: SweepConfig, data: TaskData | None, owner: str, now: float) -> SweepRecord:
     """Return the row of a sweep that begins now, with everything needed to repeat it.
 
     Args:
         sweep: that begins.
         data: of its task, or None if trials load their own.
+        owner: in whose name it runs.
         now: time of the ledger.
     """
     facts: Mapping[str, Any] = {
@@ -125,7 +130,7 @@ def _new_record(sweep: SweepConfig, data: TaskData | None, now: float) -> SweepR
         "direction": sweep.direction,
         "specification": sweep.source_text,
     }
-    facts, _ = _with_code(facts, sweep, now)
+    facts, _ = _with_code(facts, sweep, owner, now)
     return SweepRecord(
         id=sweep.id,
         name=sweep.name,

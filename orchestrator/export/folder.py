@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from orchestrator import provenance
 from orchestrator.assignment import SIZE
@@ -17,6 +19,8 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord, TrialRecord
 from orchestrator.training.process import worker_environment
 from trainables import checkpoint
+from trainables.sources import digest_of, files_of_reference, module_in
+from trainables.trial import ProgramSettings, ScriptSettings, TrialSettings
 
 _PACKAGE = Path(checkpoint.__file__).parent
 _SOURCE = Path(__file__).resolve().parents[2]
@@ -24,20 +28,33 @@ _PINNED = ("jax", "jaxlib", "flax", "optax", "numpy")
 _UNPINNED = ("pillow", "filelock")
 """Further packages that the code imports; a sweep does not record their versions."""
 
+_PROGRAM = "program"
+"""Name of the folder with the Python files of a user's program."""
+
 _LOCK = "requirements/locked.txt"
 _UNREPEATABLE = ("seconds/", "tokens_per_second", "test/", SIZE)
 """Prefixes of metrics that depend on the machine, or that training does not compute."""
 
 
-def export(ledger: Ledger, trial: TrialRecord, folder: Path, facts: Mapping[str, Any]) -> list[str]:
-    """Write a trial to a new folder; return sentences on what may prevent the same curve.
+def export(
+    ledger: Ledger,
+    trial: TrialRecord,
+    folder: Path,
+    facts: Mapping[str, Any],
+    state: Mapping[str, np.ndarray],
+) -> list[str]:
+    """Write a trial to a new folder; return sentences on whether training it again gives the same curve.
 
     Args:
         ledger: of the trial.
-        trial: to export.
+        trial: to export, of a network of this package or of a program.
         folder: to create.
-        facts: of the trial's last checkpoint: on which device and by which programs it was trained; empty if
-            there is none.
+        facts: of the trial's last checkpoint: on which device, by which programs and on which data it was
+            trained; empty if there is none.
+        state: arrays of a program's best checkpoint, by the names of their paths; empty of a network.
+
+    Returns:
+        What is guaranteed, and then what may prevent it.
 
     Raises:
         BadInput: the folder exists, or the trial has reported nothing.
@@ -61,8 +78,11 @@ def export(ledger: Ledger, trial: TrialRecord, folder: Path, facts: Mapping[str,
     lock = provenance.file_at(_SOURCE, _commit(sweep), _LOCK)
     _write(folder / "requirements.txt", lock or _pins(sweep.facts.get("versions", {})))
     notes = _notes(sweep, trial, lock)
+    if (section := sweep.document.get("trainable")) is not None:
+        notes += _write_program(section["program"], Path(section["folder"]), folder / _PROGRAM, sweep)
+        np.savez(folder / "checkpoint.npz", allow_pickle=False, **dict(state))
     _write(folder / "README.md", _readme(sweep, trial, document["guarantee"], notes))
-    return notes
+    return [document["guarantee"], *notes]
 
 
 def _document(
@@ -70,41 +90,80 @@ def _document(
 ) -> dict[str, Any]:
     specification = from_document(sweep.document, str(sweep.facts.get("specification", "")))
     settings = specification.settings(trial.params, trial.seed)
+    assert not isinstance(settings, ScriptSettings), "a function or a command is exported as files"
+    if isinstance(settings, ProgramSettings):
+        settings = replace(settings, folder=_PROGRAM)
     return {
         "trial": trial.key,
         "state": trial.state,
         "seed": trial.seed,
         "params": dict(trial.params),
         "settings": asdict(settings),
-        "data": {"source": sweep.data_source, "digest": sweep.data_digest},
+        "data": {"source": sweep.data_source, "digest": sweep.data_digest or facts.get("data")},
         "environment": worker_environment(specification.resources.gpu),
         "git_commit": sweep.facts.get("git_commit"),
         "versions": sweep.facts.get("versions"),
         "command": sweep.facts.get("command"),
         "stretches": facts.get("stretches", []),
-        "guarantee": guarantee(facts.get("device"), bits=settings.training.reproducible == "bits"),
+        "guarantee": _guarantee(trial, settings, facts),
         "curve": {row.step: _repeatable(row.metrics) for row in ledger.trial_reports(trial.key)},
     }
 
 
-def guarantee(device: str | None, *, bits: bool) -> str:
+def _write_program(reference: str, source: Path, folder: Path, sweep: SweepRecord) -> list[str]:
+    """Copy the files of a user's program, unless it is installed; return what may prevent its curve."""
+    notes = ["requirements.txt lacks the packages that only the program imports."]
+    if [one["digest"] for one in sweep.facts.get("code", ())] != [digest_of(reference, source)]:
+        notes.append(f"The code in {source} has changed since the sweep began.")
+    module = reference.partition(":")[0]
+    if module.endswith(".py") or module_in(source, module):
+        for name, file in files_of_reference(reference, source):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, folder / name)
+    else:
+        notes.append(f"The program is {reference}, of a package that has to be installed.")
+    return notes
+
+
+def _guarantee(
+    trial: TrialRecord, settings: TrialSettings | ProgramSettings, facts: Mapping[str, Any]
+) -> str:
+    """Return what `guarantee` says, or that the trial went on from the state of another one."""
+    segments = trial.system_attrs.get("segments", ())
+    if not segments:
+        return guarantee(settings, facts)
+    first = segments[0]
+    return (
+        f"Went on at step {first['step']} from the state of {first['donor']} (population based training): "
+        "trained again from its own seed and with its last hyperparameters, it has another curve."
+    )
+
+
+def guarantee(settings: TrialSettings | ProgramSettings, facts: Mapping[str, Any]) -> str:
     """Return a sentence on when a trial that is trained again has the same values to the last digit.
 
     Args:
-        device: kind of device that trained it, or None if that is not recorded.
-        bits: whether its settings ask for reproducible bits.
+        settings: of the trial.
+        facts: of its last checkpoint: on which kinds of device and by which programs it was trained.
     """
-    if device is None:
+    device, sizes = facts.get("device"), [size for part in facts.get("stretches", ()) for _, _, size in part]
+    bits, of_package = settings.training.reproducible == "bits", isinstance(settings, TrialSettings)
+    separate = bits or (device == "cpu" and of_package)
+    if device is None or not (sizes or separate):
         return "By which programs it was trained is not recorded: the last digits may differ."
+    if len(kinds := facts.get("devices", ())) > 1:
+        names = ", then on a ".join(kind.upper() for kind in kinds)
+        return f"Trained on a {names}: on one device, its values are the same up to rounding."
     same = f"the same versions on the same model of {device.upper()} give the same digits"
+    if separate:
+        how = "with `reproducible: bits`" if bits else "on a CPU"
+        return f"Trained {how}, by a program of its own: {same}, whatever else shared the device."
+    how = f"Trained on a {device.upper()} by programs that advanced up to {max(sizes)} slots at once: "
     if device == "cpu":
-        return f"Trained on a CPU: {same}, whatever else ran beside it."
-    if bits:
-        return f"Trained with `reproducible: bits`: {same}, whatever else shared the device."
+        return f"{how}run.sh repeats their recorded sizes, and {same}; with other sizes the last ones differ."
     return (
-        f"Trained on a {device.upper()} that other trials may have shared: it is trained by programs of the "
-        "recorded sizes, and only kernels without a fixed order of additions may change the last digits; "
-        "`training.reproducible: bits` does without them."
+        f"{how}run.sh repeats their recorded sizes, and {same}, unless kernels without a fixed order of "
+        "additions change the last ones; `training.reproducible: bits` does without such kernels."
     )
 
 
@@ -163,16 +222,22 @@ def _readme(sweep: SweepRecord, trial: TrialRecord, guarantee: str, notes: list[
         "This trains the trial from its seed and compares every reported value with the recorded one; the "
         f"exit code is 0 if all are equal to the last digit. {guarantee} On other hardware the curve is the "
         "same up to rounding errors, which grow with the steps.",
-        f"Data: {sweep.data_source}; SHA-256 of the encoded arrays `{sweep.data_digest}`.",
+        f"Data: {sweep.data_source}; trial.json has the SHA-256 of the encoded arrays.",
         "| file | content |\n| --- | --- |\n"
         "| trial.json | settings, seed, versions, commit, command, environment, programs, recorded curve |\n"
         "| search-space.yaml | the search-space file of the sweep |\n"
         "| requirements.txt | the versions of the packages |\n"
         "| code/ | the package that trains |\n"
+        f"{_ROWS_OF_PROGRAM if 'trainable' in sweep.document else ''}"
         "| run.sh | sets XLA's environment, trains, compares |",
         *notes,
     ]
     return "\n\n".join(lines) + "\n"
+
+
+_ROWS_OF_PROGRAM = (
+    f"| {_PROGRAM}/ | the Python files of the program |\n| checkpoint.npz | the state of its best step |\n"
+)
 
 
 def _write(file: Path, content: str) -> None:

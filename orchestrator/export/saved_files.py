@@ -1,4 +1,4 @@
-"""What a function or a command has saved, as it has written it, and the arrays of a program."""
+"""What a function or a command has saved, as it has written it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.records import CheckpointRecord, TrialRecord
@@ -40,27 +38,6 @@ def export_saved(trial: TrialRecord, saved: CheckpointRecord, kept: Path, folder
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.tobytes())
     _write_document(trial, facts, folder)
-
-
-def export_arrays(trial: TrialRecord, saved: CheckpointRecord, kept: Path, folder: Path) -> None:
-    """Write the state of a program to `checkpoint.npz` of a new folder, and `trial.json` beside it.
-
-    The arrays have the names of their paths in the state.
-
-    Args:
-        trial: of the checkpoint.
-        saved: the checkpoint.
-        kept: its folder.
-        folder: to create.
-
-    Raises:
-        BadInput: the folder exists.
-        DamagedCheckpoint: a file of the checkpoint is not what was recorded.
-    """
-    _check_new(folder)
-    arrays, facts = checkpoint.load(kept, saved.digest)
-    _write_document(trial, facts, folder)
-    np.savez(folder / "checkpoint.npz", allow_pickle=False, **dict(arrays))
 
 
 def _check_new(folder: Path) -> None:

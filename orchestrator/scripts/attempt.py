@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from orchestrator.accounts import files_as
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.ledger.keys import attempt_number
 from orchestrator.scripts.process import GRACE, End, Place, ScriptProcess
@@ -155,7 +156,7 @@ class ScriptAttempt:
             self._log.started(resumed)
             self._step = resumed
             self._process = ScriptProcess(
-                self._settings, self._place, resumed, self._print, assignment.tracking
+                self._settings, self._place, resumed, self._print, assignment.tracking, assignment.account
             )
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -269,29 +270,31 @@ class ScriptAttempt:
         """Return the files of a reported checkpoint by their paths, and remove them; None without one."""
         if report.checkpoint is None:
             return None
-        folder = self._place.checkpoints / report.checkpoint
+        with files_as(self._assignment.account):  # a link there must not show the script what it may not read
+            files, links = self._read_files(report.checkpoint)
+        if links:
+            left_out = " and ".join(links)
+            self._log.write(f"{left_out} are links to what is outside the checkpoint, and left out of it")
+        return files
+
+    def _read_files(self, checkpoint: str) -> tuple[dict[str, np.ndarray], list[str]]:
+        """Return the files of a folder and its links to them by path, and its other links; remove it."""
+        folder = self._place.checkpoints / checkpoint
         must = "a checkpoint must be a folder inside SWEEP_CHECKPOINT when it is reported"
         if not folder.is_dir():
-            raise _refused(must, f"no folder {report.checkpoint}")
-        if folder.resolve() != self._place.folder.resolve() / "checkpoints" / report.checkpoint:
+            raise _refused(must, f"no folder {checkpoint}")
+        if folder.resolve() != self._place.folder.resolve() / "checkpoints" / checkpoint:
             raise _refused(must, f"a link to {folder.resolve()}")  # which is not ours to read and remove
-        paths = self._files_below(folder)
+        found, inside = sorted(folder.rglob("*")), folder.resolve()
+        paths = [path for path in found if path.is_file() and path.resolve().is_relative_to(inside)]
+        links = [str(path.relative_to(folder)) for path in found if path.is_symlink() and path not in paths]
         if self._settings.disk and sum(path.stat().st_size for path in paths) > self._settings.disk:
             raise _over("disk")  # before the worker reads what may not fit into its memory
         files = {
             path.relative_to(folder).as_posix(): np.frombuffer(path.read_bytes(), np.uint8) for path in paths
         }
         shutil.rmtree(folder)
-        return files
-
-    def _files_below(self, folder: Path) -> list[Path]:
-        """Return the files of a reported folder and its links to them; say which other links are left out."""
-        found, inside = sorted(folder.rglob("*")), folder.resolve()
-        files = [path for path in found if path.is_file() and path.resolve().is_relative_to(inside)]
-        links = [path for path in found if path.is_symlink() and path not in files]
-        if left_out := " and ".join(str(path.relative_to(folder)) for path in links):
-            self._log.write(f"{left_out} are links to what is outside the checkpoint, and left out of it")
-        return files
+        return files, links
 
     def _save(self, report: Report, files: Mapping[str, np.ndarray] | None) -> SavedCheckpoint:
         """Save the files of a report; without a checkpoint, the last one stands for its step too."""

@@ -3,7 +3,8 @@
     {"command": [...], "folder": "...", "files": "...", "memory": bytes or null,
      "reserved": bytes that a process may reserve above that, "seconds": seconds or null,
      "disk": bytes or null, "look": seconds between two looks at the disk, "grace": seconds,
-     "groups": whether to use control groups}
+     "groups": whether to use control groups,
+     "account": null, or {"uid": ..., "gid": ..., "groups": [...]} as which the command runs}
 
 A further line `term` asks the command to leave, and ends it after `grace` seconds. The end of the input,
 which comes when the process at its other end dies, ends it at once and removes the folder `files`, which that
@@ -52,7 +53,10 @@ GROUP = "sweep-"
 IGNORED = (signal.SIGTERM, signal.SIGINT)
 """Signals that a keeper ignores: it ends with its command, and not before."""
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+CANNOT_BEGIN = 126
+"""Exit code of a command that may not enter its folder, as of a shell."""
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 
 
 def set_option(option: int, value: int) -> None:
@@ -168,7 +172,6 @@ def _remove_left(own: Path) -> None:
 
 def begin_command(groups: Sequence[Group], task: Mapping[str, Any]) -> None:
     """Let this process, which is about to become the command, be bounded, and be killed if its keeper is."""
-    set_option(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for sign in IGNORED:
         signal.signal(sign, signal.SIG_DFL)  # what a process ignores, those that it starts ignore too
     for group in groups:
@@ -177,6 +180,27 @@ def begin_command(groups: Sequence[Group], task: Mapping[str, Any]) -> None:
         _lower(resource.RLIMIT_FSIZE, task["disk"])
     if task["memory"] and not any(group.bounds_memory for group in groups):
         _lower(resource.RLIMIT_DATA, task["memory"] + task["reserved"])
+    if task["account"]:
+        become(task["account"])
+    set_option(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the kernel forgets it where the user changes
+    enter_folder(task["folder"])
+
+
+def become(account: Mapping[str, Any]) -> None:
+    """Let this process be one of an account for good: no program that it starts gets further rights."""
+    os.setgroups(account["groups"])
+    os.setresgid(account["gid"], account["gid"], account["gid"])
+    os.setresuid(account["uid"], account["uid"], account["uid"])
+    set_option(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def enter_folder(folder: str) -> None:
+    """Make a folder the working folder of this process, with the rights that it has now, or end it."""
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        os.write(2, f"{folder}: {error.strerror}\n".encode())
+        os._exit(CANNOT_BEGIN)
 
 
 def _lower(limit: int, value: int) -> None:
@@ -319,7 +343,6 @@ def run(task: Mapping[str, Any]) -> dict[str, Any]:
     try:
         process = subprocess.Popen(
             task["command"],
-            cwd=task["folder"],
             stdin=subprocess.DEVNULL,
             stdout=2,
             start_new_session=True,

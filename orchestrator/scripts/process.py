@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.accounts import Account, files_as
 from orchestrator.errors import is_named_secret, redacted
+from trainables.errors import Refusal
 from trainables.trial import ScriptSettings, variable_of
 
 CLIENT = Path(__file__).parent / "client"
@@ -49,6 +51,9 @@ _KEEPER_KILLED = "the process that keeps it was killed"
 
 _NOT_FOR_SCRIPTS = ("RAY_", "SWEEP_")
 """Beginnings of the names of variables that are the service's own."""
+
+_OF_A_SESSION = ("DBUS_", "MAIL", "SSH_", "SUDO_", "XDG_")
+"""Beginnings of the names of variables that concern the account of the service and no other one."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,10 @@ class ScriptProcess:
         step: of the checkpoint in `place.resume`; 0 if there is none.
         say: receives the lines that the script prints.
         tracking: variables that name the trial's run in MLflow, or none.
+        account: as which the script runs; None for that of this process.
+
+    Raises:
+        Refusal: the account cannot reach the folder of the attempt.
     """
 
     def __init__(
@@ -135,8 +144,11 @@ class ScriptProcess:
         step: int,
         say: Callable[[str], None],
         tracking: Mapping[str, str],
+        account: Account | None = None,
     ) -> None:
         _write(settings, place, step)
+        if account is not None:
+            _hand_over(place, account)
         task = {
             "command": command_of(settings, place, step),
             "folder": settings.folder,
@@ -148,6 +160,7 @@ class ScriptProcess:
             "look": DISK_SECONDS,
             "grace": GRACE,
             "groups": CONTROL_GROUPS,
+            "account": account and {"uid": account.uid, "gid": account.gid, "groups": account.groups},
         }
         self._mark = f"SWEEP_TRIAL={place.trial}"
         self._keeper = subprocess.Popen(
@@ -155,7 +168,7 @@ class ScriptProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**environment_of(settings, place, step), **_with_access(tracking)},
+            env={**environment_of(settings, place, step, account), **_with_access(tracking)},
         )
         self._keeper.wait()  # for its first process; what keeps the script is a child of that one
         self._end: End | None = None
@@ -264,20 +277,25 @@ def _own(settings: ScriptSettings, place: Place, step: int) -> dict[str, Any]:
     return {"seed": settings.seed, "step": step, "folder": str(place.scratch), "resume": resume}
 
 
-def environment_of(settings: ScriptSettings, place: Place, step: int) -> dict[str, str]:
+def environment_of(
+    settings: ScriptSettings, place: Place, step: int, account: Account | None = None
+) -> dict[str, str]:
     """Return the environment of a script: that of the worker, without secrets and the service's variables.
 
-    Addresses lose their users and passwords.
+    Addresses lose their users and passwords. Of an account the script has the home and the name.
     """
+    others = _NOT_FOR_SCRIPTS if account is None else (*_NOT_FOR_SCRIPTS, *_OF_A_SESSION)
     kept = {
         name: redacted(value, secrets=())
         for name, value in os.environ.items()
-        if not is_named_secret(name) and not name.startswith(_NOT_FOR_SCRIPTS)
+        if not is_named_secret(name) and not name.startswith(others)
     }
     paths = [str(CLIENT), *filter(None, [kept.get("PYTHONPATH")])]
     if settings.function is not None:
         paths.append(str(Path(__file__).parents[2]))
     given = {variable_of(name): str(value) for name, value in settings.params.items()}
+    if account is not None:
+        given |= {"HOME": account.home, "USER": account.name, "LOGNAME": account.name}
     return {
         **kept,
         **given,
@@ -296,6 +314,36 @@ def environment_of(settings: ScriptSettings, place: Place, step: int) -> dict[st
         "SWEEP_SEED": str(settings.seed),
         "SWEEP_FOLDER": str(place.scratch),
     }
+
+
+def _hand_over(place: Place, account: Account) -> None:
+    """Give the files of an attempt to an account, which no other one can then read.
+
+    Their folder stays the service's: the account cannot put other files in the place of those that the
+    service reads there. Nobody else can enter it before all is handed over, so that no link can be followed.
+
+    Raises:
+        Refusal: the account cannot reach the folder.
+    """
+    for path, _, names in os.walk(place.folder, topdown=False):
+        for name in names:
+            _give(Path(path, name), 0o600, account)
+        if Path(path) != place.folder:
+            _give(Path(path), 0o700, account)
+    os.chown(place.folder, -1, account.gid)
+    place.folder.chmod(0o710)
+    try:
+        with files_as(account):
+            place.trial.read_bytes()
+    except PermissionError as error:
+        must = f"must be in a folder that {account.name} can enter: its code runs as that account"
+        remedy = "Set TMPDIR of the service to such a folder, as /tmp is."
+        raise Refusal("the files of the attempt", must, str(error.filename), remedy) from None
+
+
+def _give(path: Path, mode: int, account: Account) -> None:
+    path.chmod(mode)
+    os.chown(path, account.uid, account.gid)
 
 
 def _with_access(tracking: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.accounts import Account
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
@@ -89,6 +90,7 @@ class Attempts:
         data: folder of the data sets.
         board: the trials of the sweep.
         clock: of the session, in seconds.
+        account: as which functions and commands run; None for that of their workers.
 
     Attributes:
         running: by attempt id.
@@ -104,7 +106,9 @@ class Attempts:
         *,
         board: TrialBoard,
         clock: Callable[[], float],
+        account: Account | None = None,
     ) -> None:
+        self._account = account
         self._sweep, self._writer, self._study, self._paths, self._data = sweep, writer, study, paths, data
         self._board, self._clock = board, clock
         self._constraints: Constraints = sweep.document()["constraints"]
@@ -145,7 +149,7 @@ class Attempts:
         self.running[attempt.id] = run
         self._score(run)  # an earlier driver may have received its reports
         alone = before is not None and before.cause == "engine lost"
-        return replace(assignment, alone=alone, tracking=tracking or {})
+        return replace(assignment, alone=alone, tracking=tracking or {}, account=self._account)
 
     def started(self, attempt_id: str) -> None:
         """Note that a worker has taken an attempt, and its resources with it."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
+from orchestrator.accounts import Account
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoStore
@@ -100,6 +101,7 @@ class Session:
         busy_wait: the same, while the nodes that could hold one are in use.
         clock: in seconds.
         probes: of outages, by cause; by default those of `paths`.
+        account: as which functions and commands run; None for that of their workers.
 
     Attributes:
         stopped: why nothing more is launched, or None.
@@ -119,6 +121,7 @@ class Session:
         busy_wait: float,
         clock: Callable[[], float] = time.monotonic,
         probes: Mapping[str, Probe] | None = None,
+        account: Account | None = None,
     ) -> None:
         self.sweep, self.writer, self.ledger, self.paths = sweep, writer, writer.ledger, paths
         self.stopped: Stop | None = None
@@ -128,7 +131,9 @@ class Session:
         self._clock, self._began = clock, clock()
         trials, violations = self.ledger.trials(sweep.id), violations_of(self.ledger, self._record)
         self._board = TrialBoard(trials, maximize=sweep.direction == "maximize", violations=violations)
-        self._attempts = Attempts(sweep, writer, study, paths, data, board=self._board, clock=clock)
+        self._attempts = Attempts(
+            sweep, writer, study, paths, data, board=self._board, clock=clock, account=account
+        )
         self._proposals = Proposals(sweep, writer, study, self._board, trials)
         self._exploits = Exploits(sweep, writer, paths)
         self._tracked = TrackedRuns(sweep, self.ledger, paths, clock)

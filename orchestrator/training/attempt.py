@@ -49,6 +49,7 @@ class Attempt:
         self._step = 0
         self._saved: SavedCheckpoint | None = None
         self._stretches: Stretches = [[]]
+        self._devices = [engine.device]
         self._unreported: PerStep | None = None
         self._admit(assignment.resume)
 
@@ -71,6 +72,8 @@ class Attempt:
         between = self._step % self._settings.training.interval != 0
         left_out = between and self._unreported is None
         self._stretches = continued(facts.get("stretches", []), left_out=left_out)
+        known = facts.get("devices", [facts["device"]] if "device" in facts else [])
+        self._devices = list(dict.fromkeys([*known, self._engine.device]))
         self._log.started(self._step)
         self._engine.restore(self._slot, self._settings, arrays)
 
@@ -140,6 +143,7 @@ class Attempt:
             "settings": self._settings_as_json,
             **self._engine.data.facts(),
             "device": self._engine.device,
+            "devices": self._devices,
             "stretches": self._stretches,
         }
         if self._unreported is not None:

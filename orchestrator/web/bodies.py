@@ -86,4 +86,6 @@ class NewUser(Body):
 
     name: Annotated[str, Field(max_length=64)]
     role: Literal["viewer", "member", "admin"] = "member"
-    days: Annotated[float, Field(gt=0)] = users.DAYS
+    days: Annotated[
+        float | None, Field(gt=0, description="Days that the token is valid; null for one that stays valid.")
+    ] = users.DAYS

@@ -5,6 +5,7 @@ Each change is written to the audit log in its own transaction.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -58,7 +59,7 @@ def submit(
     def submitted(request: RequestKey | None) -> Document:
         _allow_submission(site, user)
         asked = Asked(user.name, "submit", body.name, {"new": body.new}, request)
-        sweep = sweep_of(site, body.sent)
+        sweep = sweep_of(site, body.sent, user.name)
         only_own = user.role != "admin"
         return _submitted(site, sweep, user.name, new=body.new, only_own=only_own, asked=asked)
 
@@ -189,8 +190,9 @@ def list_users(site: Here) -> Document:
 @ROUTER.post("/users", status_code=201, response_model=models.AddedUser)
 def add_user(site: Here, user: SignedIn, body: NewUser) -> Document:
     """Add a user, and return the token, which cannot be read again."""
+    days = math.inf if body.days is None else body.days
     root = site.workspace.paths.root
-    added, token = users.add(body.name, body.role, days=body.days, actor=user.name, root=root)
+    added, token = users.add(body.name, body.role, days=days, actor=user.name, root=root)
     site.snapshots.drop()
     return {**asdict(added), "token": token}
 
@@ -227,7 +229,7 @@ def _allow_start(site: Site, user: User, sweep_id: str) -> None:
     """Check that a user may have the driver of a known sweep started."""
     _allow_submission(site, user)
     if not site.plugins:
-        check_own(_found(site, sweep_id).specification)
+        check_own(_found(site, sweep_id).specification, site.owner(sweep_id) or user.name)
 
 
 def _settings(site: Site, sweep_id: str, chosen: Settings) -> Document:
@@ -243,9 +245,9 @@ def _again(
     site: Site, user: User, sweep: Sweep, asked: Asked, options: Mapping[str, Any] | None = None
 ) -> Document:
     """Submit a known sweep, which must have ended, again in the name of its owner."""
-    if not site.plugins:
-        check_own(sweep.specification)
     owner = site.owner(sweep.id) or user.name
+    if not site.plugins:
+        check_own(sweep.specification, owner)
     return _submitted(site, sweep, owner, options=options, only_ended=True, asked=asked)
 
 

@@ -2,7 +2,7 @@
 
     in   {"NAME": "value", ...}, the variables that are secret
     in   {"name": ..., "text": ..., "profile": ..., "overrides": [...], "new": ..., "root": ..., "data": ...,
-          "plugins": ..., "sizes": ..., "limits": {"cpu_seconds": ..., "memory_bytes": ...}}
+          "plugins": ..., "owner": ..., "sizes": ..., "limits": {"cpu_seconds": ..., "memory_bytes": ...}}
     out  {"document": ..., "plan": ...}   or   {"refusal": {...}, "allowed": ...}   or   {"exhausted": true}
 
 A file of a few bytes can ask for a grid of 10^12 trials or nest mappings without end; what its check costs is
@@ -13,6 +13,7 @@ take longer than the check.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from orchestrator.api.sweep import Sweep
 from orchestrator.config.networks import layers
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, most_trials
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.driver.accounts import account_for, reader_for
 from orchestrator.errors import BadInput, Refusal, Unfinished
 from trainables.layers import LAYERS
 from trainables.registry import Registry
@@ -63,13 +65,14 @@ class ForeignCode(Exception):
         self.refusal = refusal
 
 
-def check_own(specification: SweepConfig) -> None:
-    """Check that a specification runs no code but that of this package.
+def check_own(specification: SweepConfig, owner: str) -> None:
+    """Check that a specification runs as this service no code but that of this package.
 
     Raises:
         ForeignCode: it has a trainable, or a name that another installed package has added.
+        BadInput: its code must run as its owner, and cannot.
     """
-    check_network(specification)
+    check_network(specification, owner)
     for where, registry, name in _names(specification):
         package = registry.package(name)
         if package is not None:
@@ -78,15 +81,16 @@ def check_own(specification: SweepConfig) -> None:
             raise ForeignCode(BadInput(where, must, f"{name}, which {package} has added", remedy))
 
 
-def check_network(specification: SweepConfig) -> None:
-    """Check that a specification has no trainable.
+def check_network(specification: SweepConfig, owner: str) -> None:
+    """Check that a specification has no trainable, or one that runs as the account of its owner.
 
     Raises:
-        ForeignCode: it has one.
+        ForeignCode: it has one, which would run as the service.
+        BadInput: it has one that must run as its owner, and cannot.
     """
-    if specification.trainable is not None:
+    if account_for(specification.trainable, owner) is None and specification.trainable is not None:
         must = "must be left out of a file that is sent over HTTP: its code would run as the service"
-        remedy = "Run `sweep submit` on the machine of the service."
+        remedy = "Run `sweep submit` on the machine of the service, or ask for `serve --code-as-users`."
         raise ForeignCode(BadInput("trainable", must, specification.subject, remedy))
 
 
@@ -108,25 +112,28 @@ def check(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ForeignCode: it would run other code than that of this package.
     """
-    sweep = _loaded(given)
+    with tempfile.TemporaryDirectory(prefix="sweep-") as folder:
+        sweep = _loaded(given, Path(folder))
     specification = sweep.specification
-    check_network(specification)
+    check_network(specification, given["owner"])
+    _check_folder(specification, Path(folder))
     check_size(specification)
     if not given["plugins"]:
-        check_own(specification)
-    plan = planned(sweep, sizes=given["sizes"]) if given["sizes"] is not None else None
+        check_own(specification, given["owner"])
+    plan = planned(sweep, given["owner"], sizes=given["sizes"]) if given["sizes"] is not None else None
     return {"document": specification.document(), "plan": plan}
 
 
-def planned(sweep: Sweep, *, sizes: bool) -> dict[str, Any]:
+def planned(sweep: Sweep, owner: str, *, sizes: bool) -> dict[str, Any]:
     """Return what a sweep would run on this machine.
 
     Args:
         sweep: to be run.
+        owner: in whose name it would run.
         sizes: whether to count the sizes of all networks that the search can draw, which takes seconds.
     """
-    specification, plan = sweep.specification, sweep.plan()
-    networks = sweep.networks() if sizes else None
+    specification, plan = sweep.specification, sweep.plan(owner)
+    networks = sweep.networks() if sizes and specification.trainable is None else None
     return {
         "id": sweep.id,
         "task": specification.task,
@@ -173,28 +180,41 @@ def _limit(limits: CheckLimits) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _loaded(given: Mapping[str, Any]) -> Sweep:
-    with tempfile.TemporaryDirectory(prefix="sweep-") as folder:
-        file = Path(folder, f"{given['name']}.yaml")
-        file.write_text(given["text"], encoding="utf-8")
-        try:
-            return Sweep.load(
-                file,
-                profile=given["profile"],
-                overrides=given["overrides"],
-                new=given["new"],
-                root=given["root"],
-                data=given["data"],
-            )
-        except BadInput as refusal:
-            where = refusal.where.replace(f"{folder}/", "")
-            raise BadInput(where, refusal.must, refusal.got, refusal.remedy) from None
+def _loaded(given: Mapping[str, Any], folder: Path) -> Sweep:
+    file, reader = folder / f"{given['name']}.yaml", reader_for(given["owner"])
+    file.write_text(given["text"], encoding="utf-8")
+    if reader is not None:
+        os.chown(file, reader.uid, reader.gid)
+        folder.chmod(0o711)
+    try:
+        return Sweep.load(
+            file,
+            profile=given["profile"],
+            overrides=given["overrides"],
+            new=given["new"],
+            root=given["root"],
+            data=given["data"],
+            reader=reader,
+        )
+    except BadInput as refusal:
+        where = refusal.where.replace(f"{folder}/", "")
+        raise BadInput(where, refusal.must, refusal.got, refusal.remedy) from None
+
+
+def _check_folder(specification: SweepConfig, sent: Path) -> None:
+    """Check that a file that was sent says where its code is, which is not beside it."""
+    trainable = specification.trainable
+    if trainable is not None and Path(trainable.folder).is_relative_to(sent):
+        must = "must be the absolute path of a folder on the machine of the service"
+        raise BadInput("trainable.folder", must, "none", "Write folder: /home/ada/digits, for example.")
 
 
 def _names(specification: SweepConfig) -> Iterator[tuple[str, Registry[Any], str]]:
-    yield "task", TASKS, specification.task
     yield "sampler", SAMPLERS, specification.sampler.name
     yield "scheduler", SCHEDULERS, specification.scheduler.name
+    if specification.trainable is not None:
+        return
+    yield "task", TASKS, specification.task
     for layer in layers(specification):
         yield "model.layer", LAYERS, layer
 

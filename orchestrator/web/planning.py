@@ -33,4 +33,4 @@ def validate(site: Here, user: SignedIn, body: Validate) -> Document:
     if not site.validations.take(user.name):
         must = f"must be at most {VALIDATIONS_A_MINUTE} files a minute"
         raise TooMany("validate", must, "one more", "Wait a minute.")
-    return validated(site, body.sent, sizes=body.sizes)
+    return validated(site, body.sent, user.name, sizes=body.sizes)

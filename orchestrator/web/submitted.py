@@ -52,14 +52,19 @@ class Sent:
     new: bool = False
 
 
-def sweep_of(site: Site, sent: Sent) -> Sweep:
+def sweep_of(site: Site, sent: Sent, owner: str) -> Sweep:
     """Return the sweep of a file.
+
+    Args:
+        site: that received the file.
+        sent: the file.
+        owner: in whose name it is to run.
 
     Raises:
         BadInput: the file is wrong, or asks for too much.
         NotAllowed: the file names what another installed package has added.
     """
-    answer = _checked(site, sent, sizes=None)
+    answer = _checked(site, sent, owner, sizes=None)
     if "refusal" in answer:
         parts = answer["refusal"].values()
         raise BadInput(*parts) if answer["allowed"] else NotAllowed(*parts)
@@ -67,36 +72,38 @@ def sweep_of(site: Site, sent: Sent) -> Sweep:
     return Sweep.of(specification, site.workspace, automatic=sent.profile == "auto", new=sent.new)
 
 
-def validated(site: Site, sent: Sent, *, sizes: bool) -> dict[str, Any]:
+def validated(site: Site, sent: Sent, owner: str, *, sizes: bool) -> dict[str, Any]:
     """Return what a file would run, or why it is refused.
 
     Args:
         site: that received the file.
         sent: the file.
+        owner: in whose name it would run.
         sizes: whether to count the sizes of its networks, which takes seconds.
     """
     try:
-        answer = _checked(site, sent, sizes=sizes)
+        answer = _checked(site, sent, owner, sizes=sizes)
     except BadInput as refusal:
         parts = {name: getattr(refusal, name) for name in ("where", "must", "got", "remedy")}
         return {"refusals": [parts], "plan": None}
     return {"refusals": [answer["refusal"]] if "refusal" in answer else [], "plan": answer.get("plan")}
 
 
-def check_own(specification: SweepConfig) -> None:
-    """Check that a sweep of the ledger runs no code but that of this package.
+def check_own(specification: SweepConfig, owner: str) -> None:
+    """Check that a sweep of the ledger runs as this service no code but that of this package.
 
     Raises:
-        NotAllowed: it does; the code would run as the service.
+        NotAllowed: it does.
+        BadInput: its code must run as its owner, and cannot.
     """
     try:
-        checking.check_own(specification)
+        checking.check_own(specification, owner)
     except checking.ForeignCode as error:
         refusal = error.refusal
         raise NotAllowed(refusal.where, refusal.must, refusal.got, refusal.remedy) from None
 
 
-def _checked(site: Site, sent: Sent, *, sizes: bool | None) -> Mapping[str, Any]:
+def _checked(site: Site, sent: Sent, owner: str, *, sizes: bool | None) -> Mapping[str, Any]:
     """Return what the process of a check answers; `sizes` is None if no plan is asked for."""
     if not site.checks.acquire(timeout=WAIT_SECONDS):
         raise TooMany("checks", "must wait for those of others", "too many at once", "Wait a minute.")
@@ -105,6 +112,7 @@ def _checked(site: Site, sent: Sent, *, sizes: bool | None) -> Mapping[str, Any]
         "root": str(site.workspace.paths.root),
         "data": str(site.workspace.data),
         "plugins": site.plugins,
+        "owner": owner,
         "sizes": sizes,
         "limits": asdict(site.check_limits),
     }

@@ -61,7 +61,7 @@ def _decisions(name: str) -> tuple[dict[str, str], list[CurvePoint]]:
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_a_scheduler_is_built_from_the_file(name: str, tmp_path: Path) -> None:
     sweep = _sweep(name)
-    preflight.check_sweep(sweep, Hardware(cpus=2, gpus=0), tmp_path)
+    preflight.check_sweep(sweep, Hardware(cpus=2, gpus=0), tmp_path, "ada")
     assert build(sweep, []).metric in ("val/accuracy", None)
 
 

@@ -10,7 +10,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -310,9 +312,35 @@ def test_functions_that_are_stopped_before_their_first_report_leave_a_sweep_to_r
     assert code == 0, printed
 
 
+@pytest.fixture
+def read_elsewhere(commands: Commands) -> Callable[..., Any]:
+    """Return a function that runs code in a process that has the registered models, but not this repository.
+
+    It returns what the last line that the code prints says in JSON.
+    """
+    variables = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{commands.root}/mlflow.db"}
+    variables.pop("PYTHONPATH", None)
+
+    def read(code: str, *arguments: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            env=variables,
+            cwd=commands.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return read
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_chosen_trial_of_a_program_is_a_registered_model(commands: Commands) -> None:
+def test_the_chosen_trial_of_a_program_is_a_registered_model(
+    commands: Commands, read_elsewhere: Callable[..., Any]
+) -> None:
     """Another process, which has neither the program nor this repository, gets the answers of this one."""
     own = commands.folder / "own"
     file = Path(written(own, "program", pause=0))
@@ -328,17 +356,7 @@ def test_the_chosen_trial_of_a_program_is_a_registered_model(commands: Commands)
     inputs = (numbers[:4] / 16).astype(np.float32)
     expected = best.trained_program().predict({"inputs": inputs})
     shutil.rmtree(own)
-    variables = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{commands.folder}/mlruns/mlflow.db"}
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, json.dumps(inputs.tolist())],
-        env={name: value for name, value in variables.items() if name != "PYTHONPATH"},
-        cwd=commands.folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answers = json.loads(done.stdout.splitlines()[-1])
+    answers = read_elsewhere(LOADED, json.dumps(inputs.tolist()))
     assert answers == {name: values.tolist() for name, values in expected.items()}
 
 
@@ -352,7 +370,9 @@ print(json.dumps(model.predict(load_digits().data[1400:]).tolist()))
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_what_the_function_of_the_page_has_saved_is_a_registered_model(commands: Commands) -> None:
+def test_what_the_function_of_the_page_has_saved_is_a_registered_model(
+    commands: Commands, read_elsewhere: Callable[..., Any]
+) -> None:
     """Another process, which has neither the script nor this repository, gets the accuracy of the trial."""
     blocks = re.findall(r"```(?:python|yaml)\n(.*?)```", PAGE.read_text(), re.DOTALL)
     [load] = [block for block in blocks if "def load(folder)" in block]
@@ -368,17 +388,7 @@ def test_what_the_function_of_the_page_has_saved_is_a_registered_model(commands:
     (sweep,) = commands.ledger.sweeps()
     best = max(trial.value or 0.0 for trial in commands.ledger.trials(sweep.id))
     shutil.rmtree(own)
-    variables = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{commands.root}/mlflow.db"}
-    done = subprocess.run(
-        [sys.executable, "-c", SAVED],
-        env={name: value for name, value in variables.items() if name != "PYTHONPATH"},
-        cwd=commands.folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answers = np.array(json.loads(done.stdout.splitlines()[-1]))
+    answers = np.array(read_elsewhere(SAVED))
     assert np.mean(answers == load_digits().target[1400:]) == pytest.approx(best)
 
 

@@ -17,6 +17,7 @@ from trainables.engine import Engine
 from trainables.errors import BadData, Refusal
 from trainables.importing import imported
 from trainables.program import Batch, ProgramData, loaded
+from trainables.stretches import Stretch
 from trainables.trial import Clock, ProgramSettings
 
 PROGRAMS = ("OfLinen", "OfNnx")
@@ -94,6 +95,19 @@ def test_it_equals_a_loop_of_the_same_steps() -> None:
         "train/accuracy",
         "learning_rate",
     }
+
+
+def test_fewer_trials_use_the_program_that_is_there() -> None:
+    """One trial in two slots is not worth compiling a program of its own, until it has gone on for long."""
+    trial = settings(reproducible=None)
+    engine = engine_of(trial, slots=2)
+    for slot in range(2):
+        engine.admit(slot, trial)
+    engine.advance({0: 10, 1: 10})
+    compiled = engine.compiled
+    report = engine.advance({0: 10})[0]
+    assert engine.compiled == compiled
+    assert report.stretches == (Stretch(10, 2, 2),)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

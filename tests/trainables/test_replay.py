@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,16 +15,9 @@ from trainables.stretches import Stretch, Stretches, continued, merged
 TRIAL = toy_trial(3, interval=20, steps=60)
 
 
-class Toy:
-    """Replaces a task of the registry."""
-
-    def load(self, options: Any, folder: Path) -> Any:
-        return toy_data()
-
-
 @pytest.fixture(autouse=True)
 def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "TASKS", {"toy": Toy()})
+    monkeypatch.setattr(replay, "data_of", lambda settings, folder: toy_data())
 
 
 def course(stretches: Stretches, tmp_path: Path) -> dict[int, dict[str, float]]:
@@ -47,6 +39,16 @@ def test_a_shared_program_is_repeated_at_its_recorded_sizes(tmp_path: Path) -> N
     assert course([[Stretch(60, 4, 4)]], tmp_path) != curve, (
         "a program of another size must give other bits, or the test would show nothing"
     )
+
+
+def test_an_evaluation_does_not_depend_on_the_sizes(tmp_path: Path) -> None:
+    """An evaluation serves one slot at a time: one state has one score, to the last bit, in any engine."""
+    trained = Engine(TRIAL, toy_data())
+    trained.admit(0, TRIAL)
+    trained.advance({0: 20})
+    shared = Engine(TRIAL, toy_data(), slots=4, stacked=True)
+    shared.restore(3, TRIAL, trained.snapshot(0))
+    assert shared.evaluate(3) == trained.evaluate(0)
 
 
 @pytest.mark.parametrize("handed_on", [True, False])

@@ -201,14 +201,14 @@ class Engine:
         assert slot not in self._asked, f"slot {slot} has steps left"
         self._asked[slot] = Asked(steps)
 
-    def round(self, *, at_least: int = 1, most: int = MOST_STEPS) -> Round:
+    def round(self, *, size: int | None = None, most: int = MOST_STEPS) -> Round:
         """Run device calls of a second or two for the slots with steps left.
 
         A slot with fewer steps than its neighbours is done first and no longer computed; one that meets a
         loss or gradient that is not finite is frozen, and its neighbours go on untouched.
 
         Args:
-            at_least: smallest size of a program that advances several slots, to repeat a recorded stretch.
+            size: of the program that advances several slots, to repeat a recorded stretch; chosen by default.
             most: steps that a slot may take.
 
         Raises:
@@ -216,7 +216,7 @@ class Engine:
         """
         began, before = time.perf_counter(), self._compiler.seconds
         left = {slot: min(asked.steps, most) for slot, asked in self._asked.items()}
-        results = dict(self._slots.advance(left, at_least))
+        results = dict(self._slots.advance(left, size))
         seconds = time.perf_counter() - began - (self._compiler.seconds - before)
         failures = {slot: result for slot, result in results.items() if isinstance(result, Exception)}
         for slot in failures:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias
 import jax
 import numpy as np
 
+from trainables.engine.buckets import Buckets, halved
 from trainables.engine.calls import Calls
 from trainables.engine.compiler import Compiler
 from trainables.engine.report import MOST_STEPS, Log, cut
@@ -48,12 +49,12 @@ class Slots(Protocol):
     def trained(self, slot: int) -> Trained:
         """Return what training has changed in a slot."""
 
-    def advance(self, steps: Mapping[int, int], at_least: int) -> Iterator[tuple[int, Call | Exception]]:
+    def advance(self, steps: Mapping[int, int], size: int | None) -> Iterator[tuple[int, Call | Exception]]:
         """Advance slots by some of their steps; yield each slot's call, or the exception that ended it.
 
         Args:
             steps: left to do, by slot.
-            at_least: smallest size of a program that advances several slots.
+            size: of the program that advances several slots, no smaller than there are; chosen by default.
 
         Raises:
             Exception: if a device call failed that served several slots; the states of all slots are lost.
@@ -96,7 +97,7 @@ class SeparateSlots:
         """Return what training has changed in a slot."""
         return self._states[slot].trained
 
-    def advance(self, steps: Mapping[int, int], at_least: int) -> Iterator[tuple[int, Call | Exception]]:
+    def advance(self, steps: Mapping[int, int], size: int | None) -> Iterator[tuple[int, Call | Exception]]:
         """Advance one slot after the other; an exception ends the slot that raised it and no other."""
         most = steps_in(CALL_SECONDS / len(steps), self._step_seconds)
         for slot, left in steps.items():
@@ -133,6 +134,7 @@ class StackedSlots:
         self._calls, self._compiler, self._train = Calls(program), compiler, train
         self._state: SlotState = blank(program.shapes(), slots)
         self._step_seconds: dict[int, float] = {}
+        self._buckets = Buckets(slots)
 
     def place(self, slot: int, state: SlotState) -> None:
         """Put a state into a free slot."""
@@ -147,18 +149,18 @@ class StackedSlots:
         arguments = (self._state.trained, np.int32(slot))
         return self._compiler.get("take", take, arguments)(*arguments)
 
-    def advance(self, steps: Mapping[int, int], at_least: int) -> Iterator[tuple[int, Call | Exception]]:
+    def advance(self, steps: Mapping[int, int], size: int | None) -> Iterator[tuple[int, Call | Exception]]:
         """Advance as many slots at a time as memory allows, each by the fewest steps left of its bucket."""
         waiting = sorted(steps)
         while waiting:
             group = waiting[: self.width]
+            chosen = size or self._buckets.choose(len(group), self.width)
             try:
-                size = max(bucket(len(group), self._slots), at_least)
-                calls = self._together(group, size, min(steps[slot] for slot in group))
+                calls = self._together(group, chosen, min(steps[slot] for slot in group))
             except (jax.errors.JaxRuntimeError, MemoryError) as error:
-                if len(group) == 1 or not out_of_memory(error):
+                if size or chosen == 1 or not out_of_memory(error):
                     raise
-                self.width = _halved(bucket(len(group), self._slots))
+                self.width = halved(chosen)
                 continue
             waiting = waiting[len(group) :]
             yield from zip(group, calls, strict=True)
@@ -172,9 +174,10 @@ class StackedSlots:
         picks = _filled(group, size, self._slots)
         live = np.arange(size) < len(group)
         arguments = (self._state, picks, live, np.int32(steps), self._train)
-        key = ("advance", size)
+        key, compiled = ("advance", size), self._compiler.seconds
         try:
             call = self._compiler.get(key, self._calls.advance_stacked, arguments, donate=(0,))
+            compiling = self._compiler.seconds - compiled
             state = self._state if size in self._step_seconds else self._copied(call)
             began = time.perf_counter()
             moved, stacked = call(state, *arguments[1:])
@@ -183,7 +186,9 @@ class StackedSlots:
             self._compiler.drop(key)
             raise
         self._state = moved
-        self._step_seconds[size] = (time.perf_counter() - began) / steps
+        seconds = time.perf_counter() - began
+        self._step_seconds[size] = seconds / steps
+        self._buckets.ran(size, len(group), seconds, compiling)
         logs = [take(stacked, row) for row in range(len(group))]
         return [(cut(log), Stretch(int(log.taken), self._slots, size)) for log in logs]
 
@@ -205,19 +210,9 @@ def steps_in(seconds: float, step_seconds: float | None) -> int:
     return 1 if step_seconds is None else max(1, min(MOST_STEPS, int(seconds / step_seconds)))
 
 
-def bucket(active: int, slots: int) -> int:
-    """Return the size of the program that serves `active` of K slots: a power of two, or all K."""
-    return min(slots, 1 << (active - 1).bit_length())
-
-
 def out_of_memory(error: Exception) -> bool:
     """Return True if an error says that the device's memory is too small."""
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
-
-
-def _halved(size: int) -> int:
-    """Return the largest power of two below a size."""
-    return 1 << ((size - 1).bit_length() - 1)
 
 
 def _filled(group: Iterable[int], size: int, slots: int) -> np.ndarray:

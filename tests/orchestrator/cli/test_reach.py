@@ -41,6 +41,10 @@ WORKING: Mapping[str, tuple[list[str], str]] = {
     "run": (["small.yaml", "--set", "budget.trials=5"], "is submitted."),
     "validate": (["small.yaml", "--set", "budget.trials=6"], "trials: 6 of 20 steps"),
     "report": ([sweeps.SWEEP_ID, "--output", "page.html"], "report: page.html"),
+    "user add": (["eve", "--role", "viewer", "--days", "7"], "eve has the role viewer until 20"),
+    "user list": ([], "bob"),
+    "user revoke": (["bob"], "The token of bob is revoked."),
+    "user log": (["--limit", "3"], "grace: user revoke bob"),
 }
 """Words after each verb, and what it prints of the service."""
 
@@ -49,7 +53,6 @@ CODES = {"follow": 4, "run": 4}
 
 ARGUMENTS: Mapping[str, list[str]] = {
     "run": ["small.yaml"],
-    "user": ["list"],
     "data": ["list"],
     "cluster": ["check", "aws.yaml"],
     "experiment": ["small.yaml"],
@@ -87,7 +90,11 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 def test_every_verb_is_in_one_table() -> None:
     tables = (reach.OVER_HTTP.keys(), reach.HERE.keys(), reach.ALONE.keys())
-    assert sorted(verb for table in tables for verb in table) == sorted(VERBS)
+    verbs = [verb for table in tables for verb in table]
+    assert len(verbs) == len(set(verbs))
+    grouped = {verb.split()[0] for verb in verbs if " " in verb}
+    assert sorted({verb.split()[0] for verb in verbs}) == sorted(VERBS)
+    assert {verb for verb in COMMANDS if verb.split()[0] in grouped} <= set(verbs)
 
 
 def test_the_verbs_of_the_table_have_the_option_and_the_others_do_not() -> None:
@@ -101,7 +108,8 @@ def test_the_documented_table_is_that_of_the_code() -> None:
     """Each row of docs/service.md: a verb, and what it does with `--server`."""
     text = DOCUMENTED.read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([a-z-]+)` \| (works|refuses)\b.*\|$", text, re.MULTILINE))
-    told = {verb: "works" if verb in reach.OVER_HTTP else "refuses" for verb in VERBS}
+    working = {verb.split()[0] for verb in reach.OVER_HTTP}
+    told = {verb: "works" if verb in working else "refuses" for verb in VERBS}
     assert rows == told
 
 
@@ -112,7 +120,6 @@ def test_every_verb_that_works_is_run() -> None:
 def test_each_verb_acts_on_the_service(
     client: Client, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("SWEEP_TOKEN", client.tokens["ada"])
     paths = client.workspace.paths
     for log, text in (
         (paths.log(sweeps.SWEEP_ID, TRIAL), "what a worker has printed\n"),
@@ -128,8 +135,9 @@ def test_each_verb_acts_on_the_service(
             _set_state(client, QUEUED, "PARKED")
         if verb == "follow":
             _set_state(client, sweeps.SWEEP_ID, "ENDED")
+        monkeypatch.setenv("SWEEP_TOKEN", client.tokens["grace" if verb.startswith("user ") else "ada"])
         with interrupted(client) if verb == "run" else nullcontext():
-            code = run_command([verb, *chosen, "--server", client.address])
+            code = run_command([*verb.split(), *chosen, "--server", client.address])
         printed = capsys.readouterr()
         assert code == CODES.get(verb, 0), (verb, printed.err)
         assert shown in printed.out, verb
@@ -203,13 +211,48 @@ def test_the_variable_is_the_service_unless_a_root_is_given(
     assert run_command(["init"]) == 0, "a verb that asks no ledger"
 
 
+def test_an_option_of_a_quota_is_for_the_service_too(
+    client: Client, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SWEEP_TOKEN", client.tokens["grace"])
+    options = ["--weight", "2", "--share", "0.5", "--gpu-hours", "100", "--sweeps", "4"]
+    assert run_command(["quota", "ada", *options, "--server", client.address]) == 0
+    assert "at most 50%" in capsys.readouterr().out
+
+
+def test_users_of_the_service_are_not_those_of_this_machine(
+    client: Client, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(reach.URL, client.address)
+    monkeypatch.setenv("SWEEP_TOKEN", client.tokens["ada"])
+    for words in (["add", "eve"], ["list"], ["revoke", "vera"], ["log"]):
+        assert run_command(["user", *words]) == 2
+        assert "must be asked for by an admin" in capsys.readouterr().err
+    monkeypatch.setenv("SWEEP_TOKEN", client.tokens["grace"])
+    assert run_command(["user", "add", "eve", "--days", "inf"]) == 0
+    sentence, token = capsys.readouterr().out.splitlines()
+    assert "until" not in sentence
+    assert run_command(["user", "list", "--json"]) == 0
+    listed = capsys.readouterr().out
+    assert {row["name"]: row["expires_at"] for row in json.loads(listed)}["eve"] is None
+    assert run_command(["user", "log", "--json", "--limit", "1"]) == 0
+    logged = capsys.readouterr().out
+    [entry] = json.loads(logged)
+    assert (entry["actor"], entry["action"], entry["target"]) == ("grace", "user add", "eve")
+    assert token not in listed + logged
+    monkeypatch.setenv("SWEEP_TOKEN", token)
+    assert run_command(["queue"]) == 0
+    assert run_command(["user", "list", "--root", "mlruns"]) == 0
+    assert "There are no users" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("verb", reach.OVER_HTTP)
 def test_an_option_without_effect_there_is_refused(
     here: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
     options = {name for parameter in COMMANDS[verb].params for name in parameter.opts if name[:2] == "--"}
     for option in sorted(options - reach.OVER_HTTP[verb] - {reach.OPTION}):
-        assert run_command([verb, "something", "--server", URL, f"{option}=1"]) == 2
+        assert run_command([*verb.split(), "something", "--server", URL, f"{option}=1"]) == 2
         [line] = capsys.readouterr().err.splitlines()
         assert line.startswith(f"{option}: must be left out of `{verb}`")
     assert not (here / "mlruns" / "something").exists()
@@ -220,7 +263,10 @@ def test_a_user_name_in_an_address_is_not_shown(capsys: pytest.CaptureFixture[st
     assert "secret" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["gc", "--server"], ["gc", "--help"], ["--help"], []])
+@pytest.mark.parametrize(
+    "words",
+    [["gc", "--server"], ["gc", "--help"], ["--help"], ["--show-completion"], ["user"], ["user", "no"], []],
+)
 def test_incomplete_command_lines_are_left_to_the_verb(words: list[str]) -> None:
     if words == ["gc", "--server"]:
         with pytest.raises(reach.BadInput):

@@ -18,7 +18,7 @@ from orchestrator.export.folder import guarantee
 from tests import sweeps
 from trainables import replay
 from trainables.errors import BadData
-from trainables.trial import TrialSettings
+from trainables.trial import ScriptSettings, TrialSettings, settings_from
 
 TRIAL = f"{sweeps.SWEEP_ID}-7"
 
@@ -121,35 +121,69 @@ def test_tensorboard_gets_every_point_of_the_ledger(root: Path) -> None:
 
 def test_a_replay_refuses_other_data(tmp_path: Path) -> None:
     settings = TrialSettings.from_document(
-        {
-            "task": "copy",
-            "task_options": {"delay": 2, "examples": 8, "held_out": 8},
-            "model": {"layer": "lru", "depth": 1, "d_model": 4, "d_state": 4},
-            "training": {
-                "steps": 2,
-                "interval": 1,
-                "batch_size": 2,
-                "learning_rate": 0.1,
-                "recurrent_learning_rate": 0.1,
-            },
-            "seed": 0,
-        }
+        {**NETWORK, "task_options": {"delay": 2, "examples": 8, "held_out": 8}}
     )
     with pytest.raises(BadData, match="must be the data of the trial"):
         next(replay.replayed(settings, "feed" * 16, tmp_path, []))
 
 
+NETWORK = {
+    "task": "copy",
+    "model": {"layer": "lru", "depth": 1, "d_model": 4, "d_state": 4},
+    "training": {
+        "steps": 2,
+        "interval": 1,
+        "batch_size": 2,
+        "learning_rate": 0.1,
+        "recurrent_learning_rate": 0.1,
+    },
+    "seed": 0,
+}
+PROGRAM = {
+    "program": "model.py:Net",
+    "folder": ".",
+    "params": {},
+    "training": {"steps": 2, "interval": 1},
+    "seed": 0,
+    "free": [],
+}
+ALONE, TOGETHER = [[[2, 1, 1]]], [[[1, 4, 2], [1, 4, 4]]]
+
+
 @pytest.mark.parametrize(
-    ("device", "bits", "message"),
+    ("document", "reproducible", "facts", "message"),
     [
-        (None, False, "is not recorded"),
-        ("cpu", False, "same model of CPU give the same digits, whatever else ran beside it"),
-        ("gpu", True, "same model of GPU give the same digits, whatever else shared the device"),
-        ("gpu", False, "programs of the recorded sizes"),
+        (NETWORK, None, {}, "is not recorded"),
+        (NETWORK, None, {"device": "gpu"}, "is not recorded"),
+        (PROGRAM, None, {"device": "cpu"}, "is not recorded"),
+        (NETWORK, None, {"device": "cpu", "devices": ["gpu", "cpu"]}, "on a GPU, then on a CPU"),
+        (NETWORK, None, {"device": "cpu"}, "on a CPU, by a program of its own: the same versions"),
+        (NETWORK, None, {"device": "cpu", "stretches": ALONE}, "on a CPU, by a program of its own"),
+        (PROGRAM, None, {"device": "cpu", "stretches": ALONE}, "advanced up to 1 slots at once"),
+        (PROGRAM, None, {"device": "cpu", "stretches": TOGETHER}, "with other sizes the last ones differ"),
+        (PROGRAM, "bits", {"device": "cpu", "stretches": ALONE}, "whatever else shared the device"),
+        (NETWORK, "bits", {"device": "gpu"}, "same model of GPU give the same digits, whatever else"),
+        (NETWORK, None, {"device": "gpu", "stretches": TOGETHER}, "up to 4 slots at once: run.sh repeats"),
     ],
 )
-def test_the_folder_says_when_the_values_are_equal(device: str | None, bits: bool, message: str) -> None:
-    assert message in guarantee(device, bits=bits)
+def test_the_folder_says_when_the_values_are_equal(
+    document: dict[str, Any], reproducible: str | None, facts: dict[str, Any], message: str
+) -> None:
+    training = {**document["training"], "reproducible": reproducible}
+    settings = settings_from({**document, "training": training})
+    assert not isinstance(settings, ScriptSettings)
+    assert message in guarantee(settings, facts)
+
+
+def test_the_folder_says_that_a_trial_went_on_from_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Training from its own seed cannot give the curve of a trial that has copied another one's state."""
+    segment = {"step": 80, "donor": f"{sweeps.SWEEP_ID}-3", "params": {"learning_rate": 1e-2}}
+    trial = sweeps.trial(7, system_attrs={"segments": [segment]})
+    _, document = _exported(sweeps.filled(tmp_path / "mlruns", [trial]).root)
+    assert f"at step 80 from the state of {sweeps.SWEEP_ID}-3" in document["guarantee"]
+    assert document["guarantee"] in capsys.readouterr().out
 
 
 def test_a_different_digit_is_reported() -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from orchestrator.machines.hardware import Hardware
 from orchestrator.machines.head import running, runtime_folder
 from orchestrator.schedule import environment
-folder, devices = Path(sys.argv[1]), int(sys.argv[2])
+folder = Path(sys.argv[1])
 environment.prepare(folder / "token")
 import ray
 from orchestrator.schedule import cluster, ray_private
@@ -74,12 +74,15 @@ def wait(condition):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
-with cluster.connected(Hardware(cpus=2, gpus=devices)):
+with cluster.connected(Hardware(cpus=2, gpus=2)):
     for line in sys.stdin:
+        body, devices = json.loads(line)
+        others = ray.util.placement_group([{"GPU": 2 - devices}]) if devices < 2 else None
+        wait(lambda: free() == devices)
         names, printed, failure = {**globals(), "engines": Engines(lambda: devices)}, io.StringIO(), None
         try:
             with contextlib.redirect_stdout(printed):
-                exec(json.loads(line), names)
+                exec(body, names)
         except BaseException:
             failure = traceback.format_exc()
         drivers = names.get("drivers", [])
@@ -87,24 +90,31 @@ with cluster.connected(Hardware(cpus=2, gpus=devices)):
             for engine in made._actors.values():
                 ray.kill(engine.handle)
         names.clear()
-        wait(lambda: free() == devices)
+        if others is not None:
+            ray.util.remove_placement_group(others)
+        wait(lambda: free() == 2)
         print(json.dumps([printed.getvalue().splitlines(), failure]), file=sys.__stdout__, flush=True)
 """
 
 Run = Callable[[str], list[str]]
 
 
-def programs(folder: Path, devices: int) -> Iterator[Run]:
-    """Start a Ray; yield a function that runs a program there and returns the lines that it prints."""
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Callable[[str, int], list[str]]]:
+    """Start a Ray with two devices; yield a function that runs a program there and returns what it prints.
+
+    Of a program that may have one device, the other one is held meanwhile.
+    """
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder:
+        yield from _programs(Path(folder))
+
+
+def _programs(folder: Path) -> Iterator[Callable[[str, int], list[str]]]:
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     with own_ray(folder) as variables, (folder / "errors").open("w+") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-c", BEGINNING, str(folder), str(devices)],
-            env={
-                **environment,
-                **variables,
-                "SWEEP_HOST_DEVICES": str(devices),
-            },
+            [sys.executable, "-c", BEGINNING, str(folder)],
+            env={**environment, **variables, "SWEEP_HOST_DEVICES": "2"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -113,8 +123,8 @@ def programs(folder: Path, devices: int) -> Iterator[Run]:
         assert process.stdin is not None
         assert process.stdout is not None
 
-        def run(body: str) -> list[str]:
-            print(json.dumps(body), file=process.stdin, flush=True)
+        def run(body: str, devices: int) -> list[str]:
+            print(json.dumps([body, devices]), file=process.stdin, flush=True)
             answer = process.stdout.readline()
             assert answer, (folder / "errors").read_text()
             lines, failure = json.loads(answer)
@@ -126,17 +136,16 @@ def programs(folder: Path, devices: int) -> Iterator[Run]:
         assert process.returncode == 0, (folder / "errors").read_text()
 
 
-@pytest.fixture(scope="module")
-def with_one_device() -> Iterator[Run]:
-    """Give a Ray with one device, which the tests that need one share."""
-    with tempfile.TemporaryDirectory(prefix="ray-") as folder:
-        yield from programs(Path(folder), 1)
+@pytest.fixture
+def with_one_device(programs: Callable[[str, int], list[str]]) -> Run:
+    """Run a program that has one device."""
+    return lambda body: programs(body, 1)
 
 
 @pytest.fixture
-def with_two_devices(temporary: Path) -> Iterator[Run]:
-    """Give a Ray with two devices."""
-    yield from programs(temporary, 2)
+def with_two_devices(programs: Callable[[str, int], list[str]]) -> Run:
+    """Run a program that has two devices."""
+    return lambda body: programs(body, 2)
 
 
 ACCOUNTS = """

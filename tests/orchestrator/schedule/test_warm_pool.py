@@ -13,7 +13,6 @@ import pytest
 from orchestrator.machines.warmth import WARM
 from orchestrator.schedule import environment, warm_pool
 from orchestrator.schedule.warm_pool import pool
-from tests.shared_ray import own_ray
 
 DRIVER = """
 import json, os, subprocess, sys, time
@@ -90,15 +89,14 @@ EXPECTED = {
 
 
 def test_a_worker_has_one_driver_at_a_time_and_keeps_nothing_of_it(temporary: Path) -> None:
-    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    with own_ray(temporary) as variables:
-        done = subprocess.run(
-            [sys.executable, "-c", DRIVER, str(temporary)],
-            env={**inherited, **variables},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    """The Ray is that which all tests of this process share."""
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(temporary)],
+        env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == EXPECTED
 

@@ -147,6 +147,22 @@ def test_the_same_state_has_the_same_digest(engine: OwnEngine, assign: Assign) -
     assert again.digest == first.digest
 
 
+def test_a_checkpoint_names_every_kind_of_device_that_has_trained_it(
+    engine: OwnEngine, tmp_path: Path
+) -> None:
+    """An export promises nothing of the digits of a trial that a GPU began and a CPU went on with."""
+    first = saved(advance(engine, assignment(tmp_path, 0)))
+    engine.release()
+    arrays, facts = checkpoint.load(Path(first.path), first.digest)
+    assert facts["devices"] == ["cpu"]
+    on_gpu = {**facts, "device": "gpu", "devices": ["gpu"]}
+    kept = checkpoint.save(tmp_path / "elsewhere" / "step-000000010-1", arrays, on_gpu)
+    resume = SavedCheckpoint(str(kept.folder), INTERVAL, kept.digest, kept.bytes)
+    second = saved(advance(engine, assignment(tmp_path, 0, attempt=2, resume=resume)))
+    _, facts = checkpoint.load(Path(second.path), second.digest)
+    assert (facts["device"], facts["devices"]) == ("cpu", ["gpu", "cpu"])
+
+
 def test_a_machine_resumes_what_is_recorded_not_what_it_left_there_itself(
     engine: OwnEngine, assign: Assign
 ) -> None:

@@ -36,13 +36,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server() -> Iterator[EngineServer]:
-    """Run an engine of four slots until it is idle."""
+    """Run an engine of four slots until it is idle; a trial that a failing test leaves to it is released."""
     running = EngineServer(4, window=0.2, opening=0.5, idle=1.0)
-    thread = threading.Thread(target=running.run)
+    thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     yield running
+    thread.join(timeout=30)
+    left = [*running._table.queue, *(slot.request for slot in [*running._table.occupied.values()])]
+    for request in left:
+        running.release(request.attempt_id)
     thread.join(timeout=60)
     assert not thread.is_alive(), "an idle server ends"
+    assert not left, "no trial is left"
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +81,9 @@ def life(server: EngineServer, trial: Assignment, reports: int = 3, *, first: bo
 def together(server: EngineServer, trials: list[Assignment]) -> dict[str, list[Outcome]]:
     outcomes: dict[str, list[Outcome]] = {}
     threads = [
-        threading.Thread(target=lambda trial=trial: outcomes.update({trial.trial_key: life(server, trial)}))
+        threading.Thread(
+            target=lambda trial=trial: outcomes.update({trial.trial_key: life(server, trial)}), daemon=True
+        )
         for trial in trials
     ]
     for thread in threads:

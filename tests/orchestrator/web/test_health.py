@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
-from orchestrator.ledger.submissions import Submission
+from orchestrator.api import service
 from orchestrator.service.rounds import MOST_SILENT_SECONDS, Rounds
-from orchestrator.service.service import serve
-from orchestrator.storage.paths import Paths
 from orchestrator.web.server import Listening, answering
 from orchestrator.web.site import Site
 from tests.orchestrator.web.server import Client
@@ -42,12 +39,8 @@ class OneRound(Rounds):
         raise KeyboardInterrupt("the end of the test")
 
 
-def never(submission: Submission) -> NoReturn:
-    raise AssertionError(f"{submission.sweep_id} was never submitted")
-
-
 def test_the_supervision_tells_its_rounds(tmp_path: Path) -> None:
     rounds, said = OneRound(), list[str]()
-    serve(Paths(tmp_path / "mlruns"), said.append, start=never, rounds=rounds)
+    service.serve(said.append, root=tmp_path / "mlruns", rounds=rounds)
     assert rounds.count == 1
     assert said[-1] == "The service ends after the end of the test; the drivers go on."

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import Sweep
+from orchestrator.api import remote
 from orchestrator.api.live import LiveSweep, RunningTrial, live
 from orchestrator.api.remote import TIMEOUT_SECONDS, RemoteService
 from orchestrator.api.status import DetailedStatus
@@ -55,6 +56,34 @@ def test_a_sweep_is_paused_and_resumed(client: Client) -> None:
     assert not sweep.status()["paused"]
     with pytest.raises(BadInput, match="the owner of the sweep or an admin"):
         connect(client, "bob").sweep(QUEUED).pause()
+
+
+def test_an_admin_adds_lists_and_revokes_users(client: Client) -> None:
+    service = connect(client, "grace")
+    eve = service.add_user("eve", days=None)
+    assert (eve["role"], eve["expires_at"]) == ("member", None)
+    assert Sweep.connect(client.address, token=eve["token"]).sweeps()
+    with pytest.raises(BadInput, match="must be a user without a valid token"):
+        service.add_user("eve")
+    assert eve["token"] not in repr(service.users())
+    assert service.revoke_user("eve")["revoked_at"] > 0
+    with pytest.raises(BadInput, match="unknown, revoked or expired"):
+        Sweep.connect(client.address, token=eve["token"]).sweeps()
+    with pytest.raises(BadInput, match="must be a user, got no such user"):
+        service.revoke_user("nobody")
+    with pytest.raises(BadInput, match="must be asked for by an admin"):
+        connect(client, "ada").users()
+
+
+def test_the_audit_log_is_read_page_by_page(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = connect(client, "grace")
+    service.add_user("eve")
+    service.revoke_user("eve")
+    everything = list(service.audit_log(1_000))
+    monkeypatch.setattr(remote, "PAGE", 2)
+    assert len(everything) > 3
+    assert list(service.audit_log(1_000)) == everything
+    assert list(service.audit_log(3)) == everything[:3]
 
 
 def test_results_are_those_of_the_ledger(client: Client, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from tests.trainables.layers.cases import NAMES, OPTIONS
 from tests.trainables.toy import toy_data, toy_trial
 from trainables.engine import Engine
 from trainables.engine.report import MOST_STEPS
-from trainables.engine.slots import bucket
 from trainables.errors import Refusal
 from trainables.trial import TrialSettings
 
@@ -189,11 +188,6 @@ def test_a_new_learning_rate_compiles_nothing_for_any_layer(layer: str) -> None:
     assert (first.hidden_norms[0] > 0) == (layer != "none")
     assert np.isfinite(second.loss)
     assert second.loss != first.loss
-
-
-def test_programs_are_compiled_by_size() -> None:
-    """A call computes no more slots than the next power of two, or all of them."""
-    assert [bucket(active, 6) for active in range(1, 7)] == [1, 2, 4, 4, 6, 6]
 
 
 def test_out_of_memory_halves_the_width(fused: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,123 @@
+"""The accounts of this machine as which the code of users runs, in a service that root runs.
+
+A service that runs code as users is root, and could read for one user what only another may: a path in a
+search-space file, or a link in a checkpoint, names any file. So it opens what a user names with the rights of
+that user's account. docs/decisions/0009-code-runs-as-its-owner.md says what follows from that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import grp
+import os
+import platform
+import pwd
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from orchestrator.errors import BadInput
+
+CODE_AS_USERS = "SWEEP_CODE_AS_USERS"
+"""Environment variable: the group whose members' code runs as their own accounts; unset for no such code."""
+
+MACHINES = ("x86_64", "aarch64")
+"""Machines on which the rights of a single thread can be changed."""
+
+_SETGROUPS = {"x86_64": 116, "aarch64": 159}
+"""Numbers of the system call by machine. The function of the C library changes every thread of a process."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """An account of this machine.
+
+    Attributes:
+        name: of the account.
+        uid: of its user.
+        gid: of its own group.
+        groups: of all groups that it is in.
+        home: its home folder.
+    """
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+
+
+NOBODY = Account("nobody", 65_534, 65_534, (), "/")
+"""The account without rights."""
+
+
+def account_of(owner: str, group: str) -> Account:
+    """Return the account that has the name of an owner of sweeps.
+
+    Args:
+        owner: in whose name a sweep runs.
+        group: that the account must be in; root decides who is.
+
+    Raises:
+        BadInput: there is no such account, it is not in the group, or it has rights of root.
+    """
+    must = f"must be the name of an account in the group {group}, whose code runs as that account"
+    try:
+        entry = pwd.getpwnam(owner)
+        admitted = grp.getgrnam(group).gr_gid
+    except (KeyError, ValueError):
+        remedy = "Ask root of that machine to add the account and the group."
+        raise BadInput("owner of the sweep", must, f"{owner!r}, no such account or group", remedy) from None
+    groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
+    if admitted not in groups:
+        remedy = f"Ask root of that machine to `usermod -aG {group} {owner}`."
+        raise BadInput("owner of the sweep", must, f"{owner}, which is not in it", remedy)
+    if entry.pw_uid == 0 or 0 in groups:
+        must = "must be an account without rights of root"
+        raise BadInput("owner of the sweep", must, owner, "Submit it in another name.")
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, tuple(sorted(groups)), entry.pw_dir)
+
+
+@contextmanager
+def files_as(account: Account | None) -> Iterator[None]:
+    """Let this thread open files with the rights of an account alone, for the length of a `with` block.
+
+    Other threads keep theirs. Start no process meanwhile: it would have the rights of this one again.
+
+    Args:
+        account: whose rights; None for those of this process.
+
+    Raises:
+        OSError: the kernel has not changed the rights.
+    """
+    if account is None:
+        yield
+        return
+    own_groups = os.getgroups()
+    try:
+        _set_rights(account.groups, account.gid, account.uid)
+        yield
+    finally:
+        _set_rights(own_groups, os.getegid(), os.geteuid())
+
+
+def _set_rights(groups: Sequence[int], gid: int, uid: int) -> None:
+    """Set the groups, and the user and the group for files, of this thread; groups need rights of root."""
+    library = ctypes.CDLL(None, use_errno=True)
+    as_root = uid == os.geteuid()
+    if as_root:
+        _set(library.setfsuid, uid)
+    array = (ctypes.c_uint32 * len(groups))(*groups)
+    if library.syscall(_SETGROUPS[platform.machine()], len(groups), array) != 0:
+        raise OSError(ctypes.get_errno(), "the groups of a thread cannot be set")
+    _set(library.setfsgid, gid)
+    if not as_root:
+        _set(library.setfsuid, uid)
+
+
+def _set(call: object, value: int) -> None:
+    """Set an id for files; the call returns the one before, and says nothing of a failure."""
+    assert callable(call)
+    call(ctypes.c_uint32(value))
+    if call(ctypes.c_uint32(0xFFFFFFFF)) != value:
+        raise PermissionError(f"the rights of a thread cannot become those of {value}")

@@ -1,0 +1,241 @@
+"""As which account the code of a sweep runs, and what a service that runs it so must keep closed."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.accounts import CODE_AS_USERS, NOBODY
+from orchestrator.api import service
+from orchestrator.api.service import run_code_as_users
+from orchestrator.api.sweep import Sweep
+from orchestrator.config.trainable import Trainable
+from orchestrator.driver.accounts import AS_USER, account_for, check_service, reader_for
+from orchestrator.errors import BadInput
+from orchestrator.ledger import submissions
+from orchestrator.storage.paths import Paths
+from orchestrator.web.checking import ForeignCode, check
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which alone can act as others")
+
+GROUP = grp.getgrgid(pwd.getpwnam("nobody").pw_gid).gr_name
+COMMAND = Trainable("command", ("true",), "/")
+FILE = """\
+trainable: {{{code}, folder: "{folder}"}}
+search: {{rate: {{uniform: [0, 1]}}}}
+training: {{steps: 2, interval: 1}}
+objective: {{minimize: val/loss}}
+budget: {{trials: 1}}
+resources: {{cpu: 1}}
+"""
+
+
+@pytest.fixture
+def as_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, which alone can act as others")
+    monkeypatch.setenv(CODE_AS_USERS, GROUP)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+@pytest.fixture
+def opened() -> Iterator[Path]:
+    """A folder that every account can enter, unlike those of pytest."""
+    with tempfile.TemporaryDirectory(prefix="accounts-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_code_runs_as_this_process_unless_it_must_run_as_users() -> None:
+    assert account_for(COMMAND, "no-such-account") is None
+    assert reader_for("no-such-account") is None
+
+
+@pytest.mark.usefixtures("as_users")
+def test_code_runs_as_its_owner_or_not_at_all() -> None:
+    owner = account_for(COMMAND, "nobody")
+    assert owner is not None
+    assert owner.uid == NOBODY.uid
+    assert account_for(None, "ada") is None, "a network of this package is no code of a user"
+    with pytest.raises(BadInput, match="no such account or group"):
+        account_for(COMMAND, "no-such-account")
+    assert reader_for("no-such-account") == NOBODY
+
+
+@pytest.mark.usefixtures("as_users")
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"kind": "program", "target": "net.py:Net"}, "trainable.program: must be left out"),
+        ({"predictor": "train.py:load"}, "trainable.predictor: must be left out"),
+        ({"mlflow": True}, "trainable.mlflow: must be left out"),
+    ],
+)
+def test_what_would_run_or_be_read_as_the_service_is_refused(changes: Mapping[str, Any], where: str) -> None:
+    with pytest.raises(BadInput, match=where):
+        account_for(replace(COMMAND, **changes), "nobody")
+
+
+@pytest.mark.usefixtures("as_users")
+def test_a_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    with pytest.raises(BadInput, match="accounts are those of one machine"):
+        account_for(COMMAND, "nobody")
+
+
+@pytest.mark.usefixtures("as_users")
+def test_nobody_but_root_runs_code_as_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(BadInput, match="SWEEP_CODE_AS_USERS: must be unset unless root runs sweeps"):
+        account_for(COMMAND, "nobody")
+
+
+# ------------------------------------------------------------------ the service
+
+
+@needs_root
+def test_a_service_keeps_its_own_files_closed(opened: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/sh")
+    paths = Paths(opened / "mlruns")
+    check_service(GROUP, paths)
+    assert (opened / "mlruns").stat().st_mode & 0o777 == 0o700
+    (opened / "mlruns").chmod(0o750)
+    with pytest.raises(BadInput, match="where code runs as users, got mode 750"):
+        check_service(GROUP, paths)
+    (opened / "mlruns").chmod(0o700)
+    elsewhere = replace(paths, database=f"sqlite:///{opened}/sweeps.db")
+    with pytest.raises(BadInput, match="must be closed to other accounts"):
+        check_service(GROUP, elsewhere)
+
+
+@needs_root
+def test_a_service_needs_a_group_and_a_python_that_accounts_can_run(
+    opened: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BadInput, match="must name a group of this machine, got 'no-such-group'"):
+        check_service("no-such-group", Paths(opened / "mlruns"))
+    closed = opened / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "python").touch()
+    monkeypatch.setattr(sys, "executable", str(closed / "python"))
+    with pytest.raises(BadInput, match=f"{closed}: must be open to other accounts"):
+        check_service(GROUP, Paths(opened / "mlruns"))
+
+
+def test_only_root_runs_code_as_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(BadInput, match="must be given to a service that root runs") as refused:
+        run_code_as_users(GROUP, root=tmp_path / "mlruns")
+    assert refused.value.got.startswith("user 1000")
+    assert CODE_AS_USERS not in os.environ
+    assert not (tmp_path / "mlruns").exists()
+
+
+# ------------------------------------------------------------------ files that are sent
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What a check imports late is imported: no account may be able to enter the folder of this Python."""
+    folder = tmp_path_factory.mktemp("imported")
+    (folder / "own.py").write_text("class Net: pass\ndef train(trial): pass\n")
+    for code in ("function: own.py:train", "program: 'own.py:Net'", "command: ['true']"):
+        with pytest.raises((BadInput, ForeignCode)):
+            check(sent(folder, code, folder))
+
+
+def sent(tmp_path: Path, code: str, folder: object, owner: str = "nobody") -> Mapping[str, Any]:
+    return {
+        "name": "own",
+        "text": FILE.format(code=code, folder=folder),
+        "profile": None,
+        "overrides": (),
+        "new": False,
+        "root": str(tmp_path / "mlruns"),
+        "data": str(tmp_path / "data"),
+        "plugins": False,
+        "owner": owner,
+        "sizes": False,
+    }
+
+
+def test_no_code_of_users_comes_over_http_by_default(opened: Path, tmp_path: Path) -> None:
+    with pytest.raises(ForeignCode, match="trainable: must be left out of a file that is sent over HTTP"):
+        check(sent(tmp_path, "command: ['true']", opened))
+
+
+@needs_root
+@pytest.mark.usefixtures("imported", "as_users")
+def test_a_file_that_is_sent_is_read_with_the_rights_of_its_owner(opened: Path, tmp_path: Path) -> None:
+    (opened / "train.py").write_text("def train(trial): pass\n")
+    checked = check(sent(tmp_path, "function: train.py:train", opened))
+    assert checked["document"]["trainable"] == {"function": "train.py:train", "folder": str(opened)}
+    assert checked["plan"]["trials"] == 1
+    opened.chmod(0o700)
+    with pytest.raises(BadInput, match="must be open to nobody, the account as which the code runs"):
+        check(sent(tmp_path, "function: train.py:train", opened))
+
+
+@needs_root
+@pytest.mark.usefixtures("imported", "as_users")
+@pytest.mark.parametrize("owner", ["nobody", "no-such-account"])
+def test_a_program_that_is_sent_shows_nothing_of_files_of_others(
+    opened: Path, tmp_path: Path, owner: str
+) -> None:
+    closed = opened / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "net.py").write_text("class Secret: pass\n")
+    with pytest.raises(BadInput) as refused:
+        check(sent(tmp_path, "program: 'net.py:Net'", closed, owner))
+    assert "Secret" not in str(refused.value)
+
+
+@needs_root
+@pytest.mark.usefixtures("imported", "as_users")
+def test_a_file_that_is_sent_says_where_its_code_is(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"trainable\.folder: must be the absolute path of a folder"):
+        check(sent(tmp_path, "command: ['true']", "."))
+
+
+def change(sweep: Sweep, columns: str) -> None:
+    with sweep.workspace.ledger() as ledger, ledger.writer() as connection:
+        connection.exec_driver_sql(f"UPDATE submission SET {columns}")
+        connection.commit()
+
+
+def never(driven: Sweep, options: Mapping[str, Any]) -> int:
+    raise AssertionError(f"{driven.id} must not run")
+
+
+@needs_root
+@pytest.mark.usefixtures("as_users")
+def test_a_later_service_does_not_run_the_code_as_itself(
+    opened: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, root = opened / "own.yaml", tmp_path / "mlruns"
+    file.write_text(FILE.format(code="command: ['true']", folder=opened))
+    sweep = Sweep.load(file, root=root)
+    submission, _ = service.submit(sweep, owner="nobody")
+    assert submission.options[AS_USER] is True
+    with pytest.raises(BadInput, match="no such account"):
+        service.submit(Sweep.load(file, new=True, root=root), owner="no-such-account")
+    change(sweep, "state = 'ENDED', code = 4")
+    monkeypatch.delenv(CODE_AS_USERS)
+    submission, _ = service.submit(Sweep.load(file, root=root), owner="nobody")
+    assert submission.options[AS_USER] is True, "which stays as it is"
+    change(sweep, "state = 'STARTED', starts = 1, code = NULL")
+    with pytest.raises(BadInput, match="must be run by a service that runs code as users"):
+        service.drive(sweep.id, 1, never, root=root)
+    with sweep.workspace.ledger() as ledger:
+        ended = submissions.submission(ledger, sweep.id)
+    assert ended is not None
+    assert ended.code == 2

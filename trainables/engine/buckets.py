@@ -1,0 +1,57 @@
+"""Which compiled program serves how many of an engine's slots."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+
+class Buckets:
+    """The sizes of the programs that advance several slots at once, and what they have cost so far.
+
+    Compiling a program takes seconds, so a larger one that has run stands in for one that has not been
+    compiled, until what it spent on slots without a trial would have paid for compiling. A choice that knew
+    how many calls are to come would save at most half of both (the ski rental problem).
+
+    Args:
+        slots: K of the engine.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._compile_seconds: dict[int, float] = {}
+        self._wasted: defaultdict[int, float] = defaultdict(float)
+
+    def choose(self, active: int, most: int) -> int:
+        """Return the size of the program that is to serve so many slots.
+
+        Args:
+            active: slots with steps left, at least 1.
+            most: slots that the device's memory has room for.
+        """
+        fitting = bucket(active, self._slots)
+        ready = [size for size in self._compile_seconds if fitting <= size <= bucket(most, self._slots)]
+        stand_in = min(ready, default=fitting)
+        return stand_in if self._wasted[fitting] <= self._compile_seconds.get(stand_in, 0.0) else fitting
+
+    def ran(self, size: int, active: int, seconds: float, compiling: float) -> None:
+        """Record a call.
+
+        Args:
+            size: of its program.
+            active: slots with a trial that it served.
+            seconds: that the device took.
+            compiling: seconds that went into compiling the program, 0.0 if it was there.
+        """
+        self._compile_seconds.setdefault(size, compiling)
+        fitting = bucket(active, self._slots)
+        self._wasted[fitting] += seconds * (1 - fitting / size)
+
+
+def bucket(active: int, slots: int) -> int:
+    """Return the smallest size of a program that serves `active` of K slots: a power of two, or all K."""
+    return min(slots, 1 << (active - 1).bit_length())
+
+
+def halved(size: int) -> int:
+    """Return the largest power of two below a size."""
+    return 1 << ((size - 1).bit_length() - 1)
