@@ -113,7 +113,7 @@ def serve(
     )
 
 
-def run_code_as_users(group: str, *, root: str | Path | None = None) -> None:
+def run_code_as_users(group: str, *, root: str | Path | None = None, data: str | Path | None = None) -> None:
     """Let this process, its checks and its drivers run the code of each owner as the account of that name.
 
     Creates the root if it is missing.
@@ -121,12 +121,14 @@ def run_code_as_users(group: str, *, root: str | Path | None = None) -> None:
     Args:
         group: of this machine; only the code of its members is run.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
 
     Raises:
-        BadInput: this process is not root's, on Linux; there is no such group; an account could read what is
-            the service's; or it could not run the Python of the service.
+        BadInput: this process is not root's, on Linux; there is no such group; an account could read or
+            replace what is the service's; or it could not run the Python of the service.
     """
-    accounts.check_service(group, Workspace.at(root).paths)
+    workspace = Workspace.at(root, data)
+    accounts.check_service(group, workspace.paths, workspace.data)
     os.environ[CODE_AS_USERS] = group
 
 

@@ -118,17 +118,39 @@ def _refused(must: str, got: str) -> Refusal:
 
 
 @contextlib.contextmanager
-def _own_file(path: Path, flags: int) -> Iterator[BinaryIO]:
+def _own_file(path: Path, flags: int, folder: int | None = None) -> Iterator[BinaryIO]:
     """Open a file that the script was given, and nothing that it has put in its place.
+
+    Args:
+        path: of the file.
+        flags: of `os.open`.
+        folder: descriptor of the folder that the path begins in, or None.
 
     Raises:
         OSError: it is a link, a pipe or a folder now, which could block, never end, or be another's.
     """
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(descriptor, "rb" if flags == os.O_RDONLY else "wb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a file", str(path))
         yield file
+
+
+def _read_below(folder: Path, name: Path) -> bytes:
+    """Return the content of a file below a folder; follow no link, though one may just have been put there.
+
+    Raises:
+        OSError: a part of the name is a link now, or the file is none any more.
+    """
+    parts = name.parts
+    with contextlib.ExitStack() as opened:
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        opened.callback(os.close, place)
+        for part in parts[:-1]:
+            place = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+            opened.callback(os.close, place)
+        with _own_file(Path(parts[-1]), os.O_RDONLY, place) as file:
+            return file.read()
 
 
 class ScriptAttempt:
@@ -290,8 +312,12 @@ class ScriptAttempt:
         links = [str(path.relative_to(folder)) for path in found if path.is_symlink() and path not in paths]
         if self._settings.disk and sum(path.stat().st_size for path in paths) > self._settings.disk:
             raise _over("disk")  # before the worker reads what may not fit into its memory
+        place = self._place.checkpoints.resolve()
         files = {
-            path.relative_to(folder).as_posix(): np.frombuffer(path.read_bytes(), np.uint8) for path in paths
+            path.relative_to(folder).as_posix(): np.frombuffer(
+                _read_below(place, path.resolve().relative_to(place)), np.uint8
+            )
+            for path in paths
         }
         shutil.rmtree(folder)
         return files, links
