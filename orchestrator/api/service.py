@@ -16,7 +16,7 @@ from orchestrator.api.sweep import DEADLINE_SECONDS, TRACKING_SECONDS, Sweep
 from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import accounts, detached, preflight
-from orchestrator.driver.accounts import AS_USER, runs_code_as_users
+from orchestrator.driver.accounts import AS_USER, check_bound, runs_code_as_users
 from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of, redacted
 from orchestrator.ledger import submissions
@@ -350,9 +350,7 @@ def drive(
         submissions.begin(ledger, sweep_id, start, Holder.here(ledger.system))
     own = Workspace.at(root, submission.options["data"])
     try:
-        if submission.options.get(AS_USER) and not runs_code_as_users():
-            must = "must be run by a service that runs code as users, as the one that took it"
-            raise BadInput(sweep_id, must, "another service", "Start `serve --code-as-users GROUP`, as root.")
+        check_bound(sweep_id, submission.options)
         code = run(Sweep.submitted(submission, own), submission.options)
     except Refusal as refusal:
         _record_end(workspace, sweep_id, start, exit_of(refusal), redacted(str(refusal)))

@@ -8,9 +8,10 @@ import platform
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from orchestrator.accounts import CODE_AS_USERS, MACHINES, NOBODY, Account, account_of, files_as
 from orchestrator.config.trainable import Trainable
@@ -28,6 +29,21 @@ AS_USER = "as_user"
 def runs_code_as_users() -> bool:
     """Return True if this process runs the code of sweeps as the accounts of their owners, or not at all."""
     return bool(os.environ.get(CODE_AS_USERS))
+
+
+def check_bound(sweep_id: str, options: Mapping[str, Any]) -> None:
+    """Check that this process would not run code as itself that is bound to the account of its owner.
+
+    Args:
+        sweep_id: of the code.
+        options: of its submission.
+
+    Raises:
+        BadInput: it would.
+    """
+    if options.get(AS_USER) and not runs_code_as_users():
+        must = "must be run by a service that runs code as users, as the one that took it"
+        raise BadInput(sweep_id, must, "another process", "Start `serve --code-as-users GROUP`, as root.")
 
 
 @contextmanager

@@ -24,6 +24,7 @@ import numpy as np
 from orchestrator.accounts import files_as
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.ledger.keys import attempt_number
+from orchestrator.scripts.keeper import remove
 from orchestrator.scripts.process import GRACE, End, Place, ScriptProcess
 from orchestrator.storage import store
 from orchestrator.storage.paths import checkpoint_stem
@@ -35,6 +36,9 @@ from trainables.trial import ScriptSettings
 
 POLLS = (0.0003, 0.001, 0.002, 0.005, 0.01, 0.05)
 """Seconds between two looks for a report; longer ones the longer none has come."""
+
+LARGEST_STEP = 1 << 53
+"""The ledger holds no much larger one."""
 
 LONGEST_LINE = 1 << 20
 """Bytes of the longest line of a report; more are not read at once."""
@@ -77,10 +81,9 @@ class Report:
                 'a line must be {"step": whole number, "metrics": {name: number}, "checkpoint": name or null}'
             )
             raise _refused(must, line.decode("utf-8", "backslashreplace")[:200]) from error
-        if isinstance(step, bool) or not isinstance(step, int) or step <= after:
-            raise _refused(
-                f"a step must be a whole number above {after}, that of the report before", repr(step)
-            )
+        if isinstance(step, bool) or not isinstance(step, int) or not after < step <= LARGEST_STEP:
+            must = f"a step must be a whole number above {after} and at most {LARGEST_STEP}"
+            raise _refused(must, f"{step!r:.40}")
         if name is not None and (not isinstance(name, str) or not _is_inside(name)):
             raise _refused("a checkpoint must be a folder inside SWEEP_CHECKPOINT", repr(name))
         return Report(step, numbers, name)
@@ -181,7 +184,7 @@ class ScriptAttempt:
                 self._settings, self._place, resumed, self._print, assignment.tracking, assignment.account
             )
         except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            remove(self._folder)
             raise
 
     def advance(self) -> Outcome:
@@ -217,7 +220,7 @@ class ScriptAttempt:
             self._process.terminate()
             self._wait_for_end(2 * GRACE)
         self._process.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove(self._folder)
 
     def _wait_for_end(self, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -244,7 +244,7 @@ def never(driven: Sweep, options: Mapping[str, Any]) -> int:
 
 @needs_root
 @pytest.mark.usefixtures("as_users")
-def test_a_later_service_does_not_run_the_code_as_itself(
+def test_neither_a_later_service_nor_root_runs_the_code_as_itself(
     opened: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, root = opened / "own.yaml", tmp_path / "mlruns"
@@ -258,6 +258,9 @@ def test_a_later_service_does_not_run_the_code_as_itself(
     monkeypatch.delenv(CODE_AS_USERS)
     submission, _ = service.submit(Sweep.load(file, root=root), owner="nobody")
     assert submission.options[AS_USER] is True, "which stays as it is"
+    for again in (Sweep.find(sweep.id, root=root), Sweep.load(file, root=root)):
+        with pytest.raises(BadInput, match="must be run by a service that runs code as users"):
+            again.run()  # as `sweep resume`, `retry-failed` or the file itself would, for root
     change(sweep, "state = 'STARTED', starts = 1, code = NULL")
     with pytest.raises(BadInput, match="must be run by a service that runs code as users"):
         service.drive(sweep.id, 1, never, root=root)
