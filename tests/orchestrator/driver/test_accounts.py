@@ -201,9 +201,20 @@ def test_no_code_of_users_comes_over_http_by_default(opened: Path, tmp_path: Pat
 
 @needs_root
 @pytest.mark.usefixtures("imported", "as_users")
-def test_a_file_that_is_sent_is_read_with_the_rights_of_its_owner(opened: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_sent_is_read_with_the_rights_of_its_owner(
+    opened: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (opened / "train.py").write_text("def train(trial): pass\n")
+    modes: list[int] = []
+    load = Sweep.load
+
+    def seen(file: Path, **given: Any) -> Sweep:
+        modes.append(file.stat().st_mode & 0o777)
+        return load(file, **given)
+
+    monkeypatch.setattr(Sweep, "load", seen)
     checked = check(sent(tmp_path, "function: train.py:train", opened))
+    assert modes == [0o600], "no other account reads what is sent"
     assert checked["document"]["trainable"] == {"function": "train.py:train", "folder": str(opened)}
     assert checked["plan"]["trials"] == 1
     opened.chmod(0o700)
