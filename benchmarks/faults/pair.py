@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
@@ -107,9 +106,10 @@ class Pair:
         return max(alive, key=_descendants, default=None)
 
     def send(self, number: signal.Signals) -> str:
-        """Send a signal to the driver that runs the sweep; return the name of the signal."""
-        if (driver := self.holder()) is not None:
-            os.kill(driver.pid, number)
+        """Send a signal to the driver that runs the sweep; return what that is to be called."""
+        if (driver := self.holder()) is None:
+            return f"no driver for {number.name}"
+        driver.send_signal(number)
         return number.name
 
     def wait(self, seconds: float, condition: Callable[[], bool] = lambda: False) -> bool:
@@ -148,6 +148,7 @@ class Pair:
         """Wait for the other driver: it is refused, or finds the sweep finished."""
         for driver in self._drivers:
             if driver is not None:
+                driver.send_signal(signal.SIGCONT)  # the fault may be that it is stopped
                 code, output = finish(driver, PATIENCE)
                 self._codes[code] += 1
                 self.tally.expect(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -119,10 +118,11 @@ class _Faults:
 
     def _driver_stopped(self) -> str:
         """Stop the driver for longer than its lease lasts: the other one takes over."""
-        if (driver := self.pair.holder()) is not None:
-            os.kill(driver.pid, signal.SIGSTOP)
-            self.pair.wait(SILENT_SECONDS)
-            os.kill(driver.pid, signal.SIGCONT)
+        if (driver := self.pair.holder()) is None:
+            return "no driver to stop"
+        driver.send_signal(signal.SIGSTOP)
+        self.pair.wait(SILENT_SECONDS)
+        driver.send_signal(signal.SIGCONT)
         return f"driver stopped for {SILENT_SECONDS:g} s"
 
     def _worker_killed(self) -> str:
@@ -144,8 +144,8 @@ class _Faults:
         ahead = self.pair.chance.choice((-HOURS, HOURS))
         self.clock.shift(ahead)
         self.pair.wait(AWAY_SECONDS)
-        self.pair.send(signal.SIGKILL)
-        return f"clock set to {ahead / 3600:+g} h, SIGKILL {AWAY_SECONDS:g} s later"
+        sent = self.pair.send(signal.SIGKILL)
+        return f"clock set to {ahead / 3600:+g} h, {sent} {AWAY_SECONDS:g} s later"
 
     def _disk_full(self, disk: Path, of_what: str) -> str:
         """Fill a disk until the sweep is PAUSED, and some seconds longer."""
@@ -154,17 +154,23 @@ class _Faults:
             fill(disk)  # again and again: superseded checkpoints are deleted meanwhile
             return self._paused()
 
-        noticed = self.pair.wait(NOTICED_SECONDS, paused) and not self.pair.wait(AWAY_SECONDS)
+        how = self._until(paused)
         free(disk)
-        return f"disk {of_what} full{' until PAUSED' if noticed else ', unnoticed'}"
+        return f"disk {of_what} full{how}"
 
     def _store_away(self, mode: Mode) -> str:
         """Let nothing reach the store until the sweep is PAUSED, and some seconds longer."""
         self.pair.site.to_store.mode = mode
-        noticed = self.pair.wait(NOTICED_SECONDS, self._paused) and not self.pair.wait(AWAY_SECONDS)
+        how = self._until(self._paused)
         self.pair.site.to_store.mode = "pass"
-        how = "unreachable" if mode == "hang up" else f"answers {mode}"
-        return f"store {how}{' until PAUSED' if noticed else ', unnoticed'}"
+        return f"store {'unreachable' if mode == 'hang up' else f'answers {mode}'}{how}"
+
+    def _until(self, paused: Callable[[], bool]) -> str:
+        """Wait until the sweep is PAUSED, and some seconds longer; return what that is to be called."""
+        if not self.pair.wait(NOTICED_SECONDS, paused):
+            return ", unnoticed"
+        self.pair.wait(AWAY_SECONDS)
+        return " until PAUSED"
 
     def _paused(self) -> bool:
         return any(sweep.state == "PAUSED" for sweep in self.pair.site.ledger.sweeps())
@@ -197,8 +203,7 @@ class _Faults:
 
     def _damaged(self, file: str, harm: str) -> str:
         """Kill the driver and damage the last checkpoint of each trial, here and in the store."""
-        site = self.pair.site
-        self.pair.send(signal.SIGKILL)
+        site, sent = self.pair.site, self.pair.send(signal.SIGKILL)
         self.pair.allowed += 1
         rows = (
             next((row for row in site.ledger.trial_checkpoints(trial.key) if row.kind == "last"), None)
@@ -206,7 +211,7 @@ class _Faults:
             if trial.state == "RUNNING"
         )
         found = [self._damage(Path(row.path), file, harm) for row in rows if row is not None]
-        return f"SIGKILL, then {file} damaged{'' if any(found) else ', but none was there'}"
+        return f"{sent}, then {file} damaged{'' if any(found) else ', but none was there'}"
 
     def _damage(self, folder: Path, file: str, harm: str) -> bool:
         """Damage a file of a checkpoint; return False if the store does not hold it."""

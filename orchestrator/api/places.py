@@ -17,7 +17,7 @@ from orchestrator.ledger.paces import documents, paces
 from orchestrator.service.prospects import claim_of, pools_of, with_shares
 from orchestrator.service.service import lease_name
 from orchestrator.service.situation import Situation
-from orchestrator.service.starting import DRIVERS_AT_ONCE, STARTING_AT_ONCE, in_turn, may_start
+from orchestrator.service.starting import DRIVERS_AT_ONCE, STARTING_AT_ONCE, in_turn, may_start, seconds_left
 from orchestrator.sharing.forecast import expected_starts
 from orchestrator.sharing.prospects import has_spent
 from orchestrator.sharing.rows import CLASSES, Owner, PriorityClass
@@ -175,9 +175,9 @@ def _starts(
     for view in views:
         left = _left(ledger, _running(view), now)
         starts |= expected_starts(view, left, waiting if view in own else (), _drivers(observed, now))
-    due = {entry.submission.sweep_id: entry.submission.next_try for entry in queued}
+    waits = {entry.submission.sweep_id: seconds_left(entry.submission, now) for entry in queued}
     # Rounded, so that followers of the queue do not receive a new estimate every second.
-    return {sweep: _rounded(max(now + after, due.get(sweep, 0.0))) for sweep, after in starts.items()}
+    return {sweep: _rounded(now + max(after, waits.get(sweep, 0.0))) for sweep, after in starts.items()}
 
 
 def _rounded(at: float) -> float:

@@ -37,8 +37,8 @@ class Checked:
         sweeps: ids of the sweeps that were checked.
         submissions: ids of the submissions that were checked.
         findings: everything that is not as it must be; empty if all stores agree.
-        waiting: number of records that MLflow has not taken yet, by sweep. Until it has, the two are not
-            compared.
+        waiting: number of records that MLflow has not taken yet, by sweep. MLflow is not compared with the
+            ledger before it has taken them.
     """
 
     sweeps: Sequence[str]

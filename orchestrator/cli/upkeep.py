@@ -40,7 +40,7 @@ def check(
     for finding in checked.findings:
         console.print(f"{finding.where}: {finding.problem}", markup=False)
     for name, count in checked.waiting.items():
-        how = "the next run of its command delivers them, and they are not compared before"
+        how = "its driver, or the next run of its command, delivers them; MLflow is compared after that"
         console.print(f"{name}: {count} records wait for MLflow; {how}.", markup=False)
     console.print(
         f"Sweeps checked: {len(checked.sweeps)}. Submissions checked: {len(checked.submissions)}."

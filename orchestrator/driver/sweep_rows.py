@@ -243,10 +243,7 @@ def abandon(claim: Claim, reason: str) -> None:
 
 def interrupt(claim: Claim, reason: str) -> None:
     """Set a sweep that no session runs to INTERRUPTED, in MLflow too; leave a finished one as it is."""
-    sweep_id = claim.sweep.id
-    if record_of(claim).finished_at:
-        return
-    now = events.milliseconds(claim.ledger.now())
+    sweep_id, now = claim.sweep.id, events.milliseconds(claim.ledger.now())
     ended = events.sweep_ended(sweep_id, "INTERRUPTED", now, reason=reason)
     closed = [*events.trials_left(claim.ledger.trials(sweep_id), now), ended]
-    claim.writer.set_sweep_state("INTERRUPTED", reason, events=closed)
+    claim.writer.interrupt_sweep(reason, events=closed)

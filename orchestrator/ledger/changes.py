@@ -62,6 +62,12 @@ def set_sweep_state(
     tx.emit(events)
 
 
+def interrupt_sweep(tx: Transaction, sweep_id: str, reason: str, now: float, events: Sequence[Event]) -> None:
+    """Set a sweep INTERRUPTED; leave a finished one as it is."""
+    if sweep_of(tx, sweep_id).finished_at is None:
+        set_sweep_state(tx, sweep_id, "INTERRUPTED", reason, now, events)
+
+
 def amend_sweep(
     tx: Transaction, sweep_id: str, document: Mapping[str, Any], digest: str, facts: Mapping[str, Any]
 ) -> None:

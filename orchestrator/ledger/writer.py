@@ -60,6 +60,11 @@ class SweepWriter:
         sweep_id, now = self.token.sweep_id, self.ledger.now()
         self._write(lambda tx: changes.set_sweep_state(tx, sweep_id, state, reason, now, events), _always)
 
+    def interrupt_sweep(self, reason: str, events: Sequence[Event] = ()) -> None:
+        """Set the sweep INTERRUPTED; leave a finished one as it is."""
+        sweep_id, now = self.token.sweep_id, self.ledger.now()
+        self._write(lambda tx: changes.interrupt_sweep(tx, sweep_id, reason, now, events), _always)
+
     def amend_sweep(self, document: Mapping[str, Any], digest: str, facts: Mapping[str, Any]) -> None:
         """Replace the specification of a sweep, after a change that is allowed to an unfinished one."""
         self._write(lambda tx: changes.amend_sweep(tx, self.token.sweep_id, document, digest, facts))

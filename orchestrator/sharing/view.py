@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 
 from orchestrator.sharing.capacity import Capacity
 from orchestrator.sharing.fill import fill, hours_spent
-from orchestrator.sharing.holding import Holding, open_places
+from orchestrator.sharing.holding import Holding, Move, open_places
 from orchestrator.sharing.holding import holding as held
 from orchestrator.sharing.rows import (
     CLASSES,
@@ -229,9 +229,10 @@ class View:
         if (own := self.holding.of(sweep)) is not None:
             return f"holds node {own.node[:NODE_LETTERS]} for a trial that fits no node"
         for node, move in sorted(self.holding.moves.get(sweep, {}).items()):
-            parts = [_counted(move.devices, "GPU"), _counted(move.trials, "trial")]
-            leave = "leaves" if move.devices + move.trials == 1 else "leave"
-            return f"{' and '.join(filter(None, parts))} {leave} {self._held_for_another(node)}"
+            parts = [f"the trials of {_counted(move.devices, 'GPU')}"] if move.devices else []
+            parts += [_counted(move.trials, "trial")] if move.trials else []
+            leave = "leaves" if move == Move(1) else "leave"
+            return f"{' and '.join(parts)} {leave} {self._held_for_another(node)}"
         if self.shortage(sweep) and self.holding.by_node and not self._has_open_place(sweep):
             return f"has room only on {self._held_for_another(min(self.holding.by_node))}"
         return None
@@ -265,7 +266,7 @@ def _limited(claim: PoolClaim, cpu: int) -> PoolClaim:
 
 
 def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number > 1)}" if number else ""
+    return f"{number} {noun}{'s' * (number > 1)}"
 
 
 def _name(owner: Owner) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -22,6 +24,9 @@ SETTINGS = {
     "GIT_PYTHON_REFRESH": "quiet",
 }
 """No telemetry, no jobs, no pickles, short timeouts."""
+
+_FIRST_ROWS = frozenset({"alembic_version", "workspaces"})
+"""Tables of which MLflow writes rows before a database has all its tables, and an experiment."""
 
 _AMBIENT = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_CONTEXT")
 """Variables that name a run of the caller's, and would redirect the runs of a sweep to it."""
@@ -68,6 +73,22 @@ def absolute(uri: str) -> str:
 def migration_lock(database: Path) -> Path:
     """Return the file that is locked while an SQLite database of MLflow is created or migrated."""
     return database.with_name(f"{database.name}.lock")
+
+
+def is_created(database: Path) -> bool:
+    """Return False for an SQLite database that is missing, or that a killed process has left half made.
+
+    A half-made one has no rows, so that nothing is lost with it. Anything else is left alone, whatever it is.
+
+    Raises:
+        sqlite3.Error: the file is no database.
+    """
+    if not database.exists():
+        return False
+    with closing(sqlite3.connect(database, timeout=30)) as connection:
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        quoted = (name.replace('"', '""') for (name,) in names if name not in _FIRST_ROWS)
+        return any(connection.execute(f'SELECT 1 FROM "{name}" LIMIT 1').fetchone() for name in quoted)
 
 
 def environment() -> dict[str, str]:

@@ -16,9 +16,7 @@ from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.connect import SQLITE_PARTS
 from orchestrator.sqlite import sqlite_url
-from orchestrator.tracking.address import migration_lock, sqlite_path
-
-_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
+from orchestrator.tracking.address import is_created, migration_lock, sqlite_path
 
 
 def connect(uri: str) -> MlflowClient:
@@ -34,7 +32,7 @@ def connect(uri: str) -> MlflowClient:
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(migration_lock(file)):
-        if not _is_complete(file):
+        if not is_created(file):
             _create(file)
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
@@ -56,22 +54,6 @@ def _create(file: Path) -> None:
     for part in SQLITE_PARTS[1:]:
         file.with_name(file.name + part).unlink(missing_ok=True)
     unfinished.replace(file)
-
-
-def _is_complete(file: Path) -> bool:
-    """Return False for a file that is missing, or that a killed process has left half made.
-
-    MLflow writes an experiment as soon as it has all its tables, so nothing is lost with one that has none.
-
-    Raises:
-        sqlite3.Error: the file is no database.
-    """
-    if not file.exists():
-        return False
-    with closing(sqlite3.connect(file, timeout=30)) as connection:
-        if ("experiments",) not in connection.execute(_TABLES).fetchall():
-            return False
-        return connection.execute("SELECT 1 FROM experiments LIMIT 1").fetchone() is not None
 
 
 if __name__ == "__main__":

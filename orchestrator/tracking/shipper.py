@@ -121,7 +121,8 @@ class Shipper:
     def drain(self, seconds: float, until: Callable[[], bool] = lambda: False) -> int:
         """Ship pending events for at most `seconds`; return the number that is still pending.
 
-        While the ledger's server does not answer, return how many of the last look at the outbox are.
+        While the ledger's server does not answer, that is the number in the batch of the last look at the
+        outbox, and 0 if that batch is delivered.
 
         Args:
             seconds: longest time to wait.
@@ -152,7 +153,7 @@ class Shipper:
             self._thread.join(2 * self._pace.goodbye)
 
     def _counted(self, seconds: float) -> int:
-        """Return the number of pending events, or of those of the last look if counting takes longer.
+        """Return the number of pending events; if counting takes longer, of those that the last look found.
 
         A thread of its own counts: a driver's ledger waits for its server without limit.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -13,7 +14,14 @@ from pathlib import Path
 from filelock import FileLock
 
 from orchestrator.errors import BadInput
-from orchestrator.tracking.address import environment, is_server, migration_lock, shown, sqlite_path
+from orchestrator.tracking.address import (
+    environment,
+    is_created,
+    is_server,
+    migration_lock,
+    shown,
+    sqlite_path,
+)
 
 STORE = "MLFLOW_BACKEND_STORE_URI"
 """Environment variable of an MLflow server: the address of its database, which may hold a password."""
@@ -39,7 +47,7 @@ def command(artifacts: Path, port: int) -> list[str]:
 
 def start(tracking_uri: str, artifacts: Path, port: int) -> subprocess.Popen[bytes]:
     """Start the server, in a process group of its own because it starts workers that would outlive it."""
-    if not _exists(tracking_uri):
+    if not _is_ready(tracking_uri):
         prepare = [sys.executable, "-m", "orchestrator.tracking.database", tracking_uri]
         subprocess.run(prepare, env=environment(), check=True)
     variables = {**environment(), STORE: tracking_uri}
@@ -58,15 +66,23 @@ def stop(server: subprocess.Popen[bytes]) -> None:
             time.sleep(0.05)
 
 
-def _exists(tracking_uri: str) -> bool:
-    """Return True if the database exists; wait while another process creates it."""
+def _is_ready(tracking_uri: str) -> bool:
+    """Return True if the database has been created; wait while another process creates it.
+
+    Raises:
+        BadInput: the file is no database.
+    """
     path = sqlite_path(tracking_uri)
     if path is None:
         return True
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(migration_lock(file)):
-        return file.exists()
+        try:
+            return is_created(file)
+        except sqlite3.DatabaseError as error:
+            remedy = "`sweep recover --mlflow` restores it."
+            raise BadInput(str(file), "must be MLflow's database", str(error), remedy) from error
 
 
 def _is_free(port: int) -> bool:
@@ -92,7 +108,7 @@ def serve(tracking_uri: str, artifacts: Path, port: int) -> int:
     """Serve until the server ends, or until SIGINT or SIGTERM; return the exit code.
 
     Raises:
-        BadInput: the port is taken, or MLflow is already served elsewhere.
+        BadInput: the port is taken, MLflow is already served elsewhere, or the file is no database.
     """
     if is_server(tracking_uri):
         where = shown(tracking_uri)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from trainables.durable import flush_folder, make_folder, replace_file
 
 _OWNER = "ledger"
 """Name of the file in the checkpoint folder of a sweep that holds the id of its ledger."""
+
+_WRITTEN_SECONDS = 1.0
+"""Longest time between the creation of that file and its content, unless the power was lost in between."""
 
 YOUNG_SECONDS = 3600.0
 """Age up to which a checkpoint in the store may still be about to be reported."""
@@ -106,7 +110,7 @@ def _unknown(trial: Path, known: Collection[Path]) -> list[Path]:
 def owner_of(folder: Path) -> str | None:
     """Return the id of the ledger to which the checkpoint folder of a sweep belongs; None if to none yet."""
     try:
-        return (folder / _OWNER).read_text() or None  # empty after a loss of power
+        return (folder / _OWNER).read_text() or None  # empty while it is created, and after a loss of power
     except FileNotFoundError:
         return None
 
@@ -127,6 +131,9 @@ def _own(folder: Path, ledger_id: str) -> None:
                 created.flush()
                 os.fsync(created.fileno())
             flush_folder(folder)
+            until = time.monotonic() + _WRITTEN_SECONDS
+            while owner_of(folder) is None and time.monotonic() < until:  # another driver is creating it
+                time.sleep(0.05)
             if owner_of(folder) is None:
                 replace_file(mark, ledger_id.encode())
         except OSError as error:

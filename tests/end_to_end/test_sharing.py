@@ -76,7 +76,7 @@ with cluster.connected(detect()):
         print(json.dumps(answered), flush=True)
 """
 
-NO_SHARE = "position 1 of 1 in the queue: the pool has no share for it yet"
+NO_SHARE = "the pool has no share for it yet"
 TWO_OF_FOUR = [*SMALL, "--quiet", "--profile", "laptop", "--new", "--here"]
 TWO_OF_FOUR += ["--set", "sampler={random: {seed: 1}}", "--set", "scheduler={none: {}}"]
 TWO_OF_FOUR += ["--set", "resources={gpu: 1/4, cpu: 0.1}", "--set", "budget.trials=2"]

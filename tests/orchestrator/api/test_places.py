@@ -173,6 +173,16 @@ def test_without_a_service_nothing_is_promised(queue: Queue) -> None:
     assert entry.expected_start == pytest.approx(queue.ledger.now(), abs=15.0)
 
 
+def test_a_wait_that_is_over_because_the_clock_was_wrong_delays_no_expected_start(queue: Queue) -> None:
+    """It was written before a boot, by a clock a day ahead: the service starts the driver at once."""
+    queue.serve()
+    queue.submit("new", "ada")
+    queue.set_state("new", next_try=queue.ledger.now() + 86_400.0)
+    entry = queue.entries()["new"]
+    assert entry.why == "QUEUED"
+    assert entry.expected_start == pytest.approx(queue.ledger.now(), abs=15.0)
+
+
 def test_a_sweep_without_a_driver_shows_the_share_that_it_would_have(queue: Queue) -> None:
     queue.serve()
     queue.submit("runs", "ada")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -21,10 +21,11 @@ from orchestrator.driver.sweep_rows import (
 )
 from orchestrator.errors import Exit
 from orchestrator.ledger.lease import Lease
-from orchestrator.ledger.records import EvaluationRecord
+from orchestrator.ledger.records import EvaluationRecord, Event
 from orchestrator.ledger.stop_requests import ask_to_stop
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.session import Session
+from orchestrator.tracking import events
 from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
 from trainables.data.task import TaskData
 
@@ -218,3 +219,26 @@ def test_a_sweep_that_was_interrupted_before_its_first_trial_runs_again(
     assert (record.state, record.reason) == ("RUNNING", None)
     assert [row.event.kind for row in sessions.ledger.pending(held.sweep.id, 9)][-1] == "start"
     assert "Resuming" not in caplog.text, "no trial goes on"
+
+
+def test_a_sweep_that_is_concluded_while_it_is_interrupted_stays_finished(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that ends a driver at a second signal runs beside the main thread, which may conclude."""
+    held = claim(sessions, sessions.open(sessions.sweep(1)))
+    ended = events.sweep_ended
+
+    def conclude(*values: Any, **options: Any) -> Event:
+        held.writer.set_sweep_state("COMPLETE")
+        return ended(*values, **options)
+
+    with held.lease:
+        resume(held)
+        waiting = sessions.ledger.backlog(held.sweep.id)
+        monkeypatch.setattr(events, "sweep_ended", conclude)
+        interrupt(held, "stopped by SIGINT")
+    record = sessions.ledger.sweep(held.sweep.id)
+    assert record is not None
+    assert (record.state, record.reason) == ("COMPLETE", None)
+    assert record.finished_at is not None
+    assert sessions.ledger.backlog(held.sweep.id) == waiting, "MLflow hears of no interruption"

@@ -130,7 +130,8 @@ def test_the_trials_of_a_shared_device_leave_it_for_a_trial_with_a_device_of_its
     view = gpu_pool(SHARED, DEVICE, Place("n0", 2, 1, 2))
     assert view.holding.by_node == {"n0": Hold("device", "n0", NOW)}
     assert view.holding.moves == {"shared": {"n0": Move(0, 1)}}
-    assert view.about_holds("shared") == "1 GPU leaves node n0, which is held for a trial of sweep device"
+    why = "the trials of 1 GPU leave node n0, which is held for a trial of sweep device"
+    assert view.about_holds("shared") == why
     assert view.holding == plain_holding.holding(view)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from mlflow.exceptions import MlflowException
 
 from orchestrator.tracking.database import connect
 
@@ -56,3 +59,14 @@ def test_a_database_that_mlflow_has_left_half_made_is_replaced(tmp_path: Path) -
     killed(40, uri, MLFLOW_CREATES)
     assert (tmp_path / "mlflow.db").exists()
     assert [each.name for each in connect(uri).search_experiments()] == ["Default"]
+
+
+def test_a_database_of_something_else_is_never_replaced(tmp_path: Path) -> None:
+    """Such as the ledger, whose address was given for that of MLflow by mistake."""
+    file = tmp_path / "sweeps.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript("CREATE TABLE trial (name); INSERT INTO trial VALUES ('precious')")
+    with suppress(MlflowException):  # which may add its tables, or refuse
+        connect(f"sqlite:///{file}")
+    with closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("SELECT name FROM trial").fetchall() == [("precious",)]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -63,3 +65,20 @@ def test_stop_ends_workers_that_a_dead_server_left() -> None:
     server.kill()
     ui.stop(server)
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(("rows", "is_ready"), [(0, False), (1, True)])
+def test_a_database_that_was_left_half_made_is_not_served(tmp_path: Path, rows: int, is_ready: bool) -> None:
+    """MLflow's server could not use it, so that it is created anew before."""
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection:
+        connection.executescript("CREATE TABLE alembic_version (v); INSERT INTO alembic_version VALUES (1)")
+        connection.executescript("CREATE TABLE experiments (name); CREATE TABLE runs (name)")
+        connection.executemany("INSERT INTO experiments VALUES (?)", [("Default",)] * rows)
+        connection.commit()
+    assert ui._is_ready(f"sqlite:///{tmp_path}/mlflow.db") is is_ready
+
+
+def test_a_file_that_is_no_database_is_not_served(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(BadInput, match="must be MLflow's database, got file is not a database"):
+        ui.start(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, 5055)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -380,3 +381,20 @@ def test_a_folder_is_refused_before_it_holds_a_checkpoint(sqlite_url: str, tmp_p
         (folder / "ledger").write_text("")  # what a loss of power may leave
         clear(second, SWEEP_ID, folder)
         assert owner_of(folder) == second.id
+
+
+def test_of_two_drivers_that_begin_at_once_one_gets_the_folder(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one finds the file of the first one before its content is written."""
+    monkeypatch.setattr(orphans, "_WRITTEN_SECONDS", 60.0)
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    (folder / "ledger").touch()
+    written = threading.Timer(0.2, lambda: (folder / "ledger").write_text("first"))
+    with closing(Ledger.open(sqlite_url)) as second:
+        written.start()
+        with pytest.raises(BadInput, match="the checkpoints of the ledger first"):
+            clear(second, SWEEP_ID, folder)
+        written.join()
+    assert owner_of(folder) == "first"
