@@ -1,6 +1,6 @@
 """Draw docs/pathfinder.png: samples of the Pathfinder and Path-X generator, for visual inspection.
 
-    python benchmarks/pathfinder_picture.py [FILE]
+    python -m benchmarks.pathfinder_picture [FILE]
 
 In each pair of rows, the upper has label 1 (the two discs lie on one dashed line) and the lower label 0. The
 first pair is 32 x 32 pixels, enlarged four times; the second is 128 x 128 pixels, at original size.
