@@ -56,9 +56,11 @@ def sizes(folder: Path, seconds: float) -> dict[int, float]:
     from trainables.engine import Engine, choose_slots
     from trainables.engine.size import steps_per_second
     from trainables.tasks import TASKS
+    from trainables.trial import TrialSettings
 
     sweep = load(folder / "alone.yaml", profile=None, gpus=0)
     settings, data = sweep.settings(sweep.largest(), 0), TASKS["listops"].load(OPTIONS, folder)
+    assert isinstance(settings, TrialSettings)
     chosen = choose_slots(settings, data, most=8, seconds=seconds).slots
     engine = Engine(settings, data, slots=8)
     for slot in range(8):

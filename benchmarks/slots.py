@@ -228,12 +228,12 @@ def main() -> None:
     options = _options()
     if options.child:
         name = options.tasks[0]
-        rows = (
+        measurements = (
             fused(name, options.dry_run, options.slots, options.seconds, options.bits)
             if options.child == "fused"
             else alone(name, options.dry_run, options.seconds)
         )
-        for row in rows:
+        for row in measurements:
             print(json.dumps(row), flush=True)
         return
     figures: dict[str, Any] = {}

@@ -58,7 +58,7 @@ def arrays(data: Path) -> Path:
         for field in ("inputs", "lengths", "targets")
     }
     file = data / "listops.npz"
-    np.savez(file, **fields)
+    np.savez(file, allow_pickle=False, **fields)
     return file
 
 
