@@ -7,7 +7,7 @@ python -m benchmarks.sharing picture FILE     # shares over time, as a PNG
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -179,11 +179,25 @@ def picture(file: Path) -> None:
     figure.savefig(file, dpi=100)
 
 
-if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    if not arguments:
+def main() -> None:
+    """Print the table, or what the command line names."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.sharing",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command")
+    commands.add_parser("speed", help="print the seconds of one decision")
+    drawn = commands.add_parser("picture", help="draw the shares over time")
+    drawn.add_argument("file", type=Path)
+    options = parser.parse_args()
+    if options.command is None:
         table()
-    elif arguments == ["speed"]:
+    elif options.command == "speed":
         speed()
     else:
-        picture(Path(arguments[1]))
+        picture(options.file)
+
+
+if __name__ == "__main__":
+    main()
