@@ -1,6 +1,6 @@
 """Slots under Ray: one engine of K slots against K trials in sequence, and the slot usage under ASHA.
 
-    python benchmarks/fused.py [--slots 8] [--trials 24]
+    python -m benchmarks.fused [--slots 8] [--trials 24]
 
 Times whole commands, from start to exit, on one host device that stands in for a GPU (`SWEEP_HOST_DEVICES`);
 use `--gpu` on a machine with a GPU. Slots are not expected to pay off on a CPU: the last table compares the
@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from throughput import OPTIONS, ROOT, SPACE, arrays
+from benchmarks.throughput import OPTIONS, ROOT, SPACE, arrays
 
 
 def run(folder: Path, name: str, environment: dict[str, str], *overrides: str) -> float:
@@ -56,9 +56,11 @@ def sizes(folder: Path, seconds: float) -> dict[int, float]:
     from trainables.engine import Engine, choose_slots
     from trainables.engine.size import steps_per_second
     from trainables.tasks import TASKS
+    from trainables.trial import TrialSettings
 
     sweep = load(folder / "alone.yaml", profile=None, gpus=0)
     settings, data = sweep.settings(sweep.largest(), 0), TASKS["listops"].load(OPTIONS, folder)
+    assert isinstance(settings, TrialSettings)
     chosen = choose_slots(settings, data, most=8, seconds=seconds).slots
     engine = Engine(settings, data, slots=8)
     for slot in range(8):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -123,7 +124,7 @@ def forms(name: str) -> list[str]:
     return [form for form in FORMS if form not in PRINTED or name in PRINTED[form]]
 
 
-def gradient(name: str, form: str, length: int, batch: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def gradient(name: str, form: str, length: int, batch: int) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
     """Return the gradient of a layer by parameters and input, and its arguments."""
     if name == "delta_rule":
         arguments = rule_arguments(length, 4 * batch)
@@ -131,7 +132,8 @@ def gradient(name: str, form: str, length: int, batch: int) -> tuple[Callable[..
         return jax.jit(
             jax.grad(lambda *steps: jnp.vdot(RULES[form](*steps), towards), (0, 1, 2, 3))
         ), arguments
-    graph, parameters = nnx.split(LAYERS[name](**SIZES[name], rngs=nnx.Rngs(0)))
+    build: Any = LAYERS[name]
+    graph, parameters = nnx.split(build(**SIZES[name], rngs=nnx.Rngs(0)))
     u, towards = jax.random.normal(jax.random.key(1), (2, batch, length, SIZES[name]["d_model"]))
 
     def loss(parameters: Any, u: Array, towards: Array) -> Array:
@@ -146,7 +148,7 @@ def measured(cases: Sequence[str], rounds: int) -> dict[str, float]:
     answers: dict[str, float] = {}
     for name in cases:
         functions = {f"{name} {form}": gradient(name, form, SHORT, BATCH) for form in forms(name)}
-        answers |= in_turns({key: lambda f=f, a=a: f(*a) for key, (f, a) in functions.items()}, rounds)
+        answers |= in_turns({key: partial(f, *a) for key, (f, a) in functions.items()}, rounds)
         for form in forms(name):
             function, arguments = gradient(name, form, LONG, 1)
             analysis = function.lower(*arguments).compile().memory_analysis()

@@ -1,6 +1,6 @@
 """Generation speed of the generated tasks: ListOps, Pathfinder and Path-X.
 
-    python benchmarks/generators.py [--listops 100000] [--pathfinder 200000] [--pathx 1000] [--processes 2]
+    python -m benchmarks.generators [--listops 100000] [--pathfinder 200000] [--pathx 1000] [--processes 2]
 
 Each task is generated from seed 0 at its published lengths and difficulty, and discarded. Core seconds are
 summed over all processes; on a busy machine they are more meaningful than elapsed time.

@@ -74,7 +74,7 @@ def varying(batch: int, length: int, channels: int, planes: bool) -> Case:
             decays, inputs, jnp.zeros_like(inputs[0]), planes=planes, algorithm=algorithm
         )
 
-    forms = {
+    forms: dict[str, Callable[..., Array]] = {
         "lax.scan": scanned,
         "associative_scan": lambda decays, inputs: jax.lax.associative_scan(join, (decays, inputs))[1],
         "ours, associative": partial(ours, "associative"),
@@ -88,11 +88,11 @@ def delta(batch: int, length: int, heads: int, side: int) -> Case:
     draw = np.random.default_rng(0)
     keys = draw.standard_normal((batch, heads, length, side))
     steps = Steps(
-        queries=draw.standard_normal(keys.shape),
-        keys=keys / np.linalg.norm(keys, axis=-1, keepdims=True),
-        values=draw.standard_normal(keys.shape),
-        sizes=draw.uniform(0, 2, keys.shape[:-1]),
-        log_decays=-draw.exponential(0.01, keys.shape[:-1]),
+        queries=jnp.float32(draw.standard_normal(keys.shape)),
+        keys=jnp.float32(keys / np.linalg.norm(keys, axis=-1, keepdims=True)),
+        values=jnp.float32(draw.standard_normal(keys.shape)),
+        sizes=jnp.float32(draw.uniform(0, 2, keys.shape[:-1])),
+        log_decays=jnp.float32(-draw.exponential(0.01, keys.shape[:-1])),
     )
     zeros = jnp.zeros((side, side))
 
@@ -107,15 +107,14 @@ def delta(batch: int, length: int, heads: int, side: int) -> Case:
         answers: Array = in_chunks(chunk, zeros, steps, CHUNK)
         return answers
 
-    forms = {
+    forms: dict[str, Callable[..., Array]] = {
         "lax.scan": partial(whole, "sequential"),
         "ours, chunked": chunked,
         "ours, pallas": partial(whole, "pallas"),
     }
-    count = sum(part.size for part in steps)
+    count = sum(part.size for part in jax.tree.leaves(steps))
     moved = 4 * (3 * count + 2 * steps.values.size)
-    overall: Any = (jax.tree.map(jnp.float32, steps),)
-    return Case(overall, {name: jax.vmap(form) for name, form in forms.items()}, moved)
+    return Case((steps,), {name: jax.vmap(form) for name, form in forms.items()}, moved)
 
 
 def gradient(form: Callable[..., Array], given: Any) -> Callable[[], Any]:

@@ -111,7 +111,7 @@ def main() -> None:
     options = parser.parse_args()
     batch, channels, lengths = (2, 4, (12, 40)) if options.dry_run else (32, 128, (2_048, 16_384))
     speed = bandwidth(1 << (10 if options.dry_run else 28))
-    cases = {"lax.scan": scanned, "printed form": printed, "associative_scan": associated}
+    cases: dict[str, States] = {"lax.scan": scanned, "printed form": printed, "associative_scan": associated}
     cases |= {f"ours, {algorithm}": ours(algorithm) for algorithm in ALGORITHMS if algorithm != "sequential"}
     rows = []
     for length in lengths:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -28,7 +28,7 @@ D, N, H = 128, 256, 32
 IMPLEMENTATIONS = {"ours": RotRNN, "printed": PrintedRotRNN}
 
 
-def gradient(implementation: str, length: int, batch: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def gradient(implementation: str, length: int, batch: int) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
     """Return the compiled gradient of a layer by parameters and input, and its arguments."""
     graph, parameters = nnx.split(IMPLEMENTATIONS[implementation](D, N, heads=H, rngs=nnx.Rngs(0)))
     u, towards = jax.random.normal(jax.random.key(1), (2, batch, length, D))
@@ -39,7 +39,7 @@ def gradient(implementation: str, length: int, batch: int) -> tuple[Callable[...
     return jax.jit(jax.grad(loss, argnums=(0, 1))), (parameters, u, towards)
 
 
-def products(length: int, batch: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def products(length: int, batch: int) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
     """Return the compiled gradient of the two matrix products, all sequences joined, and its arguments."""
     into, out_of = (jax.random.normal(jax.random.key(k), (N, D)) / 16 for k in range(2))
     u, towards = jax.random.normal(jax.random.key(1), (2, batch * length, D))
@@ -50,7 +50,7 @@ def products(length: int, batch: int) -> tuple[Callable[..., Any], tuple[Any, ..
     return jax.jit(jax.grad(loss, argnums=(0, 1, 2))), (into, out_of, u, towards)
 
 
-def exponentials() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def exponentials() -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
     """Return the compiled gradient of the small rotations of one layer, and its arguments."""
     weights = jax.random.normal(jax.random.key(0), (H, N // H, N // H))
     return jax.jit(jax.grad(lambda m: jnp.sum(rotation(m) ** 3))), (weights,)
@@ -60,7 +60,7 @@ def measured(length: int, batch: int, rounds: int) -> dict[str, float]:
     """Return the median seconds of each gradient, by name."""
     cases = {implementation: gradient(implementation, length, batch) for implementation in IMPLEMENTATIONS}
     cases |= {"products": products(length, batch), "exponentials": exponentials()}
-    return in_turns({name: lambda f=f, a=a: f(*a) for name, (f, a) in cases.items()}, rounds)
+    return in_turns({name: partial(f, *a) for name, (f, a) in cases.items()}, rounds)
 
 
 def main() -> None:

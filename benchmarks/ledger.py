@@ -72,6 +72,10 @@ class Unlimited:
         """Return why no attempt can start."""
         return "none"
 
+    def placed(self) -> bool:
+        """Return True, as every attempt here has its resources at once."""
+        return True
+
 
 class Statements:
     """Counts the statements that a ledger executes: in SQLite, once for each row of several."""
@@ -197,7 +201,7 @@ def way_to_the_first_launch(old: Session, lease: Lease) -> Iterator[tuple[str, C
 
         yield remember("integrity check", lambda: sweep_rows.check_integrity(claim))
         curves = made["integrity check"]
-        yield "end lost attempts", lambda: sweep_rows.enter(claim, data=None)  # type: ignore[arg-type]
+        yield "end lost attempts", lambda: sweep_rows.enter(claim, data=None)
         yield "reopen the runs", lambda: sweep_rows.resume(claim)
         yield remember("study", lambda: Study(sweep, ledger.trials(sweep.id, role="search"), curves))
         yield remember("scheduler", lambda: schedulers.build(sweep, curves))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from statistics import median
 
 from benchmarks.layer_gradient import gradient
@@ -25,7 +26,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.child:
         cases = {str(length): gradient("ours", length, 1) for length in options.lengths}
-        timed = in_turns({name: lambda f=f, a=a: f(*a) for name, (f, a) in cases.items()}, options.rounds)
+        timed = in_turns({name: partial(f, *a) for name, (f, a) in cases.items()}, options.rounds)
         print(json.dumps(timed))
         return
     lengths = [str(length) for length in options.lengths]

@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 
 from benchmarks.service import begin
+from trainables.trial import TrialSettings
 
 REPORTS = 5
 SPACE = """
@@ -83,6 +84,7 @@ def ours(trials: int, folder: Path) -> dict[str, float]:
 
         def step(self) -> dict[str, Any]:
             assignment = self._assignment
+            assert isinstance(assignment.settings, TrialSettings)
             self._at = getattr(self, "_at", 0) % REPORTS + 1
             rate = assignment.settings.training.learning_rate
             saved = SavedCheckpoint(f"{assignment.checkpoints}/step-{self._at}", self._at, "0" * 64, 1)

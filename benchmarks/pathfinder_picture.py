@@ -1,6 +1,6 @@
 """Draw docs/pathfinder.png: samples of the Pathfinder and Path-X generator, for visual inspection.
 
-    python benchmarks/pathfinder_picture.py [FILE]
+    python -m benchmarks.pathfinder_picture [FILE]
 
 In each pair of rows, the upper has label 1 (the two discs lie on one dashed line) and the lower label 0. The
 first pair is 32 x 32 pixels, enlarged four times; the second is 128 x 128 pixels, at original size.
@@ -8,7 +8,7 @@ first pair is 32 x 32 pixels, enlarged four times; the second is 128 x 128 pixel
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -34,11 +34,16 @@ def panel(drawing: Drawing, times: int) -> np.ndarray:
 
 def main() -> None:
     """Write the image file."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     default = Path(__file__).parents[1] / "docs" / "pathfinder.png"
+    parser.add_argument("file", type=Path, nargs="?", default=default)
+    file = parser.parse_args().file
     small = panel(drawn(np.random.default_rng(0), 32, CONTOURS["hard"], 40), 4)
     large = panel(drawn(np.random.default_rng(0), 128, CONTOURS["hard"], 40), 1)
     whole = Image.fromarray(np.concatenate([small, large]))
-    whole.save(Path(sys.argv[1]) if len(sys.argv) > 1 else default, optimize=True)
+    whole.save(file, optimize=True)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,14 @@ The listing in the paper's Appendix C is not available; this code is transcribed
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
+from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.layers.layer import Layer
 from trainables.layers.rotrnn import RotRNN
 
 Element = tuple[Array, Array, Array]
@@ -47,11 +51,22 @@ def rotated(x: Array, theta: Array) -> Array:
     return x * jnp.repeat(jnp.cos(theta), 2, axis=-1) + crossed * jnp.repeat(jnp.sin(theta), 2, axis=-1)
 
 
-class PrintedRotRNN(RotRNN):
+class PrintedRotRNN(Layer):
     """RotRNN by the paper's equations, in one direction; same parameters and outputs as `RotRNN`.
 
     The size of a head must be even.
     """
+
+    settings, recurrent = RotRNN.settings, RotRNN.recurrent
+
+    def __init__(self, d_model: int, d_state: int, *, rngs: nnx.Rngs, **options: Any) -> None:
+        """Take the parameters that `RotRNN` draws with these options, which leave P and one direction."""
+        drawn = RotRNN(d_model, d_state, rngs=rngs, **options)
+        assert drawn.M is not None
+        assert not drawn.bidirectional
+        self.bidirectional = False
+        self.gamma_log, self.theta, self.M, self.B = drawn.gamma_log, drawn.theta, drawn.M, drawn.B
+        self.C, self.D = drawn.C, drawn.D
 
     def coefficients(self) -> tuple[Array, Array]:
         """Return P (H, Dh, Dh) and gamma (H,)."""
@@ -69,9 +84,19 @@ class PrintedRotRNN(RotRNN):
     def states(self, coefficients: tuple[Array, Array], inputs: Array) -> Array:
         """Return the states (L, N)."""
         basis, gamma = coefficients
-        rotated = printed_recurrence(gamma, self.theta[...], inputs)
-        return jnp.einsum("hij,lhj->lhi", basis, rotated).reshape(len(inputs), -1)
+        turned = printed_recurrence(gamma, self.theta[...], inputs)
+        return jnp.einsum("hij,lhj->lhi", basis, turned).reshape(len(inputs), -1)
 
     def read(self, coefficients: tuple[Array, Array], states: Array, *, backward: bool) -> Array:
         """Return C x, (L, D)."""
         return states @ self.C[...].T
+
+    def initial_state(self) -> Array:
+        """Return the zero state P^T x, (H, Dh)."""
+        return jnp.zeros(self.B.shape[:2])
+
+    def advance(self, coefficients: tuple[Array, Array], state: Array, inputs: Array) -> tuple[Array, Array]:
+        """Return the next P^T x, (H, Dh), and its x, (N,)."""
+        basis, gamma = coefficients
+        state = gamma[:, None] * rotated(state, self.theta[...]) + inputs
+        return state, jnp.einsum("hij,hj->hi", basis, state).reshape(-1)

@@ -1,7 +1,7 @@
 """RotRNN's published trial on ListOps (L = 2,048), for as many of its 80,000 steps as time permits.
 
-    python benchmarks/published_trial.py [--minutes 10] [--data data] [--json FILE]
-    python benchmarks/published_trial.py --dry-run        # tiny shapes; runs on a CPU too
+    python -m benchmarks.published_trial [--minutes 10] [--data data] [--json FILE]
+    python -m benchmarks.published_trial --dry-run        # tiny shapes; runs on a CPU too
 
 Trial 0 of `search_spaces/listops.yaml --profile full`, in the engine and without the service. Prints the
 validation curve as a table, the test accuracy of the weights that were best on validation, and the steps per

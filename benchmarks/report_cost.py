@@ -1,6 +1,6 @@
 """Seconds that a report costs: a function and a command of a sweep, beside a function of bare Ray Tune.
 
-    python benchmarks/report_cost.py [--reports 300] [--rounds 3] [--only NAME ...]
+    python -m benchmarks.report_cost [--reports 300] [--rounds 3] [--only NAME ...]
 
 Every trial does nothing but report, so the time between two reports is what a report costs. It is measured
 inside the trial. With a checkpoint, every report hands over a folder with one file of 64 KiB. The first 20

@@ -40,7 +40,8 @@ def passes(name: str, length: int) -> dict[str, Callable[[], Any]]:
     """Return a function that computes a layer's outputs, and one that computes its gradients."""
     build: Any = LAYERS[name]
     layer = build(D, N, rngs=nnx.Rngs(0), **OPTIONS.get(name, {}))
-    graph, parameters, fixed = nnx.split(layer, nnx.Param, ...)
+    graph, *parts = nnx.split(layer, nnx.Param, ...)
+    parameters, fixed = parts
     u, towards = jax.random.normal(jax.random.key(1), (2, BATCH, length, D))
 
     def outputs(parameters: Any, u: Array) -> Array:

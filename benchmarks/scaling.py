@@ -26,6 +26,7 @@ import psutil
 from benchmarks.orchestration import SPACE, metrics_of
 from benchmarks.service import begin
 from benchmarks.slopes import Line, lines, table
+from trainables.trial import TrialSettings
 
 ENDLESS = 1_000_000
 
@@ -50,6 +51,7 @@ def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str
         def step(self) -> dict[str, Any]:
             time.sleep(pause)
             assignment = self._assignment
+            assert isinstance(assignment.settings, TrialSettings)
             self._at = getattr(self, "_at", 0) + 1
             saved = SavedCheckpoint(f"{assignment.checkpoints}/step-{self._at}", self._at, "0" * 64, 1)
             rate = assignment.settings.training.learning_rate
@@ -153,7 +155,10 @@ def decided(running: int, reports: int, folder: Path) -> dict[str, float]:
     took, began = time.process_time() - began, time.process_time()
     nodes = [Node(8, 1, 8, 1)] * 100
     for _ in range(100):
-        session.check_limits(), session.next_assignment(), session.progress(), session.silent(600)
+        session.check_limits()
+        session.next_assignment()
+        session.progress()
+        session.silent(600)
         fitting(nodes, 1, 1 / 8)
     return {
         "trials_at_once": running,

@@ -1,8 +1,8 @@
 """Many trials in one program against one process per trial, on the same device.
 
-    python benchmarks/slots.py [--tasks speech_commands listops smnist] [--slots 1 2 4 8 16 32] [--seconds 5]
-    python benchmarks/slots.py --dry-run        # tiny shapes; runs on a CPU too
-    python benchmarks/slots.py --bits --processes        # the cost of `reproducible: bits` on a GPU
+    python -m benchmarks.slots [--tasks speech_commands listops smnist] [--slots 1 2 4 8 16 32] [--seconds 5]
+    python -m benchmarks.slots --dry-run        # tiny shapes; runs on a CPU too
+    python -m benchmarks.slots --bits --processes        # the cost of `reproducible: bits` on a GPU
 
 For each task, at its published size and on synthetic data of the same shapes: steps per second of all trials
 together, with K trials as slots of one engine and with K processes that share the device. Needs this
@@ -135,7 +135,7 @@ def alone(name: str, tiny: bool, seconds: float) -> Iterator[dict[str, Any]]:
 
 def _start(options: argparse.Namespace, name: str, child: str, share: float) -> subprocess.Popen[str]:
     """Start a measuring process with a share of the device's memory; the parent never uses the device."""
-    command = [sys.executable, str(Path(__file__)), "--child", child, "--tasks", name]
+    command = [sys.executable, "-m", "benchmarks.slots", "--child", child, "--tasks", name]
     command += ["--seconds", str(options.seconds), "--slots", *map(str, options.slots)]
     command += ["--dry-run"] if options.dry_run else []
     command += ["--bits"] if options.bits else []
@@ -228,12 +228,12 @@ def main() -> None:
     options = _options()
     if options.child:
         name = options.tasks[0]
-        rows = (
+        measurements = (
             fused(name, options.dry_run, options.slots, options.seconds, options.bits)
             if options.child == "fused"
             else alone(name, options.dry_run, options.seconds)
         )
-        for row in rows:
+        for row in measurements:
             print(json.dumps(row), flush=True)
         return
     figures: dict[str, Any] = {}

@@ -1,9 +1,9 @@
 """Latency of the commands: from the start of a sweep to its first report, and of `status` and `list`.
 
-    python benchmarks/startup.py [--times 3]
+    python -m benchmarks.startup [--times 3]
 
-The sweep is that of `throughput.py`; a first run compiles its program. The first report is written to the
-ledger after 50 steps, an evaluation and a checkpoint.
+The sweep is that of `benchmarks.throughput`; a first run compiles its program. The first report is written to
+the ledger after 50 steps, an evaluation and a checkpoint.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from throughput import OPTIONS, ROOT, SPACE, arrays
+from benchmarks.throughput import OPTIONS, ROOT, SPACE, arrays
 
 
 class Folder:

@@ -41,7 +41,8 @@ def error(layer: str, rate: float, seed: int, steps: int, states: int = 32) -> d
     """Return the mean squared error after training, by the mean square of the outputs, and its curve."""
     inputs, outputs = trajectories(seed)
     build: Any = LAYERS[layer]
-    graph, start, fixed = nnx.split(build(1, states, rngs=nnx.Rngs(seed)), nnx.Param, ...)
+    graph, *parts = nnx.split(build(1, states, rngs=nnx.Rngs(seed)), nnx.Param, ...)
+    start, fixed = parts
     optimiser = optax.adam(rate)
     scale = float(np.mean(outputs**2))
 

@@ -1,6 +1,6 @@
 """Trials per hour of a small sweep: ours, plain Ray Tune, and the simplest loop that a user would write.
 
-    python benchmarks/throughput.py [--trials 16] [--plain 16] [--lean 16]
+    python -m benchmarks.throughput [--trials 16] [--plain 16] [--lean 16]
 
 A RotRNN of 2 layers (D 32, N 64, H 8) on ListOps at L 256, batch 16, 200 steps per trial, with a report and a
 checkpoint every 50 steps, on two processors. Each contender is one command, timed from start to exit, in its
@@ -58,7 +58,7 @@ def arrays(data: Path) -> Path:
         for field in ("inputs", "lengths", "targets")
     }
     file = data / "listops.npz"
-    np.savez(file, **fields)
+    np.savez(file, allow_pickle=False, **fields)
     return file
 
 

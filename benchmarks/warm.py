@@ -1,6 +1,6 @@
 """Latency of tiny sweeps that are handed to a running service, one after the other.
 
-    python benchmarks/warm.py [--times 4] [--pause 15] [--parts]
+    python -m benchmarks.warm [--times 4] [--pause 15] [--parts]
 
 A RotRNN of 1 layer (D 16, N 32, H 4) on ListOps at L 64: 8 trials of 400 steps, two at a time on two
 processors, a report and a checkpoint every 50 steps. All sweeps are submitted to the same `sweep serve`, each

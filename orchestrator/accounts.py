@@ -12,7 +12,7 @@ import grp
 import os
 import platform
 import pwd
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -25,7 +25,11 @@ MACHINES = ("x86_64", "aarch64")
 """Machines on which the rights of a single thread can be changed."""
 
 _SETGROUPS = {"x86_64": 116, "aarch64": 159}
-"""Numbers of the system call by machine. The function of the C library changes every thread of a process."""
+_CAPGET = {"x86_64": 125, "aarch64": 90}
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+"""Numbers of system calls by machine. The functions of the C library change every thread of a process."""
+
+_CAPABILITIES_VERSION = 0x20080522
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,8 @@ def account_of(owner: str, group: str) -> Account:
 def files_as(account: Account | None) -> Iterator[None]:
     """Let this thread open files with the rights of an account alone, for the length of a `with` block.
 
-    Other threads keep theirs. Start no process meanwhile: it would have the rights of this one again.
+    Other threads keep theirs. Start no process meanwhile: it would have the rights of this one again. What
+    this process itself has open, and its working folder, stay within reach below /proc/self.
 
     Args:
         account: whose rights; None for those of this process.
@@ -93,11 +98,14 @@ def files_as(account: Account | None) -> Iterator[None]:
     if account is None:
         yield
         return
-    own_groups = os.getgroups()
+    own_groups, own_capabilities = os.getgroups(), _capabilities()
     try:
         _set_rights(account.groups, account.gid, account.uid)
+        # With CAP_SYS_PTRACE, the links in /proc/PID lead past the closed folders of other accounts.
+        _set_capabilities([0, *own_capabilities[1:3], 0, *own_capabilities[4:]])
         yield
     finally:
+        _set_capabilities(own_capabilities)
         _set_rights(own_groups, os.getegid(), os.geteuid())
 
 
@@ -113,6 +121,24 @@ def _set_rights(groups: Sequence[int], gid: int, uid: int) -> None:
     _set(library.setfsgid, gid)
     if not as_root:
         _set(library.setfsuid, uid)
+
+
+def _capabilities() -> list[int]:
+    """Return the capabilities of this thread: effective, permitted and inheritable ones, low words first."""
+    words = (ctypes.c_uint32 * 6)()
+    _call_for_capabilities(_CAPGET, words)
+    return list(words)
+
+
+def _set_capabilities(words: Sequence[int]) -> None:
+    _call_for_capabilities(_CAPSET, (ctypes.c_uint32 * 6)(*words))
+
+
+def _call_for_capabilities(numbers: Mapping[str, int], words: ctypes.Array[ctypes.c_uint32]) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    this_thread = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0)
+    if library.syscall(numbers[platform.machine()], this_thread, words) != 0:
+        raise OSError(ctypes.get_errno(), "the capabilities of a thread cannot be read or set")
 
 
 def _set(call: object, value: int) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -99,7 +100,9 @@ class Server:
         return f"host=127.0.0.1 port={self.port} user=sweep password={PASSWORD} dbname=postgres"
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
-        as_user = {"user": self._user, "group": pwd.getpwnam(self._user).pw_gid} if os.geteuid() == 0 else {}
+        as_user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            as_user = {"user": self._user, "group": pwd.getpwnam(self._user).pw_gid}
         return subprocess.Popen(
             [str(self._programs / program), *arguments],
             stdout=subprocess.DEVNULL,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import (
@@ -28,7 +29,7 @@ SWEEP_ID = "retrieval-laptop-0123abcd"
 CREATED = 1_790_000_000.25
 INTERVAL, STEPS, LAYERS = 40, 200, 2
 
-SPECIFICATION = SimpleNamespace(
+SPECIFICATION: Any = SimpleNamespace(
     task="retrieval",
     metric="val/accuracy",
     direction="maximize",
@@ -245,7 +246,13 @@ def filled(root: Path, records: Sequence[TrialRecord] | None = None) -> Paths:
 
 def start_trial(writer: SweepWriter, done: TrialRecord, folder: Path) -> AttemptRecord:
     """Write a trial from its start to its last report, with a checkpoint if it has a value."""
-    initial = {"value": None, "best_step": None, "step": 0, "attempts": 0, "finished_at": None}
+    initial: dict[str, Any] = {
+        "value": None,
+        "best_step": None,
+        "step": 0,
+        "attempts": 0,
+        "finished_at": None,
+    }
     waiting = replace(done, state="WAITING", cause=None, **initial)
     writer.add_trial(waiting, events=[events.trial_started(waiting, SPECIFICATION)])
     attempt = writer.start_attempt(waiting.key)

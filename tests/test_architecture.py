@@ -207,7 +207,14 @@ def test_no_module_has_a_vague_name() -> None:
         assert path.stem not in {"utils", "helpers", "common", "misc", "manager"}, path
 
 
-def test_no_benchmark_hides_a_package() -> None:
-    """`python benchmarks/x.py` looks for imports beside x.py first: no file there has a package's name."""
-    beside = {path.stem for path in (ROOT / "benchmarks").iterdir()}
-    assert not beside & {"orchestrator", "trainables", "tests", *sys.stdlib_module_names}
+def test_benchmarks_are_modules_of_one_package() -> None:
+    """Benchmarks import one another by `benchmarks.NAME`; texts start them by `python -m benchmarks.NAME`."""
+    folder = ROOT / "benchmarks"
+    files = sorted(folder.rglob("*.py"))
+    beside = {path.stem for path in files}
+    for path in files:
+        imported = {name.partition(".")[0] for name in _imports(ast.parse(path.read_text()))}
+        assert not imported & beside, path
+    texts = [*files, *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    by_path = [path for path in texts if "python benchmarks/" in path.read_text()]
+    assert not by_path

@@ -60,7 +60,7 @@ class ClusterSite(Site):
         }
 
     @cached_property
-    def ledger(self) -> Ledger:  # type: ignore[override]
+    def ledger(self) -> Ledger:
         """The ledger that the commands write to; opened once, because the server limits its connections."""
         return Ledger.open(self._server.socket_url)
 
@@ -71,13 +71,13 @@ class ClusterSite(Site):
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Start a command on the head node."""
         command = [sys.executable, "-m", "orchestrator.sweep", *arguments]
-        return self.hosts[1].run(command, **self.environment, **environment)
+        return self.hosts[1].run(command, quiet=False, **self.environment, **environment)
 
     def join(self, number: int) -> None:
         """Add a host with one processor; number 1 is the head node. An existing host joins again."""
         if number not in self.hosts:
-            own = [] if number == 1 else [self.root / "checkpoints"]
-            self.hosts[number] = NetworkHost(self.switch, number, own)
+            disks = [] if number == 1 else [self.root / "checkpoints"]
+            self.hosts[number] = NetworkHost(self.switch, number, disks)
         place = [f"--address=10.9.0.1:{PORT}"]
         if number == 1:
             place = ["--head", f"--port={PORT}", "--include-dashboard=false"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.faults import plain
-from benchmarks.faults.site import Site, kill, until
+from benchmarks.faults.site import Site, kill
 from benchmarks.faults.table import Dose, Row, Tally
 from orchestrator.errors import Damaged
 from orchestrator.ledger.integrity import verify
@@ -89,7 +89,7 @@ def _killed(dose: Dose, name: str) -> Site:
     """Return a site whose driver was killed in the middle of the sweep."""
     site = Site(dose.folder, name).write()
     driver = site.drive()
-    until(lambda: site.reports() >= 14, driver)
+    site.until_reports(14, driver)
     kill(driver)
     site.left_running()
     return site

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 
 from benchmarks.faults import plain
@@ -25,7 +26,7 @@ def signals(dose: Dose) -> list[Row]:
 def _interrupted(site: Site, name: str) -> Row:
     tally, before = Tally(), site.reports()
     driver = site.drive()
-    until(lambda: site.reports() >= before + 4, driver)
+    site.until_reports(before + 4, driver)
     began = time.monotonic()
     os.kill(driver.pid, signal.Signals[name])
     until(lambda: driver.poll() is not None)
@@ -49,7 +50,7 @@ def _interrupted(site: Site, name: str) -> Row:
 def _interrupted_twice(site: Site) -> Row:
     tally, before = Tally(), site.reports()
     driver = site.drive()
-    until(lambda: site.reports() >= before + 4, driver)
+    site.until_reports(before + 4, driver)
     for _ in range(2):
         os.kill(driver.pid, signal.SIGINT)
         time.sleep(0.2)
@@ -64,7 +65,7 @@ def _interrupted_twice(site: Site) -> Row:
     return tally.row("SIGINT twice", "ends at once, nothing left, resumable", f"{left} left, then resumed")
 
 
-def _stopped_soon(site: Site) -> object:
+def _stopped_soon(site: Site) -> subprocess.Popen[str]:
     before = site.reports()
     driver = site.drive()
     until(lambda: site.reports() > before, driver)
@@ -98,7 +99,7 @@ def moved_clock(dose: Dose) -> list[Row]:
         own.shift(shift)
         driver = site.drive(**own.environment)
         wanted = site.reports() + 6
-        if not until(lambda wanted=wanted: site.reports() >= wanted, driver):
+        if not site.until_reports(wanted, driver):
             raise AssertionError(f"a driver whose clock is shifted by {shift} s exited: {finish(driver)}")
         code, _ = finish(site.drive(**other.environment))
         tally.expect(code == 6, f"a second driver with another clock exited with {code}")

@@ -48,7 +48,7 @@ def _disturbed(site: ClusterSite, undisturbed: Site) -> list[Row]:
 
 def _late(site: ClusterSite, driver: subprocess.Popen[str]) -> Row:
     tally = Tally()
-    until(lambda: site.reports() >= 6, driver)
+    site.until_reports(6, driver)
     began = time.monotonic()
     site.join(3)
     tally.expect(until(lambda: "host-3" in site.places().values(), driver), "the new host never ran a trial")

@@ -65,7 +65,7 @@ def _disturbed(site: Site, chance: random.Random, count: int, tally: Tally) -> t
         driver = site.drive()
         # A third of the kills hit a driver that is starting; the others hit one whose trials are training.
         reports = site.reports() + chance.choice((0, 0, 5, 10, 20, 40))
-        if not until(lambda wanted=reports: site.reports() >= wanted, driver):
+        if not site.until_reports(reports, driver):
             finish(driver)
             break
         time.sleep(chance.random() * 3 if chance.random() < 0.5 else 0.0)

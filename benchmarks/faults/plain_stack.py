@@ -8,6 +8,7 @@ times, 0.4 s apart, with a checkpoint per report; two trials run at once. `plain
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -175,7 +176,16 @@ def main() -> None:
     if sys.argv[1:2] == ["--drive"]:
         drive(Path(sys.argv[2]), sys.argv[3])
         return
-    for name in sys.argv[1:] or FAULTS:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"faults (default: all): {', '.join(FAULTS)}"
+    )
+    names = parser.parse_args().names or list(FAULTS)
+    if unknown := set(names) - set(FAULTS):
+        parser.error(f"no such fault: {', '.join(sorted(unknown))}")
+    for name in names:
         with tempfile.TemporaryDirectory(prefix="plain-") as folder:
             print(f"{name}: {FAULTS[name](Path(folder))}", flush=True)
 

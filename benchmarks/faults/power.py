@@ -266,7 +266,7 @@ def _driven(sessions: Sessions) -> Iterator[tuple[Session, Callable[[], None]]]:
     with Lease(sessions.ledger, sweep.id) as lease:
         if sessions.ledger.sweep(sweep.id) is not None:
             lease.writer.lose_attempts()
-        sessions.writer = lambda _: lease.writer  # type: ignore[method-assign]
+        sessions.writer = lambda sweep: lease.writer  # type: ignore[method-assign]
         session = sessions.open(sweep)
         _mark("committed", _commits(sessions.ledger))
         log = backup.backup_file(sessions.ledger.address, sweep.id)

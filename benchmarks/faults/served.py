@@ -109,7 +109,7 @@ class ServedSite(Site):
         self.environment["MLFLOW_TRACKING_URI"] = self.tracking.url
 
     @cached_property
-    def ledger(self) -> Ledger:  # type: ignore[override]
+    def ledger(self) -> Ledger:
         """The ledger that the commands write to."""
         return Ledger.open(self._ledger_url)
 

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,10 @@ class Site(Commands):
             except sqlite3.OperationalError:
                 return 0  # the tables do not exist yet
 
+    def until_reports(self, count: int, driver: subprocess.Popen[str]) -> bool:
+        """Wait until the ledger has so many reports. Return False if the driver ends first."""
+        return until(lambda: self.reports() >= count, driver)
+
     def outcome(self) -> dict[str, Any]:
         """Return the reproducible part of each trial: parameters, seed, value, best step and curve."""
         curves: dict[str, list[Any]] = {}
@@ -130,8 +134,8 @@ class Site(Commands):
         return len(self.wait_until_gone())
 
 
-def until(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> bool:
-    """Wait until a condition holds. Return False if the process ends first."""
+def until(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> bool:
+    """Wait until a condition returns a true value. Return False if the process ends first."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if process is not None and process.poll() is not None:
@@ -192,8 +196,12 @@ def disagreement(site: Site) -> str:
     strange = {point for point in points.keys() - wanted if point[1] in curves}
     twice = [point for point, count in points.items() if count > 1]
     unended = [name for name, status in statuses.items() if status in ("RUNNING", "DUPLICATE")]
-    differences = {"points missing": missing, "points of no report": strange, "points twice": twice}
-    differences |= {"runs not ended, or duplicated": unended}
+    differences: dict[str, Collection[object]] = {
+        "points missing": missing,
+        "points of no report": strange,
+        "points twice": twice,
+        "runs not ended, or duplicated": unended,
+    }
     found = [f"{len(items)} {what}" for what, items in differences.items() if items]
     if found and (pending := site.ledger.backlog(site.id)):
         found.append(f"{pending} events not delivered yet")

@@ -29,7 +29,7 @@ def locked_database(dose: Dose) -> list[Row]:
     """Hold the ledger's write lock for 25 s while a sweep runs."""
     site, tally = Site(dose.folder, "locked").write(), Tally()
     driver = site.drive()
-    until(lambda: site.reports() >= 4, driver)
+    site.until_reports(4, driver)
     with sqlite3.connect(site.root / "sweeps.db", timeout=60, isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
         before = site.reports()
@@ -95,7 +95,7 @@ def _full_disk_of_checkpoints(dose: Dose) -> Row:
         if disk is None:
             return Row(fault, must, NOT_MOUNTED, True)
         driver = site.drive()
-        until(lambda: site.reports() >= 4, driver)
+        site.until_reports(4, driver)
         reason = _reason_of_pause(site, disk, driver)
         tally.expect(reason.startswith("a disk is full since "), f"paused because: {reason or 'not paused'}")
         before = site.settled()
@@ -135,7 +135,7 @@ def _full_disk_of_the_ledger(dose: Dose) -> Row:
         if disk is None:
             return Row(fault, must, NOT_MOUNTED, True)
         driver = site.drive()
-        until(lambda: site.reports() >= 4, driver)
+        site.until_reports(4, driver)
         fill(disk)
         code, output = finish(driver, 900)
         tally.expect(code == 4, f"exit code {code}: {output[-300:]}")

@@ -21,7 +21,7 @@ def unreliable_server(dose: Dose) -> list[Row]:
     server = TrackingServer(site.root)
     try:
         driver = site.drive("--tracking-patience", "600", MLFLOW_TRACKING_URI=server.url)
-        until(lambda: site.reports() >= 4, driver)
+        site.until_reports(4, driver)
         reports_meanwhile = [
             _outage(site, server, mode, dose.outage) for mode in ("hang up", "503", "swallow")
         ]

@@ -140,7 +140,7 @@ def killed_nodes(dose: Dose) -> list[Row]:
         driver = site.drive(RAY_ADDRESS=cluster.address)
         while len(waits) < max(dose.kills // 2, 2):
             wanted = site.reports() + chance.choice((4, 6, 9))
-            if not until(lambda wanted=wanted: site.reports() >= wanted, driver):
+            if not site.until_reports(wanted, driver):
                 break
             if not _recovered(site, driver, "node lost", lambda: cluster.lose_node(chance), waits):
                 break
@@ -179,7 +179,8 @@ class _Cluster:
             "RAY_USAGE_STATS_ENABLED": "0",
             "SWEEP_TEST_MARK": site.mark,
         }
-        self._site, self._nodes = site, []
+        self._site = site
+        self._nodes: list[subprocess.Popen[bytes]] = []
         self.address = f"127.0.0.1:{6400 + os.getpid() % 500}"
         self._start(
             "--head", f"--port={self.address.rpartition(':')[2]}", "--num-cpus=0", "--include-dashboard=false"

@@ -30,7 +30,8 @@ def train_step(graph: Any, params: Any, rest: Any, moments: Any, step: Any, rate
     def loss(params: Any) -> Any:
         model = nnx.merge(graph, nnx.State(params), nnx.State(rest))
         value, _ = loss_of(model, *batch)
-        return value, nnx.to_pure_dict(nnx.split(model, nnx.Param, ...)[2])
+        _, *states = nnx.split(model, nnx.Param, ...)
+        return value, nnx.to_pure_dict(states[1])
 
     (value, rest), gradients = jax.value_and_grad(loss, has_aux=True)(params)
     updates, moments = ADAM.update(gradients, moments)

@@ -7,7 +7,7 @@ python -m benchmarks.sharing picture FILE     # shares over time, as a PNG
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -75,19 +75,19 @@ def speed() -> None:
         rows = crowded(sweeps, gpus)
         with tempfile.TemporaryDirectory() as folder:
             claims = entered(Ledger.open(f"sqlite:///{folder}/sweeps.db"), rows)
-            amounts = _amounts(rows.uses[0])
-            measured = {
-                "shares": lambda rows=rows: fill(rows.nodes, rows.owners, rows.claims),
-                "decision with a hold": lambda rows=starved(rows): decided(
-                    View.of(rows, NOW), rows.claims[0].sweep
-                ),
-                "decision": lambda rows=rows: decided(View.of(rows, NOW), rows.claims[0].sweep),
-                "with its transaction": lambda rows=rows, claims=claims, amounts=amounts: decided(
-                    claims.renew(rows.nodes, amounts), rows.claims[0].sweep
-                ),
-            }
-            for name, work in measured.items():
+            for name, work in decisions(rows, claims).items():
                 print(f"{sweeps} sweeps, {gpus} GPUs, {name}: {timed(work)}", flush=True)
+
+
+def decisions(rows: Snapshot, claims: Claims) -> dict[str, Callable[[], object]]:
+    """Return, by name, what `speed` measures for the rows of one pool, entered in a ledger."""
+    hungry, amounts, sweep = starved(rows), _amounts(rows.uses[0]), rows.claims[0].sweep
+    return {
+        "shares": lambda: fill(rows.nodes, rows.owners, rows.claims),
+        "decision with a hold": lambda: decided(View.of(hungry, NOW), sweep),
+        "decision": lambda: decided(View.of(rows, NOW), sweep),
+        "with its transaction": lambda: decided(claims.renew(rows.nodes, amounts), sweep),
+    }
 
 
 def timed(work: Callable[[], object]) -> str:
@@ -179,11 +179,25 @@ def picture(file: Path) -> None:
     figure.savefig(file, dpi=100)
 
 
-if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    if not arguments:
+def main() -> None:
+    """Print the table, or what the command line names."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.sharing",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command")
+    commands.add_parser("speed", help="print the seconds of one decision")
+    drawn = commands.add_parser("picture", help="draw the shares over time")
+    drawn.add_argument("file", type=Path)
+    options = parser.parse_args()
+    if options.command is None:
         table()
-    elif arguments == ["speed"]:
+    elif options.command == "speed":
         speed()
     else:
-        picture(Path(arguments[1]))
+        picture(options.file)
+
+
+if __name__ == "__main__":
+    main()

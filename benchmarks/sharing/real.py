@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.orchestration import SPACE, metrics_of
 from benchmarks.service import begin
 from orchestrator.sharing.rows import Rules
+from trainables.trial import TrialSettings
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ def drive(folder: Path, load: Load, rules: Rules) -> None:
         def step(self) -> dict[str, Any]:
             time.sleep(pause)
             assignment = self._assignment
+            assert isinstance(assignment.settings, TrialSettings)
             resumed = assignment.resume.step if assignment.resume else 0
             at = self._at = getattr(self, "_at", resumed) + 1
             saved = SavedCheckpoint(f"{assignment.checkpoints}/step-{at}", at, "0" * 64, 1)

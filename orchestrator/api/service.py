@@ -16,7 +16,7 @@ from orchestrator.api.sweep import DEADLINE_SECONDS, TRACKING_SECONDS, Sweep
 from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import accounts, detached, preflight
-from orchestrator.driver.accounts import AS_USER, runs_code_as_users
+from orchestrator.driver.accounts import AS_USER, check_bound, runs_code_as_users
 from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of, redacted
 from orchestrator.ledger import submissions
@@ -113,7 +113,7 @@ def serve(
     )
 
 
-def run_code_as_users(group: str, *, root: str | Path | None = None) -> None:
+def run_code_as_users(group: str, *, root: str | Path | None = None, data: str | Path | None = None) -> None:
     """Let this process, its checks and its drivers run the code of each owner as the account of that name.
 
     Creates the root if it is missing.
@@ -121,12 +121,14 @@ def run_code_as_users(group: str, *, root: str | Path | None = None) -> None:
     Args:
         group: of this machine; only the code of its members is run.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
 
     Raises:
-        BadInput: this process is not root's, on Linux; there is no such group; an account could read what is
-            the service's; or it could not run the Python of the service.
+        BadInput: this process is not root's, on Linux; there is no such group; an account could read or
+            replace what is the service's; or it could not run the Python of the service.
     """
-    accounts.check_service(group, Workspace.at(root).paths)
+    workspace = Workspace.at(root, data)
+    accounts.check_service(group, workspace.paths, workspace.data)
     os.environ[CODE_AS_USERS] = group
 
 
@@ -348,9 +350,7 @@ def drive(
         submissions.begin(ledger, sweep_id, start, Holder.here(ledger.system))
     own = Workspace.at(root, submission.options["data"])
     try:
-        if submission.options.get(AS_USER) and not runs_code_as_users():
-            must = "must be run by a service that runs code as users, as the one that took it"
-            raise BadInput(sweep_id, must, "another service", "Start `serve --code-as-users GROUP`, as root.")
+        check_bound(sweep_id, submission.options)
         code = run(Sweep.submitted(submission, own), submission.options)
     except Refusal as refusal:
         _record_end(workspace, sweep_id, start, exit_of(refusal), redacted(str(refusal)))

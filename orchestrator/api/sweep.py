@@ -25,7 +25,7 @@ from orchestrator.config import load as load_file
 from orchestrator.config.matching import chosen_sizes
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight, preview
-from orchestrator.driver.accounts import account_for, opened_as
+from orchestrator.driver.accounts import account_for, check_bound, opened_as
 from orchestrator.driver.admission import Observer, Run
 from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.run import drive
@@ -457,8 +457,8 @@ class Sweep:
             COMPLETE, SOME_FAILED, or RESUMABLE if the sweep was interrupted and the next call goes on.
 
         Raises:
-            BadInput: the sweep cannot run here, its file has changed since its unfinished sweep began, or no
-                trial has failed that `retry_failed` could retry.
+            BadInput: the sweep cannot run here, its file has changed since its unfinished sweep began, no
+                trial has failed that `retry_failed` could retry, or its code is bound to its owner's account.
             BadData: the data set cannot be read.
             Busy: another process drives the sweep.
             Damaged: the ledger is damaged beyond its backup.
@@ -468,6 +468,7 @@ class Sweep:
         if retry_failed and not failed:
             raise BadInput(self.id, "must have failed trials to retry", "none", "`show` shows a trial.")
         screen = observer or Observer()
+        self._check_bound()
         hardware = self.admit()
         if profile := self.specification.profile:
             why = {None: "as it began", True: hardware.phrase, False: "asked for"}[self._request.automatic]
@@ -642,6 +643,15 @@ class Sweep:
         from orchestrator.api.results import Results  # Plotly, Optuna and pandas take seconds to import
 
         return Results(self._history())
+
+    def _check_bound(self) -> None:
+        """Check that no code that came from its owner over HTTP would run as the user of this process."""
+        if not self.workspace.has_ledger():
+            return
+        with self.workspace.ledger() as ledger:
+            submission = submissions.submission(ledger, self.id)
+        if submission is not None:
+            check_bound(self.id, submission.options)
 
     def _is_known(self) -> bool:
         if not self.workspace.has_ledger():

@@ -104,7 +104,7 @@ def serve(
         sweep serve --http 8080
     """
     if code_as_users is not None:
-        service.run_code_as_users(code_as_users, root=root)
+        service.run_code_as_users(code_as_users, root=root, data=data)
     rounds = service.Rounds()
     beside: AbstractContextManager[None] = nullcontext()
     if http is not None:

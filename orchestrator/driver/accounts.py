@@ -8,9 +8,10 @@ import platform
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from orchestrator.accounts import CODE_AS_USERS, MACHINES, NOBODY, Account, account_of, files_as
 from orchestrator.config.trainable import Trainable
@@ -28,6 +29,21 @@ AS_USER = "as_user"
 def runs_code_as_users() -> bool:
     """Return True if this process runs the code of sweeps as the accounts of their owners, or not at all."""
     return bool(os.environ.get(CODE_AS_USERS))
+
+
+def check_bound(sweep_id: str, options: Mapping[str, Any]) -> None:
+    """Check that this process would not run code as itself that is bound to the account of its owner.
+
+    Args:
+        sweep_id: of the code.
+        options: of its submission.
+
+    Raises:
+        BadInput: it would.
+    """
+    if options.get(AS_USER) and not runs_code_as_users():
+        must = "must be run by a service that runs code as users, as the one that took it"
+        raise BadInput(sweep_id, must, "another process", "Start `serve --code-as-users GROUP`, as root.")
 
 
 @contextmanager
@@ -95,12 +111,13 @@ def account_for(trainable: Trainable | None, owner: str) -> Account | None:
     return account_of(owner, group)
 
 
-def check_service(group: str, paths: Paths) -> None:
+def check_service(group: str, paths: Paths, data: Path) -> None:
     """Check that a service of this process can run code as users, and keeps what is its own from them.
 
     Args:
         group: whose members' code it is to run.
         paths: where it writes; the root is created for its owner alone if it is missing.
+        data: folder of the data sets.
 
     Raises:
         BadInput: it cannot.
@@ -114,17 +131,39 @@ def check_service(group: str, paths: Paths) -> None:
     except KeyError:
         remedy = f"`groupadd {group}`, and add the accounts of the members."
         raise BadInput(OPTION, "must name a group of this machine", repr(group), remedy) from None
-    paths.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     ledger = parse(paths.ledger_url)
     own = [paths.root, *([database_file(ledger).parent] if is_file(ledger) else [])]
+    for folder in (*own, data, *filter(None, [paths.cache])):
+        _check_kept(folder)
+    paths.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     for folder in own:
         if folder.exists() and (mode := stat.S_IMODE(folder.stat().st_mode)) & 0o077:
             must = "must be closed to other accounts where code runs as users"
             raise BadInput(str(folder), must, f"mode {mode:o}", f"Run `chmod 700 {folder}`.")
     python = (Path(sys.executable), Path(sys.executable).resolve(), Path(__file__))
     for file in (*python, Path(tempfile.gettempdir(), "files of a trial")):
+        _check_kept(file.parent)
         for folder in file.parents:
             if not folder.stat().st_mode & stat.S_IXOTH:
                 must = f"must be open to other accounts, which use {file} in it"
                 remedy = "Install them below a folder such as /opt/sweeps, and leave TMPDIR out."
                 raise BadInput(str(folder), must, f"mode {stat.S_IMODE(folder.stat().st_mode):o}", remedy)
+
+
+def _check_kept(folder: Path) -> None:
+    """Check that no account but root can replace a folder, or what is in it, by something else.
+
+    Raises:
+        BadInput: one can, in the folder or in one above it.
+    """
+    named, real = folder.absolute(), folder.resolve()
+    for place in (named, *named.parents, real, *real.parents):
+        try:
+            found = place.lstat()
+        except FileNotFoundError:
+            continue  # root makes it, in one of those above it
+        is_open = bool(found.st_mode & 0o022) and not found.st_mode & stat.S_ISVTX
+        if found.st_uid != 0 or (is_open and not stat.S_ISLNK(found.st_mode)):
+            must = f"must be root's, and writable by no other account, which could replace {folder}"
+            got = f"mode {stat.S_IMODE(found.st_mode):o} of user {found.st_uid}"
+            raise BadInput(str(place), must, got, "Name another folder, or `chown` and `chmod` it.")

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,8 @@ def export(
         What is guaranteed, and then what may prevent it.
 
     Raises:
-        BadInput: the folder exists, or the trial has reported nothing.
+        BadInput: the folder exists, the trial has reported nothing, or its program is gone or is outside its
+            folder.
     """
     sweep = ledger.sweep(trial.sweep_id)
     assert sweep is not None, "a trial's sweep is in the ledger"
@@ -68,6 +70,8 @@ def export(
         )
     if folder.exists():
         raise BadInput(str(folder), "must not exist", "an existing folder", "Name another with --to.")
+    section = sweep.document.get("trainable")
+    files = files_of_program(section["program"], Path(section["folder"])) if section else []
     (folder / "code").mkdir(parents=True)
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
     shutil.copytree(_PACKAGE, folder / "code" / _PACKAGE.name, ignore=ignored)
@@ -78,8 +82,11 @@ def export(
     lock = provenance.file_at(_SOURCE, _commit(sweep), _LOCK)
     _write(folder / "requirements.txt", lock or _pins(sweep.facts.get("versions", {})))
     notes = _notes(sweep, trial, lock)
-    if (section := sweep.document.get("trainable")) is not None:
-        notes += _write_program(section["program"], Path(section["folder"]), folder / _PROGRAM, sweep)
+    if section:
+        for name, file in files:
+            (folder / _PROGRAM / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, folder / _PROGRAM / name)
+        notes += _notes_on_program(section["program"], Path(section["folder"]), sweep)
         np.savez(folder / "checkpoint.npz", allow_pickle=False, **dict(state))
     _write(folder / "README.md", _readme(sweep, trial, document["guarantee"], notes))
     return [document["guarantee"], *notes]
@@ -110,17 +117,38 @@ def _document(
     }
 
 
-def _write_program(reference: str, source: Path, folder: Path, sweep: SweepRecord) -> list[str]:
-    """Copy the files of a user's program, unless it is installed; return what may prevent its curve."""
+def files_of_program(reference: str, source: Path) -> list[tuple[str, Path]]:
+    """Return the Python files of a user's program by relative names; none of one that is installed.
+
+    Args:
+        reference: `file.py:Name` or `package.module:Name`.
+        source: folder of the trainable.
+
+    Raises:
+        BadInput: they are gone, or the program is outside the folder.
+    """
+    where, module = "trainable.program", reference.partition(":")[0]
+    must = "must still be there to be exported"
+    if not module.endswith(".py") and not module_in(source, module):
+        if find_spec(module.partition(".")[0]) is None:
+            raise BadInput(where, must, f"no module {module}", "Install it, or move its files back.")
+        return []
+    if module.endswith(".py") and (Path(module).is_absolute() or ".." in Path(module).parts):
+        must = f"must be a file in {source} to be exported"
+        raise BadInput(where, must, module, "Copy it there, and train from that file.")
+    files = files_of_reference(reference, source)
+    if gone := [str(file) for _, file in files if not file.is_file()]:
+        raise BadInput(where, must, f"no file {gone[0]}", "Move it back.")
+    return files
+
+
+def _notes_on_program(reference: str, source: Path, sweep: SweepRecord) -> list[str]:
+    """Return what may prevent the curve of a user's program."""
     notes = ["requirements.txt lacks the packages that only the program imports."]
     if [one["digest"] for one in sweep.facts.get("code", ())] != [digest_of(reference, source)]:
         notes.append(f"The code in {source} has changed since the sweep began.")
     module = reference.partition(":")[0]
-    if module.endswith(".py") or module_in(source, module):
-        for name, file in files_of_reference(reference, source):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, folder / name)
-    else:
+    if not module.endswith(".py") and not module_in(source, module):
         notes.append(f"The program is {reference}, of a package that has to be installed.")
     return notes
 

@@ -24,6 +24,7 @@ import numpy as np
 from orchestrator.accounts import files_as
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.ledger.keys import attempt_number
+from orchestrator.scripts.keeper import remove
 from orchestrator.scripts.process import GRACE, End, Place, ScriptProcess
 from orchestrator.storage import store
 from orchestrator.storage.paths import checkpoint_stem
@@ -35,6 +36,9 @@ from trainables.trial import ScriptSettings
 
 POLLS = (0.0003, 0.001, 0.002, 0.005, 0.01, 0.05)
 """Seconds between two looks for a report; longer ones the longer none has come."""
+
+LARGEST_STEP = 1 << 53
+"""The ledger holds no much larger one."""
 
 LONGEST_LINE = 1 << 20
 """Bytes of the longest line of a report; more are not read at once."""
@@ -77,10 +81,9 @@ class Report:
                 'a line must be {"step": whole number, "metrics": {name: number}, "checkpoint": name or null}'
             )
             raise _refused(must, line.decode("utf-8", "backslashreplace")[:200]) from error
-        if isinstance(step, bool) or not isinstance(step, int) or step <= after:
-            raise _refused(
-                f"a step must be a whole number above {after}, that of the report before", repr(step)
-            )
+        if isinstance(step, bool) or not isinstance(step, int) or not after < step <= LARGEST_STEP:
+            must = f"a step must be a whole number above {after} and at most {LARGEST_STEP}"
+            raise _refused(must, f"{step!r:.40}")
         if name is not None and (not isinstance(name, str) or not _is_inside(name)):
             raise _refused("a checkpoint must be a folder inside SWEEP_CHECKPOINT", repr(name))
         return Report(step, numbers, name)
@@ -118,17 +121,39 @@ def _refused(must: str, got: str) -> Refusal:
 
 
 @contextlib.contextmanager
-def _own_file(path: Path, flags: int) -> Iterator[BinaryIO]:
+def _own_file(path: Path, flags: int, folder: int | None = None) -> Iterator[BinaryIO]:
     """Open a file that the script was given, and nothing that it has put in its place.
+
+    Args:
+        path: of the file.
+        flags: of `os.open`.
+        folder: descriptor of the folder that the path begins in, or None.
 
     Raises:
         OSError: it is a link, a pipe or a folder now, which could block, never end, or be another's.
     """
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(descriptor, "rb" if flags == os.O_RDONLY else "wb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a file", str(path))
         yield file
+
+
+def _read_below(folder: Path, name: Path) -> bytes:
+    """Return the content of a file below a folder; follow no link, though one may just have been put there.
+
+    Raises:
+        OSError: a part of the name is a link now, or the file is none any more.
+    """
+    parts = name.parts
+    with contextlib.ExitStack() as opened:
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        opened.callback(os.close, place)
+        for part in parts[:-1]:
+            place = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+            opened.callback(os.close, place)
+        with _own_file(Path(parts[-1]), os.O_RDONLY, place) as file:
+            return file.read()
 
 
 class ScriptAttempt:
@@ -159,7 +184,7 @@ class ScriptAttempt:
                 self._settings, self._place, resumed, self._print, assignment.tracking, assignment.account
             )
         except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            remove(self._folder)
             raise
 
     def advance(self) -> Outcome:
@@ -195,7 +220,7 @@ class ScriptAttempt:
             self._process.terminate()
             self._wait_for_end(2 * GRACE)
         self._process.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove(self._folder)
 
     def _wait_for_end(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -290,8 +315,12 @@ class ScriptAttempt:
         links = [str(path.relative_to(folder)) for path in found if path.is_symlink() and path not in paths]
         if self._settings.disk and sum(path.stat().st_size for path in paths) > self._settings.disk:
             raise _over("disk")  # before the worker reads what may not fit into its memory
+        place = self._place.checkpoints.resolve()
         files = {
-            path.relative_to(folder).as_posix(): np.frombuffer(path.read_bytes(), np.uint8) for path in paths
+            path.relative_to(folder).as_posix(): np.frombuffer(
+                _read_below(place, path.resolve().relative_to(place)), np.uint8
+            )
+            for path in paths
         }
         shutil.rmtree(folder)
         return files, links

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -59,10 +60,9 @@ CANNOT_BEGIN = 126
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 
 
-def set_option(option: int, value: int) -> None:
-    """Set an option of this process that only Linux has."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+def set_option(option: int, value: int) -> bool:
+    """Set an option of this process that only Linux has; return True if it is set."""
+    return sys.platform == "linux" and ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0
 
 
 # ------------------------------------------------------------------ control groups
@@ -191,7 +191,9 @@ def become(account: Mapping[str, Any]) -> None:
     os.setgroups(account["groups"])
     os.setresgid(account["gid"], account["gid"], account["gid"])
     os.setresuid(account["uid"], account["uid"], account["uid"])
-    set_option(_PR_SET_NO_NEW_PRIVS, 1)
+    if not set_option(_PR_SET_NO_NEW_PRIVS, 1):
+        os.write(2, b"no_new_privs cannot be set, without which the account could gain rights\n")
+        os._exit(CANNOT_BEGIN)
 
 
 def enter_folder(folder: str) -> None:
@@ -243,15 +245,32 @@ def _share_of(one: int) -> int:
 
 
 def used(folder: str, most: int) -> int:
-    """Return the bytes that files take on the disk; above `most` they are not counted to the end."""
-    total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += Path(path, name).lstat().st_blocks * 512
-        if total > most:
-            break
+    """Return the bytes that files take on the disk; above `most` they are not counted to the end.
+
+    A folder so deep that no path names it counts as more than `most`: what is in it cannot be counted.
+    """
+    total, waiting = 0, [folder]
+    while waiting and total <= most:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        with contextlib.suppress(OSError):
+                            total += entry.stat(follow_symlinks=False).st_blocks * 512
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return most + 1
     return total
+
+
+def remove(folder: str) -> None:
+    """Remove a folder with everything in it, also where it is deeper than Python can go."""
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    if os.path.lexists(folder):
+        subprocess.run(["rm", "-rf", "--", folder], stderr=subprocess.DEVNULL, check=False)
 
 
 def nameless(ids: Sequence[int], folder: str) -> int:
@@ -366,7 +385,7 @@ def _kept(
         if select.select([0], [], [], POLL_SECONDS)[0]:
             if not os.read(0, 4096):
                 end_all(process, groups)
-                shutil.rmtree(task["files"], ignore_errors=True)
+                remove(task["files"])
                 break
             if leave_by is None:
                 os.killpg(process.pid, signal.SIGTERM)

@@ -182,6 +182,7 @@ def _limit(limits: CheckLimits) -> None:
 
 def _loaded(given: Mapping[str, Any], folder: Path) -> Sweep:
     file, reader = folder / f"{given['name']}.yaml", reader_for(given["owner"])
+    file.touch(mode=0o600)
     file.write_text(given["text"], encoding="utf-8")
     if reader is not None:
         os.chown(file, reader.uid, reader.gid)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 from pathlib import Path
 
 import pytest
 
+import benchmarks.faults
+from benchmarks.faults.__main__ import SCENARIOS
 from benchmarks.faults.damage import damaged_files
 from benchmarks.faults.power import power_failures
 from benchmarks.faults.table import Dose, Row, Tally, markdown
@@ -30,6 +33,15 @@ def test_a_loss_of_power_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
     (row,) = power_failures(Dose(tmp_path, crashes=12))
     assert row.holds, row.seen
     assert "0 of 12 states wrong" in row.seen
+
+
+def test_every_scenario_is_a_function() -> None:
+    """The functions are named by texts, which no check of types reads."""
+    folder = Path(benchmarks.faults.__file__).parent
+    for text in SCENARIOS.values():
+        module, function = text.split(":")
+        tree = ast.parse((folder / f"{module}.py").read_text())
+        assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, text
 
 
 def test_a_row_lists_the_failed_expectations() -> None:

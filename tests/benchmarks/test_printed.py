@@ -32,3 +32,10 @@ def test_equals_the_layer() -> None:
         results.append(jax.tree.leaves(graded(parameters)))
     for folded, printed in zip(*results, strict=True):
         assert apart(printed, folded) < 1e-5
+
+
+def test_equals_itself_step_by_step() -> None:
+    """Run as an RNN, it gives the outputs that it gives to the whole sequence."""
+    u, layer = sequence(11), PrintedRotRNN(4, 16, heads=2, rngs=nnx.Rngs(0))
+    stepped = jax.lax.scan(layer.step, layer.initial_state(), u)[1]
+    assert apart(stepped, layer(u)) < 1e-5

@@ -27,9 +27,9 @@ def test_it_is_trial_0_of_the_file() -> None:
 def test_dry_run_prints_its_curve(tmp_path: Path) -> None:
     """One command trains, evaluates after every interval, tests the best once, and prints a row for each."""
     figures = tmp_path / "figures.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "published_trial.py"), "--dry-run"]
+    command = [sys.executable, "-m", "benchmarks.published_trial", "--dry-run"]
     command += ["--data", str(tmp_path), "--json", str(figures)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr
     assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("| ")][1:] == [
         "10",

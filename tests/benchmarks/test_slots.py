@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[2]
 def test_dry_run_prints_its_table(tmp_path: Path) -> None:
     """One command measures slots and processes, and prints one row for each number of them."""
     figures = tmp_path / "figures.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "slots.py"), "--dry-run", "--tasks", "listops"]
+    command = [sys.executable, "-m", "benchmarks.slots", "--dry-run", "--tasks", "listops"]
     command += ["--slots", "1", "--processes", "1", "--seconds", "0.1", "--json", str(figures)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr
     assert "### listops (dry run) on cpu" in done.stdout
     assert len([line for line in done.stdout.splitlines() if line.startswith("| 1 |")]) == 1

@@ -63,7 +63,7 @@ def until(what: str, condition: Callable[[], _Result]) -> _Result:
         try:
             result = condition()
         except (StaleElementReferenceException, WebDriverException):
-            result = None  # type: ignore[assignment]
+            result = None
         if result:
             return result
         assert time.monotonic() < deadline, f"did not appear within {PATIENCE_SECONDS:g} s: {what}"

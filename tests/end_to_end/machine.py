@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 START = ["unshare", "--fork", "--kill-child", "--mount-proc"]
 
@@ -52,7 +53,8 @@ class Machine:
     def end(self) -> None:
         """Kill all processes of the machine at once, as a power failure does."""
         os.killpg(self._process.pid, signal.SIGKILL)
-        for process in (self._process, *self._started):
+        processes: list[subprocess.Popen[Any]] = [self._process, *self._started]
+        for process in processes:
             process.wait()
             if process.stdout is not None:
                 process.stdout.close()

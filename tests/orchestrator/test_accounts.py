@@ -5,6 +5,7 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -42,6 +43,26 @@ def test_a_thread_opens_what_an_account_may_read_and_nothing_else(opened: Path) 
         with pytest.raises(PermissionError):
             Path("/proc/self/environ").read_bytes()
     assert own.read_text() == "a secret"
+
+
+@needs_root
+def test_the_working_folder_of_a_process_leads_past_no_closed_folder(opened: Path) -> None:
+    """Root may follow the links of every process in /proc, also those of accounts that keep theirs closed."""
+    closed = opened / "home"
+    (closed / "code").mkdir(parents=True)
+    (closed / "code" / "secret").write_text("of Bob")
+    closed.chmod(0o700)
+    bob = 47_012
+    process = subprocess.Popen(["sleep", "60"], cwd=closed / "code", user=bob, group=bob, extra_groups=[])
+    try:
+        link = Path(f"/proc/{process.pid}/cwd/secret")
+        assert link.read_text() == "of Bob"
+        with files_as(NOBODY), pytest.raises(PermissionError):
+            link.read_text()
+        assert link.read_text() == "of Bob", "the rights of this thread are back"
+    finally:
+        process.kill()
+        process.wait()
 
 
 @needs_root

@@ -102,6 +102,7 @@ class Kernel:
         current: the task that runs.
         thread: identifier of the real thread that runs every task.
         errors: processes that an exception ended, with the exception; violations of invariants among them.
+        hurried_at: when a process was last sent a second signal; it may leave without waiting for anyone.
     """
 
     def __init__(self, seed: str, trace: Callable[[float, str, str], None]) -> None:
@@ -109,6 +110,7 @@ class Kernel:
         self.random = random.Random(seed)
         self.current: Task | None = None
         self.errors: list[tuple[Process, BaseException]] = []
+        self.hurried_at = float("-inf")
         self._trace = trace
         self._processes: list[Process] = []
         self._heap: list[tuple[float, int, Task | None]] = []

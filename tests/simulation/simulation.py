@@ -114,8 +114,9 @@ class _Simulation:
             flushed.flush()
 
         world.database.on_commit, world.disk.on_flush, world.on_loss = check, flush, lose
+        dropped = Dropped(world.database, kernel, world.cluster)
         world.mlflow.on_send = partial(self._try, flushed.deliver)
-        world.cluster.on_outcome = partial(self._try, Dropped(world.database).report)
+        world.cluster.on_outcome = partial(self._try, dropped.report)
         kernel.start(kernel.process("supervisor"), self._supervise)
         try:
             with ExitStack() as stack:

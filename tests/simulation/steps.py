@@ -10,6 +10,7 @@ from orchestrator.session.limits import ALLOWED_RETRIES
 from tests.simulation.cluster import Cluster
 from tests.simulation.database import Database
 from tests.simulation.kernel import Kernel, Process
+from tests.simulation.strikes import AT_ONCE_SECONDS
 from tests.simulation.system import EPOCH
 from tests.simulation.violation import require
 
@@ -183,14 +184,17 @@ class Charges:
 class Dropped:
     """Checks that a worker saves nothing for an attempt that its driver dropped before a worker took it.
 
-    Nobody would record the checkpoint.
+    Nobody would record the checkpoint. A driver that a second signal makes leave at once waits for no worker:
+    what those that have begun until then still save is removed by the next run or by `gc`.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, kernel: Kernel, cluster: Cluster) -> None:
+        self._database, self._kernel, self._cluster = database, kernel, cluster
 
     def report(self, attempt_id: str, outcome: Outcome) -> None:
         """Look at the attempt of an outcome."""
+        if self._cluster.taken_at.get(attempt_id, 0.0) <= self._kernel.hurried_at + AT_ONCE_SECONDS:
+            return
         columns = "state != 'RUNNING' AND taken_at IS NULL"
         for (dropped,) in self._database.rows(f"SELECT {columns} FROM attempt WHERE id = '{attempt_id}'"):
             require(

@@ -99,6 +99,7 @@ class Strikes:
     def _signal_again(self, process: Process) -> None:
         if process.alive and process.signals is not None:
             self._kernel.trace(f"SIGINT for {process.name}, too")
+            self._kernel.hurried_at = self._kernel.now
             process.signals.append("SIGINT")
             self.expect_end(process, "a second signal", AT_ONCE_SECONDS)
 

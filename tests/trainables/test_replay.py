@@ -25,7 +25,7 @@ def course(stretches: Stretches, tmp_path: Path) -> dict[int, dict[str, float]]:
 
 
 def test_a_shared_program_is_repeated_at_its_recorded_sizes(tmp_path: Path) -> None:
-    """Alone, beside one neighbour, then three, one of which leaves: a replay alone has the same bits."""
+    """Alone, beside one neighbour, then three, one of which leaves: replayed alone, it has the same bits."""
     engine, curve, recorded = Engine(TRIAL, toy_data(), slots=4, stacked=True), {}, []
     for slot in range(4):
         engine.admit(slot, TRIAL if slot == 0 else toy_trial(slot, steps=300))

@@ -24,6 +24,7 @@ from trainables.engine.slots import Call, SeparateSlots, Slots, StackedSlots
 from trainables.engine.state import SlotState, Trained
 from trainables.errors import Refusal
 from trainables.optim import Sums
+from trainables.program import ProgramData
 from trainables.trial import ProgramSettings, TrialSettings
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0}
@@ -88,7 +89,7 @@ class Engine:
     def __init__(
         self,
         settings: EngineSettings,
-        data: TaskData,
+        data: TaskData | ProgramData,
         *,
         slots: int = 1,
         stacked: bool | None = None,
@@ -97,7 +98,7 @@ class Engine:
 
         Args:
             settings: any trial's of the static choice.
-            data: of its task.
+            data: of its task, or of its program.
             slots: K.
             stacked: whether a device call serves several slots; by default on a GPU with more than one slot,
                 unless the settings ask for reproducible bits.

@@ -197,7 +197,7 @@ def _drive(folder: Path, announce: Callable[[str], object]) -> int:
                 lease.writer.lose_attempts()
                 departure.at_the_end(lambda reason: sweep_rows.abandon(claim, f"stopped by {reason}"))
                 sweep_rows.resume(claim)
-            sessions.writer = lambda _: lease.writer  # type: ignore[method-assign]
+            sessions.writer = lambda sweep: lease.writer  # type: ignore[method-assign]
             session = sessions.open(sweep)
             departure.at_the_end(lambda reason: sweep_rows.abandon(claim, f"stopped by {reason}"))
             _search(session, departure, announce)

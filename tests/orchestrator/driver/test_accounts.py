@@ -106,15 +106,41 @@ def test_nobody_but_root_runs_code_as_others(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_service_keeps_its_own_files_closed(opened: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/sh")
     paths = Paths(opened / "mlruns")
-    check_service(GROUP, paths)
+    check_service(GROUP, paths, opened / "data")
     assert (opened / "mlruns").stat().st_mode & 0o777 == 0o700
     (opened / "mlruns").chmod(0o750)
     with pytest.raises(BadInput, match="where code runs as users, got mode 750"):
-        check_service(GROUP, paths)
+        check_service(GROUP, paths, opened / "data")
     (opened / "mlruns").chmod(0o700)
     elsewhere = replace(paths, database=f"sqlite:///{opened}/sweeps.db")
     with pytest.raises(BadInput, match="must be closed to other accounts"):
-        check_service(GROUP, elsewhere)
+        check_service(GROUP, elsewhere, opened / "data")
+
+
+@needs_root
+@pytest.mark.parametrize("what", ["mlruns", "data", "sweeps", "cache", "python"])
+def test_no_account_can_replace_what_is_the_service_s(
+    opened: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """A folder that an account owns is closed to all others, and one above can be renamed with all in it."""
+    monkeypatch.setattr(sys, "executable", "/bin/sh")
+    home = opened / "home"
+    home.mkdir(mode=0o755)
+    places = {name: opened / name for name in ("mlruns", "data", "sweeps", "cache")}
+    places[what] = home / what
+    places["sweeps"].mkdir(mode=0o700, exist_ok=True)
+    if what == "python":
+        monkeypatch.setattr(sys, "executable", str(home / "python"))
+    ledger = f"sqlite:///{places['sweeps']}/sweeps.db"
+    paths = Paths(places["mlruns"], database=ledger, cache=places["cache"])
+    check_service(GROUP, paths, places["data"])
+    os.chown(home, NOBODY.uid, NOBODY.gid)
+    with pytest.raises(BadInput, match=f"{home}: must be root's"):
+        check_service(GROUP, paths, places["data"])
+    os.chown(home, 0, 0)
+    home.chmod(0o775)
+    with pytest.raises(BadInput, match=f"{home}: must be root's"):
+        check_service(GROUP, paths, places["data"])
 
 
 @needs_root
@@ -122,13 +148,13 @@ def test_a_service_needs_a_group_and_a_python_that_accounts_can_run(
     opened: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(BadInput, match="must name a group of this machine, got 'no-such-group'"):
-        check_service("no-such-group", Paths(opened / "mlruns"))
+        check_service("no-such-group", Paths(opened / "mlruns"), opened / "data")
     closed = opened / "closed"
     closed.mkdir(mode=0o700)
     (closed / "python").touch()
     monkeypatch.setattr(sys, "executable", str(closed / "python"))
     with pytest.raises(BadInput, match=f"{closed}: must be open to other accounts"):
-        check_service(GROUP, Paths(opened / "mlruns"))
+        check_service(GROUP, Paths(opened / "mlruns"), opened / "data")
 
 
 def test_only_root_runs_code_as_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,9 +201,20 @@ def test_no_code_of_users_comes_over_http_by_default(opened: Path, tmp_path: Pat
 
 @needs_root
 @pytest.mark.usefixtures("imported", "as_users")
-def test_a_file_that_is_sent_is_read_with_the_rights_of_its_owner(opened: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_sent_is_read_with_the_rights_of_its_owner(
+    opened: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (opened / "train.py").write_text("def train(trial): pass\n")
+    modes: list[int] = []
+    load = Sweep.load
+
+    def seen(file: Path, **given: Any) -> Sweep:
+        modes.append(file.stat().st_mode & 0o777)
+        return load(file, **given)
+
+    monkeypatch.setattr(Sweep, "load", seen)
     checked = check(sent(tmp_path, "function: train.py:train", opened))
+    assert modes == [0o600], "no other account reads what is sent"
     assert checked["document"]["trainable"] == {"function": "train.py:train", "folder": str(opened)}
     assert checked["plan"]["trials"] == 1
     opened.chmod(0o700)
@@ -218,7 +255,7 @@ def never(driven: Sweep, options: Mapping[str, Any]) -> int:
 
 @needs_root
 @pytest.mark.usefixtures("as_users")
-def test_a_later_service_does_not_run_the_code_as_itself(
+def test_neither_a_later_service_nor_root_runs_the_code_as_itself(
     opened: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, root = opened / "own.yaml", tmp_path / "mlruns"
@@ -232,6 +269,9 @@ def test_a_later_service_does_not_run_the_code_as_itself(
     monkeypatch.delenv(CODE_AS_USERS)
     submission, _ = service.submit(Sweep.load(file, root=root), owner="nobody")
     assert submission.options[AS_USER] is True, "which stays as it is"
+    for again in (Sweep.find(sweep.id, root=root), Sweep.load(file, root=root)):
+        with pytest.raises(BadInput, match="must be run by a service that runs code as users"):
+            again.run()  # as `sweep resume`, `retry-failed` or the file itself would, for root
     change(sweep, "state = 'STARTED', starts = 1, code = NULL")
     with pytest.raises(BadInput, match="must be run by a service that runs code as users"):
         service.drive(sweep.id, 1, never, root=root)

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from orchestrator import Trial
+from orchestrator.errors import BadInput
+from orchestrator.export.folder import files_of_program
 from orchestrator.ledger.records import TrialRecord
 from orchestrator.session.session import Session
 from orchestrator.training.attempt import Attempt
@@ -32,7 +34,10 @@ budget: {trials: 2}
 
 
 def trained_together(session: Session) -> None:
-    """Train two trials in one program; the first is alone after an interval, and then the second."""
+    """Train two trials in one engine: the first alone, both in one program, the second to its end.
+
+    The first meets sizes that grow: for a smaller one, the larger program may stand in for a while.
+    """
     assignments = [launch(session) for _ in range(2)]
     engine = EngineCache().engine(assignments[0].settings, "data", slots=2)
     compilations = os.environ["JAX_COMPILATION_CACHE_DIR"]
@@ -40,7 +45,7 @@ def trained_together(session: Session) -> None:
         Attempt(engine, slot, replace(assignment, compilations=compilations))
         for slot, assignment in enumerate(assignments)
     ]
-    wanted = [{0: 20, 1: 20}, {0: 20}, {0: 20}, {1: 20}, {1: 20}]
+    wanted = [{0: 20}, {0: 20}, {0: 20, 1: 20}, {1: 20}, {1: 20}]
     for steps in wanted:
         for slot, report in engine.advance(steps).items():
             session.reported(assignments[slot].attempt_id, attempts[slot].outcome(report))
@@ -75,7 +80,7 @@ def test_a_program_is_trained_again_by_its_recorded_sizes(
     assert "up to 2 slots at once: run.sh repeats their recorded sizes" in promised
     file = folder / "trial.json"
     document = json.loads(file.read_text())
-    assert document["stretches"] == [[[20, 2, 2], [40, 2, 1]]]
+    assert document["stretches"] == [[[40, 2, 1], [20, 2, 2]]]
     assert document["settings"]["folder"] == "program", "its own copy of the code"
     with np.load(folder / "checkpoint.npz", allow_pickle=False) as state:
         assert state["step"] == record.best_step
@@ -96,3 +101,31 @@ def test_an_evaluation_needs_no_record_of_sizes(trained: Sessions) -> None:
         assert {f"val/{name}": value for name, value in answer["metrics"].items()} == {
             name: value for name, value in saved.metrics.items() if name.startswith("val/")
         }
+
+
+def test_a_program_that_is_gone_is_not_exported(trained: Sessions, tmp_path: Path) -> None:
+    (record, _) = trials(trained)
+    code = trained.paths.root.parent / "code"
+    gone = code.rename(code.with_name("gone"))
+    try:
+        with pytest.raises(BadInput, match=r"trainable\.program: must still be there to be exported"):
+            Trial.find(record.key, root=trained.paths.root).export(tmp_path / "exported")
+    finally:
+        gone.rename(code)
+    assert not (tmp_path / "exported").exists()
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_program_outside_its_folder_is_written_nowhere_else(tmp_path: Path, absolute: bool) -> None:
+    folder, outside = tmp_path / "code", tmp_path / "net.py"
+    folder.mkdir()
+    outside.touch()
+    reference = f"{outside}:Net" if absolute else "../net.py:Net"
+    with pytest.raises(BadInput, match=rf"trainable\.program: must be a file in {folder} to be exported"):
+        files_of_program(reference, folder)
+
+
+def test_an_installed_program_is_named_only(tmp_path: Path) -> None:
+    assert files_of_program("optax.losses:Net", tmp_path) == []
+    with pytest.raises(BadInput, match="must still be there"):
+        files_of_program("no_such_package:Net", tmp_path)

@@ -360,6 +360,7 @@ def test_what_cannot_be_started_is_an_error(runs: Runs) -> None:
     [
         ("no JSON", "must be {"),
         ('{"step": 1.5, "metrics": {}}', "whole number"),
+        (f'{{"step": {10**20}, "metrics": {{"val/loss": 1}}}}', "whole number above 0 and at most"),
         ('{"step": 1, "metrics": {"a": "b"}}', "must be {"),
         ('{"step": 1, "metrics": {}, "checkpoint": "../../etc"}', "inside SWEEP_CHECKPOINT"),
         ('{"step": 1, "metrics": {}, "checkpoint": "/etc"}', "inside SWEEP_CHECKPOINT"),
@@ -371,6 +372,27 @@ def test_a_line_that_is_no_report_is_refused(runs: Runs, line: str, message: str
     last = runs.all(runs.command(text))[-1]
     assert last.failure == "error"
     assert message in str(last.message)
+
+
+def test_folders_in_folders_without_end_are_counted_and_removed(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both go deeper than Python calls functions, than a process opens files, and than a path can name."""
+    monkeypatch.setattr(processes, "DISK_SECONDS", 0.05)
+    text = """
+    import os, time
+    from pathlib import Path
+    def train(trial):
+        Path("folder").write_text(str(trial.folder))
+        os.chdir(trial.folder)
+        for _ in range(1100):
+            os.mkdir("a" * 40)
+            os.chdir("a" * 40)
+        time.sleep(60)
+    """
+    outcomes = runs.all(runs.function(text, disk=64 << 20))
+    assert outcomes[-1].failure == "disk limit", outcomes
+    assert not Path((runs.folder / "folder").read_text()).parent.exists()
 
 
 def test_on_a_stop_request_a_trial_saves_and_leaves(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:

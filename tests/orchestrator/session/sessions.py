@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -152,13 +153,13 @@ class Sessions:
         )
 
 
-def outcome(assignment: Assignment, step: int, value: float, **changes: object) -> Outcome:
+def outcome(assignment: Assignment, step: int, value: float, **changes: Any) -> Outcome:
     """Return a worker's report, whose checkpoint exists."""
     stem = Path(assignment.checkpoints) / checkpoint_stem(step, attempt_number(assignment.attempt_id))
     saved = checkpoint.save(
         stem, {"weights": np.full(2, value)}, {"trial": assignment.trial_key, "step": step}
     )
-    fields = {
+    fields: dict[str, Any] = {
         "step": step,
         "done": step >= assignment.settings.training.steps,
         "metrics": {"val/accuracy": value, "val/loss": 1.0},

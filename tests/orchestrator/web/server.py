@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,13 +140,17 @@ def order(owner: str, sweep_id: str) -> Order:
     return Order(owner, document, FILE, {"data": "data", "wait": None}, sweep_id, "c0ffee")
 
 
+def _always(sweep_id: str) -> Callable[[Callable[[str], bool]], str]:
+    return lambda is_known: sweep_id
+
+
 @contextmanager
 def served(root: Path, **listening: Any) -> Iterator[Client]:
     """Serve a finished sweep and a queued one, both of Ada, for the length of a `with` block."""
     paths = sweeps.filled(root)
     ledger = Ledger.open(paths.ledger_url)
     for sweep_id in (sweeps.SWEEP_ID, QUEUED):
-        submissions.submit(ledger, order("ada", sweep_id), lambda is_known, chosen=sweep_id: chosen)
+        submissions.submit(ledger, order("ada", sweep_id), _always(sweep_id))
     ended = submissions.submission(ledger, sweeps.SWEEP_ID)
     assert ended is not None
     submissions.end(ledger, sweeps.SWEEP_ID, ended.starts, 0, None)
