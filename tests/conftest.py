@@ -19,6 +19,8 @@ from tests.shared_ray import own_ray
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# With Ray's default niceness, its workers would get no processor time beside tests that compile.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 # What is drawn may not depend on the terminal or the CI service that runs the tests.
 os.environ["TERM"] = "xterm"

@@ -25,6 +25,9 @@ OPTION = "--code-as-users"
 AS_USER = "as_user"
 """Option of a submission: whether its code may run as the account of its owner only."""
 
+CODE = Path(__file__)
+"""A file of this installation, which accounts must be able to read."""
+
 
 def runs_code_as_users() -> bool:
     """Return True if this process runs the code of sweeps as the accounts of their owners, or not at all."""
@@ -140,8 +143,8 @@ def check_service(group: str, paths: Paths, data: Path) -> None:
         if folder.exists() and (mode := stat.S_IMODE(folder.stat().st_mode)) & 0o077:
             must = "must be closed to other accounts where code runs as users"
             raise BadInput(str(folder), must, f"mode {mode:o}", f"Run `chmod 700 {folder}`.")
-    python = (Path(sys.executable), Path(sys.executable).resolve(), Path(__file__))
-    for file in (*python, Path(tempfile.gettempdir(), "files of a trial")):
+    python = (Path(sys.executable), Path(sys.executable).resolve())
+    for file in (*python, CODE, Path(tempfile.gettempdir(), "files of a trial")):
         _check_kept(file.parent)
         for folder in file.parents:
             if not folder.stat().st_mode & stat.S_IXOTH:

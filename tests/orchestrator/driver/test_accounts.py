@@ -19,6 +19,7 @@ from orchestrator.api import service
 from orchestrator.api.service import run_code_as_users
 from orchestrator.api.sweep import Sweep
 from orchestrator.config.trainable import Trainable
+from orchestrator.driver import accounts
 from orchestrator.driver.accounts import AS_USER, account_for, check_service, reader_for
 from orchestrator.errors import BadInput
 from orchestrator.ledger import submissions
@@ -102,9 +103,16 @@ def test_nobody_but_root_runs_code_as_others(monkeypatch: pytest.MonkeyPatch) ->
 # ------------------------------------------------------------------ the service
 
 
-@needs_root
-def test_a_service_keeps_its_own_files_closed(opened: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Python and the code be where every account can read them, wherever this checkout is."""
     monkeypatch.setattr(sys, "executable", "/bin/sh")
+    monkeypatch.setattr(accounts, "CODE", Path("/bin/sh"))
+
+
+@needs_root
+@pytest.mark.usefixtures("installed")
+def test_a_service_keeps_its_own_files_closed(opened: Path) -> None:
     paths = Paths(opened / "mlruns")
     check_service(GROUP, paths, opened / "data")
     assert (opened / "mlruns").stat().st_mode & 0o777 == 0o700
@@ -118,12 +126,12 @@ def test_a_service_keeps_its_own_files_closed(opened: Path, monkeypatch: pytest.
 
 
 @needs_root
+@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("what", ["mlruns", "data", "sweeps", "cache", "python"])
 def test_no_account_can_replace_what_is_the_service_s(
     opened: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """A folder that an account owns is closed to all others, and one above can be renamed with all in it."""
-    monkeypatch.setattr(sys, "executable", "/bin/sh")
     home = opened / "home"
     home.mkdir(mode=0o755)
     places = {name: opened / name for name in ("mlruns", "data", "sweeps", "cache")}
