@@ -95,7 +95,7 @@ def account_for(trainable: Trainable | None, owner: str) -> Account | None:
     if trainable is None or not group:
         return None
     if os.geteuid() != 0:
-        must = "must be unset unless root runs sweeps: nobody else can run code as other accounts"
+        must = "must be unset unless root runs sweeps: no other user can run code as other accounts"
         raise BadInput(CODE_AS_USERS, must, f"{group}, for user {os.geteuid()}", "Unset it.")
     if trainable.kind == "program":
         must = "must be left out where code runs as users: engines, which train programs, are the service's"

@@ -192,7 +192,7 @@ class Engines:
     def release(self, attempt_id: str) -> None:
         """Free the slot of an attempt, if it shares an engine.
 
-        An engine that still waits for a device, and that nobody waits for any more, ends: it would wait on
+        An engine that still waits for a device, and that no trial waits for any more, ends: it would wait on
         for the nodes that its first attempt did not avoid.
         """
         seated = self._seats.pop(attempt_id, None)

@@ -320,7 +320,7 @@ def _hand_over(place: Place, account: Account) -> None:
     """Give the files of an attempt to an account, which no other one can then read.
 
     Their folder stays the service's: the account cannot put other files in the place of those that the
-    service reads there. Nobody else can enter it before all is handed over, so that no link can be followed.
+    service reads there. No other account can enter it before all is handed over, so no link can be followed.
 
     Raises:
         Refusal: the account cannot reach the folder.

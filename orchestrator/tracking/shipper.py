@@ -213,7 +213,7 @@ class Shipper:
                 _log.warning("MLflow rejects %(kind)s of %(run)s: %(reason)s", refusal)
             self._writer.delivered([row.seq for row in rows])
             self._seen, self._failures, self._last_error = 0, 0, None
-        if len(rows) < self._batch:  # all that there were; whoever has added one since has announced it
+        if len(rows) < self._batch:  # all that there were; a thread that has added one since has announced it
             self._rest(_POLL_SECONDS)
             if not self._draining:
                 self._sleep(self._pace.gather - (self._system.monotonic() - began))

@@ -109,8 +109,8 @@ def test_the_documented_table_is_that_of_the_code() -> None:
     text = DOCUMENTED.read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([a-z-]+)` \| (works|refuses)\b.*\|$", text, re.MULTILINE))
     working = {verb.split()[0] for verb in reach.OVER_HTTP}
-    told = {verb: "works" if verb in working else "refuses" for verb in VERBS}
-    assert rows == told
+    answers = {verb: "works" if verb in working else "refuses" for verb in VERBS}
+    assert rows == answers
 
 
 def test_every_verb_that_works_is_run() -> None:
