@@ -31,6 +31,7 @@ from orchestrator.ledger.records import (
 from orchestrator.ledger.selection import best_of_sweep, ranked, violations_of
 from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
 from orchestrator.schedule import cluster, sent_code, tuner
+from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.schedule.shares import ClusterShare
 from orchestrator.session.limits import Stop
@@ -92,8 +93,8 @@ def with_slots(claim: Claim) -> SweepConfig:
 
 def run_session(
     claim: Claim, slotted: SweepConfig, curves: Sequence[CurvePoint], nudge: Callable[[], None]
-) -> Stop | None:
-    """Run trials until none is left or the sweep stops; return why it stopped, or None.
+) -> tuple[Stop | None, Engines]:
+    """Run trials until none is left or the sweep stops; return why it stopped, or None, and its engines.
 
     Args:
         claim: of the sweep.
@@ -132,7 +133,7 @@ def run_session(
         tuner.run(session, share, curves, deadline=run.deadline, tick=tick)
         session.check_limits()
     observer.show(session.progress())
-    return session.stopped
+    return session.stopped, share.engines
 
 
 @without_garbage_collection()
@@ -144,19 +145,19 @@ def _study(claim: Claim, curves: Sequence[CurvePoint]) -> Study:
     return Study(sweep, ledger.trials(sweep.id, role="search"), [*curves, *others], earlier)
 
 
-def evaluate_test(claim: Claim) -> None:
+def evaluate_test(claim: Claim, engines: Engines) -> None:
     """Evaluate test for the best trial and each complete confirmation, once; every evaluation is a row.
 
     A trial whose checkpoint turns out to be damaged is left out. If it was the best one, the next takes its
     place, as in the report: its weights can be loaded. An outage of the checkpoint store, or a full disk,
-    pauses the sweep as it does during the search.
+    pauses the sweep as it does during the search. An idle engine evaluates, if there is one; then it ends.
     """
     probes = probes_of(claim.run.paths, claim.ledger, claim.sweep.id)
     outages = Outages(claim.writer, probes, claim.ledger.system.monotonic)
     while trials := sweep_rows.without_test(claim):
         for trial, row in trials:
             try:
-                answer = _outlast(claim, outages, partial(_evaluated, claim, trial, row))
+                answer = _outlast(claim, outages, partial(_evaluated, claim, trial, row, engines))
             except DamagedCheckpoint as damage:
                 claim.writer.drop_checkpoint(trial.key, Path(row.path))
                 why = f"{damage.where}: {damage.must}, got {damage.got}"
@@ -167,9 +168,10 @@ def evaluate_test(claim: Claim) -> None:
                 trial.key, answer["step"], "test", metrics, claim.ledger.now(), answer["scores"]
             )
             claim.writer.add_evaluation(evaluation, events=[events.points(evaluation)])
+    engines.retire()
 
 
-def _evaluated(claim: Claim, trial: TrialRecord, row: CheckpointRecord) -> dict[str, Any]:
+def _evaluated(claim: Claim, trial: TrialRecord, row: CheckpointRecord, engines: Engines) -> dict[str, Any]:
     """Return the step, the metrics and the packed scores of a checkpoint on the test split."""
     sweep, run = claim.sweep, claim.run
     folder = run.paths.at_hand(sweep.id, trial.key, row.path)
@@ -179,7 +181,7 @@ def _evaluated(claim: Claim, trial: TrialRecord, row: CheckpointRecord) -> dict[
         *(str(folder), row.digest, data, "test", str(run.paths.compilations), url),
         program_folder=trainable.folder if trainable else None,
     )
-    answer = cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu, trainable)
+    answer = cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu, trainable, engines.idle)
     claim.lease.check()
     if url:
         # The report and the registered model read it on this machine.

@@ -78,10 +78,10 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
 
             with execution.connected(claim):
                 slotted = execution.with_slots(claim)
-                stopped = execution.run_session(claim, slotted, curves, shipper.nudge)
+                stopped, engines = execution.run_session(claim, slotted, curves, shipper.nudge)
                 if stopped is None or stopped.state == "COMPLETE":
                     if sweep.evaluates_test:
-                        execution.evaluate_test(claim)
+                        execution.evaluate_test(claim, engines)
                     if data is not None:
                         execution.count_work(claim, data.signature)
             return claim.sweep.id, execution.conclude(claim, stopped)

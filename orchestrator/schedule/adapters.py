@@ -238,8 +238,13 @@ class SessionCallback(Callback):
             self._kill(attempt_id, trials, session)
 
     def on_experiment_end(self, trials: list[Trial], **_: Any) -> None:
-        """Let the engines end: evaluation of the best trial needs their devices."""
-        self._engines.retire()
+        """Let the engines end, but one if the test split is to be evaluated next."""
+        session = session_of(self._sweep_id)
+        over = session.stopped is None or session.stopped.state == "COMPLETE"
+        if over and session.sweep.evaluates_test:
+            self._engines.retire_but_one()
+        else:
+            self._engines.retire()
 
     @property
     def _engines(self) -> Engines:

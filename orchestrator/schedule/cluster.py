@@ -26,7 +26,7 @@ from orchestrator.schedule.resources import no_answer
 from orchestrator.schedule.warm_pool import WarmPool, pool
 from orchestrator.training import costs as counting
 from orchestrator.training import evaluation, process
-from orchestrator.training.engine_cache import best_slots
+from orchestrator.training.engine_cache import EngineCache, best_slots
 from trainables.cost import Cost
 from trainables.data.task import Signature
 from trainables.trial import ProgramSettings, TrialSettings
@@ -143,15 +143,17 @@ class EvaluationRequest(NamedTuple):
 
 
 def evaluate(
-    request: EvaluationRequest, cpu: float, gpu: float, trainable: Trainable | None
+    request: EvaluationRequest, cpu: float, gpu: float, trainable: Trainable | None, engine: Any
 ) -> dict[str, Any]:
-    """Evaluate a checkpoint in a Ray task; return what `orchestrator.training.evaluation.evaluate` returns.
+    """Evaluate a checkpoint in an idle engine or a Ray task; see `orchestrator.training.evaluation.evaluate`.
 
     Args:
         request: names the checkpoint and the split.
         cpu: processors of the task, which Ray accounts for on a cluster.
         gpu: share of a GPU of the task.
         trainable: the program whose code the task imports, or None.
+        engine: the actor of an idle engine of the sweep, which has imported and compiled most of what the
+            evaluation needs, or None.
 
     Raises:
         Exception: what the evaluation raised, without Ray's wrapping, which hides the number of an OSError.
@@ -160,14 +162,16 @@ def evaluate(
     accounted = cpu if os.environ.get("RAY_ADDRESS") else 0
     warm = pool(gpu, request.compilations, trainable.imported_code() if trainable else "")
     target = trainable.target if trainable else ""
-    answer: dict[str, Any] = _answer(accounted, gpu, warm, _evaluated, target, request)
+    answer: dict[str, Any] = _answer(accounted, gpu, warm, _evaluated, target, request, engine=engine)
     return answer
 
 
-def _evaluated(target: str | tuple[str, ...], request: EvaluationRequest) -> dict[str, Any]:
+def _evaluated(
+    target: str | tuple[str, ...], request: EvaluationRequest, *, cache: EngineCache | None = None
+) -> dict[str, Any]:
     if request.program_folder is not None:
         request = request._replace(program_folder=sent_code.found(request.program_folder, target))
-    return evaluation.evaluate(*request)
+    return evaluation.evaluate(*request, cache=cache)
 
 
 def work(settings: Sequence[TrialSettings], signature: Signature, compilations: str) -> list[Cost]:
@@ -192,14 +196,18 @@ def _answer(
     idle: AbstractContextManager[WarmPool | None],
     work: Callable[..., Any],
     *arguments: object,
+    engine: Any = None,
 ) -> Any:
-    """Return what `work` returns in a warm worker, or in a task if there is none or it dies.
+    """Return what `work` returns in an engine or a warm worker, or in a task if there is none or it dies.
 
     Raises:
         Exception: what `work` raised, without Ray's wrapping.
     """
     variables = environment.of_workers(gpu)
     try:
+        if engine is not None:
+            with suppress(RayActorError):
+                return ray.get(engine.run_errand.remote(work, *arguments))
         with idle as warm, suppress(RayActorError):
             if warm is not None and (worker := warm.take()) is not None:
                 return ray.get(worker.run.remote(variables, work, *arguments))

@@ -61,6 +61,10 @@ class EngineActor:
         outcome = await self._server.advance(here, worker, first=first)
         return replace(outcome, node=socket.gethostname(), engine=assignment.engine)
 
+    async def run_errand(self, work: Callable[..., Any], *arguments: object) -> Any:
+        """Return what `work` returns; it gets the cache of this process as `cache`. See `EngineServer`."""
+        return await asyncio.wrap_future(self._server.run_errand(lambda cache: work(*arguments, cache=cache)))
+
     async def release(self, attempt_id: str) -> None:
         """Free the slot of an attempt, if it has one."""
         self._server.release(attempt_id)
@@ -233,9 +237,21 @@ class Engines:
         """Let the engines end that no attempt uses, so that another sweep gets their devices."""
         self._retire(self._actors.keys() - self.in_use)
 
+    @property
+    def idle(self) -> Any:
+        """The handle of an engine that has a device and no attempt, or None."""
+        for name in self.nodes().keys() - self.in_use:
+            return self._living(name)
+        return None
+
     def retire(self) -> None:
         """Ask every engine to end as soon as it has no attempt."""
         self._retire(self._actors)
+
+    def retire_but_one(self) -> None:
+        """Ask all engines but an idle one to end as soon as they have no attempt: it can evaluate."""
+        kept = self.idle
+        self._retire(name for name in self._actors if kept is None or self._living(name) is not kept)
 
     def _retire(self, engines: Iterable[str]) -> None:
         for engine in engines:

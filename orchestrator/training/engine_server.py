@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import queue
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.training import process
@@ -48,6 +49,19 @@ STOP_POLL = 0.5
 """Seconds between two looks for a stop request on behalf of a queued request."""
 
 
+@dataclass(frozen=True)
+class Errand:
+    """Work for the engine's thread that is not an attempt's.
+
+    Attributes:
+        work: is called with the cache of the process.
+        answer: receives what it returns or raises.
+    """
+
+    work: Callable[[EngineCache], Any]
+    answer: Future[Any]
+
+
 class EngineServer:
     """Serves one program at a time; a request for another program waits until the slots are empty.
 
@@ -66,7 +80,7 @@ class EngineServer:
     ) -> None:
         self.occupancy = Occupancy(slots)
         self._window, self._opening, self._idle = window, opening, idle
-        self._inbox: queue.SimpleQueue[Request | str] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Request | Errand | str] = queue.SimpleQueue()
         self._table = SlotTable(slots)
         self._cache = EngineCache()
         self._engine: Engine | None = None
@@ -119,6 +133,15 @@ class EngineServer:
         self._unanswered.pop(attempt_id, None)
         self._inbox.put(attempt_id)
 
+    def run_errand(self, work: Callable[[EngineCache], Any]) -> Future[Any]:
+        """Let the engine's thread call `work` with its cache, which holds the data of the last attempt.
+
+        It is for a driver without attempts: what still holds a slot has ended, and the slot is freed.
+        """
+        errand = Errand(work, Future())
+        self._inbox.put(errand)
+        return errand.answer
+
     def retire(self) -> None:
         """End as soon as no attempt holds a slot or is queued for one."""
         self._idle = 0.0
@@ -161,14 +184,27 @@ class EngineServer:
     def _compiled(self) -> float:
         return self._engine.compiled if self._engine else 0.0
 
-    def _receive(self, message: Request | str) -> None:
+    def _receive(self, message: Request | Errand | str) -> None:
         self._active_at = time.monotonic()
+        if isinstance(message, Errand):
+            self._do(message)
+            return
         if isinstance(message, str):
             self._seated_at.pop(message, None)
             self._table.release(message)
         elif not self._table.receive(message):
             reason = "the engine has given its slot away"
             message.answer.set_result(Outcome(0, done=True, metrics={}, failure="slot lost", message=reason))
+
+    def _do(self, errand: Errand) -> None:
+        """Do work that is not an attempt's; the engine's device memory is free meanwhile."""
+        try:
+            self._table.free(lambda _: True)
+            self._engine = self._program = None
+            errand.answer.set_result(errand.work(self._cache))
+        except Exception as error:  # noqa: BLE001 - it belongs to who has asked
+            errand.answer.set_exception(error)
+        self._active_at = time.monotonic()
 
     def _fill(self) -> None:
         while taken := self._table.take():

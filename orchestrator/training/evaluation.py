@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator import concealment
 from orchestrator.ledger.scores import pack
 from orchestrator.storage import store
-from orchestrator.training.engine_cache import cache_of_process, configure
+from orchestrator.training.engine_cache import EngineCache, cache_of_process, configure
 from trainables.trial import ProgramSettings, ScriptSettings, settings_from
 
 
@@ -23,6 +23,8 @@ def evaluate(
     compilations: str,
     stored: str | None = None,
     program_folder: str | None = None,
+    *,
+    cache: EngineCache | None = None,
 ) -> dict[str, Any]:
     """Return the step and the metrics of a checkpoint on one split; of test also the score of every example.
 
@@ -37,6 +39,7 @@ def evaluate(
         compilations: folder of JAX's persistent compilation cache.
         stored: URL of the trial's checkpoints in the shared store; None if `folder` is complete.
         program_folder: in which the file of a user's program is now; None where it was when it trained.
+        cache: of engines and data; None for that of the process.
 
     Returns:
         `{"step": ..., "metrics": {...}, "scores": ..., "trained_on": ..., "evaluated_on": ...}`. `scores`
@@ -53,7 +56,7 @@ def evaluate(
     assert not isinstance(settings, ScriptSettings), "the service cannot evaluate a script"
     if program_folder and isinstance(settings, ProgramSettings):
         settings = replace(settings, folder=program_folder)
-    engine = cache_of_process().engine(settings, data)
+    engine = (cache or cache_of_process()).engine(settings, data)
     engine.restore(0, settings, arrays)
     scores = None
     try:

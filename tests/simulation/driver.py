@@ -18,6 +18,7 @@ from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP, SweepState
 from orchestrator.schedule import schedulers
+from orchestrator.schedule.engines import Engines
 from orchestrator.session.limits import Stop
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
@@ -153,7 +154,7 @@ class Driver:
         sweep_rows.resume(claim)
         stopped = self._run_session(claim, shipper.nudge)
         if stopped is None or stopped.state == "COMPLETE":
-            execution.evaluate_test(claim)
+            execution.evaluate_test(claim, Engines(lambda: 0))
         claim.lease.check()
         state: SweepState = "COMPLETE" if stopped is None else stopped.state
         reason, now = None if stopped is None else stopped.reason, events.milliseconds(ledger.now())

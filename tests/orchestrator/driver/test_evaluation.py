@@ -14,6 +14,7 @@ from orchestrator.driver.sweep_rows import without_test
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.scores import pack
 from orchestrator.machines.hardware import Hardware
+from orchestrator.schedule.engines import Engines
 from tests.orchestrator.session.sessions import Sessions, launch, train
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
@@ -43,7 +44,7 @@ def test_a_trial_whose_checkpoint_is_damaged_is_left_out(
     run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
     with Lease(sessions.ledger, session.sweep.id) as lease, caplog.at_level("INFO", "orchestrator"):
         claim = Claim(session.sweep, run, sessions.ledger, lease, Observer(), Departure())
-        execution.evaluate_test(claim)
+        execution.evaluate_test(claim, Engines(lambda: 0))
         assert without_test(claim) == []
     assert [row.trial_key for row in sessions.ledger.evaluations(session.sweep.id)] == [second.trial_key]
     assert f"{best.trial_key} is left out of the evaluation of test." in caplog.text

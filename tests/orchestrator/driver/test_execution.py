@@ -21,6 +21,7 @@ from orchestrator.ledger.scores import pack
 from orchestrator.ledger.stop_requests import ask_to_stop
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.cluster import EvaluationRequest
+from orchestrator.schedule.engines import Engines
 from orchestrator.session import outages
 from orchestrator.storage import store
 from tests.orchestrator.session.sessions import Sessions, launch, train
@@ -102,7 +103,7 @@ def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Search
         yield Searched(claim, lines, url, tmp_path / "store")
 
 
-def _evaluate(request: EvaluationRequest, cpu: float, gpu: float, trainable: object) -> dict[str, Any]:
+def _evaluate(request: EvaluationRequest, *_: object) -> dict[str, Any]:
     assert request.stored is not None
     if not store.answers(request.stored):
         raise NoStore(request.stored, "must answer", "no answer", "Wait.")
@@ -121,7 +122,7 @@ def test_an_outage_of_the_store_pauses_the_test_evaluation(searched: Searched) -
 
     searched.lose_store()
     searched.lines.called = seen
-    execution.evaluate_test(searched.claim)
+    execution.evaluate_test(searched.claim, Engines(lambda: 0))
     ((state, reason),) = states
     assert state == "PAUSED"
     assert str(reason).startswith("the checkpoint store does not answer since ")
@@ -140,14 +141,14 @@ def test_an_outage_of_the_store_pauses_the_test_evaluation(searched: Searched) -
 def test_a_full_disk_pauses_the_test_evaluation(searched: Searched, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[EvaluationRequest] = []
 
-    def evaluate(request: EvaluationRequest, cpu: float, gpu: float, trainable: object) -> dict[str, Any]:
+    def evaluate(request: EvaluationRequest, *_: object) -> dict[str, Any]:
         tries.append(request)
         if len(tries) < 3:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return _evaluate(request, cpu, gpu, trainable)
+        return _evaluate(request)
 
     monkeypatch.setattr(execution.cluster, "evaluate", evaluate)
-    execution.evaluate_test(searched.claim)
+    execution.evaluate_test(searched.claim, Engines(lambda: 0))
     assert len(tries) == 3
     assert [line.split(" since ")[0] for line in searched.lines.lines[::2]] == [
         "The sweep is paused: a disk is full"
@@ -158,12 +159,12 @@ def test_a_full_disk_pauses_the_test_evaluation(searched: Searched, monkeypatch:
 def test_an_error_that_is_no_outage_ends_the_test_evaluation(
     searched: Searched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def evaluate(request: EvaluationRequest, cpu: float, gpu: float, trainable: object) -> dict[str, Any]:
+    def evaluate(request: EvaluationRequest, *_: object) -> dict[str, Any]:
         raise ZeroDivisionError
 
     monkeypatch.setattr(execution.cluster, "evaluate", evaluate)
     with pytest.raises(ZeroDivisionError):
-        execution.evaluate_test(searched.claim)
+        execution.evaluate_test(searched.claim, Engines(lambda: 0))
 
 
 def test_the_work_of_a_step_is_counted_once_and_recorded(
@@ -211,4 +212,4 @@ def test_a_paused_test_evaluation_can_be_stopped(searched: Searched, how: str) -
     searched.lose_store()
     searched.lines.called = stop
     with pytest.raises(KeyboardInterrupt, match=how):
-        execution.evaluate_test(searched.claim)
+        execution.evaluate_test(searched.claim, Engines(lambda: 0))

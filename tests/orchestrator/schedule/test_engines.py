@@ -213,6 +213,41 @@ def test_an_engine_that_is_to_give_up_its_device_gets_no_attempt_and_ends(with_o
     assert with_one_device(CLOSING) == ["0 1"]
 
 
+EVALUATES = """
+def where(*, cache):
+    return os.getpid()
+
+first, worker = engines.seat(shared(1, "scored")), Worker.remote()
+engines.ensure(first.attempt_id)
+outcome = report(worker, first)
+print(engines.idle)
+engines.release(first.attempt_id)
+engines.retire_but_one()
+saved = outcome.checkpoint
+request = cluster.EvaluationRequest(
+    saved.path, saved.digest, first.data, "validation", first.compilations
+)
+answer = cluster.evaluate(request, 1.0, 0.25, None, engines.idle)
+print(answer["step"], abs(answer["metrics"]["loss"] - outcome.metrics["val/loss"]) < 1e-6)
+print([ray.get(engines.idle.run_errand.remote(where))] == [*processes()])
+gone = engines.idle
+engines.retire()
+wait(lambda: engines.idle is None)
+damaged = request._replace(digest="0" * 64)
+try:
+    cluster.evaluate(damaged, 1.0, 0.25, None, gone)
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def test_an_idle_engine_evaluates_in_its_own_process_and_another_one_once_it_has_ended(
+    with_one_device: Run,
+) -> None:
+    """It has imported what an evaluation needs, which takes seconds."""
+    assert with_one_device(EVALUATES) == ["None", "10 True", "True", "DamagedCheckpoint"]
+
+
 AVOIDING = """
 engines = Engines(lambda: 1)
 here = ray.get_runtime_context().get_node_id()

@@ -18,6 +18,7 @@ from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.ledger.keys import channel_of
 from orchestrator.training import engine_server, process
 from orchestrator.training.attempt import OwnEngine
+from orchestrator.training.engine_cache import EngineCache
 from orchestrator.training.engine_server import EngineServer
 from tests.attempts import INTERVAL, asked_since_the_last_look, assignment
 from trainables import checkpoint
@@ -121,6 +122,23 @@ def test_shared_equals_alone_and_slots_are_refilled(folder: Path, server: Engine
         alone.release()
     assert 0 < server.occupancy.share <= 1
     assert server._table.empty
+
+
+def test_an_errand_has_the_data_of_the_last_attempt_and_frees_what_is_left(
+    folder: Path, server: EngineServer
+) -> None:
+    """The next attempt of the same program trains as before; an error of the errand is the caller's."""
+    left, next_one = (assignment(folder, number) for number in (60, 61))
+    life(server, left, reports=1)
+
+    def errand(cache: EngineCache) -> tuple[bool, bool, int]:
+        known = cache._data is cache.data(left.settings, left.data)
+        return known, server._table.empty, cache.engine(left.settings, left.data).slots
+
+    assert server.run_errand(errand).result(timeout=250) == (True, True, 1)
+    with pytest.raises(ZeroDivisionError):
+        server.run_errand(lambda _: 1 / 0).result(timeout=250)
+    assert [outcome.step for outcome in life(server, next_one)] == [10, 20, 30]
 
 
 def test_a_stop_request_saves_the_trials_that_it_names_between_two_calls(
