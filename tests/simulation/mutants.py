@@ -34,7 +34,7 @@ def first_failing_seed(patch: Path, size: str, count: int) -> str:
     """Return the line about the first failing seed of a patched copy, or an empty text if none fails.
 
     Raises:
-        RuntimeError: the simulation itself failed.
+        RuntimeError: the simulation itself failed, or the seed fails without the patch too.
     """
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
@@ -50,8 +50,13 @@ def first_failing_seed(patch: Path, size: str, count: int) -> str:
         ended = subprocess.run(run, cwd=copy, env=bare, capture_output=True, text=True, check=False)
     if not re.search(r"^\d+ seeds, \d+ failed", ended.stdout, re.MULTILINE):
         raise RuntimeError(f"{patch.stem}: the simulation ended with {ended.returncode}:\n{ended.stderr}")
-    failure = re.search(r"^seed \d+: (?!known).*$", ended.stdout, re.MULTILINE)
-    return failure.group() if failure else ""
+    failure = re.search(r"^seed (\d+): (?!known).*$", ended.stdout, re.MULTILINE)
+    if failure is None:
+        return ""
+    alone = [sys.executable, "-m", "tests.simulation", failure[1], "--size", size]
+    if subprocess.run(alone, cwd=ROOT, env=bare, capture_output=True, check=False).returncode:
+        raise RuntimeError(f"{patch.stem}: seed {failure[1]} must pass without the patch, and it fails")
+    return failure.group()
 
 
 def main() -> int:
