@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.counts import counted
 from orchestrator.driver import publication, sweep_rows
 from orchestrator.driver.accounts import account_for
 from orchestrator.driver.admission import Claim
@@ -86,7 +87,8 @@ def with_slots(claim: Claim) -> SweepConfig:
         lambda: _heed_stop_request(claim),
     )
     if claim.sweep.resources.slots == "auto":
-        claim.observer.say(f"{round(1 / slotted.resources.gpu)} trials share a GPU, by measurement.")
+        sharing = counted(round(1 / slotted.resources.gpu), "trial has a GPU", "trials share a GPU")
+        claim.observer.say(f"{sharing}, by measurement.")
     return slotted
 
 
