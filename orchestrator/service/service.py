@@ -32,6 +32,7 @@ from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.ledger.submission_integrity import verify_submissions
 from orchestrator.ledger.submissions import Submission, SubmissionWriter
 from orchestrator.machines.warmth import WARM, WARM_SECONDS, warm_seconds
+from orchestrator.service.deliveries import Deliveries
 from orchestrator.service.discovery import announced, knocked
 from orchestrator.service.prospects import with_shares
 from orchestrator.service.rounds import Rounds
@@ -113,6 +114,8 @@ def serve(
             service = Service(ledger, lease, paths, say, drivers_at_once=drivers_at_once, start=start)
             services.append(service)
             stack.callback(service.end_ready)
+            stack.enter_context(closing(deliveries := Deliveries(ledger, paths, say)))
+            deliveries.start()
             while not over.is_set():
                 knocks = knocked(paths.service)
                 service.poll()
