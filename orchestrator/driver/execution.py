@@ -42,6 +42,7 @@ from orchestrator.study.study import Study
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
 from orchestrator.upkeep.deletions import deleting
+from orchestrator.upkeep.orphans import own
 from trainables.data.task import Signature
 
 Result = TypeVar("Result")
@@ -102,6 +103,10 @@ def run_session(
         slotted: the sweep with its number of slots fixed.
         curves: the objectives and constrained metrics in the reports of earlier runs.
         nudge: called twice a second, when there may be news in the ledger's outbox.
+
+    Raises:
+        BadInput: the folder of the checkpoints belongs to another ledger.
+        NoSpace: the disk is full.
     """
     run, observer = claim.run, claim.observer
     resources = AvailableResources(slotted.resources.cpu, slotted.resources.gpu)
@@ -130,6 +135,7 @@ def run_session(
             delete()
 
     observer.show(session.progress())
+    own(run.paths.checkpoints(claim.sweep.id), claim.ledger.id)
     with deleting(claim.lease) as delete:
         tuner.run(session, share, curves, deadline=run.deadline, tick=tick)
         session.check_limits()
