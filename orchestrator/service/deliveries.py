@@ -59,7 +59,8 @@ class Deliveries:
     def close(self) -> None:
         """End the thread and the process that delivers; what is pending stays in the ledger."""
         self._over.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         wait = LOOK_SECONDS

@@ -106,6 +106,8 @@ def serve(
         with ExitStack() as stack:
             opened = Ledger.open(paths.ledger_url, system=system, reconnect_seconds=math.inf, say=say)
             ledger = stack.enter_context(closing(opened))
+            # Ended after the lease is given back, because that takes seconds while it delivers.
+            deliveries = stack.enter_context(closing(Deliveries(ledger, paths, say)))
             lease = stack.enter_context(_held(ledger, say))
             this = stack.enter_context(announced(paths.service, system))
             say(f"{this} serves {ledger.where}.")
@@ -114,7 +116,6 @@ def serve(
             service = Service(ledger, lease, paths, say, drivers_at_once=drivers_at_once, start=start)
             services.append(service)
             stack.callback(service.end_ready)
-            stack.enter_context(closing(deliveries := Deliveries(ledger, paths, say)))
             deliveries.start()
             while not over.is_set():
                 knocks = knocked(paths.service)

@@ -23,6 +23,7 @@ from orchestrator.service import deliveries
 from orchestrator.service.deliveries import Deliveries, in_turn
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import ui
+from orchestrator.tracking.address import is_reached
 from tests import sweeps
 from tests.orchestrator.service import driver
 from tests.orchestrator.tracking.proxy import Proxy
@@ -66,6 +67,16 @@ def test_only_what_has_ended_is_left(ledger: Ledger, state: SubmissionState, lef
     with Lease(ledger, sweeps.SWEEP_ID) as lease:
         lease.writer.delivered([row.seq for row in ledger.pending(sweeps.SWEEP_ID, 1000)])
     assert left_undelivered(ledger) == []
+
+
+def test_a_server_that_takes_no_connection_is_not_reached() -> None:
+    assert is_reached("sqlite:////nowhere/mlflow.db")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert not is_reached(url)
+        listener.listen()
+        assert is_reached(url)
 
 
 def test_a_sweep_that_mlflow_refuses_keeps_no_other_back() -> None:
