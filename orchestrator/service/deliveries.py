@@ -12,11 +12,12 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from orchestrator.errors import Busy, redacted
+from orchestrator.errors import BadInput, Busy, NoDatabase, redacted
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.undelivered import has_ended, left_undelivered
 from orchestrator.storage.paths import Paths
+from orchestrator.system import System
 from orchestrator.tracking import address
 from orchestrator.tracking.shipper import Pace, Shipper
 
@@ -39,15 +40,15 @@ class Deliveries:
     """Delivers what ended sweeps have left pending. No method raises; only `close` waits.
 
     Args:
-        ledger: of the sweeps.
-        paths: where MLflow is.
+        paths: where the ledger and MLflow are.
+        system: of this process.
         say: receives a line when MLflow has taken the last event of a sweep, and when it stops taking any.
     """
 
-    def __init__(self, ledger: Ledger, paths: Paths, say: Callable[[str], None]) -> None:
-        self._ledger, self._paths, self._say = ledger, paths, say
-        self._over = ledger.system.event()
-        self._thread = ledger.system.thread(self._run, "mlflow-deliveries")
+    def __init__(self, paths: Paths, system: System, say: Callable[[str], None]) -> None:
+        self._paths, self._system, self._say = paths, system, say
+        self._over = system.event()
+        self._thread = system.thread(self._run, "mlflow-deliveries")
         self._failures = 0
         self._refused: list[str] = []
         """Sweeps of which MLflow has taken nothing, the last one last: others come before them."""
@@ -66,15 +67,20 @@ class Deliveries:
         wait = LOOK_SECONDS
         while not self._over.wait(wait):
             try:
-                wait = self._round()
+                # Not the service's own: it would wait for a server that does not answer, and say so twice.
+                url, system = self._paths.ledger_url, self._system
+                with closing(Ledger.open(url, create=False, system=system, reconnect_seconds=0.0)) as ledger:
+                    wait = self._round(ledger)
+            except (BadInput, NoDatabase):  # it does not answer, at the start or later
+                wait = LOOK_SECONDS
             except Exception as error:  # noqa: BLE001 - no failure of tracking may end the service
                 _log.warning("What ended sweeps have left cannot be delivered: %s", redacted(str(error)))
                 wait = LONGEST_RETRY_SECONDS
 
-    def _round(self) -> float:
+    def _round(self, ledger: Ledger) -> float:
         """Deliver until MLflow takes nothing any more; return the seconds until the next round."""
-        for sweep_id in in_turn(left_undelivered(self._ledger), self._refused):
-            taken = self._deliver(sweep_id) if address.is_reached(self._paths.tracking_uri) else 0
+        for sweep_id in in_turn(left_undelivered(ledger), self._refused):
+            taken = self._deliver(ledger, sweep_id) if address.is_reached(self._paths.tracking_uri) else 0
             if self._over.is_set():
                 break
             if taken == 0:
@@ -92,18 +98,18 @@ class Deliveries:
         self._refused = [*(other for other in self._refused if other != sweep_id), sweep_id]
         return min(LONGEST_RETRY_SECONDS, LOOK_SECONDS * 2.0 ** min(self._failures, 30))
 
-    def _deliver(self, sweep_id: str) -> int | None:
+    def _deliver(self, ledger: Ledger, sweep_id: str) -> int | None:
         """Return the number of records of a sweep that MLflow has taken within `HELD_SECONDS`.
 
         None if somebody else drives the sweep, or it was submitted again.
         """
 
         def must_leave() -> bool:
-            return self._over.is_set() or not has_ended(self._ledger, sweep_id)
+            return self._over.is_set() or not has_ended(ledger, sweep_id)
 
         try:
-            with Lease(self._ledger, sweep_id) as lease:
-                before = self._ledger.backlog(sweep_id)
+            with Lease(ledger, sweep_id) as lease:
+                before = ledger.backlog(sweep_id)
                 if must_leave() or not before:
                     return None
                 paths = self._paths

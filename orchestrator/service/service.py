@@ -107,7 +107,7 @@ def serve(
             opened = Ledger.open(paths.ledger_url, system=system, reconnect_seconds=math.inf, say=say)
             ledger = stack.enter_context(closing(opened))
             # Ended after the lease is given back, because that takes seconds while it delivers.
-            deliveries = stack.enter_context(closing(Deliveries(ledger, paths, say)))
+            deliveries = stack.enter_context(closing(Deliveries(paths, system, say)))
             lease = stack.enter_context(_held(ledger, say))
             this = stack.enter_context(announced(paths.service, system))
             say(f"{this} serves {ledger.where}.")

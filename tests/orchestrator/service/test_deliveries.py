@@ -22,6 +22,7 @@ from orchestrator.ledger.undelivered import has_ended, left_undelivered
 from orchestrator.service import deliveries
 from orchestrator.service.deliveries import Deliveries, in_turn
 from orchestrator.storage.paths import Paths
+from orchestrator.system import System
 from orchestrator.tracking import ui
 from orchestrator.tracking.address import is_reached
 from tests import sweeps
@@ -94,7 +95,7 @@ def test_a_sweep_that_is_submitted_again_is_given_back(
     with closing(Proxy()) as silent:
         silent.mode = "swallow"
         there = Paths(paths.root, tracking=f"http://127.0.0.1:{silent.port}")
-        with closing(Deliveries(ledger, there, lambda line: None)) as delivering:
+        with closing(Deliveries(there, System(), lambda line: None)) as delivering:
             delivering.start()
             wait_for(lambda: holder(ledger, sweeps.SWEEP_ID) is not None)
             submit(ledger, "QUEUED")
@@ -109,7 +110,7 @@ def test_a_sweep_that_is_driven_is_left_alone(
     monkeypatch.setattr(deliveries, "LOOK_SECONDS", 0.01)
     submit(ledger)
     said: list[str] = []
-    with Lease(ledger, sweeps.SWEEP_ID), closing(Deliveries(ledger, paths, said.append)) as delivering:
+    with Lease(ledger, sweeps.SWEEP_ID), closing(Deliveries(paths, System(), said.append)) as delivering:
         delivering.start()
         time.sleep(0.3)
     assert said == []
