@@ -12,6 +12,7 @@ from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.config import from_document
 from orchestrator.config.strategy import most_trials
 from orchestrator.config.trainable import task_of
+from orchestrator.counts import counted
 from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger import submissions
 from orchestrator.ledger.clock import ClockSetting
@@ -200,7 +201,8 @@ def state_without_driver(submission: Submission, system: System) -> tuple[str, s
     if submission.state == "STARTED":
         return "QUEUED", "its driver is starting"
     if submission.state == "PARKED":
-        return "PARKED", f"crashed {submission.crashes} times without a report, the last time: {cause}"
+        crashes = counted(submission.crashes, "time")
+        return "PARKED", f"crashed {crashes} without a report, the last time: {cause}"
     if submission.state == "ENDED":
         return None
     clock = ClockSetting.here(system)

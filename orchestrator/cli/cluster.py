@@ -12,6 +12,7 @@ from orchestrator.api import cluster
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli.display import print_line
 from orchestrator.cli.options import Root
+from orchestrator.counts import counted
 from orchestrator.errors import Exit
 
 cluster_app = typer.Typer(
@@ -66,7 +67,7 @@ def leave(
     """
     leaving = cluster.leave(seconds)
     print_line(leaving.answer)
-    print_line(f"{leaving.workers} workers save their trials")
+    print_line(counted(leaving.workers, "worker saves its trial", "workers save their trials"))
 
 
 @cluster_app.command("ray")

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from orchestrator import Observer, Progress
 from orchestrator.cli.frame import ORDER
+from orchestrator.counts import counted
 from orchestrator.report.words import duration
 
 _LINE_EVERY_SECONDS = 30.0
@@ -19,6 +20,21 @@ _LINE_EVERY_SECONDS = 30.0
 def print_line(line: str) -> None:
     """Print a line as it is, without wrapping, markup or colours."""
     Console(soft_wrap=True, highlight=False).print(line, markup=False)
+
+
+def delivered_by(sweep_id: str) -> str:
+    """Return what delivers the records of a sweep that no process drives."""
+    return f"`sweep resume {sweep_id}` delivers them, and `serve` by itself if the sweep was submitted to it"
+
+
+def waiting(count: int, how: str) -> str:
+    """Return a sentence on records that MLflow has not received.
+
+    Args:
+        count: number of the records.
+        how: what delivers them.
+    """
+    return f"{counted(count, 'record waits', 'records wait')} for MLflow; {how}."
 
 
 def print_json(value: Any) -> None:

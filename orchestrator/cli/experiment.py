@@ -14,6 +14,7 @@ from orchestrator.cli.display import print_line
 from orchestrator.cli.run import run_here
 from orchestrator.cli.run_options import Profile, RunOptions, with_run_options
 from orchestrator.cli.submission import follow_submitted, server_for, submit, with_root_of
+from orchestrator.counts import counted
 from orchestrator.errors import BadInput, Exit
 from orchestrator.experiment import file as files
 from orchestrator.experiment import page, publication
@@ -112,7 +113,7 @@ def _start(loaded: files.Experiment, options: RunOptions) -> Start:
 
 def _dry_run(loaded: files.Experiment, options: RunOptions) -> None:
     compilations = Workspace.at(options.root, options.data).paths.compilations
-    print_line(f"{loaded.id}: valid, {len(loaded.arms)} arms of {loaded.seeds} seeds")
+    print_line(f"{loaded.id}: valid, {counted(len(loaded.arms), 'arm')} of {counted(loaded.seeds, 'seed')}")
     for line in rehearse(loaded, compilations):
         print_line(line)
 

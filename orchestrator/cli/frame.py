@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from orchestrator.api.live import LiveSweep, RunningTrial
+from orchestrator.counts import counted
 from orchestrator.report.words import count, duration, number
 
 ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")
@@ -136,4 +137,4 @@ def _waiting(sweep: LiveSweep) -> Iterator[Text]:
 
 def _failures(sweep: LiveSweep) -> Iterator[Text]:
     for cause, times in sweep.status.failures.items():
-        yield Text(f"failed {times} times: {cause}", style="red")
+        yield Text(f"failed {counted(times, 'time')}: {cause}", style="red")

@@ -15,11 +15,12 @@ from orchestrator.api.status import DetailedStatus, sweeps
 from orchestrator.api.status import status as status_of
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli import remote
-from orchestrator.cli.display import describe, print_json
+from orchestrator.cli.display import delivered_by, describe, print_json, print_line, waiting
 from orchestrator.cli.listing import ListedSweep, print_sweeps
 from orchestrator.cli.live import shown_live
 from orchestrator.cli.options import Json, Plain, Root
 from orchestrator.cli.remote import Server
+from orchestrator.counts import counted
 
 _LOOK_SECONDS = 2.0
 
@@ -44,6 +45,9 @@ def list_sweeps(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server
             for entry in listed
         ]
     )
+    for entry in listed:
+        if entry.waiting_for_mlflow and entry.driver is None:
+            print_line(f"{entry.id}: {waiting(entry.waiting_for_mlflow, delivered_by(entry.id))}")
 
 
 def status(
@@ -100,8 +104,9 @@ def _print_status(now: DetailedStatus) -> None:
     progress = replace(now.progress, reason=None)  # the first line gives it
     console.print("  " + describe(progress, now.metric), markup=False)
     for cause, count in now.failures.items():
-        console.print(f"  failed {count} times: {cause}", markup=False)
+        console.print(f"  failed {counted(count, 'time')}: {cause}", markup=False)
     if now.waiting_for_mlflow:
-        console.print(f"  {now.waiting_for_mlflow} records wait for MLflow")
+        how = "its driver delivers them" if now.driver else delivered_by(now.id)
+        console.print(f"  {waiting(now.waiting_for_mlflow, how)}", markup=False)
     if not now.driver and now.state == "INTERRUPTED":
         console.print(f"  resume it with: python -m orchestrator.sweep resume {now.id}")

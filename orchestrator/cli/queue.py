@@ -17,6 +17,7 @@ from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Json, Root, SweepId
 from orchestrator.cli.remote import Server
+from orchestrator.counts import counted
 from orchestrator.report.words import duration
 from orchestrator.sharing.rows import UNIT
 
@@ -139,6 +140,6 @@ def _quotas(
     owner: str, weight: float, share: float, gpu_hours: float | None, used: float, sweeps: int | None
 ) -> str:
     hours = "no limit of" if gpu_hours is None else f"{gpu_hours:g}"
-    most = "no limit of" if sweeps is None else f"{sweeps}"
+    most = "no limit of sweeps" if sweeps is None else counted(sweeps, "sweep")
     quotas = f"at most {share:.0%} of a cluster, {hours} GPU-hours a week ({used:.1f} used)"
-    return f"{owner}: weight {weight:g}, {quotas}, {most} sweeps at once"
+    return f"{owner}: weight {weight:g}, {quotas}, {most} at once"

@@ -19,6 +19,7 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.listing import ListedSweep, print_sweeps
 from orchestrator.cli.live import shown_live
+from orchestrator.counts import counted
 from orchestrator.errors import BadInput, Exit
 
 Server = Annotated[
@@ -103,7 +104,7 @@ def _print_status(now: Mapping[str, Any]) -> None:
     best = f", best {now['metric']} {progress['best_value']:.6g}" if progress["best_key"] else ""
     print_line(f"  {_counts(progress['states']) or 'no trials'} of {progress['wanted']}{best}")
     for cause, count in now["failures"].items():
-        print_line(f"  failed {count} times: {cause}")
+        print_line(f"  failed {counted(count, 'time')}: {cause}")
 
 
 def stop(server: str, sweep: str) -> None:
@@ -225,7 +226,7 @@ def show(server: str, trial: str, *, as_json: bool) -> None:
     last = found["last_report"]
     if last is not None:
         metrics = ", ".join(f"{name} {value:.4g}" for name, value in last["metrics"].items() if "/" in name)
-        print_line(f"  step {last['step']}: {metrics} (the last of {found['reports']} reports)")
+        print_line(f"  step {last['step']}: {metrics} (the last of {counted(found['reports'], 'report')})")
     for saved in found["checkpoints"]:
         print_line(f"  checkpoint ({saved['kind']}): {saved['path']}")
 

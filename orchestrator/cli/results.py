@@ -14,6 +14,7 @@ from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Json, Root, SweepId
 from orchestrator.cli.remote import Server
+from orchestrator.counts import counted
 from orchestrator.report import comparison_text, terminal
 from orchestrator.report.words import near
 
@@ -90,7 +91,7 @@ def export_study(
     """
     count = Sweep.find(sweep, root=root).export_study(file)
     name = near(file.absolute())
-    print_line(f"{count} trials in {name}: optuna-dashboard sqlite:///{name}")
+    print_line(f"{counted(count, 'trial')} in {name}: optuna-dashboard sqlite:///{name}")
 
 
 def export_tensorboard(
@@ -106,7 +107,7 @@ def export_tensorboard(
     """
     count = Sweep.find(sweep, root=root).export_tensorboard(folder)
     name = near(folder.absolute())
-    print_line(f"{count} trials in {name}: tensorboard --logdir {name}")
+    print_line(f"{counted(count, 'trial')} in {name}: tensorboard --logdir {name}")
 
 
 def ui(

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from orchestrator.api import upkeep
 from orchestrator.api.workspace import DEFAULT_ROOT
-from orchestrator.cli.display import print_json, print_line
+from orchestrator.cli.display import delivered_by, print_json, print_line, waiting
 from orchestrator.cli.options import Json, Root, TrackingPatience
 from orchestrator.errors import Exit
 
@@ -40,8 +40,8 @@ def check(
     for finding in checked.findings:
         console.print(f"{finding.where}: {finding.problem}", markup=False)
     for name, count in checked.waiting.items():
-        how = "its driver, or the next run of its command, delivers them; MLflow is compared after that"
-        console.print(f"{name}: {count} records wait for MLflow; {how}.", markup=False)
+        how = f"unless it is driven, {delivered_by(name)}; MLflow is compared after that"
+        console.print(f"{name}: {waiting(count, how)}", markup=False)
     console.print(
         f"Sweeps checked: {len(checked.sweeps)}. Submissions checked: {len(checked.submissions)}."
         f" Findings: {len(checked.findings)}."

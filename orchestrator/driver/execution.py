@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.counts import counted
 from orchestrator.driver import publication, sweep_rows
 from orchestrator.driver.accounts import account_for
 from orchestrator.driver.admission import Claim
@@ -42,6 +43,7 @@ from orchestrator.study.study import Study
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
 from orchestrator.upkeep.deletions import deleting
+from orchestrator.upkeep.orphans import own
 from trainables.data.task import Signature
 
 Result = TypeVar("Result")
@@ -87,7 +89,8 @@ def with_slots(claim: Claim) -> SweepConfig:
         lambda: _heed_stop_request(claim),
     )
     if claim.sweep.resources.slots == "auto":
-        claim.observer.say(f"{round(1 / slotted.resources.gpu)} trials share a GPU, by measurement.")
+        sharing = counted(round(1 / slotted.resources.gpu), "trial has a GPU", "trials share a GPU")
+        claim.observer.say(f"{sharing}, by measurement.")
     return slotted
 
 
@@ -101,6 +104,10 @@ def run_session(
         slotted: the sweep with its number of slots fixed.
         curves: the objectives and constrained metrics in the reports of earlier runs.
         nudge: called twice a second, when there may be news in the ledger's outbox.
+
+    Raises:
+        BadInput: the folder of the checkpoints belongs to another ledger.
+        NoSpace: the disk is full.
     """
     run, observer = claim.run, claim.observer
     resources = AvailableResources(slotted.resources.cpu, slotted.resources.gpu)
@@ -129,6 +136,7 @@ def run_session(
             delete()
 
     observer.show(session.progress())
+    own(run.paths.checkpoints(claim.sweep.id), claim.ledger.id)
     with deleting(claim.lease) as delete:
         tuner.run(session, share, curves, deadline=run.deadline, tick=tick)
         session.check_limits()

@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.config.document import Violation
 from orchestrator.config.program_source import why_not_kept, why_not_registered
 from orchestrator.config.trainable import KINDS, task_of
+from orchestrator.counts import counted
 from orchestrator.driver.sweep_rows import CODE
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP, CheckpointRecord, Event, SweepState
@@ -168,7 +169,7 @@ def _subject(history: History, summary: Summary, chosen: Chosen) -> str:
     if "trainable" in history.sweep.document:
         return _subject_of(history.sweep.document["trainable"])
     model = {**history.sweep.document["model"], **_drawn(history, chosen)}
-    size = f"{model['depth']} blocks of width {model['d_model']}, state {model['d_state']}"
+    size = f"{counted(model['depth'], 'block')} of width {model['d_model']}, state {model['d_state']}"
     direction = "bidirectional" if model.get("bidirectional") else "looks back only"
     return f"{plain(TASKS[summary.task].title)}. {model['layer']}, {size}; {direction}."
 

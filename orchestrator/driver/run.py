@@ -8,6 +8,7 @@ from functools import wraps
 
 from orchestrator import concealment
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.counts import counted
 from orchestrator.driver import sweep_rows
 from orchestrator.driver.admission import Claim, Observer, Run, claimed
 from orchestrator.driver.departure import Departure
@@ -122,7 +123,9 @@ def _shipping(claim: Claim) -> Iterator[Shipper]:
         pending = shipper.drain(claim.run.tracking_patience, lambda: claim.departure.reason is not None)
         shipper.close()
         if pending:
-            observer.say(f"{pending} records wait for MLflow; the next run of this command delivers them.")
+            records = counted(pending, "record waits", "records wait")
+            how = "the next run of this command delivers them, and `serve` what was submitted to it"
+            observer.say(f"{records} for MLflow; {how}.")
 
 
 @contextmanager

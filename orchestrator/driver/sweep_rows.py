@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestrator import provenance
 from orchestrator.config.sweep_config import SweepConfig, current
+from orchestrator.counts import counted
 from orchestrator.driver.accounts import account_for, opened_as
 from orchestrator.driver.admission import Claim, differences
 from orchestrator.errors import Exit
@@ -77,7 +78,7 @@ def enter(claim: Claim, data: TaskData | None) -> None:
     for key in claim.run.reopen:
         claim.writer.reopen_trial(key)
     if lost := claim.writer.lose_attempts():
-        say(f"Ended {lost} attempts of a dead driver at their last report.")
+        say(f"Ended {counted(lost, 'attempt')} of a dead driver at the last report.")
     facts, news = _with_code(known.facts, sweep, claim.run.owner, ledger.now())
     if news:
         say(news)
@@ -181,7 +182,7 @@ def resume(claim: Claim) -> None:
     unfinished = [trial for trial in trials if trial.state in UNFINISHED_TRIAL]
     if trials:
         done = len(trials) - len(unfinished)
-        claim.observer.say(f"Resuming {sweep.id}: {done} trials done, {len(unfinished)} to go on.")
+        claim.observer.say(f"Resuming {sweep.id}: {counted(done, 'trial')} done, {len(unfinished)} to go on.")
     opened = events.trials_resumed(unfinished, events.milliseconds(ledger.now()))
     claim.writer.set_sweep_state("RUNNING", events=[events.sweep_started(record, sweep), *opened])
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.counts import counted
 from orchestrator.experiment.comparable import from_paper
 from orchestrator.experiment.controls import base_of, chance_of
 from orchestrator.experiment.file import Arm, Experiment
@@ -70,7 +71,7 @@ def size_of(document: Mapping[str, Any]) -> str:
         document: the resolved specification.
     """
     model, training = document["model"], document["training"]
-    blocks = "1 block" if model["depth"] == 1 else f"{model['depth']} blocks"
+    blocks = counted(model["depth"], "block")
     return f"{blocks} of width {model['d_model']}, {training['steps']:,} steps of {training['batch_size']}"
 
 

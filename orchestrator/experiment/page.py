@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
+from orchestrator.counts import counted
 from orchestrator.experiment.controls import base_of
 from orchestrator.experiment.results import ArmResult, Results
 from orchestrator.experiment.verdict import ANSWERS, OUTCOMES, interval
@@ -64,11 +65,12 @@ def summary(results: Results) -> list[str]:
     """Return the sentences at the top of a page."""
     size = f"profile {results.profile}" if results.profile else "the size of the file"
     better = "higher" if results.maximize else "lower"
+    seeds = counted(results.seeds_asked, "seed")
     of = "" if results.reduction == "value" else f" ({results.reduction})"
     hidden = [f"Not shown: {results.not_shown}"] if results.not_shown else []
     return [
         *_counts(results),
-        f"Compared: {results.metric}{of}, {better} is better; {results.seeds_asked} seeds; {size}.",
+        f"Compared: {results.metric}{of}, {better} is better; {seeds}; {size}.",
         *_sizes(results),
         f"Spent: {spent(results)}.",
         *hidden,
@@ -113,7 +115,7 @@ def spent(results: Results) -> str:
     trials = sum(arm.trials for arm in results.arms)
     wall = words.duration(sum(arm.wall_seconds for arm in results.arms))
     cores = sum(arm.core_seconds for arm in results.arms) / 3600
-    return f"{trials} trials, {wall} of wall time, {cores:.2f} core hours"
+    return f"{counted(trials, 'trial')}, {wall} of wall time, {cores:.2f} core hours"
 
 
 def parts(results: Results) -> Iterator[Part]:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from orchestrator.counts import counted
 from orchestrator.errors import BadInput, Damaged
 from orchestrator.experiment.file import Claim
 from orchestrator.experiment.order import Ordering
@@ -226,8 +227,10 @@ class Results:
     def _order(self, claim: Claim, measured: Ordering | None) -> Verdict:
         arms = {arm.name: arm for arm in self.arms}
         counts = {name: len(arms[name].values) for name in (claim.better, claim.than)}
-        few = [f"{count} seeds of {name}" for name, count in counts.items() if count < self.seeds_asked]
-        lack = f"{' and '.join(few)} have a value, of {self.seeds_asked}" if few else ""
+        few = {name: count for name, count in counts.items() if count < self.seeds_asked}
+        seeds = " and ".join(f"{counted(count, 'seed')} of {name}" for name, count in few.items())
+        have = "has" if list(few.values()) == [1] else "have"
+        lack = f"{seeds} {have} a value, of {self.seeds_asked}" if few else ""
         found = Found(None, "")
         if measured is not None:
             found = Found(measured.winner, measured.reason, measured.enough)

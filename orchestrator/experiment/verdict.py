@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from scipy.special import stdtrit
 
+from orchestrator.counts import counted
 from orchestrator.report import words
 
 Outcome = Literal["reproduced", "not reproduced", "not comparable", "not established"]
@@ -149,7 +150,8 @@ def answered(
 
 
 def _few(values: Sequence[float], seeds: int) -> str:
-    return f"{len(values)} of {seeds} seeds have a value"
+    have = "has" if len(values) == 1 else "have"
+    return f"{len(values)} of {counted(seeds, 'seed')} {have} a value"
 
 
 def _against(values: Sequence[float], published: Published, ends: Interval | None = None) -> str:

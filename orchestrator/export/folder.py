@@ -15,6 +15,7 @@ import numpy as np
 from orchestrator import provenance
 from orchestrator.assignment import SIZE
 from orchestrator.config import from_document
+from orchestrator.counts import counted
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord, TrialRecord
@@ -186,7 +187,8 @@ def guarantee(settings: TrialSettings | ProgramSettings, facts: Mapping[str, Any
     if separate:
         how = "with `reproducible: bits`" if bits else "on a CPU"
         return f"Trained {how}, by a program of its own: {same}, whatever else shared the device."
-    how = f"Trained on a {device.upper()} by programs that advanced up to {max(sizes)} slots at once: "
+    slots = counted(max(sizes), "slot")
+    how = f"Trained on a {device.upper()} by programs that advanced up to {slots} at once: "
     if device == "cpu":
         return f"{how}run.sh repeats their recorded sizes, and {same}; with other sizes the last ones differ."
     return (

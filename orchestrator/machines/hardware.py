@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.counts import counted
 from orchestrator.errors import BadInput
 
 HOST_DEVICES = "SWEEP_HOST_DEVICES"
@@ -60,7 +61,7 @@ def why_none(nodes: Sequence[Node], cpu: float, gpu: float) -> str:
         request = f"{gpu:g} GPU"
     free = sum(_times(node.free_cpus, node.free_gpus, cpu, gpu) > 0 for node in nodes)
     shortage = "no free node" if fitting(nodes, cpu, gpu) else "no node"
-    return f"{shortage} with {request}; {len(nodes)} node{'' if len(nodes) == 1 else 's'}, {free} free"
+    return f"{shortage} with {request}; {counted(len(nodes), 'node')}, {free} free"
 
 
 def _times(cpus: float, gpus: float, cpu: float, gpu: float) -> int:

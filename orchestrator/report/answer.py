@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
+from orchestrator.counts import counted
 from orchestrator.report import words
 from orchestrator.report.controls import control_lines, doubts
 from orchestrator.report.samples import sample_of
@@ -92,7 +93,7 @@ def _confirmed(summary: Summary) -> list[str]:
 
 def seeds(count: int) -> str:
     """Format a number of fresh seeds."""
-    return f"{count} fresh seed{'s' if count > 1 else ''}"
+    return counted(count, "fresh seed")
 
 
 def measured(estimate: MeanEstimate) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from orchestrator.counts import counted
 from orchestrator.report import words
 from orchestrator.report.answer import noise
 from orchestrator.report.compare import SideBySide, Spent, SweepResult, TaskComparison
@@ -82,7 +83,7 @@ def _trials(spent: Spent) -> str:
     """Return the number of trials of the search, those that did not complete, and the confirmations."""
     others = [f"{count} {state.lower()}" for state, count in spent.trials.items() if state != "COMPLETE"]
     search = " ".join([str(sum(spent.trials.values())), *([f"({', '.join(others)})"] if others else [])])
-    return f"{search} + {spent.confirmations} confirmations" if spent.confirmations else search
+    return f"{search} + {counted(spent.confirmations, 'confirmation')}" if spent.confirmations else search
 
 
 def _remarks(compared: SideBySide) -> Iterator[str]:
@@ -90,7 +91,8 @@ def _remarks(compared: SideBySide) -> Iterator[str]:
         if result.estimate is not None and not result.fresh:
             yield f"{result.sweep_id}: the chosen trial alone; its seed was chosen with its hyperparameters."
         if result.missing:
-            yield f"{result.sweep_id}: {result.missing} confirmations failed or diverged, and have no result."
+            confirmations = counted(result.missing, "confirmation")
+            yield f"{result.sweep_id}: {confirmations} failed or diverged, without a result."
         yield from (f"{result.sweep_id}{MARK}: {doubt}" for doubt in result.doubts)
 
 
@@ -164,7 +166,7 @@ def measured(result: SweepResult) -> str:
         return "–"
     interval = "" if estimate.low is None else f" [{words.interval(estimate.low, estimate.high)}]"
     count = len(result.values)
-    return f"{words.number(estimate.mean)}{interval} ({count} seed{'s' if count > 1 else ''})"
+    return f"{words.number(estimate.mean)}{interval} ({counted(count, 'seed')})"
 
 
 def _printed(figure: Figure) -> str:

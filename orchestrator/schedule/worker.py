@@ -17,7 +17,7 @@ from orchestrator.schedule import placement, sent_code
 from orchestrator.schedule.ray_private import published_stop
 from orchestrator.scripts.attempt import OwnProcess
 from orchestrator.training import process
-from orchestrator.training.attempt import OwnEngine
+from orchestrator.training.attempt import OwnAttempts, OwnEngine
 from trainables.trial import ScriptSettings
 
 
@@ -46,7 +46,7 @@ class Worker(tune.Trainable):
             environment: of `orchestrator.schedule.environment.of_workers`.
         """
         process.adopt(environment)
-        self._engine: OwnEngine | OwnProcess | None = None
+        self._own: OwnAttempts | None = None
         self._assignment, self._begun = Assignment.from_config(config), False
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -61,20 +61,20 @@ class Worker(tune.Trainable):
         Raises:
             RuntimeError: if this machine is about to be taken away before the attempt has begun.
         """
-        if self._engine is None:
+        if self._own is None:
             is_script = isinstance(self._assignment.settings, ScriptSettings)
-            self._engine = OwnProcess() if is_script else OwnEngine()
+            self._own = OwnProcess() if is_script else OwnEngine()
             process.handle_sigterm()
             process.watch(self._assignment.channel, published_stop)
         if process.terminating() and not self._begun:
             raise RuntimeError("this machine is being preempted")
         self._begun = True
-        outcome = self._engine.advance(sent_code.on_this_machine(self._assignment))
+        outcome = self._own.advance(sent_code.on_this_machine(self._assignment))
         return replace(outcome, node=outcome.node or socket.gethostname()).to_result()
 
     def _release(self) -> None:
-        if self._engine is not None:
-            self._engine.release()
+        if self._own is not None:
+            self._own.release()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save nothing: every report follows a durable checkpoint."""

@@ -29,7 +29,7 @@ from orchestrator.scripts.process import GRACE, End, Place, ScriptProcess
 from orchestrator.storage import store
 from orchestrator.storage.paths import checkpoint_stem
 from orchestrator.training import process
-from orchestrator.training.attempt import OverLimit, TrialLog, failure_outcome, unbegun, upload
+from orchestrator.training.attempt import OverLimit, OwnAttempts, TrialLog, upload
 from trainables import checkpoint
 from trainables.errors import Refusal
 from trainables.trial import ScriptSettings
@@ -388,25 +388,8 @@ class ScriptAttempt:
         return f"{code}: {last}" if last else code
 
 
-class OwnProcess:
-    """Runs the attempts of functions and commands, each in a process of its own."""
+class OwnProcess(OwnAttempts):
+    """Runs functions and commands, each attempt in a process of its own."""
 
-    def __init__(self) -> None:
-        self._attempt: ScriptAttempt | None = None
-
-    def advance(self, assignment: Assignment) -> Outcome:
-        """Return the next report; a failure is an outcome with a cause."""
-        try:
-            if self._attempt is None:
-                if outcome := unbegun(assignment):
-                    return outcome
-                self._attempt = ScriptAttempt(assignment)
-            return self._attempt.advance()
-        except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
-            return failure_outcome(assignment, error)
-
-    def release(self) -> None:
-        """End the process."""
-        if self._attempt is not None:
-            self._attempt.release()
-            self._attempt = None
+    def _begin(self, assignment: Assignment) -> ScriptAttempt:
+        return ScriptAttempt(assignment)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +36,9 @@ RESERVED = 1 << 30
 RESERVED_PER_PROCESSOR = 64 << 20
 """Bytes that one process may reserve above the limit of memory and hardly touch: for libraries,
 and for the stack and the buffers of a thread on each processor."""
+
+LOOK_SECONDS = 0.2
+"""Seconds between two looks at whether a script that prints nothing has ended."""
 
 DISK_SECONDS = 3.0
 """Seconds between two looks at how much a script has written."""
@@ -172,9 +177,14 @@ class ScriptProcess:
         )
         self._keeper.wait()  # for its first process; what keeps the script is a child of that one
         self._end: End | None = None
+        self._ended_at = 0.0
+        self._closing = threading.Event()
         self._tell(json.dumps(task))
+        self._printing = threading.Thread(
+            target=self._print, args=(say,), name="output of a script", daemon=True
+        )
         self._threads = [
-            threading.Thread(target=self._print, args=(say,), name="output of a script", daemon=True),
+            self._printing,
             threading.Thread(target=self._await, name="end of a script", daemon=True),
         ]
         for thread in self._threads:
@@ -182,8 +192,8 @@ class ScriptProcess:
 
     @property
     def end(self) -> End | None:
-        """Return how the process has ended, once all that it printed has been read; None while it runs."""
-        return None if any(thread.is_alive() for thread in self._threads) else self._end
+        """Return how the process has ended, once what it printed has been read; None while it runs."""
+        return self._end if self._is_late() or not self._printing.is_alive() else None
 
     def terminate(self) -> None:
         """Ask the script to save and leave; it is killed after `GRACE` seconds."""
@@ -201,6 +211,8 @@ class ScriptProcess:
             _end_marked(self._mark)
             for thread in self._threads:
                 thread.join(LONGEST_END)
+        self._closing.set()
+        self._printing.join(LONGEST_END)
         for pipe in (self._keeper.stdout, self._keeper.stderr):
             assert pipe is not None
             pipe.close()
@@ -214,21 +226,57 @@ class ScriptProcess:
             return  # the keeper has ended, and with it the script: `end` says how
 
     def _print(self, say: Callable[[str], None]) -> None:
-        assert self._keeper.stderr is not None
         printed = 0
-        while line := self._keeper.stderr.readline(LONGEST_LINE):
+        for line in self._lines():
             if printed <= MOST_PRINTED < printed + len(line):
                 say(f"the script has printed more than {MOST_PRINTED} bytes; the rest is left out")
             elif printed <= MOST_PRINTED:
-                say(line.decode("utf-8", "backslashreplace").rstrip("\n"))
+                say(line.decode("utf-8", "backslashreplace"))
             printed += len(line)
+
+    def _lines(self) -> Iterator[bytes]:
+        """Yield what the script prints, without the ends of lines; a line that is too long is several.
+
+        Once the keeper has ended all that the script has started, another process may still hold the output,
+        to which the script has handed it: what is in the pipe then is the last.
+        """
+        assert self._keeper.stderr is not None
+        pipe, rest = self._keeper.stderr.fileno(), b""
+        readable = select.poll()
+        readable.register(pipe, select.POLLIN)
+        while not self._closing.is_set():
+            has_ended = self._end is not None and self._end.error != _KEEPER_KILLED
+            if not readable.poll(1000 * LOOK_SECONDS):
+                if has_ended:
+                    break
+                continue
+            piece = os.read(pipe, LONGEST_LINE)
+            if not piece or (has_ended and self._is_late()):
+                break
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                yield from _parts(line)
+            *whole, rest = _parts(rest)
+            yield from whole
+        if rest:
+            yield rest
+
+    def _is_late(self) -> bool:
+        """Return True if the keeper has ended `LONGEST_END` seconds ago."""
+        return self._end is not None and time.monotonic() - self._ended_at > LONGEST_END
 
     def _await(self) -> None:
         assert self._keeper.stdout is not None
         text = self._keeper.stdout.read()
         killed = {"code": None, "limit": None, "error": _KEEPER_KILLED}
         answer: Mapping[str, Any] = json.loads(text) if text else killed
+        self._ended_at = time.monotonic()
         self._end = End(answer["code"], answer["limit"], answer.get("error", ""))
+
+
+def _parts(line: bytes) -> list[bytes]:
+    """Return the parts of a line of which none is too long."""
+    return [line[at : at + LONGEST_LINE] for at in range(0, max(len(line), 1), LONGEST_LINE)]
 
 
 def _end_marked(mark: str) -> None:

@@ -32,6 +32,7 @@ from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.ledger.submission_integrity import verify_submissions
 from orchestrator.ledger.submissions import Submission, SubmissionWriter
 from orchestrator.machines.warmth import WARM, WARM_SECONDS, warm_seconds
+from orchestrator.service.deliveries import Deliveries
 from orchestrator.service.discovery import announced, knocked
 from orchestrator.service.prospects import with_shares
 from orchestrator.service.rounds import Rounds
@@ -105,6 +106,8 @@ def serve(
         with ExitStack() as stack:
             opened = Ledger.open(paths.ledger_url, system=system, reconnect_seconds=math.inf, say=say)
             ledger = stack.enter_context(closing(opened))
+            # Ended after the lease is given back, because that takes seconds while it delivers.
+            deliveries = stack.enter_context(closing(Deliveries(paths, system, say)))
             lease = stack.enter_context(_held(ledger, say))
             this = stack.enter_context(announced(paths.service, system))
             say(f"{this} serves {ledger.where}.")
@@ -113,6 +116,7 @@ def serve(
             service = Service(ledger, lease, paths, say, drivers_at_once=drivers_at_once, start=start)
             services.append(service)
             stack.callback(service.end_ready)
+            deliveries.start()
             while not over.is_set():
                 knocks = knocked(paths.service)
                 service.poll()

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.config.sections import BudgetSection
+from orchestrator.counts import counted
 from orchestrator.ledger.records import FINISHED_TRIAL, AttemptRecord, SweepState
 from orchestrator.ledger.writer import SweepWriter
 
@@ -150,9 +151,9 @@ def overspent(budget: BudgetSection, total: Spent, gpu: float) -> str | None:
         gpu: share of a GPU of one attempt.
     """
     if budget.hours is not None and total.hours >= budget.hours:
-        return f"the budget of {budget.hours:g} hours is spent"
+        return f"the budget of {counted(budget.hours, 'hour')} is spent"
     if budget.gpu_hours is not None and gpu * total.attempt_hours >= budget.gpu_hours:
-        return f"the budget of {budget.gpu_hours:g} GPU hours is spent"
+        return f"the budget of {counted(budget.gpu_hours, 'GPU hour')} is spent"
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +13,11 @@ from orchestrator.errors import BadInput
 from orchestrator.sqlite import sqlite_url
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-_SERVERS = ("http", "https")
+_SERVERS = {"http": 80, "https": 443}
+"""Schemes of servers, and their ports."""
+
+_REACH_SECONDS = 5.0
+"""Longest wait for a connection to a server."""
 
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -51,6 +56,19 @@ def check(uri: str) -> None:
 def is_server(uri: str) -> bool:
     """Return True if MLflow is reached over HTTP, so that its pages are already served."""
     return urlsplit(uri).scheme in _SERVERS
+
+
+def is_reached(uri: str) -> bool:
+    """Return False if MLflow is a server that takes no connection; it may still refuse what is sent to it."""
+    if not is_server(uri):
+        return True
+    parts = urlsplit(uri)
+    place = parts.hostname or "", parts.port or _SERVERS[parts.scheme]
+    try:
+        with socket.create_connection(place, timeout=_REACH_SECONDS):
+            return True
+    except OSError:
+        return False
 
 
 def shown(uri: str) -> str:

@@ -7,10 +7,11 @@ import shutil
 import socket
 import time
 import traceback
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -181,31 +182,55 @@ def upload(folder: Path, url: str) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-class OwnEngine:
-    """An engine of one slot in the worker's own process, for trials that do not share a device."""
+class RunningAttempt(Protocol):
+    """An attempt that has begun."""
+
+    def advance(self) -> Outcome:
+        """Return the next report."""
+
+    def release(self) -> None:
+        """Free what the attempt takes."""
+
+
+class OwnAttempts(ABC):
+    """Runs the attempts of a worker that shares no device, one after the other."""
 
     def __init__(self) -> None:
-        self._cache = cache_of_process()
-        self._attempt: Attempt | None = None
+        self._attempt: RunningAttempt | None = None
+
+    @abstractmethod
+    def _begin(self, assignment: Assignment) -> RunningAttempt:
+        """Return an attempt that has begun."""
 
     def advance(self, assignment: Assignment) -> Outcome:
-        """Train to the next report; a failure is an outcome with a cause."""
+        """Return the next report; a failure is an outcome with a cause."""
         try:
             if self._attempt is None:
                 if outcome := unbegun(assignment):
                     return outcome
-                configure(assignment.compilations)
-                engine = self._cache.engine(_of_engine(assignment.settings), assignment.data)
-                self._attempt = Attempt(engine, 0, assignment)
+                self._attempt = self._begin(assignment)
             return self._attempt.advance()
         except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
             return failure_outcome(assignment, error)
 
     def release(self) -> None:
-        """Free the slot."""
+        """Free what the attempt takes, if one has begun."""
         if self._attempt is not None:
             self._attempt.release()
             self._attempt = None
+
+
+class OwnEngine(OwnAttempts):
+    """An engine of one slot in the worker's own process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cache = cache_of_process()
+
+    def _begin(self, assignment: Assignment) -> Attempt:
+        configure(assignment.compilations)
+        engine = self._cache.engine(_of_engine(assignment.settings), assignment.data)
+        return Attempt(engine, 0, assignment)
 
 
 UNREPORTED = "unreported"

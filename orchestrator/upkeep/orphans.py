@@ -115,8 +115,11 @@ def owner_of(folder: Path) -> str | None:
         return None
 
 
-def _own(folder: Path, ledger_id: str) -> None:
+def own(folder: Path, ledger_id: str) -> None:
     """Let the checkpoint folder of a sweep belong to a ledger.
+
+    The driver calls this right before its first trial: a start that gets no further must not keep the folder
+    from the ledger that was meant.
 
     Raises:
         BadInput: it belongs to another ledger, whose checkpoints would be taken for orphans.
@@ -141,7 +144,11 @@ def _own(folder: Path, ledger_id: str) -> None:
                 raise
             must, got = "needs space", str(error.strerror)
             raise NoSpace(str(mark), must, got, "Free some space, and run the same command again.") from error
-    if (owner := owner_of(folder)) != ledger_id:
+    _refuse_others(folder, ledger_id)
+
+
+def _refuse_others(folder: Path, ledger_id: str) -> None:
+    if (owner := owner_of(folder)) not in (None, ledger_id):
         raise BadInput(
             str(folder),
             f"must belong to the ledger that runs the sweep, whose id is {ledger_id}",
@@ -174,9 +181,10 @@ def clear(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
     """
     if is_new := ledger.sweep(sweep_id) is None:
         _refuse_unknown_checkpoints(ledger, sweep_id, folder)
-    _own(folder, ledger.id)
-    if is_new:
+    _refuse_others(folder, ledger.id)
+    if is_new or not _has_checkpoints(folder):
         return []
+    own(folder, ledger.id)  # an earlier version has filled it
     deleted = orphans_of(ledger, sweep_id, folder)
     ledger.flush()  # after a power failure no row may refer to what was deleted
     for path in deleted:
@@ -224,8 +232,12 @@ def size(path: Path) -> int:
     return sum(size(entry) for entry in path.iterdir())
 
 
+def _has_checkpoints(folder: Path) -> bool:
+    return any(path.is_dir() for path in folder.glob("*"))
+
+
 def _refuse_unknown_checkpoints(ledger: Ledger, sweep_id: str, folder: Path) -> None:
-    if any(path.is_dir() for path in folder.glob("*")):
+    if _has_checkpoints(folder):
         raise BadInput(
             str(folder),
             f"must be empty before {sweep_id} starts in {ledger.where}",

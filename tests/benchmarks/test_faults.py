@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks.faults
+from benchmarks.faults import endings
 from benchmarks.faults.__main__ import SCENARIOS
 from benchmarks.faults.damage import damaged_files
 from benchmarks.faults.power import power_failures
@@ -33,6 +34,16 @@ def test_a_loss_of_power_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
     (row,) = power_failures(Dose(tmp_path, crashes=12))
     assert row.holds, row.seen
     assert "0 of 12 states wrong" in row.seen
+
+
+@pytest.mark.slow  # it starts two drivers
+def test_a_late_refusal_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start of Python alone takes longer than this bound."""
+    monkeypatch.setattr(endings, "REFUSAL_SECONDS", 0.001)
+    (row,) = endings.impossible_resources(Dose(tmp_path))
+    assert not row.holds
+    assert row.seen.count("s of a processor") == 2, "each refusal is judged"
+    assert "exit code" not in row.seen, row.seen
 
 
 def test_every_scenario_is_a_function() -> None:

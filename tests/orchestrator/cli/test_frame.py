@@ -62,7 +62,7 @@ def test_a_terminal_of_80_columns_shows_bars_speed_value_and_time_left() -> None
         "   11  ━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  1,000/20,000       –        –     –",
         "   c0  ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━       200/200  0.6001    2,500   0 s",
         "3 more could run, but its share is 3 (class normal)",
-        "failed 1 times: non-finite: val/accuracy is nan",
+        "failed 1 time: non-finite: val/accuracy is nan",
     ]
 
 

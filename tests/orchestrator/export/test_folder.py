@@ -159,7 +159,7 @@ ALONE, TOGETHER = [[[2, 1, 1]]], [[[1, 4, 2], [1, 4, 4]]]
         (NETWORK, None, {"device": "cpu", "devices": ["gpu", "cpu"]}, "on a GPU, then on a CPU"),
         (NETWORK, None, {"device": "cpu"}, "on a CPU, by a program of its own: the same versions"),
         (NETWORK, None, {"device": "cpu", "stretches": ALONE}, "on a CPU, by a program of its own"),
-        (PROGRAM, None, {"device": "cpu", "stretches": ALONE}, "advanced up to 1 slots at once"),
+        (PROGRAM, None, {"device": "cpu", "stretches": ALONE}, "advanced up to 1 slot at once"),
         (PROGRAM, None, {"device": "cpu", "stretches": TOGETHER}, "with other sizes the last ones differ"),
         (PROGRAM, "bits", {"device": "cpu", "stretches": ALONE}, "whatever else shared the device"),
         (NETWORK, "bits", {"device": "gpu"}, "same model of GPU give the same digits, whatever else"),

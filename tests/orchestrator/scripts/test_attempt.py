@@ -8,9 +8,11 @@ import pickle
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -534,6 +536,46 @@ def test_a_limit_ends_everything(
     assert last.failure == cause
     assert message in str(last.message)
     assert ended(runs)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_limit_holds_although_another_process_has_the_output(
+    runs: Runs, goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script can hand its output to a process that it has not started, which nobody may end."""
+    monkeypatch.setattr(processes, "LONGEST_END", 0.5)
+    given: list[int] = []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(runs.folder / "other"))
+        listener.listen()
+
+        def take() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                given.extend(socket.recv_fds(connection, 1, 1)[1])
+            while goes_on:
+                try:
+                    os.write(given[0], b"of another process\n")
+                except OSError:
+                    break
+                time.sleep(0.01)
+
+        other = threading.Thread(target=take, daemon=True)
+        other.start()
+        text = """
+        import socket, time
+        print("the last line of its own", flush=True)
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect("other")
+            socket.send_fds(connection, [b"x"], [2])
+        time.sleep(600)
+        """
+        last = runs.all(runs.command(text, minutes=1 / 60))[-1]
+        assert last.failure == "time limit"
+        assert "the last line of its own" in runs.log
+        other.join()
+    os.close(given[0])
 
 
 def test_memory_that_forks_share_is_counted_once(runs: Runs, bounded_by: str) -> None:

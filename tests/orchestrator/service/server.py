@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.errors import Refusal, exit_of
 from orchestrator.ledger.submissions import Submission
-from orchestrator.service import service, supervision
+from orchestrator.service import deliveries, service, supervision
 from orchestrator.service.starting import DRIVERS_AT_ONCE
 from orchestrator.storage.paths import Paths
 from tests.orchestrator.service import driver
@@ -22,10 +22,11 @@ from tests.orchestrator.service import driver
 supervision.BACKOFF_SECONDS = 0.05
 HASTY_SECONDS = 15.0
 service.POLL_SECONDS = 0.05
+deliveries.LOOK_SECONDS = 0.2
 
 
 def main(root: Path, mode: str, database: str | None) -> int:
-    paths = Paths(root, database)
+    paths = Paths(root, database, tracking=os.environ.get("MLFLOW_TRACKING_URI"))
     if mode == "hasty":
         supervision.BEGIN_SECONDS = HASTY_SECONDS
 

@@ -150,7 +150,7 @@ def test_waiting_for_a_worker_costs_nothing(sessions: Sessions) -> None:
     sessions.clock.now += 3600
     session.check_limits()
     assert session.stopped is not None
-    assert "1 hours" in session.stopped.reason
+    assert "1 hour" in session.stopped.reason
     assert sessions.ledger.trial_attempts(taken.trial_key)[0].taken_at is not None
 
 
@@ -176,7 +176,7 @@ def test_waiting_for_a_slot_of_an_engine_costs_nothing(sessions: Sessions) -> No
     sessions.clock.now += 20
     session.check_limits()
     assert session.stopped is not None
-    assert "1 hours" in session.stopped.reason
+    assert "1 hour" in session.stopped.reason
 
 
 def test_the_time_before_a_first_report_is_charged(sessions: Sessions) -> None:

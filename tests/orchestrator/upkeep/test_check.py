@@ -23,7 +23,7 @@ from orchestrator.ledger.writer import SweepWriter
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep import orphans
 from orchestrator.upkeep.check import check
-from orchestrator.upkeep.orphans import clear, clear_trial, collect, garbage_of, orphans_of, owner_of
+from orchestrator.upkeep.orphans import clear, clear_trial, collect, garbage_of, orphans_of, own, owner_of
 from tests.orchestrator.ledger.examples import (
     STEPS,
     SWEEP_ID,
@@ -375,12 +375,31 @@ def test_a_folder_is_refused_before_it_holds_a_checkpoint(sqlite_url: str, tmp_p
         closing(Ledger.open(f"sqlite:///{tmp_path / 'other.db'}")) as second,
     ):
         folder = tmp_path / "checkpoints"
-        clear(first, SWEEP_ID, folder)
+        own(folder, first.id)
         with pytest.raises(BadInput, match="must belong to the ledger"):
             clear(second, SWEEP_ID, folder)
+        with pytest.raises(BadInput, match="must belong to the ledger"):
+            own(folder, second.id)
         (folder / "ledger").write_text("")  # what a loss of power may leave
-        clear(second, SWEEP_ID, folder)
+        own(folder, second.id)
         assert owner_of(folder) == second.id
+
+
+def test_a_start_with_the_wrong_ledger_takes_no_folder(sqlite_url: str, tmp_path: Path) -> None:
+    """A driver may be interrupted, or refused, between its look at the folder and its first trial."""
+    with (
+        closing(Ledger.open(sqlite_url)) as wrong,
+        closing(Ledger.open(f"sqlite:///{tmp_path / 'other.db'}")) as right,
+    ):
+        folder = tmp_path / "checkpoints"
+        assert clear(wrong, SWEEP_ID, folder) == []
+        create_sweep(wrong)
+        assert clear(wrong, SWEEP_ID, folder) == [], "started again, with nothing saved"
+        assert owner_of(folder) is None
+        assert clear(right, SWEEP_ID, folder) == []
+        own(folder, right.id)
+        with pytest.raises(BadInput, match="must belong to the ledger"):
+            clear(wrong, SWEEP_ID, folder)
 
 
 def test_of_two_drivers_that_begin_at_once_one_gets_the_folder(
@@ -395,6 +414,6 @@ def test_of_two_drivers_that_begin_at_once_one_gets_the_folder(
     with closing(Ledger.open(sqlite_url)) as second:
         written.start()
         with pytest.raises(BadInput, match="the checkpoints of the ledger first"):
-            clear(second, SWEEP_ID, folder)
+            own(folder, second.id)
         written.join()
     assert owner_of(folder) == "first"

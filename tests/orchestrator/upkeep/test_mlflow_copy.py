@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.api import upkeep
+from orchestrator.cli import look
 from orchestrator.cli.upkeep import check as print_check
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
@@ -102,7 +103,13 @@ def test_records_that_wait_are_counted_and_no_finding(
     assert checked.waiting == {sweeps.SWEEP_ID: count}
     assert not any("MLflow" in finding.problem for finding in checked.findings)
     print_check(None, delivered.root, as_json=False)
-    assert f"{count} records wait for MLflow" in capsys.readouterr().out
+    waits = f"{count} records wait for MLflow;"
+    how = f"`sweep resume {sweeps.SWEEP_ID}` delivers them, and `serve` by itself"
+    assert f"{waits} unless it is driven, {how}" in capsys.readouterr().out
+    look.list_sweeps(delivered.root, as_json=False)
+    assert f"{sweeps.SWEEP_ID}: {waits} {how}" in capsys.readouterr().out
+    look.status(None, watch=False, plain=True, root=delivered.root, as_json=False)
+    assert f"  {waits} {how}" in capsys.readouterr().out
 
 
 def test_a_damaged_database_is_put_aside_and_restored(delivered: Paths) -> None:

@@ -39,6 +39,9 @@ budget: {trials: 2}
 resources: {cpu: 1}
 """
 
+LEARNS = FILE.replace("minimize: val/loss", "maximize: val/accuracy").replace("random:", "tpe:")
+"""A file that can learn from the finished sweep of `served`: its objective is the same."""
+
 
 @dataclass(frozen=True)
 class Answer:

@@ -12,7 +12,7 @@ from orchestrator.web.access import CHANGE_HEADER, COOKIE
 from orchestrator.web.guard import MOST_BYTES
 from orchestrator.web.site import BAD_TOKENS_A_MINUTE, SUBMISSIONS_A_MINUTE
 from tests import sweeps
-from tests.orchestrator.web.server import FILE, QUEUED, Client
+from tests.orchestrator.web.server import FILE, LEARNS, QUEUED, Client
 
 PAGE = Path(__file__).parents[3] / "docs" / "cluster.md"
 SWEEP = f"/api/v1/sweeps/{sweeps.SWEEP_ID}"
@@ -140,6 +140,24 @@ def notices(client: Client) -> int:
     return client.send("POST", "/api/v1/sweeps", "ada", body=body).status
 
 
+def data_of_a_file(client: Client) -> int:
+    body = {"name": "x", "text": FILE.replace("delay: 10", "delay: 10, path: /etc/passwd")}
+    return client.send("POST", "/api/v1/sweeps", "ada", body=body).status
+
+
+def learns_from(client: Client, sweep_id: str) -> int:
+    body = {"name": "x", "text": f"{LEARNS}warm_start: [{sweep_id}]\n"}
+    return client.send("POST", "/api/v1/sweeps", "bob", body=body).status
+
+
+def learns_from_nothing(client: Client) -> int:
+    return learns_from(client, "retrieval-laptop-00000000")
+
+
+def learns_from_anothers(client: Client) -> int:
+    return learns_from(client, sweeps.SWEEP_ID)
+
+
 def code(client: Client) -> int:
     body = {"name": "x", "text": CODE}
     return client.send("POST", "/api/v1/sweeps", "grace", body=body).status
@@ -178,6 +196,12 @@ ROWS: dict[str, tuple[Callable[[Client], int], int]] = {
     "a submission with a command, a function or a program of its own (`trainable`)": (code, 403),
     "a submission that sets the folder of the service": (folder_of_the_server, 422),
     "a submission that sets an address for notices": (notices, 422),
+    "a submission that names a file for the data of its task": (data_of_a_file, 422),
+    "a submission that learns from a sweep that does not exist": (learns_from_nothing, 422),
+    "a submission that learns from the sweep of another, which every user may read": (
+        learns_from_anothers,
+        202,
+    ),
 }
 
 

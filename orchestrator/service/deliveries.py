@@ -1,0 +1,136 @@
+"""Deliver to MLflow what ended sweeps have left pending, from a thread of the service.
+
+A driver leaves when MLflow has not answered for a while, and nobody starts one again for a sweep that has
+ended. The service holds the lease of the sweep meanwhile, as a driver does, so that nobody else delivers; it
+gives the lease back at once when the sweep is submitted again. Only submitted sweeps are delivered: their
+drivers had the environment of a service, and with it the address of MLflow.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+from orchestrator.errors import BadInput, Busy, NoDatabase, redacted
+from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.undelivered import has_ended, left_undelivered
+from orchestrator.storage.paths import Paths
+from orchestrator.system import System
+from orchestrator.tracking import address
+from orchestrator.tracking.shipper import Pace, Shipper
+
+_log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 10.0
+"""Time between two looks for sweeps that have left events pending."""
+
+LONGEST_RETRY_SECONDS = 300.0
+"""Longest wait after a try in which MLflow has taken nothing; it doubles from `LOOK_SECONDS`."""
+
+HELD_SECONDS = 60.0
+"""Longest time for which the lease of a sweep is held at once: nobody else can change the sweep meanwhile."""
+
+_PACE = Pace(goodbye=1.0)
+"""A driver waits no longer for its sweep; what the killed process has not answered is sent again."""
+
+
+class Deliveries:
+    """Delivers what ended sweeps have left pending. No method raises; only `close` waits.
+
+    Args:
+        paths: where the ledger and MLflow are.
+        system: of this process.
+        say: receives a line when MLflow has taken the last event of a sweep, and when it stops taking any.
+    """
+
+    def __init__(self, paths: Paths, system: System, say: Callable[[str], None]) -> None:
+        self._paths, self._system, self._say = paths, system, say
+        self._over = system.event()
+        self._thread = system.thread(self._run, "mlflow-deliveries")
+        self._failures = 0
+        self._refused: list[str] = []
+        """Sweeps of which MLflow has taken nothing, the last one last: others come before them."""
+
+    def start(self) -> None:
+        """Start to deliver."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and the process that delivers; what is pending stays in the ledger."""
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        wait = LOOK_SECONDS
+        while not self._over.wait(wait):
+            try:
+                # Not the service's own: it would wait for a server that does not answer, and say so twice.
+                url, system = self._paths.ledger_url, self._system
+                with closing(Ledger.open(url, create=False, system=system, reconnect_seconds=0.0)) as ledger:
+                    wait = self._round(ledger)
+            except (BadInput, NoDatabase):  # it does not answer, at the start or later
+                wait = LOOK_SECONDS
+            except Exception as error:  # noqa: BLE001 - no failure of tracking may end the service
+                _log.warning("What ended sweeps have left cannot be delivered: %s", redacted(str(error)))
+                wait = LONGEST_RETRY_SECONDS
+
+    def _round(self, ledger: Ledger) -> float:
+        """Deliver until MLflow takes nothing any more; return the seconds until the next round."""
+        for sweep_id in in_turn(left_undelivered(ledger), self._refused):
+            taken = self._deliver(ledger, sweep_id) if address.is_reached(self._paths.tracking_uri) else 0
+            if self._over.is_set():
+                break
+            if taken == 0:
+                return self._failed(sweep_id)
+            if taken is not None:
+                self._failures = 0
+                self._refused = [other for other in self._refused if other != sweep_id]
+        return LOOK_SECONDS
+
+    def _failed(self, sweep_id: str) -> float:
+        """Note that MLflow has taken nothing; return the seconds until the next round."""
+        self._failures += 1
+        if self._failures == 1:
+            self._say(f"{sweep_id}: its records wait, because MLflow takes none; they are sent again later.")
+        self._refused = [*(other for other in self._refused if other != sweep_id), sweep_id]
+        return min(LONGEST_RETRY_SECONDS, LOOK_SECONDS * 2.0 ** min(self._failures, 30))
+
+    def _deliver(self, ledger: Ledger, sweep_id: str) -> int | None:
+        """Return the number of records of a sweep that MLflow has taken within `HELD_SECONDS`.
+
+        None if somebody else drives the sweep, or it was submitted again.
+        """
+
+        def must_leave() -> bool:
+            return self._over.is_set() or not has_ended(ledger, sweep_id)
+
+        try:
+            with Lease(ledger, sweep_id) as lease:
+                before = ledger.backlog(sweep_id)
+                if must_leave() or not before:
+                    return None
+                paths = self._paths
+                with closing(Shipper(lease, paths.tracking_uri, paths.artifacts, pace=_PACE)) as shipper:
+                    shipper.start()
+                    after = shipper.drain(HELD_SECONDS, must_leave)
+        except Busy:
+            return None
+        if not after:
+            self._say(f"{sweep_id}: MLflow has received the {before} records that waited for it.")
+        return before - after if after < before or not must_leave() else None
+
+
+def in_turn(left: Sequence[str], refused: Sequence[str]) -> list[str]:
+    """Return sweeps in the order in which they are delivered.
+
+    Those of which MLflow has taken nothing come after all others, which they would else keep back.
+
+    Args:
+        left: sweeps that have left events pending.
+        refused: those of which MLflow has taken nothing, the last one last.
+    """
+    places = {sweep_id: place for place, sweep_id in enumerate(refused, start=1)}
+    return sorted(left, key=lambda sweep_id: places.get(sweep_id, 0))
