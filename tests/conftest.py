@@ -19,6 +19,8 @@ from tests.shared_ray import own_ray
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# The driver that a service keeps ready imports for three seconds, and most tests are over before it has.
+os.environ.setdefault("SWEEP_WARM", "0")
 # With Ray's default niceness, its workers would get no processor time beside tests that compile.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
@@ -43,7 +45,7 @@ gc.set_threshold(100_000, 50, 100)
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     COMPILATIONS = tempfile.mkdtemp(prefix="compilations-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILATIONS
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     atexit.register(shutil.rmtree, COMPILATIONS, ignore_errors=True)
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,14 @@ from orchestrator.experiment.dry_run import dry_run, settings_of
 from orchestrator.experiment.file import Experiment, function_of, load
 from tests.tracing import trace_evaluation, trace_step
 from trainables.cost import of_layer
+from trainables.trial import TrainingSettings
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "experiments").glob("*.yaml"))
 PROFILES = ("laptop", "short")
+
+TRACED: set[str] = set()
+"""Layers, networks and tasks that a file before this one has traced."""
 
 of_files = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
@@ -29,30 +34,34 @@ def take_a_step(experiment: Experiment) -> None:
     assert experiment.measure is not None or sorted(arms) == sorted(arm.name for arm in experiment.arms)
 
 
+def way_to_train(training: TrainingSettings) -> tuple[Any, ...]:
+    """Return what the operations of a step depend on, beside its network and its task."""
+    clipped, rule = training.clip is not None, training.rule()
+    return (training.optimizer, clipped, rule, training.accumulate, training.remat, training.carry_state)
+
+
 @of_files
 def test_a_training_step_of_every_arm_fits_its_shapes(file: Path) -> None:
     """Traced in this process, which takes half the time of a process for each file.
 
-    Of a file with many tasks and networks, each network and each task is traced once, not each pair; and the
-    gradient once for each layer, because it has the shapes of what it is taken of. Networks that differ in
+    Each network and each task of all files is traced once, not each pair; and the gradient once for each
+    layer and way to train it, because it has the shapes of what it is taken of. Networks that differ in
     ranges of initial values or in dropout are one: those are numbers, which change no shape.
     """
     experiment = load(file, profile=None, gpus=0)
     if experiment.measure is not None:
         function_of(experiment.measure)
-    traced: set[str] = set()
     for arm in experiment.arms:
         if arm.sweep is not None:
             settings = settings_of(arm.sweep)
-            layer = f"{settings.model.layer} {settings.model.options}"
+            layer = f"{settings.model.layer} {settings.model.options} {way_to_train(settings.training)}"
             network = replace(settings.model, ranges={}, dropout=0.0)
             parts = {f"{network}", f"{settings.task} {settings.task_options}"}
-            if layer not in traced:
+            if layer not in TRACED:
                 trace_step(settings)
-            elif not parts <= traced:
+            elif not parts <= TRACED:
                 trace_evaluation(settings)
-            traced |= {layer, *parts}
-    assert traced or experiment.measure is not None
+            TRACED.update({layer, *parts})
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from moto.server import ThreadedMotoServer
 
 from orchestrator.ledger.ledger import Ledger
 from tests.end_to_end.commands import SMALL, Commands, finish, wait_for
+from tests.end_to_end.test_trainables import written
 from tests.orchestrator.tracking.proxy import Proxy
 
 pytestmark = pytest.mark.end_to_end
@@ -38,17 +39,22 @@ def reports(commands: Commands) -> int:
     return sum(len(commands.ledger.reports(sweep.id)) for sweep in commands.ledger.sweeps())
 
 
-def test_killed_and_run_again(commands: Commands) -> None:
+@pytest.mark.parametrize(
+    ("kind", "each"), [("command", 8), pytest.param("network", 10, marks=pytest.mark.slow)]
+)
+def test_killed_and_run_again(commands: Commands, kind: str, each: int) -> None:
     """After SIGKILL the same command completes the sweep; no finished trial changes, no step is repeated."""
-    driver = commands.start(*LONG)
-    # Two trials run at once, so that of 10 reports each one trial at least is finished, and another is not.
-    wait_for(lambda: reports(commands) >= 21)
+    of_command = [*("--set", "budget.trials=4"), *("--set", "resources.concurrent=2")]
+    words = LONG if kind == "network" else [written(commands.folder / "own", kind, pause=0.3), *of_command]
+    driver = commands.start(*words)
+    # Two trials run at once, so that of all their reports one trial at least is finished, and another is not.
+    wait_for(lambda: reports(commands) > 2 * each)
     os.kill(driver.pid, signal.SIGKILL)
     finish(driver)
     assert not commands.wait_until_gone()
     before = settled(commands.ledger)
     assert before, "some trials must be finished when the driver is killed"
-    code, output = commands.run(*LONG)
+    code, output = commands.run(*words)
     assert code == 0, output
     assert "Resuming" in output
     ledger = commands.ledger
@@ -58,7 +64,7 @@ def test_killed_and_run_again(commands: Commands) -> None:
     assert len(after) == 4
     steps = Counter((report.trial_key, report.step) for report in ledger.reports(sweep.id))
     assert set(steps.values()) == {1}
-    assert len(steps) == 4 * 10
+    assert len(steps) == 4 * each
     code, output = commands.run("check", sweep.id)
     assert code == 0, output
 

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, redirect_stdout
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -190,10 +189,13 @@ def _run(writer: SweepWriter, number: int, trial: Trial) -> None:
         writer.add_evaluation(EvaluationRecord(key, STEPS, "test", metrics, float(number)))
 
 
-@pytest.fixture(params=SCENARIOS)
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    """Write a scenario to a ledger, with the trials in another order than that of their numbers."""
-    scenario, paths = SCENARIOS[request.param], Paths(tmp_path / "mlruns")
+@pytest.fixture(scope="module", params=SCENARIOS)
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Write a scenario to a ledger, with the trials in another order than that of their numbers.
+
+    Callers only read it.
+    """
+    scenario, paths = SCENARIOS[request.param], Paths(tmp_path_factory.mktemp("site") / "mlruns")
     paths.create()
     with closing(Ledger.open(paths.ledger_url)) as ledger:
         create_sweep(ledger, replace(_record(scenario), state="RUNNING", finished_at=None))

@@ -64,7 +64,14 @@ LAYERS: list[tuple[str, dict[str, Any], int, int, int, int, int]] = [
 
 
 ONE_WAY = {"none"}
-CASES = [(*case, both) for case in LAYERS for both in (False, True) if not (both and case[0] in ONE_WAY)]
+FIRST = {layer: number for number, (layer, *_) in reversed([*enumerate(LAYERS)])}
+CASES = [
+    # The second direction of a layer at its other sizes is slow.
+    pytest.param(*case, both, marks=pytest.mark.slow if both and number != FIRST[case[0]] else ())
+    for number, case in enumerate(LAYERS)
+    for both in (False, True)
+    if not (both and case[0] in ONE_WAY)
+]
 
 
 @pytest.mark.parametrize(("layer", "options", "d", "n", "one", "more", "state", "both"), CASES)
@@ -125,7 +132,7 @@ def test_a_loop_counts_as_often_as_it_runs() -> None:
         assert counted == pytest.approx(runs * expected, rel=0.02)
 
 
-@pytest.mark.parametrize("layer", ["rotrnn", "tanh_rnn"])
+@pytest.mark.parametrize("layer", [pytest.param("rotrnn", marks=pytest.mark.slow), "tanh_rnn"])
 def test_the_work_of_a_step_grows_with_the_length(layer: str) -> None:
     """Twice the length is twice the work, whatever runs as a loop; a step also updates the parameters."""
     long = Signature("class", classes=10, vocabulary=18, features=1, length=2 * LISTOPS.length)

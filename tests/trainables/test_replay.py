@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,19 +25,28 @@ def course(stretches: Stretches, tmp_path: Path) -> dict[int, dict[str, float]]:
     return dict(replay.replayed(TRIAL, "", tmp_path, stretches))
 
 
-def test_a_shared_program_is_repeated_at_its_recorded_sizes(tmp_path: Path) -> None:
-    """Alone, beside one neighbour, then three, one of which leaves: replayed alone, it has the same bits."""
-    engine, curve, recorded = Engine(TRIAL, toy_data(), slots=4, stacked=True), {}, []
-    for slot in range(4):
+@pytest.mark.parametrize(
+    ("slots", "beside", "sizes"),
+    [
+        (2, ({}, {1: 20}, {1: 5}), {1, 2}),
+        pytest.param(4, ({}, {1: 20}, {1: 5, 2: 20, 3: 20}), {1, 2, 4}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_shared_program_is_repeated_at_its_recorded_sizes(
+    tmp_path: Path, slots: int, beside: Sequence[Mapping[int, int]], sizes: set[int]
+) -> None:
+    """Alone, beside one neighbour, then some, one of which leaves: replayed alone, it has the same bits."""
+    engine, curve, recorded = Engine(TRIAL, toy_data(), slots=slots, stacked=True), {}, []
+    for slot in range(slots):
         engine.admit(slot, TRIAL if slot == 0 else toy_trial(slot, steps=300))
-    for neighbours in ({}, {1: 20}, {1: 5, 2: 20, 3: 20}):
+    for neighbours in beside:
         report = engine.advance({0: 20, **neighbours})[0]
         recorded += report.stretches
         curve[report.step] = report.curve(engine.evaluate(0))
-    assert {stretch.size for stretch in recorded} == {1, 2, 4}
+    assert {stretch.size for stretch in recorded} == sizes
     assert sum(stretch.steps for stretch in recorded) == 60
     assert course([recorded], tmp_path) == curve
-    assert course([[Stretch(60, 4, 4)]], tmp_path) != curve, (
+    assert course([[Stretch(60, slots, slots)]], tmp_path) != curve, (
         "a program of another size must give other bits, or the test would show nothing"
     )
 

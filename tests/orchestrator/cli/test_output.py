@@ -40,7 +40,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(sweeps.filled(tmp_path_factory.mktemp("output") / "mlruns").root)
 
 
-@pytest.mark.parametrize("words", [["list"], ["status", "--json"], ["--help"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["list"], ["status", "--json"], ["list", "--help"]], ids=" ".join)
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 def test_a_command_without_a_reader_ends_quietly(root: str, words: list[str], unbuffered: str) -> None:
     environment = {**os.environ, "SWEEP_ROOT": root, "PYTHONUNBUFFERED": unbuffered}

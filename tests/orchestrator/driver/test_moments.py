@@ -11,13 +11,19 @@ import pytest
 
 from tests.orchestrator.driver.moments import LEFT_SECONDS, Moment, block_and_interrupt, interrupt, warm
 
+SEEDS, FAST_SEEDS = 20, 10
+"""Moments that are tried, and those of `make test`: each phase with each signal."""
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm(tmp_path_factory: pytest.TempPathFactory) -> None:
     warm(tmp_path_factory.mktemp("moments") / "warm")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(seed, marks=pytest.mark.slow if seed >= FAST_SEEDS else ()) for seed in range(SEEDS)],
+)
 def test_a_signal_at_any_moment_ends_the_driver_and_loses_nothing(tmp_path: Path, seed: int) -> None:
     left = interrupt(tmp_path / "sweep", Moment.drawn(seed))
     assert left.code == (0 if left.complete else 4)

@@ -47,9 +47,17 @@ TOLERANCE = 0.023
 """Two standard errors of a share of 0.93 or 0.07 of `RUNS`."""
 
 
-@pytest.mark.parametrize("seeds", [(3, 3), (5, 5), (3, 10)])
-@pytest.mark.parametrize("by_seed", [0.0, 0.1, 0.5])
-@pytest.mark.parametrize("count", [40, 300])
+@pytest.mark.parametrize(
+    ("seeds", "by_seed", "count"),
+    [
+        pytest.param(seeds, by_seed, count, marks=marks)
+        for seeds in ((3, 3), (5, 5), (3, 10))
+        for by_seed, count, marks in (
+            *((0.0, 40, []), (0.1, 300, []), (0.5, 40, [])),
+            *((0.0, 300, [pytest.mark.slow]), (0.1, 40, [pytest.mark.slow]), (0.5, 300, [pytest.mark.slow])),
+        )
+    ],
+)
 def test_intervals_contain_the_true_difference(seeds: tuple[int, int], by_seed: float, count: int) -> None:
     """In at least 92 % of cases, whatever the relative size of both sources of noise."""
     rng = np.random.default_rng(seeds[1] + count)

@@ -32,13 +32,19 @@ SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
     "cmaes, rate": ("cmaes", {"popsize": 4, "lr_adapt": True}),
     "gp": ("gp", {"n_startup_trials": 4}),
 }
-STOPPED_EARLY = [(case, "asha") for case, (_, options) in SAMPLERS.items() if "objectives" not in options]
+STOPPED_EARLY = [case for case, (_, options) in SAMPLERS.items() if "objectives" not in options]
 """Trials of several objectives are not stopped early."""
 
 
-@pytest.mark.parametrize("ahead", [1, 3])
-@pytest.mark.parametrize(("case", "scheduler"), [*((case, "none") for case in SAMPLERS), *STOPPED_EARLY])
-def test_a_rebuilt_study_proposes_the_same(case: str, ahead: int, scheduler: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "scheduler", "ahead"),
+    [
+        *((case, "none", ahead) for case in SAMPLERS for ahead in (1, 3)),
+        *((case, "asha", 3) for case in STOPPED_EARLY),
+        *(pytest.param(case, "asha", 1, marks=pytest.mark.slow) for case in STOPPED_EARLY),
+    ],
+)
+def test_a_rebuilt_study_proposes_the_same(case: str, scheduler: str, ahead: int) -> None:
     """Neither a restart at any moment nor the conversion to JSON changes a proposal."""
     name, options = SAMPLERS[case]
     if name == "gp" and find_spec("torch") is None:

@@ -34,9 +34,15 @@ from trainables.layers.recurrence import kernels
 
 L, TRUE = 33, 20
 BOTH_WAYS = bidirectional_names()
-WAYS = [(name, False) for name in NAMES] + [(name, True) for name in BOTH_WAYS]
+WAYS = [
+    *((name, False) for name in NAMES),
+    *(pytest.param(name, True, marks=[pytest.mark.slow] if name in RELATED else []) for name in BOTH_WAYS),
+]
 REPRESENTATIVE = {"rotrnn", "s5", "s4", "s6", "rg_lru", "delta_net", "lstm"}
 """One layer of each way to compute a recurrence, for what takes seconds to compile."""
+
+OF_ROTRNN = {"lru", "s5"}
+"""Layers that hand their arrays to the same recurrence as RotRNN."""
 
 LONG = [
     pytest.param(name, marks=[] if name in REPRESENTATIVE else [pytest.mark.slow], id=name) for name in NAMES
@@ -46,7 +52,7 @@ WITH_ALGORITHMS = [
         name,
         algorithm,
         # Layers only hand arrays to kernels, which take seconds to compile for the interpreter.
-        marks=[pytest.mark.slow] if name in RELATED or algorithm == "pallas" else [],
+        marks=[pytest.mark.slow] if name in RELATED | OF_ROTRNN or algorithm == "pallas" else [],
     )
     for name in NAMES
     for algorithm in algorithms(name)
