@@ -17,6 +17,7 @@ from orchestrator.ledger.records import (
     UNFINISHED_TRIAL,
     CheckpointRecord,
     CurvePoint,
+    Event,
     SweepRecord,
     TrialRecord,
     by_trial,
@@ -238,13 +239,16 @@ def claim_of(claim: Claim, slotted: SweepConfig) -> sharing.PoolClaim:
 
 def abandon(claim: Claim, reason: str) -> None:
     """Record the end of a driver that has no time to save: its trials resume after their last report."""
-    claim.writer.lose_attempts()
-    interrupt(claim, reason)
+    claim.writer.abandon_sweep(reason, events=_closed(claim, reason))
 
 
 def interrupt(claim: Claim, reason: str) -> None:
     """Set a sweep that no session runs to INTERRUPTED, in MLflow too; leave a finished one as it is."""
+    claim.writer.interrupt_sweep(reason, events=_closed(claim, reason))
+
+
+def _closed(claim: Claim, reason: str) -> list[Event]:
+    """Return the events that close the runs in MLflow of an interrupted sweep and its unfinished trials."""
     sweep_id, now = claim.sweep.id, events.milliseconds(claim.ledger.now())
     ended = events.sweep_ended(sweep_id, "INTERRUPTED", now, reason=reason)
-    closed = [*events.trials_left(claim.ledger.trials(sweep_id), now), ended]
-    claim.writer.interrupt_sweep(reason, events=closed)
+    return [*events.trials_left(claim.ledger.trials(sweep_id), now), ended]

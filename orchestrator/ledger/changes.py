@@ -104,13 +104,15 @@ def start_attempt(
         events: put in the outbox by the same commit.
 
     Raises:
-        ValueError: the trial is finished.
+        ValueError: the trial is finished, or the sweep INTERRUPTED: its driver is being ended.
     """
     trial = trial_of(tx, trial_key)
     if number is not None and trial.attempts == number:
         return attempt_of(tx, attempt_id(trial_key, number))
     if trial.state in FINISHED_TRIAL:
         raise ValueError(f"no attempt can start: {trial_key} is {trial.state}")
+    if sweep_of(tx, trial.sweep_id).state == "INTERRUPTED":
+        raise ValueError(f"no attempt can start: {trial.sweep_id} is INTERRUPTED")
     number = trial.attempts + 1
     attempt = AttemptRecord(attempt_id(trial_key, number), trial_key, number, "RUNNING", None, None, now)
     before = tx.find(ATTEMPTS, attempt_id(trial_key, trial.attempts))

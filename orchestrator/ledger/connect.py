@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -209,14 +208,18 @@ class DatabaseOutages:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._until, self._lock = -math.inf, threading.Lock()
+        self._intervals: list[tuple[float, float]] = []  # disjoint: one for each outage
+        self._lock = threading.Lock()
 
     def add(self, began: float, ended: float) -> None:
         """Note a transaction by its first try and its commit, on the clock of `System.monotonic`."""
         if ended - began > SAY_SECONDS:
             with self._lock:
-                self.seconds += max(0.0, ended - max(began, self._until))
-                self._until = max(self._until, ended)
+                # The transaction that has waited longest may be the last one to end.
+                apart = [one for one in self._intervals if one[1] < began or ended < one[0]]
+                joined = [(began, ended), *(one for one in self._intervals if one not in apart)]
+                self._intervals = [*apart, (min(one[0] for one in joined), max(one[1] for one in joined))]
+                self.seconds = sum(until - since for since, until in self._intervals)
 
 
 def with_retries(

@@ -65,6 +65,19 @@ class SweepWriter:
         sweep_id, now = self.token.sweep_id, self.ledger.now()
         self._write(lambda tx: changes.interrupt_sweep(tx, sweep_id, reason, now, events), _always)
 
+    def abandon_sweep(self, reason: str, events: Sequence[Event] = ()) -> None:
+        """End the running attempts at their last reports and set the sweep INTERRUPTED, in one transaction.
+
+        A finished sweep is left as it is. No attempt starts after that, whatever other threads are doing.
+        """
+        sweep_id, now = self.token.sweep_id, self.ledger.now()
+
+        def abandon(tx: Transaction) -> None:
+            changes.lose_attempts(tx, sweep_id)
+            changes.interrupt_sweep(tx, sweep_id, reason, now, events)
+
+        self._write(abandon, _always)
+
     def amend_sweep(self, document: Mapping[str, Any], digest: str, facts: Mapping[str, Any]) -> None:
         """Replace the specification of a sweep, after a change that is allowed to an unfinished one."""
         self._write(lambda tx: changes.amend_sweep(tx, self.token.sweep_id, document, digest, facts))
@@ -81,7 +94,7 @@ class SweepWriter:
         """Start the next attempt of an unfinished trial; an attempt that is still running becomes LOST.
 
         Raises:
-            ValueError: the trial is finished.
+            ValueError: the trial is finished, or the sweep INTERRUPTED.
         """
         now = self.ledger.now()
         started: list[AttemptRecord] = []

@@ -19,6 +19,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -327,7 +328,8 @@ def outage_of(error: BaseException) -> str | None:
 def _reached(url: str) -> Iterator[tuple[Any, str]]:
     """Yield the client of a URL and the path in it; raise NoStore for any exception but a full local disk."""
     try:
-        yield fsspec.url_to_fs(url, **TIMEOUTS.get(urlsplit(url).scheme, {}))
+        # A client may change the options that it is given.
+        yield fsspec.url_to_fs(url, **deepcopy(dict(TIMEOUTS.get(urlsplit(url).scheme, {}))))
     except Exception as error:
         if outage_of(error) == "disk full":
             raise

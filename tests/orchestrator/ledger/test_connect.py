@@ -256,6 +256,9 @@ def test_a_ledger_knows_how_long_its_database_has_kept_it_waiting(sqlite_url: st
         began = system.now
         ledger.retried(lambda: away_until(600.0))
         assert ledger.outages.seconds == system.now - began
-        ledger.outages.add(began - 10.0, system.now)
         ledger.outages.add(began, system.now + 20.0)
-        assert ledger.outages.seconds == system.now - began + 20.0
+        ledger.outages.add(began - 10.0, system.now)
+        assert ledger.outages.seconds == system.now - began + 30.0
+        ledger.outages.add(system.now + 100.0, system.now + 110.0)
+        ledger.outages.add(began - 20.0, system.now + 120.0)
+        assert ledger.outages.seconds == system.now - began + 140.0

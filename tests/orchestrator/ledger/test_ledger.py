@@ -101,6 +101,21 @@ def test_adding_is_idempotent(ledger: Ledger) -> None:
     assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [1, 2, 3]
 
 
+def test_no_attempt_starts_in_a_sweep_that_its_driver_abandons(ledger: Ledger) -> None:
+    """The thread that launches attempts still runs when another one ends the process."""
+    create_sweep(ledger)
+    write, first, second = writer(ledger), trial_record(0), trial_record(1)
+    for trial in (first, second):
+        write.add_trial(trial)
+    write.start_attempt(first.key)
+    write.abandon_sweep("stopped by SIGINT")
+    for trial in (first, second):
+        with pytest.raises(ValueError, match="is INTERRUPTED"):
+            write.start_attempt(trial.key)
+    assert ledger.sweep(SWEEP_ID).state == "INTERRUPTED"
+    assert [attempt.state for attempt in ledger.attempts(SWEEP_ID)] == ["LOST"]
+
+
 def test_a_lost_attempt_ends_with_its_last_report(url: str) -> None:
     """The time until the next driver starts is not charged."""
     clock = SetClock(100.0)
