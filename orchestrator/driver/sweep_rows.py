@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from orchestrator import provenance
@@ -239,16 +240,17 @@ def claim_of(claim: Claim, slotted: SweepConfig) -> sharing.PoolClaim:
 
 def abandon(claim: Claim, reason: str) -> None:
     """Record the end of a driver that has no time to save: its trials resume after their last report."""
-    claim.writer.abandon_sweep(reason, events=_closed(claim, reason))
+    claim.writer.abandon_sweep(reason, partial(_closed, claim, reason))
 
 
 def interrupt(claim: Claim, reason: str) -> None:
     """Set a sweep that no session runs to INTERRUPTED, in MLflow too; leave a finished one as it is."""
-    claim.writer.interrupt_sweep(reason, events=_closed(claim, reason))
+    trials = claim.ledger.trials(claim.sweep.id)
+    claim.writer.interrupt_sweep(reason, events=_closed(claim, reason, trials))
 
 
-def _closed(claim: Claim, reason: str) -> list[Event]:
+def _closed(claim: Claim, reason: str, trials: Sequence[TrialRecord]) -> list[Event]:
     """Return the events that close the runs in MLflow of an interrupted sweep and its unfinished trials."""
-    sweep_id, now = claim.sweep.id, events.milliseconds(claim.ledger.now())
-    ended = events.sweep_ended(sweep_id, "INTERRUPTED", now, reason=reason)
-    return [*events.trials_left(claim.ledger.trials(sweep_id), now), ended]
+    now = events.milliseconds(claim.ledger.now())
+    ended = events.sweep_ended(claim.sweep.id, "INTERRUPTED", now, reason=reason)
+    return [*events.trials_left(trials, now), ended]

@@ -144,6 +144,12 @@ def lose_attempts(tx: Transaction, sweep_id: str) -> int:
     return len(running)
 
 
+def trials_of(tx: Transaction, sweep_id: str) -> list[TrialRecord]:
+    """Return the trials of a sweep."""
+    query = select(*TRIAL.columns).where(TRIAL.c.sweep_id == sweep_id)
+    return [tx.read(TRIALS, row) for row in tx.connection.execute(query).all()]
+
+
 def _last_report(tx: Transaction, attempt: AttemptRecord) -> float:
     """Return the time of the last report of a trial's newest attempt, else when it was taken or started.
 

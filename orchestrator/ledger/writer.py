@@ -65,15 +65,22 @@ class SweepWriter:
         sweep_id, now = self.token.sweep_id, self.ledger.now()
         self._write(lambda tx: changes.interrupt_sweep(tx, sweep_id, reason, now, events), _always)
 
-    def abandon_sweep(self, reason: str, events: Sequence[Event] = ()) -> None:
+    def abandon_sweep(
+        self, reason: str, closing: Callable[[Sequence[TrialRecord]], Sequence[Event]] = lambda _: ()
+    ) -> None:
         """End the running attempts at their last reports and set the sweep INTERRUPTED, in one transaction.
 
         A finished sweep is left as it is. No attempt starts after that, whatever other threads are doing.
+
+        Args:
+            reason: of the end.
+            closing: returns events for the sweep's trials, as this transaction finds them.
         """
         sweep_id, now = self.token.sweep_id, self.ledger.now()
 
         def abandon(tx: Transaction) -> None:
             changes.lose_attempts(tx, sweep_id)
+            events = closing(changes.trials_of(tx, sweep_id))
             changes.interrupt_sweep(tx, sweep_id, reason, now, events)
 
         self._write(abandon, _always)
