@@ -86,7 +86,7 @@ def test_a_killed_engine_costs_each_of_its_trials_one_attempt(commands: Commands
     code, output = finish(driver, timeout=60)
     assert code == 4, output
     causes = [attempt.cause for attempt in ledger.attempts(sweep.id) if attempt.cause != "interrupted"]
-    assert sorted(cause or "" for cause in causes) == [*["engine lost"] * 4, *["worker lost"] * 4]
+    assert sorted(cause or "" for cause in causes) == [*["engine lost"] * 4, *["slot lost"] * 4]
     for trial in ledger.trials(sweep.id):
         curve = [report.step for report in ledger.trial_reports(trial.key)]
         assert curve == list(range(10, 10 * len(curve) + 1, 10))
