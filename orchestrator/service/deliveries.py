@@ -1,7 +1,7 @@
 """Deliver to MLflow what ended sweeps have left pending, from a thread of the service.
 
-A driver leaves when MLflow has not answered for a while, and nobody starts one again for a sweep that has
-ended. The service holds the lease of the sweep meanwhile, as a driver does, so that nobody else delivers; it
+A driver leaves when MLflow has not answered for a while, and no driver is started again for a sweep that has
+ended. The service holds the lease of the sweep meanwhile, as a driver does, so that only it delivers; it
 gives the lease back at once when the sweep is submitted again. Only submitted sweeps are delivered: their
 drivers had the environment of a service, and with it the address of MLflow.
 """
@@ -30,7 +30,7 @@ LONGEST_RETRY_SECONDS = 300.0
 """Longest wait after a try in which MLflow has taken nothing; it doubles from `LOOK_SECONDS`."""
 
 HELD_SECONDS = 60.0
-"""Longest time for which the lease of a sweep is held at once: nobody else can change the sweep meanwhile."""
+"""Longest time for which the lease of a sweep is held at once: no other process can change it meanwhile."""
 
 _PACE = Pace(goodbye=1.0)
 """A driver waits no longer for its sweep; what the killed process has not answered is sent again."""

@@ -543,7 +543,7 @@ def test_a_limit_ends_everything(
 def test_a_limit_holds_although_another_process_has_the_output(
     runs: Runs, goes_on: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A script can hand its output to a process that it has not started, which nobody may end."""
+    """A script can hand its output to a process that it has not started, which must not be ended."""
     monkeypatch.setattr(processes, "LONGEST_END", 0.5)
     given: list[int] = []
     with socket.socket(socket.AF_UNIX) as listener:

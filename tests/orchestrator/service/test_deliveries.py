@@ -139,7 +139,7 @@ def test_what_a_sweep_has_left_arrives_once_mlflow_is_back(ledger: Ledger, paths
         assert "serves" in service.stdout.readline()
         assert "MLflow takes none" in service.stdout.readline()
         for _ in range(20):
-            assert holder(ledger, sweeps.SWEEP_ID) is None, "nobody may be kept from the sweep"
+            assert holder(ledger, sweeps.SWEEP_ID) is None, "the sweep must be free for others"
             time.sleep(0.05)
         assert ledger.backlog(sweeps.SWEEP_ID) == 23
         server = ui.start(f"sqlite:///{paths.root / 'mlflow.db'}", paths.artifacts, port)
