@@ -137,7 +137,7 @@ class Head:
         return False
 
     def end(self, folder: Path) -> None:
-        """End the head and all its processes; remove its record and its files."""
+        """End the head and all its processes; remove its files, and its record unless that is of another."""
         if self.lives():
             family = _family(self.pid)
             os.kill(self.pid, signal.SIGTERM)
@@ -145,7 +145,9 @@ class Head:
             for process in family:
                 with suppress(psutil.Error):
                     process.kill()
-        _record(folder).unlink(missing_ok=True)
+        recorded = Head.read(folder)
+        if recorded is None or (recorded.pid, recorded.start) == (self.pid, self.start):
+            _record(folder).unlink(missing_ok=True)
         shutil.rmtree(self.temporary, ignore_errors=True)
 
 

@@ -219,13 +219,14 @@ def end_shared_ray() -> Head | None:
 
 
 def users_of(folder: Path) -> tuple[int, ...]:
-    """Return the ids of the processes that have the users' lock open."""
-    file = str((folder / "users.lock").resolve())
-    return tuple(process.pid for process in psutil.process_iter() if _has_open(process, file))
+    """Return the ids of the processes that have the users' lock open, without that of the keeper."""
+    users, keepers = (str((folder / name).resolve()) for name in ("users.lock", "keeper.lock"))
+    opened = {process.pid: _opened(process) for process in psutil.process_iter()}
+    return tuple(pid for pid, files in opened.items() if users in files and keepers not in files)
 
 
-def _has_open(process: psutil.Process, file: str) -> bool:
+def _opened(process: psutil.Process) -> set[str]:
     try:
-        return any(opened.path == file for opened in process.open_files())
+        return {file.path for file in process.open_files()}
     except psutil.Error:
-        return False  # of another user, or ended since
+        return set()  # of another user, or ended since

@@ -49,17 +49,32 @@ def users(folder: Path, operation: int) -> Iterator[bool]:
         folder: of the runtime.
         operation: LOCK_SH or LOCK_EX of `fcntl`, which wait, or one of them with LOCK_NB.
     """
+    with _users_file(folder) as descriptor, _locked(descriptor, operation) as held:
+        yield held
+
+
+@contextmanager
+def _users_file(folder: Path) -> Iterator[int]:
+    """Open the file of the users' lock within a `with` block; closing it releases the lock."""
     # filelock has shared locks only as transactions of SQLite, which a thread of its own would have to hold.
     descriptor = os.open(folder / "users.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, operation)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _locked(descriptor: int, operation: int) -> Iterator[bool]:
+    try:
+        fcntl.flock(descriptor, operation)
+    except BlockingIOError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def keeper_lock(folder: Path) -> FileLock:
@@ -83,16 +98,19 @@ def keep(folder: Path, linger: float, setup: Setup | None, grant: Grant = Grant(
     if head is None:
         return
     os.close(sys.stdout.fileno())
-    idle_since: float | None = None
-    while head.lives():
-        with users(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
-            now = time.monotonic()
-            idle_since = (idle_since if idle_since is not None else now) if alone else None
-            if idle_since is not None and now - idle_since >= linger:
-                head.end(folder)
-                lock.release()
-                return
-        time.sleep(POLL_SECONDS)
+    # The file stays open, so that this process still sees the users of a folder that has been deleted, as
+    # systemd deletes $XDG_RUNTIME_DIR when a user has logged out.
+    with _users_file(folder) as descriptor:
+        idle_since: float | None = None
+        while head.lives():
+            with _locked(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
+                now = time.monotonic()
+                idle_since = (idle_since if idle_since is not None else now) if alone else None
+                if idle_since is not None and now - idle_since >= linger:
+                    head.end(folder)
+                    lock.release()
+                    return
+            time.sleep(POLL_SECONDS)
     head.end(folder)  # what is left of one that was killed
     lock.release()
 

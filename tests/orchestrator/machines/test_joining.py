@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -16,7 +17,7 @@ import psutil
 import pytest
 
 from orchestrator.errors import Busy, NoCluster
-from orchestrator.machines import joining
+from orchestrator.machines import joining, keeper
 from orchestrator.machines.hardware import Hardware
 from orchestrator.machines.head import Head, running, runtime_folder
 from orchestrator.schedule import environment
@@ -151,6 +152,19 @@ def test_a_driver_killed_while_ray_starts_leaves_nothing(folder: Path) -> None:
     wait_for(lambda: Head.read(folder) is not None)
     driver.kill()
     wait_for(lambda: running(folder) is None and not processes(folder), seconds=120)
+
+
+def test_the_head_ends_with_its_last_driver_although_the_runtime_folder_was_deleted(folder: Path) -> None:
+    """Systemd deletes $XDG_RUNTIME_DIR when its user has logged out."""
+    driver = Driver()
+    driver.head()
+    head = running(folder)
+    assert head is not None
+    shutil.rmtree(folder)
+    time.sleep(2 * keeper.POLL_SECONDS)
+    assert head.lives(), "a driver still uses it"
+    driver.leave()
+    wait_for(lambda: not head.lives() and not Path(head.temporary).exists())
 
 
 @pytest.mark.slow
