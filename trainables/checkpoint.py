@@ -18,7 +18,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,9 +76,7 @@ def copy(source: Path, stem: Path, digest: str) -> Path:
     """
     _, contents = _verified_files(source, digest)
     with stage_beside(stem) as stage:
-        for name, content in contents.items():
-            _write_flushed(stage / name, content)
-        flush_folder(stage)
+        _write_flushed(stage, contents)
         folder = named(stem, digest)
         publish(stage, folder, digest)
     return folder
@@ -144,19 +142,22 @@ def _write(stage: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, An
     packed = io.BytesIO()
     np.savez(packed, allow_pickle=False, **dict(arrays))
     content = packed.getvalue()
-    _write_flushed(stage / ARRAYS, content)
     claim = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     text = json.dumps({"files": {ARRAYS: claim}, "facts": dict(facts)}, sort_keys=True).encode()
-    _write_flushed(stage / MANIFEST, text)
-    flush_folder(stage)
+    _write_flushed(stage, {ARRAYS: content, MANIFEST: text})
     return hashlib.sha256(text).hexdigest(), len(content) + len(text)
 
 
-def _write_flushed(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+def _write_flushed(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files into a new folder, then flush all of them: the file system commits them together."""
+    with ExitStack() as opened:
+        files = [opened.enter_context((folder / name).open("wb")) for name in contents]
+        for file, content in zip(files, contents.values(), strict=True):
+            file.write(content)
+            file.flush()
+        for file in files:
+            os.fsync(file.fileno())
+    flush_folder(folder)
 
 
 def _verified_files(folder: Path, digest: str) -> tuple[dict[str, Any], dict[str, bytes]]:

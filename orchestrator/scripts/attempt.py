@@ -156,6 +156,27 @@ def _read_below(folder: Path, name: Path) -> bytes:
             return file.read()
 
 
+def _files_below(folder: Path) -> tuple[dict[str, Path], list[str]]:
+    """Return the files below a real folder by their relative path, and the links that lead out of it.
+
+    A link to a file below the folder stands for that file. Only links are resolved: this is the path of every
+    report with a checkpoint.
+    """
+    files: dict[str, Path] = {}
+    links = []
+    for place, folders, names in os.walk(folder):
+        for path in (Path(place, name) for name in (*folders, *names)):
+            name = path.relative_to(folder).as_posix()
+            if not path.is_symlink():
+                if path.is_file():
+                    files[name] = path
+            elif (target := path.resolve()).is_file() and target.is_relative_to(folder):
+                files[name] = target
+            else:
+                links.append(name)
+    return dict(sorted(files.items())), sorted(links)
+
+
 class ScriptAttempt:
     """One attempt in a process of its own.
 
@@ -169,6 +190,8 @@ class ScriptAttempt:
         self._log = TrialLog(Path(assignment.log), assignment.attempt_id)
         self._folder = tempfile.mkdtemp(prefix="sweep-trial-")
         self._place = Place(Path(self._folder))
+        self._checkpoints = self._place.checkpoints.resolve()
+        self._settings_as_json = asdict(assignment.settings)
         self._saved = assignment.resume
         self._recorded = assignment.resume.step if assignment.resume else 0
         self._step = self._read = self._answered = self._offset = 0
@@ -304,23 +327,18 @@ class ScriptAttempt:
 
     def _read_files(self, checkpoint: str) -> tuple[dict[str, np.ndarray], list[str]]:
         """Return the files of a folder and its links to them by path, and its other links; remove it."""
-        folder = self._place.checkpoints / checkpoint
+        folder = self._checkpoints / checkpoint
         must = "a checkpoint must be a folder inside SWEEP_CHECKPOINT when it is reported"
         if not folder.is_dir():
             raise _refused(must, f"no folder {checkpoint}")
-        if folder.resolve() != self._place.folder.resolve() / "checkpoints" / checkpoint:
-            raise _refused(must, f"a link to {folder.resolve()}")  # which is not ours to read and remove
-        found, inside = sorted(folder.rglob("*")), folder.resolve()
-        paths = [path for path in found if path.is_file() and path.resolve().is_relative_to(inside)]
-        links = [str(path.relative_to(folder)) for path in found if path.is_symlink() and path not in paths]
-        if self._settings.disk and sum(path.stat().st_size for path in paths) > self._settings.disk:
+        if (real := folder.resolve()) != folder:
+            raise _refused(must, f"a link to {real}")  # which is not ours to read and remove
+        found, links = _files_below(folder)
+        if self._settings.disk and sum(path.stat().st_size for path in found.values()) > self._settings.disk:
             raise _over("disk")  # before the worker reads what may not fit into its memory
-        place = self._place.checkpoints.resolve()
         files = {
-            path.relative_to(folder).as_posix(): np.frombuffer(
-                _read_below(place, path.resolve().relative_to(place)), np.uint8
-            )
-            for path in paths
+            name: np.frombuffer(_read_below(self._checkpoints, path.relative_to(self._checkpoints)), np.uint8)
+            for name, path in found.items()
         }
         shutil.rmtree(folder)
         return files, links
@@ -336,7 +354,7 @@ class ScriptAttempt:
             "trial": self._assignment.trial_key,
             "step": report.step,
             "metrics": {name: value for name, value in report.metrics.items() if math.isfinite(value)},
-            "settings": asdict(self._settings),
+            "settings": self._settings_as_json,
             "resumable": files is not None,
         }
         saved = checkpoint.save(stem, files or {}, facts)

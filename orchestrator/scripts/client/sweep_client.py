@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_POLLS = (0.0005, 0.001, 0.002, 0.005, 0.01)
+_POLLS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01)
 
 
 class Trial:
