@@ -5,8 +5,9 @@
 Every trial does nothing but report, so the time between two reports is what a report costs. It is measured
 inside the trial. With a checkpoint, every report hands over a folder with one file of 64 KiB. The first 20
 reports of a trial are left out. Bare Ray Tune runs a function of its own with Ray's default loggers; its
-checkpoints go to its own storage folder. The trials run in rounds, one after another, and each is compared
-with that of bare Ray Tune in its own round.
+checkpoints go to its own storage folder, and may be lost with the machine's power. `ray_tune_flushed` flushes
+each of them after its report, which gives what a report of a sweep promises. The trials run in rounds, one
+after another, and each is compared with those of bare Ray Tune in its own round.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,8 +52,14 @@ if True:
 """
 RAY_TUNE = f"""
 {IMPORTS}
-import ray
+import os, ray
 from ray import tune
+def flush():
+    kept = Path(tune.get_checkpoint().path)
+    for path in (kept / "state", kept, kept.parent):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
 def train(config):
     folder = Path(tempfile.mkdtemp())
 {LOOP}
@@ -64,6 +71,8 @@ REPORTS = {
     "ray": "tune.report({'step': step, 'val/loss': 1 / step},"
     " checkpoint=tune.Checkpoint.from_directory(folder) if CHECKPOINT else None)",
 }
+REPORTS["ray, flushed"] = f"{REPORTS['ray']}; flush()"
+BARE = "ray_tune", "ray_tune_flushed"
 SPACE = """
 trainable: {trainable}
 search: {{x: {{uniform: [0, 1]}}}}
@@ -136,6 +145,11 @@ def ray_tune(case: Case) -> None:
     _run([sys.executable, str(case.script(RAY_TUNE, REPORTS["ray"]))], dict(os.environ))
 
 
+def ray_tune_flushed(case: Case) -> None:
+    """Run a function of bare Ray Tune that flushes its checkpoints."""
+    _run([sys.executable, str(case.script(RAY_TUNE, REPORTS["ray, flushed"]))], dict(os.environ))
+
+
 def _run(words: list[str], environment: dict[str, str]) -> None:
     environment |= {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True)
@@ -143,7 +157,12 @@ def _run(words: list[str], environment: dict[str, str]) -> None:
         raise SystemExit(f"{done.stdout}\n{done.stderr}")
 
 
-CASES: dict[str, Callable[[Case], None]] = {"ray_tune": ray_tune, "function": function, "command": command}
+CASES: dict[str, Callable[[Case], None]] = {
+    "ray_tune": ray_tune,
+    "ray_tune_flushed": ray_tune_flushed,
+    "function": function,
+    "command": command,
+}
 
 
 def measured(run: Callable[[Case], None], reports: int, *, with_checkpoint: bool) -> list[float]:
@@ -164,6 +183,8 @@ def rounds(names: list[str], reports: int, count: int) -> dict[tuple[str, bool],
     for _ in range(count):
         for with_checkpoint in (False, True):
             for name in names:
+                if name == "ray_tune_flushed" and not with_checkpoint:
+                    continue
                 found = measured(CASES[name], reports, with_checkpoint=with_checkpoint)
                 times.setdefault((name, with_checkpoint), []).append(found)
     return times
@@ -171,16 +192,23 @@ def rounds(names: list[str], reports: int, count: int) -> dict[tuple[str, bool],
 
 def rows(times: Mapping[tuple[str, bool], list[list[float]]]) -> Iterator[str]:
     """Yield the rows of the table."""
-    yield "| trial | checkpoint | median of each round, ms | 90 %, ms | above bare Ray Tune, ms | median |"
+    yield "| trial | checkpoint | median of each round, ms | 90 %, ms | above bare Ray Tune | above flushed |"
     yield "|---|---|---|---|---|---|"
     for (name, with_checkpoint), found in times.items():
         middles = [statistics.median(one) for one in found]
         slow = statistics.quantiles([time for one in found for time in one], n=10)[-1]
-        bare = [statistics.median(one) for one in times.get(("ray_tune", with_checkpoint), ())]
-        above = [] if name == "ray_tune" else [own - other for own, other in zip(middles, bare, strict=False)]
-        middle = f"{statistics.median(above):.1f}" if above else ""
+        above = [
+            _above(middles, times.get((bare, with_checkpoint), ())) if name not in BARE else ""
+            for bare in BARE
+        ]
         kept = "64 KiB" if with_checkpoint else "none"
-        yield f"| {name} | {kept} | {_listed(middles)} | {slow:.1f} | {_listed(above)} | {middle} |"
+        yield f"| {name} | {kept} | {_listed(middles)} | {slow:.1f} | {' | '.join(above)} |"
+
+
+def _above(middles: list[float], bare: Sequence[list[float]]) -> str:
+    """Return by how much each round is above that of bare Ray Tune, and the median of that."""
+    above = [own - statistics.median(other) for own, other in zip(middles, bare, strict=False)]
+    return f"{_listed(above)}; median {statistics.median(above):.1f}" if above else ""
 
 
 def _listed(values: list[float]) -> str:

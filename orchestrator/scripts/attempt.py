@@ -34,7 +34,7 @@ from trainables import checkpoint
 from trainables.errors import Refusal
 from trainables.trial import ScriptSettings
 
-POLLS = (0.0003, 0.001, 0.002, 0.005, 0.01, 0.05)
+POLLS = (0.0001, 0.001, 0.002, 0.005, 0.01, 0.05)
 """Seconds between two looks for a report; longer ones the longer none has come."""
 
 LARGEST_STEP = 1 << 53
@@ -54,7 +54,8 @@ class Report:
     Attributes:
         step: steps done.
         metrics: by name.
-        checkpoint: name of a folder below that of checkpoints, or None.
+        checkpoint: name of a folder below that of checkpoints, or absolute path of one in the script's own
+            folder, or None.
     """
 
     step: int
@@ -84,15 +85,19 @@ class Report:
         if isinstance(step, bool) or not isinstance(step, int) or not after < step <= LARGEST_STEP:
             must = f"a step must be a whole number above {after} and at most {LARGEST_STEP}"
             raise _refused(must, f"{step!r:.40}")
-        if name is not None and (not isinstance(name, str) or not _is_inside(name)):
-            raise _refused("a checkpoint must be a folder inside SWEEP_CHECKPOINT", repr(name))
+        if name is not None and (not isinstance(name, str) or not _is_plain(name)):
+            raise _refused(_OF_CHECKPOINT, repr(name))
         return Report(step, numbers, name)
 
 
-def _is_inside(name: str) -> bool:
+def _is_plain(name: str) -> bool:
     parts = Path(name).parts
-    return bool(parts) and not Path(name).is_absolute() and ".." not in parts
+    return bool(parts) and ".." not in parts
 
+
+_OF_CHECKPOINT = (
+    "a checkpoint must be a folder inside SWEEP_CHECKPOINT, or its absolute path inside SWEEP_FOLDER"
+)
 
 _CAUSES = {"memory": "out of memory", "minutes": "time limit", "disk": "disk limit"}
 """Cause of a failure by the limit in `resources` that a script has exceeded."""
@@ -189,8 +194,7 @@ class ScriptAttempt:
         self._assignment, self._settings = assignment, assignment.settings
         self._log = TrialLog(Path(assignment.log), assignment.attempt_id)
         self._folder = tempfile.mkdtemp(prefix="sweep-trial-")
-        self._place = Place(Path(self._folder))
-        self._checkpoints = self._place.checkpoints.resolve()
+        self._place = Place(Path(self._folder).resolve())
         self._settings_as_json = asdict(assignment.settings)
         self._saved = assignment.resume
         self._recorded = assignment.resume.step if assignment.resume else 0
@@ -315,20 +319,27 @@ class ScriptAttempt:
             raise Refusal("a report of the script", must, f"none at step {report.step}", remedy)
 
     def _files_of(self, report: Report) -> dict[str, np.ndarray] | None:
-        """Return the files of a reported checkpoint by their paths, and remove them; None without one."""
+        """Return the files of a reported checkpoint by their paths; None without one."""
         if report.checkpoint is None:
             return None
         with files_as(self._assignment.account):  # a link there must not show the script what it may not read
-            files, links = self._read_files(report.checkpoint)
+            files, links = self._read_files(Path(report.checkpoint))
         if links:
             left_out = " and ".join(links)
             self._log.write(f"{left_out} are links to what is outside the checkpoint, and left out of it")
         return files
 
-    def _read_files(self, checkpoint: str) -> tuple[dict[str, np.ndarray], list[str]]:
-        """Return the files of a folder and its links to them by path, and its other links; remove it."""
-        folder = self._checkpoints / checkpoint
-        must = "a checkpoint must be a folder inside SWEEP_CHECKPOINT when it is reported"
+    def _read_files(self, checkpoint: Path) -> tuple[dict[str, np.ndarray], list[str]]:
+        """Return the files of a folder and its links to them by path, and its other links.
+
+        The folder is removed, unless it is in the script's own folder.
+        """
+        stays = checkpoint.is_absolute()
+        base = self._place.scratch if stays else self._place.checkpoints
+        folder = base / checkpoint
+        if not folder.is_relative_to(base):
+            raise _refused(_OF_CHECKPOINT, str(folder))
+        must = f"{_OF_CHECKPOINT}, when it is reported"
         if not folder.is_dir():
             raise _refused(must, f"no folder {checkpoint}")
         if (real := folder.resolve()) != folder:
@@ -337,10 +348,11 @@ class ScriptAttempt:
         if self._settings.disk and sum(path.stat().st_size for path in found.values()) > self._settings.disk:
             raise _over("disk")  # before the worker reads what may not fit into its memory
         files = {
-            name: np.frombuffer(_read_below(self._checkpoints, path.relative_to(self._checkpoints)), np.uint8)
+            name: np.frombuffer(_read_below(base, path.relative_to(base)), np.uint8)
             for name, path in found.items()
         }
-        shutil.rmtree(folder)
+        if not stays:
+            shutil.rmtree(folder)
         return files, links
 
     def _save(self, report: Report, files: Mapping[str, np.ndarray] | None) -> SavedCheckpoint:

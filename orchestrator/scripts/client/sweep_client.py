@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_POLLS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01)
+_POLLS = (0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01)
 
 
 class Trial:
@@ -62,6 +62,7 @@ class Trial:
         """Report metrics at a step, and a checkpoint; return True if the trial should go on.
 
         The call returns once the report and a copy of the checkpoint are safe: the folder may be used again.
+        A folder inside `folder` is read where it is; any other is copied first.
         After the sweep has answered that it stops the trial, the next call ends the process.
 
         Args:
@@ -90,11 +91,15 @@ class Trial:
     def _stop(self, number: int, frame: object) -> None:
         self.stopping = True
 
-    def _handed_over(self, folder: Path) -> str:
-        """Copy a checkpoint to where the sweep takes it, and return its name there."""
+    def _handed_over(self, checkpoint: Path) -> str:
+        """Return what names a checkpoint in a report: its path, or the name of a copy that is taken."""
         name = f"report-{self._sent}"
-        if self._checkpoints is not None:
-            shutil.copytree(folder, Path(self._checkpoints, name))
+        if self._checkpoints is None:
+            return name
+        real, own = checkpoint.resolve(), self.folder.resolve()
+        if own in (real, *real.parents) and real.is_dir() and not _has_links(real):
+            return str(real)
+        shutil.copytree(checkpoint, Path(self._checkpoints, name))
         return name
 
     def _answer(self) -> bool:
@@ -107,8 +112,13 @@ class Trial:
             if line.endswith(b"\n"):
                 self._offset += len(line)
                 return line == b"continue\n"
-            time.sleep(_POLLS[min(polls // 20, len(_POLLS) - 1)])
+            time.sleep(_POLLS[min(polls // 50, len(_POLLS) - 1)])
             polls += 1
+
+
+def _has_links(folder: Path) -> bool:
+    found = (Path(at, name) for at, folders, names in os.walk(folder) for name in (*folders, *names))
+    return any(path.is_symlink() for path in found)
 
 
 def trial(**params: Any) -> Trial:

@@ -55,6 +55,13 @@ def train(trial):
 """
 
 
+def files_of(outcome: Outcome) -> dict[str, bytes]:
+    """Return the files of an outcome's checkpoint by name."""
+    assert outcome.checkpoint is not None, outcome
+    arrays, _ = checkpoint.load(Path(outcome.checkpoint.path), outcome.checkpoint.digest)
+    return {name: array.tobytes() for name, array in arrays.items()}
+
+
 class Runs:
     """Attempts of one trial, by the text of a script.
 
@@ -160,6 +167,57 @@ def test_a_report_without_a_checkpoint_keeps_the_one_before(runs: Runs) -> None:
     (rest,) = runs.all(replace(assigned, resume=first[-1].checkpoint))
     assert (rest.step, rest.done) == (5, True)
     assert "started at step 2" in runs.log
+
+
+def test_a_checkpoint_in_the_folder_of_the_trial_is_read_there_and_stays(runs: Runs) -> None:
+    """Another one is copied, and so is one with a link, whose content belongs to the checkpoint."""
+    script = """
+    import os
+    from pathlib import Path
+
+    def train(trial):
+        other, checkpoints = Path(os.environ["TMPDIR"], "other"), Path(os.environ["SWEEP_CHECKPOINT"])
+        for folder in (trial.folder, other):
+            folder.mkdir(exist_ok=True)
+            (folder / "state").write_text(folder.name)
+        made = checkpoints.stat().st_mtime_ns
+        trial.report(2, {"val/loss": 1.0}, checkpoint=trial.folder)
+        print("untouched", checkpoints.stat().st_mtime_ns == made)
+        print("kept", os.listdir(trial.folder))
+        trial.report(4, {"val/loss": 1.0}, checkpoint=other)
+        (trial.folder / "linked").symlink_to(other / "state")
+        trial.report(6, {"val/loss": 1.0}, checkpoint=trial.folder)
+        print("other", os.listdir(other))
+    """
+    outcomes = runs.all(runs.function(script))
+    contents = [files_of(outcome) for outcome in outcomes]
+    scratch = {"state": b"scratch"}
+    assert contents == [scratch, {"state": b"other"}, {**scratch, "linked": b"other"}]
+    assert "untouched True" in runs.log
+    assert "kept ['state']" in runs.log
+    assert "other ['state']" in runs.log
+
+
+@pytest.mark.parametrize(
+    "place", ["/etc", "{folder}/../checkpoints", "{folder}x", "{checkpoints}/a", "/", "{link}"]
+)
+def test_no_checkpoint_is_read_outside_the_folders_of_the_trial(runs: Runs, place: str) -> None:
+    script = f"""
+    import json, os, time
+    own = os.environ["SWEEP_FOLDER"]
+    os.makedirs(own + "x")
+    os.makedirs(os.environ["SWEEP_CHECKPOINT"] + "/a")
+    os.symlink("/etc", own + "/link")
+    place = {place!r}.format(folder=own, checkpoints=os.environ["SWEEP_CHECKPOINT"], link=own + "/link")
+    with open(os.environ["SWEEP_REPORTS"], "a") as file:
+        print(json.dumps({{"step": 2, "metrics": {{"val/loss": 1.0}}, "checkpoint": place}}), file=file)
+    time.sleep(60)
+    """
+    (outcome,) = runs.all(runs.command(script))
+    assert outcome.failure == "error"
+    assert "must be a folder inside SWEEP_CHECKPOINT, or its absolute path inside SWEEP_FOLDER" in str(
+        outcome.message
+    )
 
 
 def test_a_function_that_returns_ends_its_trial(runs: Runs) -> None:
