@@ -34,8 +34,11 @@ from trainables import checkpoint
 from trainables.errors import Refusal
 from trainables.trial import ScriptSettings
 
-POLLS = (0.0001, 0.001, 0.002, 0.005, 0.01, 0.05)
-"""Seconds between two looks for a report; longer ones the longer none has come."""
+PATIENCE = 0.04
+"""Wait between two looks for a report, as a share of the time for which it has been waited for."""
+
+SHORTEST_POLL_SECONDS = 0.0001
+LONGEST_POLL_SECONDS = 0.05
 
 LARGEST_STEP = 1 << 53
 """The ledger holds no much larger one."""
@@ -222,21 +225,21 @@ class ScriptAttempt:
         """
         if self._answered < self._read:
             self._answer(go_on=not self._must_stop())
-        asked = polls = 0
+        asked, since = False, time.monotonic()
         while True:
             if (report := self._next_report()) is not None:
                 if report.step > self._recorded:
-                    return self._outcome(report, interrupted=bool(asked))
+                    return self._outcome(report, interrupted=asked)
                 self._answer(go_on=True)  # of an earlier attempt, which had got as far
-                polls = 0
+                since = time.monotonic()
                 continue
             if (end := self._process.end) is not None and not self._has_more():
-                return self._ended(end, interrupted=bool(asked))
+                return self._ended(end, interrupted=asked)
             if not asked and self._must_stop():
                 self._process.terminate()
-                asked = 1
-            time.sleep(POLLS[min(polls // 50, len(POLLS) - 1)])
-            polls += 1
+                asked = True
+            wait = PATIENCE * (time.monotonic() - since)
+            time.sleep(min(max(wait, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS))
 
     def release(self) -> None:
         """End the process with everything that it has started, and remove its files."""
@@ -274,6 +277,9 @@ class ScriptAttempt:
             Refusal: the file is no longer a file, or a line is too long to be a report.
         """
         try:
+            facts = self._place.reports.lstat()
+            if stat.S_ISREG(facts.st_mode) and facts.st_size == self._offset:
+                return bool(self._unread)  # most looks end here, and opening the file takes longer
             with _own_file(self._place.reports, os.O_RDONLY) as file:
                 file.seek(self._offset)
                 text = file.read(LONGEST_LINE)

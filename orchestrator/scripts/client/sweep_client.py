@@ -23,7 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_POLLS = (0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01)
+_PATIENCE = 0.04
+"""Wait between two looks for an answer, as a share of the time for which it has been waited for."""
 
 
 class Trial:
@@ -104,7 +105,7 @@ class Trial:
 
     def _answer(self) -> bool:
         """Wait for the line that answers the report; return True if it says to go on."""
-        polls = 0
+        since = time.monotonic()
         while True:
             with Path(self._answers).open("rb") as file:
                 file.seek(self._offset)
@@ -112,8 +113,7 @@ class Trial:
             if line.endswith(b"\n"):
                 self._offset += len(line)
                 return line == b"continue\n"
-            time.sleep(_POLLS[min(polls // 50, len(_POLLS) - 1)])
-            polls += 1
+            time.sleep(min(max(_PATIENCE * (time.monotonic() - since), 0.0001), 0.01))
 
 
 def _has_links(folder: Path) -> bool:
