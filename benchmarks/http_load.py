@@ -51,6 +51,9 @@ REPORTS_A_SECOND = 1.0
 LONGEST_START_SECONDS = 900.0
 """Longest wait until all real sweeps have reported."""
 
+SETTLE_SECONDS = 30.0
+"""Wait after that: the import of MLflow by the newest sweep takes seconds of a processor at low priority."""
+
 FILE = """\
 trainable: {command: [sh, report.sh]}
 search: {rate: {uniform: [0, 1]}}
@@ -108,6 +111,7 @@ def started(root: Path, folder: Path, number: int) -> str:
             ids = begun(ledger)
             reporting = sum(ledger.last_report_at(sweep_id) is not None for sweep_id in ids)
         if reporting >= number:
+            time.sleep(SETTLE_SECONDS)
             return ids[-1]
         assert time.monotonic() < last, f"{reporting} of {number} sweeps have reported"
         time.sleep(1.0)

@@ -407,6 +407,8 @@ def main() -> None:
     if os.fork():
         os._exit(0)
     os.setsid()
+    with contextlib.suppress(OSError):  # with autogroups, a session has a priority of its own
+        Path("/proc/self/autogroup").write_text(str(os.getpriority(os.PRIO_PROCESS, 0)))
     for sign in IGNORED:
         signal.signal(sign, signal.SIG_IGN)
     text = b""

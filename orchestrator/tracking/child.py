@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from orchestrator import concealment
+from orchestrator.system import take_priority_to_session
 from orchestrator.tracking import address
 
 _COMMAND = (sys.executable, "-m", "orchestrator.tracking.deliver")
@@ -44,6 +45,7 @@ class Child:
             env=environment,
             start_new_session=True,
         )
+        take_priority_to_session(self._process.pid)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()

@@ -29,6 +29,9 @@ _POLL_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
 """Time between two looks at whether a caller still waits."""
 
+GATHER_SHARE = 0.05
+"""Time between two batches, as a share of the time for which a child has delivered."""
+
 _COUNT_SECONDS = 2.0
 """Longest time to count the pending events at the end of `drain`."""
 
@@ -55,6 +58,8 @@ class Pace:
     Attributes:
         gather: shortest time between two batches that are not full, so that a batch is worth its
             transactions.
+        longest_gather: the same in a sweep that has run for long; between them it is `GATHER_SHARE` of the
+            time for which the child has delivered.
         awake: longest time for a child to import MLflow, migrate its database and look up the sweep's runs.
         silence: longest wait for an acknowledgement.
         first_retry: wait before the first replacement of a child; doubled for each further one.
@@ -63,11 +68,16 @@ class Pace:
     """
 
     gather: float = 1.0
+    longest_gather: float = 5.0
     awake: float = 120.0
     silence: float = 60.0
     first_retry: float = 1.0
     longest_retry: float = 60.0
     goodbye: float = 5.0
+
+    def gathers(self, age: float) -> float:
+        """Return the shortest time between two batches of a child that has delivered for `age` seconds."""
+        return min(max(GATHER_SHARE * age, self.gather), self.longest_gather)
 
 
 class Shipper:
@@ -190,13 +200,19 @@ class Shipper:
         try:
             adopted = child.ask(None, self._pace.awake, lambda: self._closing)["created"]
             self._writer.record_mlflow_runs(adopted)
+            since = self._system.monotonic()
             while not self._closing:
-                self._ship(child)
+                self._ship(child, since)
         finally:
             child.end(self._pace.goodbye if self._closing else 0.0)
 
-    def _ship(self, child: Delivery) -> None:
-        """Ship one batch, or wait for new events."""
+    def _ship(self, child: Delivery, since: float) -> None:
+        """Ship one batch, or wait for new events.
+
+        Args:
+            child: delivers.
+            since: when the child began to, by the monotonic clock.
+        """
         with self._changed:
             self._news = False
         began = self._system.monotonic()
@@ -216,7 +232,8 @@ class Shipper:
         if len(rows) < self._batch:  # all that there were; a thread that has added one since has announced it
             self._rest(_POLL_SECONDS)
             if not self._draining:
-                self._sleep(self._pace.gather - (self._system.monotonic() - began))
+                now = self._system.monotonic()
+                self._sleep(self._pace.gathers(now - since) - (now - began))
 
     def _recorded(self, created: Mapping[str, str]) -> bool:
         """Record the runs that a child has created; return False if another driver has taken the lease."""

@@ -184,6 +184,11 @@ def _has_ended(process: psutil.Process) -> bool:
         return True
 
 
+@pytest.mark.parametrize(("age", "seconds"), [(0.0, 1.0), (19.0, 1.0), (60.0, 3.0), (100.0, 5.0), (1e6, 5.0)])
+def test_batches_of_a_long_sweep_are_larger(age: float, seconds: float) -> None:
+    assert Pace().gathers(age) == pytest.approx(seconds)
+
+
 def test_closing_without_starting_is_harmless(shipper: Shipper) -> None:
     shipper.nudge()
     shipper.close()
