@@ -37,6 +37,9 @@ os.environ.setdefault(
     "--xla_llvm_disable_expensive_passes=true",
 )
 
+# Compiled programs need not name the lines of Python that they come from.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
+
 # With JAX, Ray and MLflow imported a collection looks at a million objects: a tenth of a test's time.
 gc.set_threshold(100_000, 50, 100)
 

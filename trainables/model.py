@@ -25,6 +25,7 @@ from jax import numpy as jnp
 from trainables.counter import uniform
 from trainables.data.task import Signature
 from trainables.encoder import ENCODERS
+from trainables.keys import source_of_keys
 from trainables.layers import LAYERS
 from trainables.layers.causal_conv import causal_conv, initial_conv
 from trainables.layers.layer import Bounds, Layer
@@ -385,7 +386,7 @@ def _blocks(settings: ModelSettings, ranges: Ranges, rngs: nnx.Rngs) -> list[Blo
     """Draw all blocks by one `vmap`, which compiles the drawing of one."""
 
     def drawn(key: Array) -> Block:
-        return Block(settings, ranges, rngs=nnx.Rngs(key))
+        return Block(settings, ranges, rngs=source_of_keys(key))
 
     keys = jax.random.split(rngs.params(), settings.depth)
     graph = nnx.split(nnx.eval_shape(drawn, keys[0]))[0]

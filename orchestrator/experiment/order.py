@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+import scipy
 
 from orchestrator.report import words
 from orchestrator.report.noise import Measured, Sample, Variance, welch
@@ -126,9 +126,9 @@ def _by_t(mean: float, noise: tuple[Variance, ...], leads: str, comparisons: int
     if error == 0.0:
         low, high, p = mean, mean, 1.0 if mean == 0.0 else 0.0
     else:
-        half = -float(stdtrit(total.degrees, tail)) * error
+        half = -float(scipy.special.stdtrit(total.degrees, tail)) * error
         low, high = mean - half, mean + half
-        p = min(1.0, comparisons * 2.0 * float(stdtr(total.degrees, -abs(mean) / error)))
+        p = min(1.0, comparisons * 2.0 * float(scipy.special.stdtr(total.degrees, -abs(mean) / error)))
     if p <= 1 - CONFIDENCE:
         return Ordering(mean, low, high, p, leads, "", (source,))
     # Without examples there is no noise over them; one degree of freedom of nothing changes nothing.

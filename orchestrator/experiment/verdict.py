@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy
 
 from orchestrator.counts import counted
 from orchestrator.report import words
@@ -191,7 +191,7 @@ def interval(values: Sequence[float]) -> Interval | None:
     if len(values) < 2:
         return None
     error = float(np.std(values, ddof=1)) / np.sqrt(len(values))
-    half = -float(stdtrit(len(values) - 1, (1 - CONFIDENCE) / 2)) * error
+    half = -float(scipy.special.stdtrit(len(values) - 1, (1 - CONFIDENCE) / 2)) * error
     mean = float(np.mean(values))
     return mean - half, mean + half
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy.special import chdtri, ndtr, stdtrit
+import scipy
 
 from orchestrator.report.noise import Measured, Sample, Variance, difference_of, mean_of, welch
 
@@ -236,10 +236,10 @@ def power(measured: Measured, seeds: int, tail: float) -> float:
     over_seeds = welch([Variance(value / seeds, seeds - 1) for value in per_seed])
     examples = measured.examples
     # The estimated variance over seeds is a multiple of chi-squared; that over examples hardly varies.
-    factors = chdtri(over_seeds.degrees, _QUANTILES) / over_seeds.degrees
-    squares = stdtrit(over_seeds.degrees, tail) ** 2 * over_seeds.value * factors
-    half = np.sqrt(squares + stdtrit(examples.degrees, tail) ** 2 * examples.value)
+    factors = scipy.special.chdtri(over_seeds.degrees, _QUANTILES) / over_seeds.degrees
+    squares = scipy.special.stdtrit(over_seeds.degrees, tail) ** 2 * over_seeds.value * factors
+    half = np.sqrt(squares + scipy.special.stdtrit(examples.degrees, tail) ** 2 * examples.value)
     error = math.sqrt(over_seeds.value + examples.value)
     if error == 0.0:
         return float(measured.mean != 0.0)
-    return float(np.mean(ndtr((abs(measured.mean) - half) / error)))
+    return float(np.mean(scipy.special.ndtr((abs(measured.mean) - half) / error)))

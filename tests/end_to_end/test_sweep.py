@@ -127,10 +127,15 @@ def _check_evaluated_once(ledger: Ledger, sweep_id: str) -> str:
     ("arguments", "expected"),
     [
         (["no_such.yaml"], r"no_such\.yaml: .*"),
-        (["search_spaces/retrieval.yaml", "--profile", "laptpo"], r"laptop"),
-        (["search_spaces/retrieval.yaml", "--set", "training.stesp=3"], r"steps"),
         (["search_spaces/retrieval.yaml", "--profile", "full"], r"resources\.gpu: .* 0 GPU\(s\)"),
-        (["search_spaces/retrieval.yaml", "--set", "data.source=aan"], r"new_aan_pairs"),
+        *(
+            pytest.param(["search_spaces/retrieval.yaml", *words], expected, marks=pytest.mark.slow)
+            for words, expected in (
+                (["--profile", "laptpo"], r"laptop"),
+                (["--set", "training.stesp=3"], r"steps"),
+                (["--set", "data.source=aan"], r"new_aan_pairs"),
+            )
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(

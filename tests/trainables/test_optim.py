@@ -189,7 +189,7 @@ def test_an_output_by_step_counts_true_steps() -> None:
     np.testing.assert_array_equal(weights, [[1, 1, 0], [1, 1, 1], [0, 0, 0]])
     logits = jnp.asarray(RANDOM.normal(size=(3, 3, 4)), jnp.float32)
     targets = jnp.asarray(RANDOM.integers(0, 4, (3, 3)))
-    sums = classification(logits, targets, weights)
+    sums = jax.jit(classification)(logits, targets, weights)
     flat = np.asarray(weights, bool)
     assert float(sums.counted) == 5
     assert float(sums.metric) == np.sum((np.argmax(logits, -1) == targets)[flat])
@@ -210,10 +210,11 @@ def test_steps_without_a_target_do_not_count() -> None:
     np.testing.assert_array_equal(weights, [[0, 1, 0, 1], [1, 0, 1, 0]])
     logits = jnp.asarray(RANDOM.normal(size=(2, 4, 5)), jnp.float32)
     other = jnp.where(weights[..., None] > 0, logits, 7.0)
-    sums = [classification(values, targets, weights) for values in (logits, other)]
+    summed = jax.jit(classification)
+    sums = [summed(values, targets, weights) for values in (logits, other)]
     assert jax.tree.map(float, sums[0]) == jax.tree.map(float, sums[1])
     assert float(sums[0].counted) == 4
-    gradient = jax.grad(lambda values: classification(values, targets, weights).loss)(logits)
+    gradient = jax.jit(jax.grad(lambda values: classification(values, targets, weights).loss))(logits)
     np.testing.assert_array_equal(jnp.any(gradient != 0, axis=-1), weights > 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,8 @@ def test_it_equals_a_loop_of_the_same_steps() -> None:
     words = jnp.array([0, 5], jnp.uint32)
     key = jax.random.wrap_key_data(words, impl="threefry2x32")
     module, optimizer, data = Perceptron(16), optax.adam(3e-3), digits()["train"]
-    params = module.init(key, data["inputs"][:1], train=False)["params"]
-    moments = optimizer.init(params)
+    params = jax.jit(partial(module.init, train=False))(key, data["inputs"][:1])["params"]
+    moments = jax.jit(optimizer.init)(params)
     rows = np.asarray(order_of_steps(jnp.int32(0), 512, 32, 1400, words))
     losses = []
 
@@ -85,7 +86,8 @@ def test_it_equals_a_loop_of_the_same_steps() -> None:
     kernel = engine.snapshot(0)["state/params/Dense_0/kernel"]
     np.testing.assert_allclose(kernel, params["Dense_0"]["kernel"], rtol=1e-4, atol=1e-6)
     scores = engine.evaluate(0)
-    logits = module.apply({"params": params}, digits()["validation"]["inputs"], train=False)
+    evaluated = jax.jit(partial(module.apply, train=False))
+    logits = evaluated({"params": params}, digits()["validation"]["inputs"])
     right = np.mean(np.argmax(logits, -1) == digits()["validation"]["targets"])
     assert scores["accuracy"] == pytest.approx(right)
     assert set(report.curve(scores)) == {

@@ -21,6 +21,7 @@ from trainables.engine.report import StepMetrics, nothing
 from trainables.engine.slot_program import Scorer, at
 from trainables.engine.state import Carried, Free, Names, Packing, SlotState, Trained, free_of, packing_of
 from trainables.errors import Refusal
+from trainables.keys import source_of_keys
 from trainables.layers import LAYERS
 from trainables.model import BlockState, Memory, Model, Training
 from trainables.optim import (
@@ -294,7 +295,7 @@ class NetworkProgram:
             free.ranges,
             self.signature,
             remat=self.settings.training.remat,
-            rngs=nnx.Rngs(jax.random.wrap_key_data(free.seed, impl="threefry2x32")),
+            rngs=source_of_keys(jax.random.wrap_key_data(free.seed, impl="threefry2x32")),
         )
 
     def order(self, step: Array, steps: int, examples: int, seed: Array) -> Array:

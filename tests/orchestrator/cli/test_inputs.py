@@ -39,9 +39,10 @@ SECONDS = 2.0
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder without a GPU."""
+    """Work in an empty folder without a GPU or data sets."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("SWEEP_DATA", raising=False)
     return tmp_path
 
 
@@ -83,6 +84,20 @@ def test_files(capsys: pytest.CaptureFixture[str], name: str) -> None:
     content, expected = FILES[name]
     Path("space.yaml").write_text(content)
     assert expected in refused(capsys, "space.yaml")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--profile laptpo", "`laptop`"),
+        ("--set training.stesp=3", "`steps`"),
+        ("--set data.source=aan", "new_aan_pairs"),
+    ],
+)
+def test_words(capsys: pytest.CaptureFixture[str], words: str, expected: str) -> None:
+    """A profile or a key that does not exist, and data that nobody has."""
+    file = Path(__file__).parents[3] / "search_spaces" / "retrieval.yaml"
+    assert expected in refused(capsys, str(file), *words.split())
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def still(seed: int = 0, **training: Any) -> TrialSettings:
 def model_of(settings: TrialSettings) -> Model:
     """Return the network of a trial as it is drawn."""
     program = program_of(settings)
-    return program._trained(program.initialise(free_of(settings)).trained)
+    return program._trained(jax.jit(program.initialise)(free_of(settings)).trained)
 
 
 def program_of(settings: TrialSettings) -> NetworkProgram:

@@ -61,7 +61,8 @@ def alone() -> Course:
     return course
 
 
-@pytest.mark.parametrize("slots", [4, *(pytest.param(slots, marks=pytest.mark.slow) for slots in (2, 8))])
+@pytest.mark.slow
+@pytest.mark.parametrize("slots", [2, 4, 8])
 def test_equal_with_any_number_of_slots(alone: Course, slots: int) -> None:
     """The curve and every array of the checkpoint are equal to the last bit beside 1, 3 and 7 neighbours."""
     course, engine = Course(), Engine(TRIAL, toy_data(), slots=slots)

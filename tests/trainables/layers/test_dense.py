@@ -16,7 +16,7 @@ def test_dense_rnn(rho: str) -> None:
     """Outputs and states equal a float64 loop over time."""
     layer, u = build(f"{rho}_rnn"), sequence(100)
     expected, expected_states = reference.dense(exact(layer), np.asarray(u, np.float64), rho)
-    outputs, states = layer.run(u)
+    outputs, states = jax.jit(layer.run)(u)
     assert apart(outputs, expected) < 1e-5
     assert apart(states, expected_states) < 1e-5
 
@@ -26,7 +26,7 @@ def test_lstm() -> None:
     layer, u = build("lstm"), sequence(100)
     p = exact(layer)
     expected, expected_states = reference.lstm(p, np.asarray(u, np.float64))
-    outputs, states = layer.run(u)
+    outputs, states = jax.jit(layer.run)(u)
     assert apart(outputs, expected) < 1e-5
     assert apart(states, expected_states) < 1e-5
     np.testing.assert_array_equal(p["b"].reshape(4, 16)[:, 0], [0, 1, 0, 0])

@@ -35,7 +35,7 @@ def test_system_a_channel(kind: str) -> None:
     channel = np.tile(np.repeat(np.arange(4), 3), 2)
     states = reference.run(np.diag(_eigenvalues(kind, p)), np.eye(4)[channel] + 0j, seen)
     expected = (states @ (p["C_re"] + 1j * p["C_im"]).T).real + seen @ p["D"].T
-    outputs, hidden = layer.run(u)
+    outputs, hidden = jax.jit(layer.run)(u)
     assert apart(outputs, expected) < 1e-5
     assert apart(np.linalg.norm(hidden, axis=1), np.linalg.norm(states, axis=1)) < 1e-5
 
@@ -91,7 +91,7 @@ def test_ldstack() -> None:
     u = sequence(40)
     p, seen = exact(layer), np.asarray(u, np.float64)
     hidden = _by_the_paper(p, seen, 3)
-    outputs, states = layer.run(u)
+    outputs, states = jax.jit(layer.run)(u)
     assert apart(states, hidden) < 1e-4
     assert apart(outputs, hidden @ p["C"].T + seen * p["D"]) < 1e-4
 
@@ -109,8 +109,8 @@ def test_ldstack_of_one_input_is_the_plain_stack(depth: int) -> None:
     assert abs(weights.imag).max() < 1e-5
     u = sequence(50, 1)
     arrays = jnp.float32(transition.real), jnp.float32(weights.real[:, None])
-    expected = stacked_states(*arrays, jnp.tanh, u, depth)[-1]
-    assert apart(layer.run(u)[1], expected) < 1e-4
+    expected = jax.jit(lambda u: stacked_states(*arrays, jnp.tanh, u, depth)[-1])(u)
+    assert apart(jax.jit(lambda u: layer.run(u)[1])(u), expected) < 1e-4
 
 
 def test_refuses_uneven_systems() -> None:

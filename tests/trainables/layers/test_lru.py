@@ -21,7 +21,7 @@ def test_recurrence(bidirectional: bool) -> None:
     if bidirectional:
         turned = {**p, "C_re": p["C_backward_re"], "C_im": p["C_backward_im"], "D": 0 * p["D"]}
         expected = expected + reference.lru(turned, seen[::-1])[0][::-1]
-    outputs, hidden = layer.run(u, true)
+    outputs, hidden = jax.jit(lambda u: layer.run(u, true))(u)
     assert apart(outputs[:true], expected) < 1e-5
     assert apart(hidden[:true], np.concatenate([states.real, states.imag], axis=1)) < 1e-5
 
@@ -60,7 +60,7 @@ def test_expected_norm() -> None:
     modulus = np.exp(-np.exp(p["nu_log"]))
     raw = np.sum(p["B_re"] ** 2 + p["B_im"] ** 2, axis=1)
     impulses = jnp.zeros((4, 40, 4)).at[:, 0].set(jnp.eye(4))
-    states = np.asarray(jax.vmap(lambda u: layer.run(u)[1])(impulses), np.float64)
+    states = np.asarray(jax.jit(jax.vmap(lambda u: layer.run(u)[1]))(impulses), np.float64)
     total = np.cumsum(np.sum(states**2, axis=(0, 2)))
     powers = modulus ** (2 * np.arange(40)[:, None])
     rows = np.exp(2 * p["gamma_log"]) * raw
