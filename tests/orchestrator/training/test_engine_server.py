@@ -388,3 +388,22 @@ def test_a_closed_server_refuses_what_comes_late(tmp_path: Path) -> None:
         server.submit(trial, "worker", first=True)
     with pytest.raises(Closed):
         server.run_errand(lambda cache: cache)
+
+
+def test_a_server_leaves_its_program_to_the_next_one(tmp_path: Path) -> None:
+    """The second one compiles nothing, and its trial has the metrics of a new process."""
+    cache, data = EngineCache(), str(tmp_path / "data")
+    metrics, compiled = [], []
+    for number in range(2):
+        server = EngineServer(1, cache=cache)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        [outcome] = life(server, assignment(tmp_path / str(number), 1, data=data), reports=1)
+        server.release("s-1.1")
+        server.retire()
+        thread.join(timeout=60)
+        server.close()
+        metrics.append(outcome.metrics["val/loss"])
+        compiled.append(outcome.metrics["seconds/compile"])
+    assert metrics[0] == metrics[1]
+    assert compiled[0] > compiled[1] == 0
