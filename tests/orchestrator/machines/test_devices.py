@@ -301,10 +301,10 @@ def test_an_unused_ray_ends_at_once_if_another_one_needs_its_gpu(
         assert first.devices == ("GPU-a", "GPU-b")
     assert first.lives()
     monkeypatch.setenv("SWEEP_RUNTIME", str(temporary / "2"))
-    monkeypatch.setenv("SWEEP_RAY_LINGER", "0")
     with joining.joined(TWO, environment.of_head()) as second:
         assert second.devices == first.devices
         assert not first.lives()
+    joining.end_shared_ray()
 
 
 @pytest.mark.end_to_end
