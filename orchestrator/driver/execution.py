@@ -32,6 +32,7 @@ from orchestrator.ledger.records import (
 from orchestrator.ledger.selection import best_of_sweep, ranked, violations_of
 from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
 from orchestrator.schedule import cluster, sent_code, tuner
+from orchestrator.schedule.engine_pool import EnginePool
 from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.schedule.shares import ClusterShare
@@ -56,8 +57,11 @@ _POLL_SECONDS = 0.5
 
 
 @contextmanager
-def connected(claim: Claim) -> Iterator[None]:
+def connected(claim: Claim) -> Iterator[ExitStack]:
     """Join the cluster of RAY_ADDRESS, or the Ray that drivers share on this machine; leave it on exit.
+
+    Yields:
+        What is to be done before it is left.
 
     Raises:
         NoCluster: if the cluster or the Ray of this machine cannot be joined, or Ray does not start.
@@ -66,7 +70,7 @@ def connected(claim: Claim) -> Iterator[None]:
     with ExitStack() as stack:
         died = claim.departure.interruptible(lambda: stack.enter_context(ray))
         stack.enter_context(claim.departure.unless(died))
-        yield
+        yield stack
 
 
 def _code_to_send(claim: Claim) -> Path | None:
@@ -95,7 +99,11 @@ def with_slots(claim: Claim) -> SweepConfig:
 
 
 def run_session(
-    claim: Claim, slotted: SweepConfig, curves: Sequence[CurvePoint], nudge: Callable[[], None]
+    claim: Claim,
+    slotted: SweepConfig,
+    curves: Sequence[CurvePoint],
+    nudge: Callable[[], None],
+    leaving: ExitStack,
 ) -> tuple[Stop | None, Engines]:
     """Run trials until none is left or the sweep stops; return why it stopped, or None, and its engines.
 
@@ -104,6 +112,7 @@ def run_session(
         slotted: the sweep with its number of slots fixed.
         curves: the objectives and constrained metrics in the reports of earlier runs.
         nudge: called twice a second, when there may be news in the ledger's outbox.
+        leaving: what is to be done before the cluster is left.
 
     Raises:
         BadInput: the folder of the checkpoints belongs to another ledger.
@@ -111,7 +120,11 @@ def run_session(
     """
     run, observer = claim.run, claim.observer
     resources = AvailableResources(slotted.resources.cpu, slotted.resources.gpu)
-    share = ClusterShare(claim.writer, resources, sweep_rows.claim_of(claim, slotted))
+    trainable = slotted.trainable
+    program = trainable.imported_code() if trainable else ""
+    pool = EnginePool.of(str(run.paths.compilations), program)
+    share = ClusterShare(claim.writer, resources, sweep_rows.claim_of(claim, slotted), pool=pool)
+    leaving.callback(share.engines.close)
     session = Session(
         slotted,
         claim.writer,

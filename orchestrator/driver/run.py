@@ -77,9 +77,9 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
             # Ray, Optuna and plotly take seconds to import: not before all that can be refused has been.
             from orchestrator.driver import execution
 
-            with execution.connected(claim):
+            with execution.connected(claim) as leaving:
                 slotted = execution.with_slots(claim)
-                stopped, engines = execution.run_session(claim, slotted, curves, shipper.nudge)
+                stopped, engines = execution.run_session(claim, slotted, curves, shipper.nudge, leaving)
                 if stopped is None or stopped.state == "COMPLETE":
                     if sweep.evaluates_test:
                         execution.evaluate_test(claim, engines)

@@ -5,6 +5,10 @@ GPUs: it inherits the open files, so that the kernel releases them when the head
 Programs that know nothing of these locks are found by asking the driver of the GPUs which processes use them.
 The user's own programs are not refused: they are this user's choice, and locks keep the user's Rays apart.
 
+A Ray that no driver uses keeps its locks for a while, and perhaps an idle engine on each GPU. Who finds every
+GPU taken asks for it, by a shared lock on a second file of each GPU, and waits a moment: the keeper of an
+unused Ray that sees the request ends it at once.
+
 Nothing in the folder is trusted: other users may have made it. A link is not followed, and what a file says
 only names a process in a message. AMD's GPUs and stand-ins are not locked. Imports neither Ray nor JAX.
 """
@@ -35,6 +39,10 @@ LOCKS_FOLDER = "/tmp/sweep-devices"  # not `TMPDIR`, which differs between users
 LONGEST_COMMAND = 80
 """Characters of a command line in a message."""
 
+HANDOVER_SECONDS = 6.0
+"""Longest wait for an unused Ray to end that has a GPU which is asked for."""
+
+_LOOK_SECONDS = 0.25
 _ENDING_SECONDS = 1.0
 """Time for the driver of the GPUs to forget a process that has ended."""
 
@@ -113,12 +121,13 @@ def has_locks(hardware: Hardware) -> bool:
 
 
 @contextmanager
-def granted(hardware: Hardware, *, needs_gpu: bool = True) -> Iterator[Grant]:
+def granted(hardware: Hardware, *, needs_gpu: bool = True, patient: bool = True) -> Iterator[Grant]:
     """Lock the free GPUs that this process may see, within a `with` block; a child may keep the locks.
 
     Args:
         hardware: what this process may use.
         needs_gpu: whether a grant without a GPU is refused.
+        patient: whether to ask for a needed GPU that another Ray has locked, and to wait a moment for it.
 
     Raises:
         NoCluster: every GPU is used by another user or locked by another Ray and one is needed, or the folder
@@ -129,28 +138,86 @@ def granted(hardware: Hardware, *, needs_gpu: bool = True) -> Iterator[Grant]:
         return
     with ExitStack() as stack:
         folder = stack.enter_context(_opened_folder())
-        held, refused = {}, []
-        users = _foreign_users()
-        for gpu in visible(_present(), os.environ.get("CUDA_VISIBLE_DEVICES")):
-            descriptor = stack.enter_context(_opened_lock(folder, gpu))
-            user = users.get(gpu.uuid) or _locked_by(descriptor)
-            if user is None:
-                held[gpu.uuid] = descriptor
-            else:
-                refused.append(f"GPU {gpu.index} ({gpu.uuid}) is used by {user}")
+        gpus = visible(_present(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        found = _lock(stack, folder, gpus)
+        if needs_gpu and not found.held and found.locked and patient:
+            found = _asked_for(stack, folder, gpus, found)
+        held = found.held
         if not held and needs_gpu:
-            got = "; ".join(refused) or "none"
+            got = "; ".join(found.refused) or "none"
             raise NoCluster("the GPUs of this machine", "one must be free", got, _REMEDY)
         grant = Grant(tuple(held), tuple(held.values()), folder)
         grant.name(os.getpid())
         yield grant
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What a try to lock GPUs has found.
+
+    Attributes:
+        held: descriptors of the locked files, by UUID.
+        refused: a line for each GPU that is not locked.
+        locked: whether another Ray has locked one of these.
+    """
+
+    held: dict[str, int]
+    refused: list[str]
+    locked: bool
+
+
+def _lock(stack: ExitStack, folder: int, gpus: Sequence[Gpu]) -> _Found:
+    """Lock those of some GPUs that are free."""
+    held: dict[str, int] = {}
+    refused, locked = [], False
+    users = _foreign_users()
+    for gpu in gpus:
+        with ExitStack() as opened:
+            descriptor = opened.enter_context(_opened_lock(folder, _name(gpu.uuid)))
+            holder = _locked_by(descriptor)
+            if (user := users.get(gpu.uuid) or holder) is None:
+                held[gpu.uuid] = descriptor
+                stack.enter_context(opened.pop_all())
+            else:
+                refused.append(f"GPU {gpu.index} ({gpu.uuid}) is used by {user}")
+                locked = locked or holder is not None
+    return _Found(held, refused, locked)
+
+
+def _asked_for(stack: ExitStack, folder: int, gpus: Sequence[Gpu], found: _Found) -> _Found:
+    """Ask the other Rays for GPUs, and try again until one has left or the time is over."""
+    deadline = time.monotonic() + HANDOVER_SECONDS
+    with ExitStack() as asking:
+        for gpu in gpus:
+            request = asking.enter_context(_opened_lock(folder, _request(gpu.uuid)))
+            with suppress(BlockingIOError):  # a keeper looks at it, this moment
+                fcntl.flock(request, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        while not found.held and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+            found = _lock(stack, folder, gpus)
+    return found
+
+
+def wanted(uuids: Sequence[str]) -> bool:
+    """Return True if another process asks for one of these GPUs."""
+    if not uuids:
+        return False
+    with suppress(NoCluster), ExitStack() as stack:
+        folder = stack.enter_context(_opened_folder())
+        for uuid in uuids:
+            descriptor = stack.enter_context(_opened_lock(folder, _request(uuid)))
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+    return False
+
+
 def has_more(held: Sequence[str], hardware: Hardware) -> bool:
     """Return True if a Ray that is started now would have a GPU that is not among `held`."""
     if not held or len(held) >= hardware.gpus:
         return False
-    with suppress(NoCluster), granted(hardware):
+    with suppress(NoCluster), granted(hardware, patient=False):
         return True  # the GPUs of `held` are locked by their head
     return False
 
@@ -254,9 +321,8 @@ def _opened_folder() -> Iterator[int]:
 
 
 @contextmanager
-def _opened_lock(folder: int, gpu: Gpu) -> Iterator[int]:
-    """Yield the descriptor of a GPU's file."""
-    name = "".join(letter for letter in gpu.uuid if letter.isalnum() or letter == "-")
+def _opened_lock(folder: int, name: str) -> Iterator[int]:
+    """Yield the descriptor of a file of a GPU."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     # A file of another user is opened without O_CREAT: in such a folder Linux refuses it (protected_regular).
     with suppress(FileExistsError), _open_to_all():
@@ -269,6 +335,16 @@ def _opened_lock(folder: int, gpu: Gpu) -> Iterator[int]:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _unsafe(name, "no regular file")
         yield descriptor
+
+
+def _name(uuid: str) -> str:
+    """Return the name of the file that a Ray locks to have a GPU."""
+    return "".join(letter for letter in uuid if letter.isalnum() or letter == "-")
+
+
+def _request(uuid: str) -> str:
+    """Return the name of the file that is locked to ask for a GPU."""
+    return f"{_name(uuid)}.wanted"
 
 
 def _locked_by(descriptor: int) -> str | None:

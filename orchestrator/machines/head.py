@@ -15,7 +15,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
@@ -140,11 +140,13 @@ class Head:
         """End the head and all its processes; remove its files, and its record unless that is of another."""
         if self.lives():
             family = _family(self.pid)
+            # First what may use a GPU, whose lock ends with the head: an engine that was kept warm.
+            workers = [process for process in family if _is_worker(process)]
+            _kill(workers)
+            psutil.wait_procs(workers, timeout=END_SECONDS)
             os.kill(self.pid, signal.SIGTERM)
             _wait_for(self, END_SECONDS)
-            for process in family:
-                with suppress(psutil.Error):
-                    process.kill()
+            _kill(family)
         recorded = Head.read(folder)
         if recorded is None or (recorded.pid, recorded.start) == (self.pid, self.start):
             _record(folder).unlink(missing_ok=True)
@@ -212,6 +214,20 @@ def _family(pid: int) -> list[psutil.Process]:
         return [head, *head.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    """Return True if Ray has started a process to run actors or tasks."""
+    try:
+        return "".join(process.cmdline()[:1]).startswith("ray::")
+    except psutil.Error:
+        return False  # it has ended
+
+
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
 
 
 def _wait_for(head: Head, seconds: float) -> None:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from orchestrator.machines.devices import Grant
+from orchestrator.machines.devices import Grant, wanted
 from orchestrator.machines.head import INHERITED, Head, Setup, running, temporary_folder
 from orchestrator.system import System
 
@@ -85,6 +85,8 @@ def keeper_lock(folder: Path) -> FileLock:
 def keep(folder: Path, linger: float, setup: Setup | None, grant: Grant = Grant()) -> None:
     """Keep the head of the runtime folder until it ends, or no driver has used it for `linger` seconds.
 
+    A head that no driver uses ends at once if another Ray asks for one of its GPUs.
+
     Args:
         folder: of the runtime.
         linger: seconds without a user after which the head is ended.
@@ -106,7 +108,7 @@ def keep(folder: Path, linger: float, setup: Setup | None, grant: Grant = Grant(
             with _locked(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
                 now = time.monotonic()
                 idle_since = (idle_since if idle_since is not None else now) if alone else None
-                if idle_since is not None and now - idle_since >= linger:
+                if idle_since is not None and (now - idle_since >= linger or wanted(head.devices)):
                     head.end(folder)
                     lock.release()
                     return

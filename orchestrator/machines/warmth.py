@@ -12,6 +12,10 @@ from orchestrator.errors import BadInput
 WARM = "SWEEP_WARM"
 """Environment variable: seconds without a sweep for which a process is kept that only saves time."""
 
+SERVICE = "SWEEP_WARM_SERVICE"
+"""Environment variable: the service that has started a driver, as `Holder.write` returns it. With it idle
+engines end."""
+
 WARM_SECONDS = 300.0
 """What the service sets; without a service nothing is kept unless the variable is set."""
 

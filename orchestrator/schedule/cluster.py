@@ -22,11 +22,13 @@ from orchestrator.machines.hardware import Hardware
 from orchestrator.machines.head import Head
 from orchestrator.machines.joining import joined
 from orchestrator.schedule import environment, sent_code
+from orchestrator.schedule.engine_pool import BorrowedEngine
 from orchestrator.schedule.resources import no_answer
 from orchestrator.schedule.warm_pool import WarmPool, pool
 from orchestrator.training import costs as counting
 from orchestrator.training import evaluation, process
 from orchestrator.training.engine_cache import EngineCache, best_slots
+from orchestrator.training.engine_server import Closed
 from trainables.cost import Cost
 from trainables.data.task import Signature
 from trainables.trial import ProgramSettings, TrialSettings
@@ -143,7 +145,11 @@ class EvaluationRequest(NamedTuple):
 
 
 def evaluate(
-    request: EvaluationRequest, cpu: float, gpu: float, trainable: Trainable | None, engine: Any
+    request: EvaluationRequest,
+    cpu: float,
+    gpu: float,
+    trainable: Trainable | None,
+    engine: BorrowedEngine | None,
 ) -> dict[str, Any]:
     """Evaluate a checkpoint in an idle engine or a Ray task; see `orchestrator.training.evaluation.evaluate`.
 
@@ -152,7 +158,7 @@ def evaluate(
         cpu: processors of the task, which Ray accounts for on a cluster.
         gpu: share of a GPU of the task.
         trainable: the program whose code the task imports, or None.
-        engine: the actor of an idle engine of the sweep, which has imported and compiled most of what the
+        engine: an idle engine of the sweep, which has imported and compiled most of what the
             evaluation needs, or None.
 
     Raises:
@@ -196,7 +202,7 @@ def _answer(
     idle: AbstractContextManager[WarmPool | None],
     work: Callable[..., Any],
     *arguments: object,
-    engine: Any = None,
+    engine: BorrowedEngine | None = None,
 ) -> Any:
     """Return what `work` returns in an engine or a warm worker, or in a task if there is none or it dies.
 
@@ -206,8 +212,8 @@ def _answer(
     variables = environment.of_workers(gpu)
     try:
         if engine is not None:
-            with suppress(RayActorError):
-                return ray.get(engine.run_errand.remote(work, *arguments))
+            with suppress(RayActorError, Closed):
+                return ray.get(engine.run_errand(work, *arguments))
         with idle as warm, suppress(RayActorError):
             if warm is not None and (worker := warm.take()) is not None:
                 return ray.get(worker.run.remote(variables, work, *arguments))

@@ -1,77 +1,26 @@
-"""Shared engines: one Ray actor a device, and the driver's side of it; for the workers' see `shared_worker`.
+"""Shared engines, one a device, as their driver sees them; for the workers' side see `shared_worker`.
 
-The driver creates the actors, so an engine belongs to one sweep, ledger, user and code version, and ends with
-its driver at the latest. An engine holds a whole device in Ray's accounts as long as its process lives; the
-workers of its trials hold processors only.
+The driver borrows or creates them (`engine_pool`), so an engine belongs to one sweep, ledger, user and code
+version at a time, and is given back or ends with its driver at the latest. An engine holds a whole device in
+Ray's accounts as long as its process lives; the workers of its trials hold processors only.
 """
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from itertools import count, islice
-from typing import Any
 
 import ray
 
-from orchestrator.assignment import Assignment, Outcome
-from orchestrator.schedule import environment, placement, ray_private, sent_code
-from orchestrator.schedule.shared_worker import LivingActor, SharedWorkers
-from orchestrator.training import process
-from orchestrator.training.engine_server import EngineServer
+from orchestrator.assignment import Assignment
+from orchestrator.schedule import placement, ray_private
+from orchestrator.schedule.engine_pool import BorrowedEngine, EnginePool
+from orchestrator.schedule.shared_worker import SharedWorkers
 
-
-class EngineActor:
-    """The process of a device's shared engine.
-
-    Args:
-        slots: K.
-        environment: of `orchestrator.schedule.environment.of_workers`; JAX and XLA read it when they are
-            imported, with the server's engine cache.
-    """
-
-    def __init__(self, slots: int, environment: Mapping[str, str | None]) -> None:
-        process.adopt(environment)
-        process.handle_sigterm()
-        self._server = EngineServer(slots)
-        self._self = ray.get_runtime_context().current_actor
-        threading.Thread(target=self._run, name="engine", daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self._server.run()
-        finally:
-            ray.kill(self._self)
-
-    async def ready(self) -> None:
-        """Return once the process has its device."""
-
-    async def live(self) -> None:
-        """Return never; the call fails when the process ends, which tells the driver that it has ended."""
-        await asyncio.Event().wait()
-
-    async def advance(self, assignment: Assignment, worker: str, first: bool) -> Outcome:
-        """Train an attempt to its next report; see `EngineServer.advance`."""
-        process.watch(assignment.channel, ray_private.published_stop)
-        here = sent_code.on_this_machine(assignment)
-        outcome = await self._server.advance(here, worker, first=first)
-        return replace(outcome, node=socket.gethostname(), engine=assignment.engine)
-
-    async def run_errand(self, work: Callable[..., Any], *arguments: object) -> Any:
-        """Return what `work` returns; it gets the cache of this process as `cache`. See `EngineServer`."""
-        return await asyncio.wrap_future(self._server.run_errand(lambda cache: work(*arguments, cache=cache)))
-
-    async def release(self, attempt_id: str) -> None:
-        """Free the slot of an attempt, if it has one."""
-        self._server.release(attempt_id)
-
-    async def retire(self) -> None:
-        """End this process as soon as no attempt holds a slot or is queued for one."""
-        self._server.retire()
+LATE_SECONDS = 2.0
+"""Longest wait for engines to be given back at the end of a sweep; they have been asked before."""
 
 
 class Engines:
@@ -82,23 +31,23 @@ class Engines:
 
     Args:
         devices: returns how many devices the sweep may use.
+        pool: where engines come from.
 
     Attributes:
         workers: the processes of their trials' workers.
         closing: ids of the nodes on which engines give up their devices: no attempt gets a slot there.
     """
 
-    def __init__(self, devices: Callable[[], int]) -> None:
-        self._devices = devices
+    def __init__(self, devices: Callable[[], int], pool: EnginePool = EnginePool()) -> None:
+        self._devices, self._pool = devices, pool
         self.workers = SharedWorkers()
         self.closing: frozenset[str] = frozenset()
         self._seats: dict[str, Assignment] = {}
         self._entered: set[str] = set()
         self._tested: set[str] = set()
         self._victims: set[str] = set()
-        self._actors: dict[str, LivingActor] = {}
-        self._located: dict[str, tuple[Any, str]] = {}
-        self._created = 0
+        self._actors: dict[str, BorrowedEngine] = {}
+        self._located: dict[str, tuple[BorrowedEngine, str]] = {}
 
     def seat(self, assignment: Assignment) -> Assignment:
         """Return the assignment with the name of the engine that its attempt is to share, if it shares one.
@@ -130,24 +79,15 @@ class Engines:
         return min(free, key=preference)
 
     def ensure(self, attempt_id: str) -> bool:
-        """Create the engine of an attempt unless it lives; return False if the attempt shares none."""
+        """Get the engine of an attempt unless it lives; return False if the attempt shares none."""
         if (seated := self._seats.get(attempt_id)) is None:
             return False
         assert seated.engine is not None, "a seated attempt has an engine"
         if self._living(seated.engine) is None:
-            self._create(seated.engine, seated)
+            engine = self._pool.take(seated.slots, placement.selector(seated.avoided))
+            self._actors[seated.engine] = engine
+            ray_private.publish_engine(seated.engine, engine.name, engine.loan)
         return True
-
-    def _create(self, engine: str, first: Assignment) -> None:
-        """Create the actor of an engine for its first attempt; it starts once a node has a whole GPU free."""
-        self._created += 1
-        name = f"{engine}-{self._created}"
-        labels = placement.selector(first.avoided)
-        actor = ray.remote(EngineActor).options(name=name, num_cpus=0, num_gpus=1, label_selector=labels)
-        # A trial has a share of the device's memory; their engine has all of it.
-        handle: Any = actor.remote(first.slots, environment.of_workers(1.0))
-        self._actors[engine] = LivingActor(handle, handle.live.remote())
-        ray_private.publish_engine(engine, name)
 
     def entered(self, attempt_id: str) -> None:
         """Note that an attempt's engine has a device, and that its next interval runs there."""
@@ -189,8 +129,8 @@ class Engines:
         `engine lost`, and each resumes from its checkpoint.
         """
         seated = self._seats.get(attempt_id)
-        if seated is not None and (actor := self._living(seated.engine)) is not None:
-            ray.kill(actor)
+        if seated is not None and (engine := self._living(seated.engine)) is not None:
+            ray.kill(engine.handle)
         return "hung" if self._cause_of_lost_engine(attempt_id) == "engine crash" else "engine lost"
 
     def release(self, attempt_id: str) -> None:
@@ -203,10 +143,11 @@ class Engines:
         self.workers.left(attempt_id)
         for attempts in (self._entered, self._tested, self._victims):
             attempts.discard(attempt_id)
-        if seated is not None and (actor := self._living(seated.engine)) is not None:
-            actor.release.remote(attempt_id)
-            if (engine := seated.engine) and engine not in self.in_use and not ray_private.node_of(actor):
-                self._end(engine)
+        if seated is not None and (engine := self._living(seated.engine)) is not None:
+            engine.release(attempt_id)
+            name = seated.engine
+            if name and name not in self.in_use and not ray_private.node_of(engine.handle):
+                self._end(name)
 
     def _others(self, attempt_id: str) -> set[str]:
         """Return the other attempts that have entered the engine of an attempt."""
@@ -226,20 +167,20 @@ class Engines:
 
     def nodes(self) -> Mapping[str, str]:
         """Return the ids of the nodes on which the engines have a device, by engine."""
-        living = {name: handle for name in self._actors if (handle := self._living(name)) is not None}
-        for name, handle in living.items():
+        living = {name: engine for name in self._actors if (engine := self._living(name)) is not None}
+        for name, engine in living.items():
             known, _ = self._located.get(name, (None, None))
-            if known is not handle and (node := ray_private.node_of(handle)) is not None:
-                self._located[name] = handle, node
-        return {name: node for name, (handle, node) in self._located.items() if living.get(name) is handle}
+            if known is not engine and (node := ray_private.node_of(engine.handle)) is not None:
+                self._located[name] = engine, node
+        return {name: node for name, (engine, node) in self._located.items() if living.get(name) is engine}
 
     def retire_idle(self) -> None:
         """Let the engines end that no attempt uses, so that another sweep gets their devices."""
         self._retire(self._actors.keys() - self.in_use)
 
     @property
-    def idle(self) -> Any:
-        """The handle of an engine that has a device and no attempt, or None."""
+    def idle(self) -> BorrowedEngine | None:
+        """An engine that has a device and no attempt, or None."""
         for name in self.nodes().keys() - self.in_use:
             return self._living(name)
         return None
@@ -253,17 +194,27 @@ class Engines:
         kept = self.idle
         self._retire(name for name in self._actors if kept is None or self._living(name) is not kept)
 
+    def close(self) -> None:
+        """End every engine that is not given back, as at the end of a sweep that was cut off."""
+        living = [engine for name in self._actors if (engine := self._living(name)) is not None]
+        if not living:
+            return
+        late = ray.wait([one.live for one in living], num_returns=len(living), timeout=LATE_SECONDS)[1]
+        for engine in living:
+            if engine.live in late:
+                ray.kill(engine.handle)
+
     def _retire(self, engines: Iterable[str]) -> None:
         for engine in engines:
-            if (handle := self._living(engine)) is not None:
-                handle.retire.remote()
+            if (borrowed := self._living(engine)) is not None:
+                borrowed.retire()
             ray_private.withdraw_engine(engine)
 
     def _end(self, engine: str) -> None:
         ray.kill(self._actors.pop(engine).handle)
         ray_private.withdraw_engine(engine)
 
-    def _living(self, engine: str | None) -> Any:
-        """Return the handle of an engine's actor, or None if none has been created or it has ended."""
-        actor = self._actors.get(engine) if engine else None
-        return actor.handle if actor is not None and actor.lives else None
+    def _living(self, engine: str | None) -> BorrowedEngine | None:
+        """Return an engine, or None if this driver has none of that name, or no longer."""
+        borrowed = self._actors.get(engine) if engine else None
+        return borrowed if borrowed is not None and borrowed.lives else None

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -21,12 +22,16 @@ from ray._raylet import (  # type: ignore[attr-defined]
     GCS_AUTOSCALER_STATE_NAMESPACE,
     GcsClient,
 )
-from ray.core.generated.autoscaler_pb2 import ClusterConfig  # type: ignore[attr-defined]
+from ray.core.generated.autoscaler_pb2 import (  # type: ignore[attr-defined]
+    ClusterConfig,
+    GetClusterResourceStateReply,
+)
 from ray.experimental.internal_kv import (
     _internal_kv_del,
     _internal_kv_get,
     _internal_kv_initialized,
     _internal_kv_put,
+    internal_kv_get_gcs_client,
 )
 from ray.util import placement_group_table
 
@@ -67,9 +72,15 @@ def published_stop(channel: Channel) -> Collection[str]:
     return frozenset(json.loads(written)) if written else ()
 
 
-def publish_engine(engine: str, actor: str) -> None:
-    """Publish the name of the actor that is an engine now."""
-    _internal_kv_put(_engine_key(engine), actor.encode())
+def publish_engine(engine: str, actor: str, loan: str) -> None:
+    """Publish the name of the actor that is an engine now, and the loan under which it is.
+
+    Args:
+        engine: its name.
+        actor: name of the actor.
+        loan: id of the loan.
+    """
+    _internal_kv_put(_engine_key(engine), json.dumps([actor, loan]).encode())
 
 
 def withdraw_engine(engine: str) -> None:
@@ -77,10 +88,13 @@ def withdraw_engine(engine: str) -> None:
     _internal_kv_del(_engine_key(engine))
 
 
-def published_engine(engine: str) -> str | None:
-    """Return the name of the actor that is an engine now, or None if there is none."""
-    actor: bytes | None = _internal_kv_get(_engine_key(engine))
-    return actor.decode() if actor else None
+def published_engine(engine: str) -> tuple[str, str] | None:
+    """Return the name of the actor that is an engine now, and its loan, or None if there is none."""
+    written: bytes | None = _internal_kv_get(_engine_key(engine))
+    if not written:
+        return None
+    actor, loan = json.loads(written)
+    return actor, loan
 
 
 _POOL_KEY = b"sweep-pool"
@@ -162,6 +176,18 @@ def free_resources() -> dict[str, dict[str, float]]:
 def draining_nodes() -> set[str]:
     """Return the ids of the nodes that are drained: Ray places nothing more on them."""
     return set(state.get_draining_nodes())
+
+
+def wants_gpu() -> bool:
+    """Return True if an actor, a task or a placement group of the cluster waits for a GPU or a share of one.
+
+    The raylets report it a few times a second. Publicly, only the autoscaler and the dashboard know it.
+    """
+    reply = GetClusterResourceStateReply.FromString(internal_kv_get_gcs_client().get_cluster_resource_state())
+    waiting = reply.cluster_resource_state
+    groups = (request for group in waiting.pending_gang_resource_requests for request in group.requests)
+    single = (pending.request for pending in waiting.pending_resource_requests)
+    return any(request.resources_bundle.get("GPU") for request in chain(groups, single))
 
 
 def node_of(actor: Any) -> str | None:

@@ -28,6 +28,9 @@ from orchestrator.schedule import ray_private
 from orchestrator.training import process
 from orchestrator.training.engine_server import SIGN_OF_LIFE, STOP_POLL
 
+ENGINES = "sweep-engines"
+"""Namespace of the actors that are engines."""
+
 REPLACED = 3
 """How many engines may die before an attempt has entered one; after that, the attempt fails."""
 
@@ -48,6 +51,7 @@ class SharedEngine:
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._actor: Any = None
+        self._loan = ""
         self._attempt: str | None = None
         self._held = False
         self._missed = 0
@@ -62,8 +66,10 @@ class SharedEngine:
         try:
             if self._actor is None:
                 return await self._entered(assignment)
-            outcome: Outcome = await self._actor.advance.remote(assignment, self._worker, not self._held)
-        except (RayActorError, ValueError) as error:
+            outcome: Outcome = await self._actor.advance.remote(
+                self._loan, assignment, self._worker, not self._held
+            )
+        except (RayActorError, ValueError) as error:  # it has ended, or was given back
             return await self._lost(error)
         self._held = self._held or not outcome.queued or outcome.held is not None
         return outcome
@@ -71,8 +77,9 @@ class SharedEngine:
     async def _entered(self, assignment: Assignment) -> Outcome:
         """Wait for the engine's device; return a `queued` outcome that names the engine if it has come."""
         assert assignment.engine is not None, "the driver seats every attempt that shares a device"
-        actor: Any = ray.get_actor(ray_private.published_engine(assignment.engine) or "none")
-        ready, began = asyncio.wrap_future(actor.ready.remote().future()), time.monotonic()
+        name, self._loan = ray_private.published_engine(assignment.engine) or ("none", "")
+        actor: Any = ray.get_actor(name, namespace=ENGINES)
+        ready, began = asyncio.wrap_future(actor.ready.remote(self._loan).future()), time.monotonic()
         waiting = Outcome(0, done=False, metrics={}, queued=True)
         while not (await asyncio.wait([ready], timeout=STOP_POLL))[0]:
             is_stopped = process.stop_requested(assignment.channel, assignment.attempt_id)
@@ -95,7 +102,7 @@ class SharedEngine:
     def release(self) -> None:
         """Free the slot."""
         if self._actor is not None and self._attempt is not None:
-            self._actor.release.remote(self._attempt)
+            self._actor.release.remote(self._loan, self._attempt)
         self._actor, self._attempt = None, None
 
 

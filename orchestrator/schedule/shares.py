@@ -13,6 +13,7 @@ from orchestrator.errors import Busy
 from orchestrator.ledger.claims import Amounts, Claims
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.schedule import ray_private
+from orchestrator.schedule.engine_pool import EnginePool
 from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.placement import Placement
 from orchestrator.schedule.resources import AvailableResources
@@ -38,6 +39,7 @@ class ClusterShare:
         claim: of the sweep.
         rules: of the pool.
         clock: of the session, in seconds.
+        pool: of engines.
 
     Attributes:
         engines: the sweep's shared engines; they use no more devices than the sweep may.
@@ -56,6 +58,7 @@ class ClusterShare:
         *,
         rules: Rules = RULES,
         clock: Callable[[], float] = time.monotonic,
+        pool: EnginePool = EnginePool(),
     ) -> None:
         self._writer, self._resources, self._claim = writer, resources, claim
         self._rules, self._clock = rules, clock
@@ -67,7 +70,7 @@ class ClusterShare:
         self._waited_since: float | None = None
         self._taken_back_at = float("-inf")
         self._engine_nodes: Mapping[str, str] = {}
-        self.engines, self.placement = Engines(self._devices), Placement()
+        self.engines, self.placement = Engines(self._devices, pool), Placement()
         self._chosen_at: dict[str, float] = {}
         self.leaving: Collection[str] = frozenset()
         self.overdue: Mapping[str, float] = {}

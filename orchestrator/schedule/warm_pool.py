@@ -21,7 +21,8 @@ from ray.exceptions import RayError
 from orchestrator.ledger.holder import Holder
 from orchestrator.machines.warmth import memory_is_short, warm_seconds
 from orchestrator.schedule import environment
-from orchestrator.schedule.warm_worker import CODE, WarmWorker
+from orchestrator.schedule.imported_code import CODE
+from orchestrator.schedule.warm_worker import WarmWorker
 
 NAMESPACE = "sweep-warm"
 CLAIM_SECONDS = 1.0
@@ -45,7 +46,7 @@ class WarmPool:
 
     def __init__(self, seconds: float, compilations: str, program: str = "") -> None:
         self._seconds, self._environment = seconds, environment.of_workers(0)
-        self._key = _key(self._environment, compilations, program)
+        self._key = key_of(self._environment, compilations, program)
         self._me = Holder.here().write()
         self._claimed: list[Any] = []
         groups = {"control": 1}
@@ -125,8 +126,14 @@ def pool(gpu: float, compilations: str, program: str = "") -> Iterator[WarmPool 
         warm.close()
 
 
-def _key(variables: dict[str, str | None], compilations: str, program: str) -> str:
-    """Return what a worker must have in common with a driver, as a digest."""
+def key_of(variables: dict[str, str | None], compilations: str, program: str) -> str:
+    """Return what a process must have in common with a driver that is to use it, as a digest.
+
+    Args:
+        variables: of `orchestrator.schedule.environment.of_workers`.
+        compilations: folder of JAX's persistent compilation cache.
+        program: digest of the user's code that the process imports, or ''.
+    """
     ours = {
         name: value
         for name, value in variables.items()

@@ -22,12 +22,9 @@ import ray
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.keys import Channel
 from orchestrator.machines.warmth import memory_is_short
-from orchestrator.provenance import code_digest
+from orchestrator.schedule.imported_code import CODE
 from orchestrator.schedule.worker import Worker
 from orchestrator.training import engine_cache, process
-
-CODE = code_digest()
-"""The code that this process runs: what was on disk when it imported this module."""
 
 POLL_SECONDS = 0.5
 """Time between two looks at whether the borrower lives, and whether an idle worker is to leave."""

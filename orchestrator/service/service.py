@@ -31,7 +31,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.ledger.submission_integrity import verify_submissions
 from orchestrator.ledger.submissions import Submission, SubmissionWriter
-from orchestrator.machines.warmth import WARM, WARM_SECONDS, warm_seconds
+from orchestrator.machines.warmth import SERVICE, WARM, WARM_SECONDS, warm_seconds
 from orchestrator.service.deliveries import Deliveries
 from orchestrator.service.discovery import announced, knocked
 from orchestrator.service.prospects import with_shares
@@ -382,7 +382,8 @@ class Service:
     def _begin(self, submission: Submission) -> subprocess.Popen[bytes]:
         sweep_id = submission.sweep_id
         words = ["drive", sweep_id, "--start", str(submission.starts), "--root", str(self._paths.root)]
-        variables = {OWNER: submission.owner, WARM: str(self._warm)}
+        service = Holder.here(self._ledger.system).write()
+        variables = {OWNER: submission.owner, WARM: str(self._warm), SERVICE: service}
         return self._ready.begin(words, self._paths.driver_log(sweep_id), variables)
 
     def _cause(self, sweep_id: str, code: int | None) -> str:

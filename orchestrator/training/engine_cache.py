@@ -22,6 +22,9 @@ class EngineCache:
     """The last engine and the last data set of this process; another one replaces it.
 
     An engine is of a static choice and of the content of its data.
+
+    Attributes:
+        created: how many engines it has made.
     """
 
     def __init__(self) -> None:
@@ -29,6 +32,7 @@ class EngineCache:
         from trainables.engine import Engine, choose_slots, data_of
 
         self._new_engine, self._choose_slots, self._load = Engine, choose_slots, data_of
+        self.created = 0
         self._key: object = None
         self._engine: Engine | None = None
         self._data: Any = None
@@ -52,6 +56,7 @@ class EngineCache:
             self._engine = None
             self._engine = self._new_engine(settings, data, slots=slots)
             self._key = key
+            self.created += 1
         return self._engine
 
     def forget_files(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -28,7 +29,8 @@ WINDOW = 0.5
 """Seconds that requested slots wait for those whose last report the driver still judges."""
 
 OPENING = 5.0
-"""Seconds that an engine's first trial waits for others: another number of trials is another compilation."""
+"""Seconds that the first trial of a new engine waits for others: another number of trials is another
+compilation. An engine that has served a sweep before has most of them."""
 
 IDLE = 30.0
 """Seconds without any trial after which the server ends."""
@@ -49,6 +51,14 @@ STOP_POLL = 0.5
 """Seconds between two looks for a stop request on behalf of a queued request."""
 
 
+class Closed(ValueError):
+    """The server serves nothing more: its engine was given back, or serves another sweep."""
+
+
+class _Wake:
+    """A message that says nothing: the engine's thread is to look again."""
+
+
 @dataclass(frozen=True)
 class Errand:
     """Work for the engine's thread that is not an attempt's.
@@ -67,22 +77,31 @@ class EngineServer:
 
     Args:
         slots: K.
+        cache: whose engine and data are used and left behind; None for a new one.
         window: see `WINDOW`.
         opening: see `OPENING`.
         idle: see `IDLE`.
 
     Attributes:
         occupancy: how busy the slots were.
+        failed: whether an engine has failed, so that the process is not to be used for another sweep.
     """
 
     def __init__(
-        self, slots: int, *, window: float = WINDOW, opening: float = OPENING, idle: float = IDLE
+        self,
+        slots: int,
+        *,
+        cache: EngineCache | None = None,
+        window: float = WINDOW,
+        opening: float = OPENING,
+        idle: float = IDLE,
     ) -> None:
-        self.occupancy = Occupancy(slots)
+        self.occupancy, self.failed = Occupancy(slots), False
         self._window, self._opening, self._idle = window, opening, idle
-        self._inbox: queue.SimpleQueue[Request | Errand | str] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Request | Errand | _Wake | str] = queue.SimpleQueue()
+        self._closing, self._closed = threading.Lock(), False
         self._table = SlotTable(slots)
-        self._cache = EngineCache()
+        self._cache = EngineCache() if cache is None else cache
         self._engine: Engine | None = None
         self._program: object = None
         self._seated_at: dict[str, float] = {}
@@ -102,6 +121,9 @@ class EngineServer:
             assignment: of the attempt.
             worker: id of the worker that asks.
             first: whether this is the attempt's first request, or it was `queued` before.
+
+        Raises:
+            Closed: the server has been closed.
         """
         waiting = Outcome(0, done=False, metrics={}, queued=True)
         answer = self._unanswered.pop(assignment.attempt_id, None)
@@ -120,12 +142,16 @@ class EngineServer:
         return await outcome
 
     def submit(self, assignment: Assignment, worker: str, *, first: bool) -> Future[Outcome]:
-        """Request an attempt's next interval; return the future of its outcome."""
+        """Request an attempt's next interval; return the future of its outcome.
+
+        Raises:
+            Closed: the server has been closed.
+        """
         request = Request(assignment, worker, first, Future())
         if not first:
             # The attempt holds a slot; only a queued request can be cancelled.
             request.answer.set_running_or_notify_cancel()
-        self._inbox.put(request)
+        self._send(request)
         return request.answer
 
     def release(self, attempt_id: str) -> None:
@@ -137,14 +163,36 @@ class EngineServer:
         """Let the engine's thread call `work` with its cache, which holds the data of the last attempt.
 
         It is for a driver without attempts: what still holds a slot has ended, and the slot is freed.
+
+        Raises:
+            Closed: the server has been closed.
         """
         errand = Errand(work, Future())
-        self._inbox.put(errand)
+        self._send(errand)
         return errand.answer
 
     def retire(self) -> None:
         """End as soon as no attempt holds a slot or is queued for one."""
         self._idle = 0.0
+        self._inbox.put(_Wake())
+
+    def close(self) -> None:
+        """Refuse what has come since `run` returned, and all that comes later."""
+        with self._closing:
+            self._closed = True
+        self._engine = self._program = None
+        while not self._inbox.empty():
+            message = self._inbox.get()
+            if isinstance(message, Request | Errand):
+                answer = message.answer
+                if answer.running() or answer.set_running_or_notify_cancel():
+                    answer.set_exception(_closed())
+
+    def _send(self, message: Request | Errand) -> None:
+        with self._closing:
+            if self._closed:
+                raise _closed()
+            self._inbox.put(message)
 
     # ---------------------------------------------------------------- called from the engine's thread
 
@@ -184,7 +232,9 @@ class EngineServer:
     def _compiled(self) -> float:
         return self._engine.compiled if self._engine else 0.0
 
-    def _receive(self, message: Request | Errand | str) -> None:
+    def _receive(self, message: Request | Errand | _Wake | str) -> None:
+        if isinstance(message, _Wake):
+            return
         self._active_at = time.monotonic()
         if isinstance(message, Errand):
             self._do(message)
@@ -226,10 +276,12 @@ class EngineServer:
             self._engine, self._program = None, request.program
         try:
             configure(assignment.compilations)
+            created = self._cache.created
             engine = self._cache.engine(assignment.settings, assignment.data, slots=self._table.size)
             if engine is not self._engine:
                 self._engine, self._expected = engine, self._table.size
-                self._ready_at = time.monotonic() + self._opening
+                is_new = self._cache.created > created
+                self._ready_at = time.monotonic() + (self._opening if is_new else self._window)
             self._table.occupied[index] = Slot(Attempt(engine, index, assignment), request)
         except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
             self._settle(request, failure_outcome(assignment, error))
@@ -315,6 +367,7 @@ class EngineServer:
 
         With several attempts in the engine, any of them may be the reason.
         """
+        self.failed = True
         pending = [slot for slot in self._table.occupied.values() if slot.pending]
         for slot in pending:
             outcome = failure_outcome(slot.request.assignment, error)
@@ -322,3 +375,7 @@ class EngineServer:
             self._settle(slot.request, outcome if alone else replace(outcome, failure="engine lost"))
         self._table.free(lambda _: True)
         self._cache, self._engine, self._program = EngineCache(), None, None
+
+
+def _closed() -> Closed:
+    return Closed("the engine must serve the sweep of the attempt, got an engine that was given back")

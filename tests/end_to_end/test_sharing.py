@@ -57,22 +57,24 @@ environment.prepare(Path())  # no cluster is named, and so no token is created
 import ray
 from orchestrator.schedule import cluster
 def owned(actor):
-    return ray.get_runtime_context().get_accelerator_ids()["GPU"]
+    return [*actor._channels], ray.get_runtime_context().get_accelerator_ids()["GPU"]
 with cluster.connected(detect()):
     for _ in sys.stdin:
         actors = ray.util.list_named_actors(all_namespaces=True)
-        engines = [one for one in actors if "-engine-" in one["name"]]
+        engines = [one for one in actors if one["namespace"] == "sweep-engines"]
         calls = {
             one["name"]: ray.get_actor(one["name"], one["namespace"]).__ray_call__.remote(owned)
             for one in engines
         }
         ray.wait(list(calls.values()), num_returns=len(calls), timeout=2) if calls else None
         answered = {}
-        for name, call in calls.items():
+        for call in calls.values():
             try:
-                answered[name] = ray.get(call, timeout=0)
+                channels, own = ray.get(call, timeout=0)
             except ray.exceptions.RayError:
-                pass  # it waits for a device, or has ended
+                continue  # it waits for a device, or has ended
+            for channel in channels:
+                answered.setdefault(channel, []).extend(own)
         print(json.dumps(answered), flush=True)
 """
 
@@ -274,8 +276,8 @@ def observing(variables: dict[str, str]) -> Iterator[Callable[[], dict[str, set[
         assert observer.stdout is not None
         print(file=observer.stdin, flush=True)
         found: dict[str, set[str]] = {}
-        for engine, own in json.loads(observer.stdout.readline()).items():
-            channel = engine.partition("-engine-")[0]  # the id of the sweep, `@` and that of the ledger
+        for channel, own in json.loads(observer.stdout.readline()).items():
+            # A channel is the id of the sweep, `@` and that of the ledger.
             found.setdefault(channel.partition("@")[0], set()).update(own)
         return found
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from orchestrator.errors import Exit
@@ -24,7 +25,7 @@ from trainables import checkpoint
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
 
 TWO = [*SMALL, "--set", "budget.trials=2", "--set", "scheduler=none"]
-TIMES = ("seconds/", "tokens_per_second")
+TIMES = ("seconds/", "tokens_per_second", "slots/busy")
 
 
 def results(root: Path, sweep_id: str) -> list[Any]:
@@ -113,3 +114,40 @@ def test_kept_processes_change_no_bit_and_run_no_old_code(commands: Commands, te
         assert not fourth & first
         service.terminate()
         assert finish(service)[0] == Exit.COMPLETE
+
+
+def test_the_engine_of_a_gpu_serves_the_next_sweep_with_the_same_bits_and_ends_with_a_killed_driver(
+    commands: Commands, temporary: Path
+) -> None:
+    shared = [*TWO, "--set", "resources={gpu: 1/2, cpu: 0.5}"]
+    with own_ray(temporary) as variables:
+        environment = {**variables, "SWEEP_HOST_DEVICES": "1"}
+        known: set[str] = set()
+
+        def drive(seconds: str) -> tuple[list[Any], set[int]]:
+            """Run the sweep; return its results and the processes that have trained it."""
+            code, printed = commands.run(*shared, "--new", **environment, SWEEP_WARM=seconds)
+            assert code == Exit.COMPLETE, printed
+            with closing(commands.ledger) as ledger:
+                [sweep_id] = {sweep.id for sweep in ledger.sweeps()} - known
+            known.add(sweep_id)
+            return results(commands.root, sweep_id), workers(commands.root, sweep_id)
+
+        cold, _ = drive("0")
+        first, processes = drive("600")
+        second, again = drive("600")
+        assert first == second == cold
+        assert len(processes) == 1
+        assert again == processes
+        [engine] = processes
+        endless = ["--set", "training.steps=100_000"]
+        driver = commands.start(*shared, *endless, "--new", **environment, SWEEP_WARM="600")
+        with closing(commands.ledger) as ledger:
+
+            def reported() -> bool:
+                return any(ledger.reports(one.id) for one in ledger.sweeps() if one.id not in known)
+
+            wait_for(reported)
+        assert psutil.pid_exists(engine)
+        driver.kill()
+        wait_for(lambda: not psutil.pid_exists(engine))

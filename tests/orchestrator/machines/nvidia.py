@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.machines import devices
+
 PROGRAM = """#!/bin/sh
 case "$*" in
   "--query-gpu=index,uuid --format=csv,noheader,nounits") exec cat {folder}/gpus ;;
@@ -35,6 +37,7 @@ class Nvidia:
         patch.setenv("SWEEP_DEVICE_LOCKS", str(folder.with_name("locks")))
         patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         patch.delenv("SWEEP_HOST_DEVICES", raising=False)
+        patch.setattr(devices, "HANDOVER_SECONDS", 0.0)  # what has a GPU in a test does not leave
         self.has("GPU-a", "GPU-b")
         self.runs()
 

@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator.errors import NoCluster
 from orchestrator.machines import devices, joining
-from orchestrator.machines.devices import Gpu, Grant, granted, has_locks, has_more, visible
+from orchestrator.machines.devices import Gpu, Grant, granted, has_locks, has_more, visible, wanted
 from orchestrator.machines.hardware import Hardware
 from orchestrator.machines.head import Head, running, runtime_folder
 from orchestrator.schedule import environment
@@ -146,6 +146,27 @@ def test_two_rays_of_one_user_never_have_the_same_gpu(nvidia: Nvidia) -> None:
     assert granted_now() == ("GPU-a", "GPU-b", "GPU-c"), "a killed process holds no lock"
 
 
+def test_who_finds_every_gpu_taken_asks_for_one_and_gets_it_from_a_ray_that_is_unused(
+    nvidia: Nvidia, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "HANDOVER_SECONDS", 60.0)
+    assert not wanted(("GPU-a", "GPU-b"))
+    reading, writing = os.pipe()
+    if (keeper := os.fork()) == 0:
+        try:
+            with granted(TWO) as grant:
+                os.write(writing, b"locked")
+                while not wanted(grant.uuids):
+                    time.sleep(0.05)
+        finally:
+            os._exit(0)
+    assert os.read(reading, 6) == b"locked"
+    assert granted_now() == ("GPU-a", "GPU-b")
+    os.waitpid(keeper, 0)
+    assert not wanted(("GPU-a", "GPU-b")), "the request ends with the wait"
+    assert not wanted(())
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
 def test_two_users_never_have_the_same_gpu(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other user has created the folder and the files, under a strict umask."""
@@ -265,6 +286,25 @@ def test_a_ray_has_the_free_gpus_until_it_ends(
             pytest.fail("the lock outlives the head")
         monkeypatch.setenv("SWEEP_RUNTIME", str(temporary / "1"))
     assert running(runtime_folder()) is None
+
+
+@pytest.mark.end_to_end
+@pytest.mark.slow
+def test_an_unused_ray_ends_at_once_if_another_one_needs_its_gpu(
+    nvidia: Nvidia, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would stay for ten minutes otherwise."""
+    monkeypatch.setattr(devices, "HANDOVER_SECONDS", 60.0)
+    monkeypatch.setenv("SWEEP_RAY_LINGER", "600")
+    monkeypatch.setenv("SWEEP_RUNTIME", str(temporary / "1"))
+    with joining.joined(TWO, environment.of_head()) as first:
+        assert first.devices == ("GPU-a", "GPU-b")
+    assert first.lives()
+    monkeypatch.setenv("SWEEP_RUNTIME", str(temporary / "2"))
+    with joining.joined(TWO, environment.of_head()) as second:
+        assert second.devices == first.devices
+        assert not first.lives()
+    joining.end_shared_ray()
 
 
 @pytest.mark.end_to_end

@@ -14,13 +14,16 @@ from typing import Any
 
 import pytest
 
+from orchestrator.machines.warmth import WARM
+from orchestrator.schedule.engine_pool import EnginePool
 from orchestrator.schedule.engines import Engines
 from tests.attempts import assignment
 from tests.shared_ray import own_ray
 
 BEGINNING = """
-import contextlib, io, json, os, signal, sys, time, traceback
+import contextlib, io, json, os, signal, subprocess, sys, time, traceback, uuid
 import psutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from orchestrator.machines.hardware import Hardware
@@ -29,10 +32,15 @@ from orchestrator.schedule import environment
 folder = Path(sys.argv[1])
 environment.prepare(folder / "token")
 import ray
+from orchestrator.ledger.holder import Holder
 from orchestrator.schedule import cluster, ray_private
+from orchestrator.schedule.engine_actor import Loan
+from orchestrator.schedule.engine_pool import EnginePool
 from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.shared_worker import SharedEngine
+from orchestrator.system import System
 from tests.attempts import assignment
+from trainables import checkpoint
 
 def shared(number, sweep="s", **changes):
     key = f"{sweep}-{number}"
@@ -58,6 +66,18 @@ def answers(worker, assignment):
 
 def report(worker, assignment):
     return until(answers(worker, assignment), lambda outcome: not outcome.queued)
+
+def idle(pool, sweep):
+    # Leave an engine that was borrowed and given back; return its process.
+    engines = Engines(lambda: 1, pool)
+    seated = engines.seat(shared(1, sweep))
+    engines.ensure(seated.attempt_id)
+    wait(engines.nodes)
+    engines.release(seated.attempt_id)
+    engines.retire()
+    wait(lambda: engines.idle is None)
+    (pid,) = processes()
+    return pid
 
 def free():
     return ray.available_resources().get("GPU", 0)
@@ -85,10 +105,9 @@ with cluster.connected(Hardware(cpus=2, gpus=2)):
                 exec(body, names)
         except BaseException:
             failure = traceback.format_exc()
-        drivers = names.get("drivers", [])
-        for made in [value for value in [*names.values(), *drivers] if isinstance(value, Engines)]:
-            for engine in made._actors.values():
-                ray.kill(engine.handle)
+        for actor in ray.util.list_named_actors(all_namespaces=True):
+            with contextlib.suppress(ValueError):
+                ray.kill(ray.get_actor(actor["name"], namespace=actor["namespace"]))
         names.clear()
         if others is not None:
             ray.util.remove_placement_group(others)
@@ -229,7 +248,7 @@ request = cluster.EvaluationRequest(
 )
 answer = cluster.evaluate(request, 1.0, 0.25, None, engines.idle)
 print(answer["step"], abs(answer["metrics"]["loss"] - outcome.metrics["val/loss"]) < 1e-6)
-print([ray.get(engines.idle.run_errand.remote(where))] == [*processes()])
+print([ray.get(engines.idle.run_errand(where))] == [*processes()])
 gone = engines.idle
 engines.retire()
 wait(lambda: engines.idle is None)
@@ -429,6 +448,158 @@ def test_a_silent_attempt_is_given_up_and_a_process_that_hangs_is_killed(with_on
     assert with_one_device(GIVEN_UP) == ["True True engine lost", "False", "True True", "True"]
 
 
+REUSED = """
+def sweep(name, pool):
+    engines = Engines(lambda: 1, pool)
+    attempts = [engines.seat(shared(number, name, gpu=0.5)) for number in range(2)]
+    for seated in attempts:
+        engines.ensure(seated.attempt_id)
+    with ThreadPoolExecutor() as threads:
+        outcomes = [*threads.map(report, [Worker.remote(), Worker.remote()], attempts)]
+    (pid,) = processes()
+    for seated in attempts:
+        engines.release(seated.attempt_id)
+    engines.retire()
+    wait(lambda: engines.idle is None)
+    return pid, [kept(outcome) for outcome in outcomes], sum(o.metrics["seconds/compile"] for o in outcomes)
+def kept(outcome):
+    times = ("seconds/", "tokens_per_second", "slots/")
+    arrays, _ = checkpoint.load(Path(outcome.checkpoint.path), outcome.checkpoint.digest)
+    weights = {name: array.tobytes() for name, array in arrays.items()}
+    return weights, {name: value for name, value in outcome.metrics.items() if not name.startswith(times)}
+_, cold, _ = sweep("cold", EnginePool())
+wait(lambda: free() == 1)
+first, same, compiled = sweep("first", EnginePool(60.0, "same"))
+print(cold == same, compiled > 0, free(), [*processes()] == [first])
+second, same, compiled = sweep("second", EnginePool(60.0, "same"))
+print(cold == same, compiled, second == first)
+"""
+
+
+@pytest.mark.slow
+def test_a_second_sweep_gets_the_engine_of_the_first_and_the_bits_of_a_new_one(with_one_device: Run) -> None:
+    """It keeps its device in Ray's accounts, and compiles nothing for the second sweep."""
+    assert with_one_device(REUSED) == ["True True 0 True", "True 0.0 True"]
+
+
+COMMAND = """
+@ray.remote(num_gpus=1)
+def exists(pid):
+    return psutil.pid_exists(pid)
+pid = idle(EnginePool(600.0, "same"), "first")
+print(free(), ray.get(exists.remote(pid)))
+"""
+
+
+def test_an_idle_engine_is_gone_before_a_command_runs_on_its_device(with_one_device: Run) -> None:
+    """The command asks Ray for a GPU, which waits for no other reason."""
+    assert with_one_device(COMMAND) == ["0 False"]
+
+
+LEAVES = """
+pid = idle(EnginePool(600.0, "same"), "first")
+other = Engines(lambda: 1, EnginePool(600.0, "other"))
+seated = other.seat(shared(2, "other"))
+other.ensure(seated.attempt_id)
+wait(other.nodes)
+print(psutil.pid_exists(pid), pid in processes())
+other.release(seated.attempt_id)
+other.retire()
+wait(lambda: other.idle is None)
+(pid,) = processes()
+group = ray.util.placement_group([{"GPU": 0.25}])
+ray.get(group.ready(), timeout=60)
+print(psutil.pid_exists(pid))
+ray.util.remove_placement_group(group)
+idle(EnginePool(0.5, "same"), "third")
+wait(lambda: free() == 1)
+"""
+
+
+@pytest.mark.slow
+def test_an_idle_engine_leaves_for_other_code_for_a_share_of_its_device_and_in_time(
+    with_one_device: Run,
+) -> None:
+    """Engines of other code never meet; a trial of another sweep may want a part of the device."""
+    assert with_one_device(LEAVES) == ["False False", "False"]
+
+
+KILLED = """
+def other_process():
+    sleeper = subprocess.Popen(["sleep", "600"])
+    return sleeper, replace(Holder.here(), pid=sleeper.pid, start=System().start_of(sleeper.pid)).write()
+def end(sleeper):
+    sleeper.kill()
+    sleeper.wait()
+sleeper, borrower = other_process()
+pool = EnginePool(600.0, "same")
+loan = Loan(uuid.uuid4().hex, borrower, "", 4, environment.of_workers(1.0))
+name, actor = pool._created(loan, {})
+wait(lambda: ray_private.node_of(actor))
+time.sleep(1)
+(pid,) = processes()
+end(sleeper)
+wait(lambda: not psutil.pid_exists(pid))
+wait(lambda: free() == 1)
+sleeper, os.environ["SWEEP_WARM_SERVICE"] = other_process()
+pid = idle(pool, "served")
+time.sleep(1)
+print(psutil.pid_exists(pid))
+end(sleeper)
+wait(lambda: not psutil.pid_exists(pid))
+del os.environ["SWEEP_WARM_SERVICE"]
+"""
+
+
+@pytest.mark.slow
+def test_an_engine_ends_with_a_driver_that_is_killed_and_an_idle_one_with_the_service(
+    with_one_device: Run,
+) -> None:
+    """Nobody has asked it to."""
+    assert with_one_device(KILLED) == ["True"]
+
+
+LATE = """
+pool = EnginePool(600.0, "same")
+engines = Engines(lambda: 1, pool)
+seated, worker = engines.seat(shared(1, "early")), Worker.remote()
+engines.ensure(seated.attempt_id)
+wait(engines.nodes)
+early = engines._living(seated.engine)
+assert until(answers(worker, seated), lambda outcome: outcome.engine).queued
+engines.release(seated.attempt_id)
+engines.retire()
+wait(lambda: engines.idle is None)
+engines.ensure(seated.attempt_id)
+late = Engines(lambda: 1, pool)
+other = late.seat(shared(1, "late"))
+late.ensure(other.attempt_id)
+wait(late.nodes)
+lent = late._living(other.engine)
+print(lent.name == early.name, lent.loan == early.loan)
+early.retire()
+early.release(other.attempt_id)
+print(ray.get(worker.advance.remote(seated)).queued, late._living(other.engine) is lent)
+def errand(*, cache):
+    return 1
+request = early.run_errand(errand)
+try:
+    ray.get(request)
+except ValueError as error:
+    print(type(error.cause).__name__, ray.get(lent.run_errand(errand)))
+print(ray.get(lent.handle.claim.remote(Loan("x", "", "", 4, {}))))
+late.close()
+wait(lambda: free() == 1)
+"""
+
+
+def test_calls_of_an_earlier_loan_do_not_reach_the_sweep_that_has_the_engine_now(
+    with_one_device: Run,
+) -> None:
+    """An attempt of the earlier sweep that comes late is queued; an engine that is not given back ends."""
+    assert with_one_device(LATE) == ["True False", "True True", "Closed 1", "False"]
+
+
 def seated(engines: Engines, folder: Path, number: int, **changes: Any) -> str:
     engine = engines.seat(assignment(folder, number, **changes)).engine
     assert engine is not None
@@ -459,6 +630,19 @@ def test_engines_in_use_count_first_when_a_share_shrinks(tmp_path: Path) -> None
     share[0] = 2
     assert seated(engines, tmp_path, 3, settings=programs[0]) in {"1", "2"}
     assert len(engines.in_use) == 2
+
+
+@pytest.mark.parametrize(
+    ("variables", "kept"), [({}, 0.0), ({WARM: "9"}, 9.0), ({WARM: "9", "RAY_ADDRESS": "host:1"}, 0.0)]
+)
+def test_no_engine_is_kept_warm_unasked_or_on_a_cluster(
+    variables: dict[str, str], kept: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (WARM, "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert EnginePool.of("compilations", "")._seconds == kept
 
 
 def test_an_attempt_with_its_own_device_gets_no_shared_engine(tmp_path: Path) -> None:

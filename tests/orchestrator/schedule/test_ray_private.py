@@ -57,6 +57,11 @@ def handler():
     action = (ctypes.c_void_p * 32)()
     ctypes.CDLL(None).sigaction(signal.SIGTERM, None, action)
     return action[0]
+def until(condition):
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
 signal.signal(signal.SIGTERM, lambda number, frame: None)
 own = handler()
 with cluster.connected(Hardware(cpus=2, gpus=0)):
@@ -82,6 +87,15 @@ with cluster.connected(Hardware(cpus=2, gpus=0)):
     groups.append(ray_private.has_placement_group())
     ray.util.remove_placement_group(group)
     seen["groups"] = groups
+    wants = [ray_private.wants_gpu()]
+    group = ray.util.placement_group([{"GPU": 0.5}])
+    wants.append(until(ray_private.wants_gpu))
+    ray.util.remove_placement_group(group)
+    wants.append(until(lambda: not ray_private.wants_gpu()))
+    task = ray.remote(num_gpus=1)(lambda: None).remote()
+    wants.append(until(ray_private.wants_gpu))
+    ray.cancel(task)
+    seen["wants"] = wants
     actor = ray.remote(num_cpus=1)(Process).remote()
     ray.get(actor.id.remote())
     time.sleep(1)
@@ -134,6 +148,7 @@ EXPECTED = {
     "groups": [False, True],
     "addable": [],
     "pool": [32, True],
+    "wants": [False, True, True, True],
     "free": 1.0,
     "death": ["worker lost", "The actor died unexpectedly before finishing this task."],
     "draining": [[], [True]],

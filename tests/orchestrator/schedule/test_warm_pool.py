@@ -103,7 +103,7 @@ def test_a_worker_has_one_driver_at_a_time_and_keeps_nothing_of_it(temporary: Pa
 
 def test_a_worker_is_only_found_by_the_same_code_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     def key(variables: dict[str, str | None], program: str = "") -> str:
-        return warm_pool._key(variables, "compilations", program)
+        return warm_pool.key_of(variables, "compilations", program)
 
     plain = key({"XLA_FLAGS": "a", "SWEEP_OWNER": "ada"})
     assert plain == key({"SWEEP_OWNER": "bob", "XLA_FLAGS": "a"})

@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from orchestrator.ledger.keys import channel_of
 from orchestrator.training import engine_server, process
 from orchestrator.training.attempt import OwnEngine
 from orchestrator.training.engine_cache import EngineCache
-from orchestrator.training.engine_server import EngineServer
+from orchestrator.training.engine_server import Closed, EngineServer
 from tests.attempts import INTERVAL, asked_since_the_last_look, assignment
 from trainables import checkpoint
 from trainables.engine import Engine
@@ -364,3 +365,45 @@ def test_a_full_disk_fails_one_trial_and_leaves_the_engine(folder: Path, server:
     outcomes = together(server, [assignment(folder, 100, log="/dev/full"), assignment(folder, 101)])
     assert [outcome.failure for outcome in outcomes["s-100"]] == ["disk full"]
     assert [outcome.step for outcome in outcomes["s-101"]] == [10, 20, 30]
+
+
+def test_a_closed_server_refuses_what_comes_late(tmp_path: Path) -> None:
+    """Nobody would answer it: the engine serves another sweep by then."""
+    server, trial = EngineServer(2), assignment(tmp_path, 1)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    server.retire()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    late: list[Future[Any]] = [
+        server.submit(trial, "worker", first=True),
+        server.submit(trial, "worker", first=False),
+        server.run_errand(lambda cache: cache),
+    ]
+    server.close()
+    for answer in late:
+        with pytest.raises(Closed, match="given back"):
+            answer.result(timeout=0)
+    with pytest.raises(Closed):
+        server.submit(trial, "worker", first=True)
+    with pytest.raises(Closed):
+        server.run_errand(lambda cache: cache)
+
+
+def test_a_server_leaves_its_program_to_the_next_one(tmp_path: Path) -> None:
+    """The second one compiles nothing, and its trial has the metrics of a new process."""
+    cache, data = EngineCache(), str(tmp_path / "data")
+    metrics, compiled = [], []
+    for number in range(2):
+        server = EngineServer(1, cache=cache)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        [outcome] = life(server, assignment(tmp_path / str(number), 1, data=data), reports=1)
+        server.release("s-1.1")
+        server.retire()
+        thread.join(timeout=60)
+        server.close()
+        metrics.append(outcome.metrics["val/loss"])
+        compiled.append(outcome.metrics["seconds/compile"])
+    assert metrics[0] == metrics[1]
+    assert compiled[0] > compiled[1] == 0

@@ -1,0 +1,202 @@
+"""The process of a device's shared engine: an actor that one driver at a time has, by a loan.
+
+It holds a whole device in Ray's accounts as long as it lives, also while no driver has it: whatever needs the
+device can start only once this process, and with it all that it holds of the device's memory, is gone.
+
+Where processes are kept warm, the actor is detached, and stays when its sweep has ended, with JAX imported
+and its last program compiled. It ends as soon as anything in the cluster waits for a GPU; when nobody has
+borrowed it for a while; when memory is short; with the service that has started its last borrower; and with
+its borrower, if that dies while it has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from orchestrator.assignment import Assignment, Outcome
+from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.keys import Channel
+from orchestrator.machines.warmth import memory_is_short
+from orchestrator.schedule import ray_private, sent_code
+from orchestrator.schedule.imported_code import CODE
+from orchestrator.training import engine_cache, process
+from orchestrator.training.engine_server import Closed, EngineServer
+
+POLL_SECONDS = 0.25
+"""Time between two looks at whether the borrower lives, and whether an idle engine is to leave."""
+
+
+@dataclass(frozen=True)
+class Loan:
+    """The use of an engine by one driver, until it has retired the engine and no attempt is left in it.
+
+    Attributes:
+        id: that no other loan has; every call names it, so that none reaches the sweep of a later one.
+        borrower: the driver, as `Holder.write` returns it.
+        service: that has started the driver, in the same form, or ''; an idle engine ends with it.
+        slots: K.
+        environment: of `orchestrator.schedule.environment.of_workers`; JAX and XLA read it when they are
+            imported, with the first loan.
+    """
+
+    id: str
+    borrower: str
+    service: str
+    slots: int
+    environment: Mapping[str, str | None] = field(repr=False)
+
+
+class EngineActor:
+    """The process.
+
+    Args:
+        loan: the first one.
+        seconds: without a loan after which the process ends; 0 to end with the first one.
+        code: digest of the borrower's code; an actor that has imported other code serves only this borrower.
+    """
+
+    def __init__(self, loan: Loan, seconds: float, code: str) -> None:
+        self._seconds = seconds if code == CODE else 0.0
+        self._before, self._folder = dict(os.environ), Path.cwd()
+        self._self = ray.get_runtime_context().current_actor
+        self._changing = threading.Condition()
+        self._idle_since, self._leaving = 0.0, False
+        process.handle_sigterm()
+        self._begin(loan)
+        threading.Thread(target=self._run, name="engine", daemon=True).start()
+        if seconds:
+            threading.Thread(target=self._watch, name="warmth", daemon=True).start()
+
+    # ---------------------------------------------------------------- called by drivers
+
+    async def claim(self, loan: Loan) -> bool:
+        """Begin a loan, unless there is one or this process is about to end; return whether it has begun."""
+        with self._changing:
+            if self._loan is not None or self._leaving:
+                return False
+            self._begin(loan)
+            self._changing.notify()
+            return True
+
+    async def ready(self, loan: str) -> None:
+        """Return once the process has its device."""
+        self._server_of(loan)
+
+    async def live(self, loan: str) -> None:
+        """Return when a loan is over; the call fails if the process ends before."""
+        with self._changing:
+            over = self._over if self._loan is not None and self._loan.id == loan else None
+        if over is not None:
+            await asyncio.shield(asyncio.wrap_future(over))
+
+    async def advance(self, loan: str, assignment: Assignment, worker: str, first: bool) -> Outcome:
+        """Train an attempt to its next report; see `EngineServer.advance`."""
+        server = self._server_of(loan)
+        self._channels.add(assignment.channel)
+        process.watch(assignment.channel, ray_private.published_stop)
+        here = sent_code.on_this_machine(assignment)
+        outcome = await server.advance(here, worker, first=first)
+        return replace(outcome, node=socket.gethostname(), engine=assignment.engine)
+
+    async def run_errand(self, loan: str, work: Callable[..., Any], *arguments: object) -> Any:
+        """Return what `work` returns; it gets the cache of this process as `cache`. See `EngineServer`."""
+        server = self._server_of(loan)
+        return await asyncio.wrap_future(server.run_errand(lambda cache: work(*arguments, cache=cache)))
+
+    async def release(self, loan: str, attempt_id: str) -> None:
+        """Free the slot of an attempt, if it has one."""
+        with suppress(Closed):
+            self._server_of(loan).release(attempt_id)
+
+    async def retire(self, loan: str) -> None:
+        """End a loan, if it is not over, as soon as no attempt holds a slot or is queued for one."""
+        with suppress(Closed):
+            self._server_of(loan).retire()
+
+    def _server_of(self, loan: str) -> EngineServer:
+        with self._changing:
+            if self._loan is None or self._loan.id != loan:
+                raise Closed("the engine must have been lent to who calls it, got another loan or none")
+            return self._server
+
+    # ---------------------------------------------------------------- the loans, one after the other
+
+    def _begin(self, loan: Loan) -> None:
+        """Serve a driver from now on; called with the lock, or before there is another thread."""
+        process.adopt(loan.environment)
+        cache = engine_cache.keep()
+        cache.forget_files()
+        self._loan: Loan | None = loan
+        self._borrower, self._service = Holder.read(loan.borrower), Holder.read(loan.service)
+        self._over: Future[None] = Future()
+        self._channels: set[Channel] = set()
+        self._server = EngineServer(loan.slots, cache=cache)
+
+    def _run(self) -> None:
+        try:
+            self._server.run()
+            while self._given_back():
+                with self._changing:
+                    self._changing.wait_for(lambda: self._loan is not None)
+                self._server.run()
+        finally:
+            ray.kill(self._self)
+
+    def _given_back(self) -> bool:
+        """Keep nothing of the sweep but its engine; return False if this process is to end instead."""
+        in_the_way = bool(self._seconds) and self._is_in_the_way()
+        with self._changing:
+            if not self._seconds or self._server.failed or in_the_way:
+                self._leaving = True
+                return False
+            self._server.close()
+            for channel in self._channels:
+                process.forget(channel)
+            os.environ.clear()
+            os.environ.update(self._before)
+            os.chdir(self._folder)
+            self._loan, self._borrower = None, None
+            self._idle_since = time.monotonic()
+            self._over.set_result(None)
+            return True
+
+    # ---------------------------------------------------------------- its own end
+
+    def _watch(self) -> None:
+        try:
+            while True:
+                self._look()
+                time.sleep(POLL_SECONDS)
+        finally:
+            os._exit(1)  # what cannot see whether it is in the way must leave
+
+    def _look(self) -> None:
+        """End this process with its borrower, or if it is idle and has no reason to stay."""
+        with self._changing:
+            loan, borrower, idle_since = self._loan, self._borrower, self._idle_since
+        if loan is not None:
+            if borrower is None or borrower.is_dead():
+                os._exit(1)  # in the middle of attempts, which nobody will ask for again
+            return
+        if time.monotonic() - idle_since < self._seconds and not self._is_in_the_way():
+            return
+        with self._changing:
+            if self._loan is None:
+                self._leaving = True
+                ray.kill(self._self)
+
+    def _is_in_the_way(self) -> bool:
+        ended = self._service is not None and self._service.is_dead()
+        return ended or memory_is_short() or process.terminating() or ray_private.wants_gpu()
