@@ -48,28 +48,6 @@ def without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-DRIVER_NICENESS = 15
-"""Niceness of the driver of a submitted sweep, as of Ray's workers: the service answers people first."""
-
-
-def lower_priority(pid: int) -> None:
-    """Let a process that has just been started, and its children, come after those of normal priority."""
-    with suppress(ProcessLookupError):
-        if os.getpriority(os.PRIO_PROCESS, pid) < DRIVER_NICENESS:
-            os.setpriority(os.PRIO_PROCESS, pid, DRIVER_NICENESS)
-    take_priority_to_session(pid)
-
-
-def take_priority_to_session(pid: int) -> None:
-    """Give the session of a process that has just been started the priority of that process.
-
-    Linux may share processors between sessions first (autogroups), and then a session that has just begun has
-    normal priority whatever that of its processes is.
-    """
-    with suppress(OSError):  # without autogroups, or too soon after another change
-        Path(f"/proc/{pid}/autogroup").write_text(str(os.getpriority(os.PRIO_PROCESS, pid)))
-
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _interruptions: list[int] = []

@@ -21,8 +21,10 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 # The driver that a service keeps ready imports for three seconds, and most tests are over before it has.
 os.environ.setdefault("SWEEP_WARM", "0")
-# With Ray's default niceness, its workers would get no processor time beside tests that compile.
+# With their default niceness, Ray's workers and the service's drivers would get no processor time beside
+# tests that compile.
 os.environ.setdefault("RAY_worker_niceness", "0")
+os.environ.setdefault("SWEEP_DRIVER_NICENESS", "0")
 
 # What is drawn may not depend on the terminal or the CI service that runs the tests.
 os.environ["TERM"] = "xterm"

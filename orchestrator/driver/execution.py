@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from orchestrator import priority
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.counts import counted
 from orchestrator.driver import publication, sweep_rows
@@ -70,6 +71,7 @@ def connected(claim: Claim) -> Iterator[ExitStack]:
     with ExitStack() as stack:
         died = claim.departure.interruptible(lambda: stack.enter_context(ray))
         stack.enter_context(claim.departure.unless(died))
+        priority.lower(os.getpid())  # not before: a Ray that this driver has started would have it too
         yield stack
 
 

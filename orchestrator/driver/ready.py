@@ -26,7 +26,7 @@ from orchestrator import concealment
 from orchestrator.driver import detached
 from orchestrator.machines import warmth
 from orchestrator.provenance import code_digest
-from orchestrator.system import DETACHED, System, lower_priority
+from orchestrator.system import DETACHED, System
 
 SETTLE_SECONDS = 15.0
 """A next process is started so long after a driver, if that still runs: its imports would slow the start."""
@@ -97,9 +97,7 @@ class ReadyDriver:
             self._forget()
             return process
         self.end()
-        driver = detached.begin(arguments, log, variables)
-        lower_priority(driver.pid)
-        return driver
+        return detached.begin(arguments, log, variables)
 
     def end(self) -> None:
         """End the process that waits, if there is one."""
@@ -119,7 +117,6 @@ class ReadyDriver:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        lower_priority(self._process.pid)
         assert self._process.stdin is not None, "it is a pipe"
         with suppress(BrokenPipeError):  # it has ended, which `tend` notices
             self._process.stdin.write(secrets)

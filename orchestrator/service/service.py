@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from orchestrator import priority
 from orchestrator.driver import detached, preflight
 from orchestrator.driver.admission import OWNER
 from orchestrator.driver.departure import Departure
@@ -239,6 +240,7 @@ class Service:
         self._drivers_at_once = drivers_at_once
         self._start_driver = start or self._begin
         self._warm = 0.0 if start else warm_seconds(WARM_SECONDS)
+        self._niceness = priority.niceness(priority.OF_SERVICE)
         self._ready = ReadyDriver(paths.root, self._warm, ledger.system)
         self._children: list[_Child] = []
         self._drivers: list[Holder] = []
@@ -384,6 +386,7 @@ class Service:
         words = ["drive", sweep_id, "--start", str(submission.starts), "--root", str(self._paths.root)]
         service = Holder.here(self._ledger.system).write()
         variables = {OWNER: submission.owner, WARM: str(self._warm), SERVICE: service}
+        variables |= {priority.NICENESS: str(self._niceness)}
         return self._ready.begin(words, self._paths.driver_log(sweep_id), variables)
 
     def _cause(self, sweep_id: str, code: int | None) -> str:

@@ -17,8 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orchestrator import concealment
-from orchestrator.system import take_priority_to_session
+from orchestrator import concealment, priority
 from orchestrator.tracking import address
 
 _COMMAND = (sys.executable, "-m", "orchestrator.tracking.deliver")
@@ -45,7 +44,6 @@ class Child:
             env=environment,
             start_new_session=True,
         )
-        take_priority_to_session(self._process.pid)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
@@ -60,6 +58,7 @@ class Child:
 
     def direct(self, destination: Mapping[str, Any]) -> None:
         """Send the destination, which must be done once and before the first `ask`; do not wait."""
+        priority.lower(self._process.pid)
         self._unsent = self._secrets + _line(destination)
 
     def ask(

@@ -13,7 +13,6 @@ import pytest
 from orchestrator.driver import detached, ready
 from orchestrator.driver.ready import ReadyDriver
 from orchestrator.machines import warmth
-from orchestrator.system import DRIVER_NICENESS
 
 MODULE = "tests.orchestrator.driver.ready"
 OWNER = {"SWEEP_OWNER": "ada"}
@@ -77,30 +76,6 @@ def test_a_ready_process_becomes_the_driver(
     assert process.wait(30) == 7
     assert not cold
     assert log.read_text() == "['drive', '7'] ada ['sweep', 'drive', '7']\n"
-
-
-def test_a_driver_comes_after_the_service(
-    drivers: ReadyDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def begin(arguments: list[str], log: Path, variables: dict[str, str]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(["sleep", "60"], start_new_session=True)
-
-    assert priorities(settle(drivers).pid) == {DRIVER_NICENESS}
-    drivers.end()
-    monkeypatch.setattr(detached, "begin", begin)
-    cold = drivers.begin(["drive", "7"], tmp_path / "driver.log", OWNER)
-    try:
-        assert priorities(cold.pid) == {DRIVER_NICENESS}
-    finally:
-        cold.kill()
-        cold.wait()
-
-
-def priorities(pid: int) -> set[int]:
-    """Return the niceness of a process, and of its session where sessions have one."""
-    session = Path(f"/proc/{pid}/autogroup")
-    found = [int(session.read_text().split()[-1])] if session.exists() and session.read_text() else []
-    return {psutil.Process(pid).nice(), *found}
 
 
 def test_a_ready_process_has_its_secrets_where_others_cannot_read_them(

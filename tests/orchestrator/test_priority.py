@@ -1,0 +1,55 @@
+"""Drivers of the service come after it where both want a processor."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator import priority
+from orchestrator.errors import BadInput
+from orchestrator.priority import NICENESS, OF_SERVICE
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """Yield a process in a session of its own."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+def priorities(pid: int) -> set[int]:
+    """Return the niceness of a process, and of its session where sessions have one."""
+    session = Path(f"/proc/{pid}/autogroup")
+    found = session.read_text().split()[-1:] if session.exists() else []
+    return {psutil.Process(pid).nice(), *map(int, found)}
+
+
+@pytest.mark.parametrize(("set_to", "found"), [("15", 15), ("3", 3), ("0", 0), ("", 0)])
+def test_a_process_and_its_session_get_the_niceness_of_the_driver(
+    process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, set_to: str, found: int
+) -> None:
+    monkeypatch.setenv(NICENESS, set_to)
+    before = priorities(process.pid)
+    priority.lower(process.pid)
+    assert priorities(process.pid) == ({found} if found else before)
+
+
+def test_a_process_that_has_ended_is_left_alone(
+    process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(NICENESS, "15")
+    process.kill()
+    process.wait()
+    priority.lower(process.pid)
+
+
+@pytest.mark.parametrize("text", ["-1", "20", "low", "1.5"])
+def test_another_niceness_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(NICENESS, text)
+    with pytest.raises(BadInput, match="SWEEP_DRIVER_NICENESS: must be a whole number from 0 to 19"):
+        priority.niceness(OF_SERVICE)
