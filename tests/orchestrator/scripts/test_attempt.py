@@ -198,6 +198,30 @@ def test_a_checkpoint_in_the_folder_of_the_trial_is_read_there_and_stays(runs: R
     assert "other ['state']" in runs.log
 
 
+def test_the_stage_of_the_next_checkpoint_is_there_before_it_and_not_after_the_end(runs: Runs) -> None:
+    """Creating it takes as long as writing a small checkpoint, and no report waits for it."""
+    script = f"""
+    import time
+    from pathlib import Path
+
+    def train(trial):
+        kept = Path({str(runs.folder / "kept")!r})
+        (trial.folder / "state").write_text("x")
+        for step in (2, 4):
+            trial.report(step, {{"val/loss": 1.0}}, checkpoint=trial.folder)
+            until = time.monotonic() + 10
+            while not (stages := list(kept.glob(".prepared-*"))) and time.monotonic() < until:
+                time.sleep(0.01)
+            print("at step", step, "are", len(stages))
+        trial.report(6, {{"val/loss": 1.0}})
+    """
+    outcomes = runs.all(runs.function(script))
+    assert [outcome.step for outcome in outcomes] == [2, 4, 6]
+    assert "at step 2 are 1" in runs.log
+    assert "at step 4 are 1" in runs.log
+    assert not list((runs.folder / "kept").glob(".*"))
+
+
 @pytest.mark.parametrize(
     "place", ["/etc", "{folder}/../checkpoints", "{folder}x", "{checkpoints}/a", "/", "{link}"]
 )
