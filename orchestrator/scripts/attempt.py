@@ -35,7 +35,9 @@ from trainables.errors import Refusal
 from trainables.trial import ScriptSettings
 
 PATIENCE = 0.04
-"""Wait between two looks for a report, as a share of the time for which it has been waited for."""
+"""Wait between two looks for a report, as a share of the time for which it has been waited for, or of that of
+the report before if that is longer.
+"""
 
 SHORTEST_POLL_SECONDS = 0.0001
 LONGEST_POLL_SECONDS = 0.05
@@ -148,6 +150,7 @@ class ScriptAttempt:
         self._prepared: Path | None = None
         self._has_checkpoints = False
         self._unread: deque[bytes] = deque()
+        self._interval = 0.0
         self._started_at = time.monotonic()
         self._tail: list[str] = []
         try:
@@ -174,6 +177,7 @@ class ScriptAttempt:
         asked, since = False, time.monotonic()
         while True:
             if (report := self._next_report()) is not None:
+                self._interval = time.monotonic() - since
                 if report.step > self._recorded:
                     return self._outcome(report, interrupted=asked)
                 self._answer(go_on=True)  # of an earlier attempt, which had got as far
@@ -184,7 +188,7 @@ class ScriptAttempt:
             if not asked and self._must_stop():
                 self._process.terminate()
                 asked = True
-            wait = PATIENCE * (time.monotonic() - since)
+            wait = PATIENCE * max(time.monotonic() - since, self._interval)
             time.sleep(min(max(wait, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS))
 
     def release(self) -> None:
