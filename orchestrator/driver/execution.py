@@ -32,7 +32,7 @@ from orchestrator.ledger.records import (
 )
 from orchestrator.ledger.selection import best_of_sweep, ranked, violations_of
 from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
-from orchestrator.schedule import cluster, sent_code, tuner
+from orchestrator.schedule import cluster, hung, sent_code, tuner
 from orchestrator.schedule.engine_pool import EnginePool
 from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.resources import AvailableResources
@@ -71,6 +71,8 @@ def connected(claim: Claim) -> Iterator[ExitStack]:
     with ExitStack() as stack:
         died = claim.departure.interruptible(lambda: stack.enter_context(ray))
         stack.enter_context(claim.departure.unless(died))
+        if claim.sweep.resources.gpu and not os.environ.get("RAY_ADDRESS"):
+            stack.enter_context(hung.ended(claim.observer.say))
         priority.lower(os.getpid())  # not before: a Ray that this driver has started would have it too
         yield stack
 

@@ -70,7 +70,8 @@ class EngineActor:
     def __init__(self, loan: Loan, seconds: float, code: str) -> None:
         self._seconds = seconds if code == CODE else 0.0
         self._before, self._folder = dict(os.environ), Path.cwd()
-        self._self = ray.get_runtime_context().current_actor
+        context = ray.get_runtime_context()
+        self._self, self._name = context.current_actor, str(context.get_actor_name())
         self._changing = threading.Condition()
         self._idle_since, self._leaving = 0.0, False
         process.handle_sigterm()
@@ -135,6 +136,7 @@ class EngineActor:
 
     def _begin(self, loan: Loan) -> None:
         """Serve a driver from now on; called with the lock, or before there is another thread."""
+        ray_private.publish_borrower(self._name, loan.borrower)
         process.adopt(loan.environment)
         cache = engine_cache.keep()
         cache.forget_files()
@@ -167,6 +169,7 @@ class EngineActor:
             os.environ.clear()
             os.environ.update(self._before)
             os.chdir(self._folder)
+            ray_private.publish_borrower(self._name, "")
             self._loan, self._borrower = None, None
             self._idle_since = time.monotonic()
             self._over.set_result(None)

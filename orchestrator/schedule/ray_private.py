@@ -97,6 +97,22 @@ def published_engine(engine: str) -> tuple[str, str] | None:
     return actor, loan
 
 
+def publish_borrower(actor: str, borrower: str) -> None:
+    """Publish which driver has a process that holds a device, so that others can judge one that hangs.
+
+    Args:
+        actor: name of the actor.
+        borrower: the driver, as `Holder.write` returns it, or '' for none.
+    """
+    _internal_kv_put(_borrower_key(actor), borrower.encode())
+
+
+def published_borrower(actor: str) -> str | None:
+    """Return the driver that has a process, '' if none has it, or None if the process has not begun."""
+    written: bytes | None = _internal_kv_get(_borrower_key(actor))
+    return None if written is None else written.decode()
+
+
 _POOL_KEY = b"sweep-pool"
 
 
@@ -110,6 +126,10 @@ def pool_id() -> str:
 
 def _engine_key(engine: str) -> bytes:
     return f"sweep-engine-{engine}".encode()
+
+
+def _borrower_key(actor: str) -> bytes:
+    return f"sweep-borrower-{actor}".encode()
 
 
 def _stop_key(channel: Channel) -> bytes:
@@ -194,6 +214,11 @@ def node_of(actor: Any) -> str | None:
     """Return the id of the node on which an actor runs, or None while it waits for one."""
     row = state.actor_table(actor._actor_id.hex())
     return row["Address"]["NodeID"] if row.get("State") == "ALIVE" else None
+
+
+def process_of(actor: Any) -> int:
+    """Return the id of the process of an actor; 0 while it waits for one."""
+    return int(state.actor_table(actor._actor_id.hex()).get("Pid", 0))
 
 
 def has_placement_group() -> bool:

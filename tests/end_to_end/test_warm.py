@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -151,3 +152,19 @@ def test_the_engine_of_a_gpu_serves_the_next_sweep_with_the_same_bits_and_ends_w
         assert psutil.pid_exists(engine)
         driver.kill()
         wait_for(lambda: not psutil.pid_exists(engine))
+
+
+def test_an_idle_engine_ends_with_a_killed_service(commands: Commands, temporary: Path) -> None:
+    with own_ray(temporary) as variables:
+        environment = {**variables, "SWEEP_HOST_DEVICES": "1", "SWEEP_WARM": "600"}
+        service = commands.start("serve", **environment)
+        wait_for(lambda: (commands.root / "serve.json").exists())
+        code, printed = commands.run(*TWO, "--set", "resources={gpu: 1/2, cpu: 0.5}", **environment)
+        assert code == Exit.COMPLETE, printed
+        with closing(commands.ledger) as ledger:
+            [sweep] = ledger.sweeps()
+        [engine] = workers(commands.root, sweep.id)
+        time.sleep(2)  # eight looks
+        assert psutil.pid_exists(engine)
+        service.kill()
+        wait_for(lambda: not psutil.pid_exists(engine), 20)

@@ -20,7 +20,7 @@ from orchestrator.schedule.engines import Engines
 from tests.attempts import assignment
 from tests.shared_ray import own_ray
 
-BEGINNING = """
+DEFINITIONS = """
 import contextlib, io, json, os, signal, subprocess, sys, time, traceback, uuid
 import psutil
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +33,7 @@ folder = Path(sys.argv[1])
 environment.prepare(folder / "token")
 import ray
 from orchestrator.ledger.holder import Holder
-from orchestrator.schedule import cluster, ray_private
+from orchestrator.schedule import cluster, hung, ray_private
 from orchestrator.schedule.engine_actor import Loan
 from orchestrator.schedule.engine_pool import EnginePool
 from orchestrator.schedule.engines import Engines
@@ -94,6 +94,13 @@ def wait(condition):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
+def gone(pid):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    return True
+"""
+
+PROGRAMS = """
 with cluster.connected(Hardware(cpus=2, gpus=2)):
     for line in sys.stdin:
         body, devices = json.loads(line)
@@ -118,6 +125,10 @@ with cluster.connected(Hardware(cpus=2, gpus=2)):
 Run = Callable[[str], list[str]]
 
 
+def without_address() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+
+
 @pytest.fixture(scope="module")
 def programs() -> Iterator[Callable[[str, int], list[str]]]:
     """Start a Ray with two devices; yield a function that runs a program there and returns what it prints.
@@ -129,11 +140,10 @@ def programs() -> Iterator[Callable[[str, int], list[str]]]:
 
 
 def _programs(folder: Path) -> Iterator[Callable[[str, int], list[str]]]:
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     with own_ray(folder) as variables, (folder / "errors").open("w+") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-c", BEGINNING, str(folder)],
-            env={**environment, **variables, "SWEEP_HOST_DEVICES": "2"},
+            [sys.executable, "-c", DEFINITIONS + PROGRAMS, str(folder)],
+            env={**without_address(), **variables, "SWEEP_HOST_DEVICES": "2"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -524,6 +534,66 @@ def test_an_idle_engine_leaves_for_other_code_for_a_share_of_its_device_and_in_t
     assert with_one_device(LEAVES) == ["False False", "False"]
 
 
+HUNG = """
+def waiting(name):
+    engines = Engines(lambda: 1, EnginePool(600.0, name))
+    seated = engines.seat(shared(2, name))
+    engines.ensure(seated.attempt_id)
+    wait(ray_private.wants_gpu)
+    return engines
+def stopped(pid):
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+pid, said = stopped(idle(EnginePool(600.0, "same"), "first")), []
+engines = waiting("other")
+with hung.ended(said.append, 1.0):
+    wait(engines.nodes)
+print(psutil.pid_exists(pid), [str(pid) in line and "hangs" in line for line in said])
+stopped(*processes())
+waiting("third")
+hung.Lookout(said.append, 0.0).look()
+print(len(said), engines.nodes() != {})
+"""
+
+
+@pytest.mark.slow
+def test_an_idle_engine_that_hangs_is_ended_once_something_waits_for_its_device(
+    with_one_device: Run,
+) -> None:
+    """The second one has stopped, too, but a driver has it, which judges that itself."""
+    assert with_one_device(HUNG) == ["False [True]", "1 True"]
+
+
+WAITED_FOR = """
+holders = Engines(lambda: 1, EnginePool(600.0, "holder"))
+held = holders.seat(shared(1, "holder"))
+holders.ensure(held.attempt_id)
+wait(holders.nodes)
+sleeper = subprocess.Popen(["sleep", "600"])
+borrower = replace(Holder.here(), pid=sleeper.pid, start=System().start_of(sleeper.pid)).write()
+loan = Loan(uuid.uuid4().hex, borrower, "", 4, environment.of_workers(1.0))
+name, waits = EnginePool(600.0, "same")._created(loan, {})
+sleeper.kill()
+sleeper.wait()
+other = Engines(lambda: 1, EnginePool(600.0, "other"))
+seated = other.seat(shared(2, "other"))
+other.ensure(seated.attempt_id)
+print(ray_private.published_borrower(name), other.nodes())
+holders.release(held.attempt_id)
+holders.retire()
+wait(other.nodes)
+print(ray_private.node_of(waits))
+"""
+
+
+@pytest.mark.slow
+def test_an_engine_whose_driver_was_killed_while_it_waited_ends_once_it_has_its_device(
+    with_one_device: Run,
+) -> None:
+    """The sweep that has waited behind it gets the device next."""
+    assert with_one_device(WAITED_FOR) == ["None {}", "None"]
+
+
 KILLED = """
 def other_process():
     sleeper = subprocess.Popen(["sleep", "600"])
@@ -557,6 +627,29 @@ def test_an_engine_ends_with_a_driver_that_is_killed_and_an_idle_one_with_the_se
 ) -> None:
     """Nobody has asked it to."""
     assert with_one_device(KILLED) == ["True"]
+
+
+HEAD = """
+with cluster.connected(Hardware(cpus=2, gpus=1)):
+    pid = idle(EnginePool(600.0, "same"), "first")
+    os.kill(running(runtime_folder()).pid, signal.SIGKILL)
+    wait(lambda: gone(pid))
+    os._exit(0)  # which would wait for the head
+"""
+
+
+@pytest.mark.slow
+def test_an_idle_engine_ends_with_the_head(temporary: Path) -> None:
+    """Ray's own processes for workers end, which would take a busy engine with them as well."""
+    with own_ray(temporary) as variables:
+        done = subprocess.run(
+            [sys.executable, "-c", DEFINITIONS + HEAD, str(temporary)],
+            env={**without_address(), **variables, "SWEEP_HOST_DEVICES": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
 
 
 LATE = """

@@ -1,0 +1,97 @@
+"""Ends processes that hang, have no driver and keep a GPU for which something waits.
+
+A process that holds a device ends by itself with its driver, and without one as soon as anything waits for a
+GPU. One that hangs or was stopped (SIGSTOP) does neither, and Ray would wait for it for ever. So every driver
+whose trials use GPUs of this machine looks, too. It judges by what the processes have published before, and
+asks them nothing; a process that a living driver has is for that driver to judge.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import ray
+from ray.exceptions import RayError, RpcError
+
+from orchestrator.ledger.holder import Holder
+from orchestrator.schedule import ray_private
+from orchestrator.schedule.shared_worker import ENGINES
+
+HUNG_SECONDS = 10.0
+"""How long a process without a driver may stay while something waits for a GPU; most leave within one."""
+
+LOOK_SECONDS = 1.0
+END_SECONDS = 2.0
+"""Longest wait for the last look at the end of a driver."""
+
+
+class Lookout:
+    """Looks for such processes.
+
+    Args:
+        say: called with a line about each process that is ended.
+        seconds: for which a process may stay.
+    """
+
+    def __init__(self, say: Callable[[str], None], seconds: float = HUNG_SECONDS) -> None:
+        self._say, self._seconds = say, seconds
+        self._since: dict[str, float] = {}
+
+    def look(self) -> None:
+        """End the processes that have stayed for too long."""
+        now = time.monotonic()
+        staying = _without_driver() if ray_private.wants_gpu() else []
+        self._since = {name: self._since.get(name, now) for name in staying}
+        for name, since in self._since.items():
+            if now - since >= self._seconds:
+                self._end(name)
+
+    def _end(self, name: str) -> None:
+        with suppress(ValueError):  # it has ended meanwhile
+            actor = ray.get_actor(name, namespace=ENGINES)
+            pid = ray_private.process_of(actor)
+            ray.kill(actor)  # Ray kills the process after five seconds if it does not answer
+            self._say(
+                f"Process {pid} of an earlier sweep hangs and was ended: it kept a GPU for which others wait."
+            )
+
+
+def _without_driver() -> list[str]:
+    """Return the names of the processes that no living driver has."""
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    names = [actor["name"] for actor in actors if actor["namespace"] == ENGINES]
+    return [name for name in names if _is_without_driver(ray_private.published_borrower(name))]
+
+
+def _is_without_driver(borrower: str | None) -> bool:
+    if borrower is None:
+        return False  # it waits for its device
+    holder = Holder.read(borrower)
+    return borrower == "" or (holder is not None and holder.is_dead())
+
+
+@contextmanager
+def ended(say: Callable[[str], None], seconds: float = HUNG_SECONDS) -> Iterator[None]:
+    """End such processes within a `with` block, in which the Ray of this machine is joined.
+
+    Args:
+        say: called with a line about each, by another thread.
+        seconds: for which a process may stay.
+    """
+    lookout, over = Lookout(say, seconds), threading.Event()
+
+    def run() -> None:
+        while not over.wait(LOOK_SECONDS):
+            with suppress(RayError, RpcError):  # the head does not answer
+                lookout.look()
+
+    thread = threading.Thread(target=run, name="hung processes", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(END_SECONDS)
