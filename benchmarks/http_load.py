@@ -109,7 +109,7 @@ def started(root: Path, folder: Path, number: int) -> str:
     while True:
         with closing(Ledger.open(Paths(root).ledger_url)) as ledger:
             ids = begun(ledger)
-            reporting = sum(ledger.last_report_at(sweep_id) is not None for sweep_id in ids)
+            reporting = sum(ledger.last_report_at(sweep_id) > 0 for sweep_id in ids)
         if reporting >= number:
             time.sleep(SETTLE_SECONDS)
             return ids[-1]

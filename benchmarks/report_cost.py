@@ -1,6 +1,6 @@
 """Seconds that a report costs: a function and a command of a sweep, beside a function of bare Ray Tune.
 
-    python -m benchmarks.report_cost [--reports 300] [--rounds 3] [--only NAME ...]
+    python -m benchmarks.report_cost [--reports 300] [--rounds 5] [--only NAME ...]
 
 Every trial does nothing but report, so the time between two reports is what a report costs. It is measured
 inside the trial. With a checkpoint, every report hands over a folder with one file of 64 KiB. The first 20
@@ -219,7 +219,7 @@ def main() -> None:
     """Measure in rounds and print a row for each kind of trial, without and with checkpoints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--reports", type=int, default=300)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", choices=[*CASES], default=[*CASES])
     options = parser.parse_args()
     before = os.getloadavg()[0]

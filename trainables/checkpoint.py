@@ -49,18 +49,36 @@ class Saved:
     bytes: int
 
 
-def save(stem: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Saved:
+def prepare(folder: Path) -> Path:
+    """Create the stage of a checkpoint before its content is there; return it for a `save` into the folder.
+
+    On a large disk that takes as long as it takes to write and flush a small checkpoint. Whoever does not use
+    the stage deletes it.
+
+    Raises:
+        OSError: if the disk is full or fails.
+    """
+    stage = _make_stage(folder, "prepared")
+    for name in (ARRAYS, MANIFEST):
+        (stage / name).touch()
+    return stage
+
+
+def save(
+    stem: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], prepared: Path | None = None
+) -> Saved:
     """Write a checkpoint to the folder `<stem>-<digest>`.
 
     Args:
         stem: its folder without the digest; parents are created.
         arrays: by name, of plain number types.
         facts: JSON values. Without times, the same state always has the same digest.
+        prepared: a stage of `prepare`, which is used up; None to create one.
 
     Raises:
         OSError: if the disk is full or fails; no folder of that name exists then, unless it was there before.
     """
-    with stage_beside(stem) as stage:
+    with stage_beside(stem, prepared) as stage:
         digest, size = _write(stage, arrays, facts)
         folder = named(stem, digest)
         publish(stage, folder, digest)
@@ -112,15 +130,20 @@ def is_whole(folder: Path, digest: str) -> bool:
 
 
 @contextmanager
-def stage_beside(folder: Path) -> Iterator[Path]:
-    """Create a hidden folder beside another, on the same file system; delete it on exit."""
-    make_folder(folder.parent)
-    stage = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
-    stage.mkdir()
+def stage_beside(folder: Path, prepared: Path | None = None) -> Iterator[Path]:
+    """Create a hidden folder beside another, or take a prepared one that is there; delete it on exit."""
+    stage = prepared or _make_stage(folder.parent, folder.name)
     try:
         yield stage
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+
+
+def _make_stage(folder: Path, name: str) -> Path:
+    make_folder(folder)
+    stage = folder / f".{name}-{uuid.uuid4().hex}"
+    stage.mkdir()
+    return stage
 
 
 def publish(stage: Path, folder: Path, digest: str) -> None:
@@ -131,7 +154,9 @@ def publish(stage: Path, folder: Path, digest: str) -> None:
         folder: of the checkpoint. A damaged checkpoint in it is replaced.
         digest: SHA-256 of the manifest.
     """
-    if not is_whole(folder, digest):
+    if not os.path.lexists(folder):
+        stage.replace(folder)
+    elif not is_whole(folder, digest):
         shutil.rmtree(folder, ignore_errors=True)
         stage.replace(folder)
     flush_folder(folder.parent)

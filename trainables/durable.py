@@ -8,6 +8,8 @@ from pathlib import Path
 
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents, unless they exist, and flush the names of those that were created."""
+    if folder.is_dir():
+        return
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in missing:

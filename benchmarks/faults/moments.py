@@ -42,10 +42,13 @@ def _of_drivers(dose: Dose) -> Row:
     for seed, left in enumerate(results):
         tally.expect(not isinstance(left, str), f"moment {seed}: {left}")
     ended = [left for left in results if isinstance(left, Left)]
+    late = [
+        seed for seed, left in enumerate(results) if isinstance(left, Left) and left.seconds >= LEFT_SECONDS
+    ]
+    tally.expect(not late, f"left too late: {', '.join(f'{seed}: {Moment.drawn(seed)}' for seed in late)}")
     wrong = [left for left in ended if left.code != (COMPLETE if left.complete else RESUMABLE)]
     tally.expect(not wrong, f"{len(wrong)} other exit codes: {wrong[:3]}")
     slowest = max((left.seconds for left in ended), default=float("nan"))
-    tally.expect(slowest < LEFT_SECONDS, "left too late")
     codes = dict(sorted(Counter(left.code for left in ended).items()))
     phases = Counter(Moment.drawn(seed).phase for seed in range(dose.moments))
     seen = f"exit codes {codes}; the slowest left after {slowest:.1f} s; moments in "

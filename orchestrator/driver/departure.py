@@ -32,8 +32,11 @@ LAST_SECONDS = 1.0
 A process has thus ended 8 s after a signal, which leaves a busy machine 2 s of the 10 that are promised.
 """
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.25
 """Time between two looks for a signal."""
+
+LOSS_SECONDS = 0.5
+"""Time between two looks for a loss, which take longer."""
 
 _TWICE = 130  # what a shell reports for a program that SIGINT has ended
 
@@ -171,14 +174,18 @@ class Departure:
             self._system.exit(self._code if code is None else code)
 
     def _watch(self) -> None:
+        looked_at = float("-inf")
         while not self._over.wait(self._poll_seconds):
             for name in self._signals.caught():
                 if self.reason is not None:
                     self.end(f"{name}: left at once; {self._remark}.", self._code_twice, self.reason)
                 self.request(name)
-            if (loss := self._lost()) is not None:
-                self.end(str(loss), record=f"the loss of {loss.where}")
-            if self._system.monotonic() > self._deadline:
+            now = self._system.monotonic()
+            if now - looked_at >= LOSS_SECONDS:
+                looked_at = now
+                if (loss := self._lost()) is not None:
+                    self.end(str(loss), record=f"the loss of {loss.where}")
+            if now > self._deadline:
                 seconds = GRACE_SECONDS + self._extra_seconds
                 line = f"{self.reason}: left after {seconds:g} s; {self._remark}."
                 self.end(line, record=self.reason)

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import sqlite3
+import uuid
 from pathlib import Path
 
 from filelock import FileLock
-from sqlalchemy import URL, Connection, Engine, inspect, select, text
+from sqlalchemy import (
+    URL,
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    insert,
+    inspect,
+    select,
+    text,
+)
 
 from orchestrator.errors import BadInput, Damaged
 from orchestrator.ledger.backup import has_backup, keep_id
 from orchestrator.ledger.connect import WRITING, database_file, is_file
-from orchestrator.ledger.tables import IDENTITY
+from orchestrator.ledger.tables import IDENTITY, METADATA
 
 # A table of its own, so that MLflow's migrations on the same server and these never meet.
 VERSION_TABLE = "ledger_version"
+_VERSION = Table(
+    VERSION_TABLE,
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+)
+"""As Alembic creates it; apart from `METADATA`, with which Alembic compares the other tables."""
 HEAD = "0014"
 MIGRATIONS = Path(__file__).with_name("migrations")
 MIGRATION_LOCK = "migration"
@@ -93,12 +114,27 @@ def _migrate_locked(engine: Engine) -> None:
                 f"version {version}",
                 "Install the version of this program that wrote it, or a later one.",
             )
-        _upgrade(connection)
+        if version is None:
+            _create(connection)
+        else:
+            _upgrade(connection)
+
+
+def _create(connection: Connection) -> None:
+    """Create the tables of a new ledger as the revisions would leave them, in the connection's transaction.
+
+    From the declarations: running every revision takes four times as long, for each new ledger. A test
+    compares the two ways.
+    """
+    METADATA.create_all(connection, checkfirst=False)
+    _VERSION.create(connection, checkfirst=False)
+    connection.execute(insert(IDENTITY).values(id=uuid.uuid4().hex[:12]))
+    connection.execute(insert(_VERSION).values(version_num=HEAD))
 
 
 def _upgrade(connection: Connection) -> None:
     """Run the missing revisions of `migrations/` in the connection's transaction, without output."""
-    # Alembic takes a third of a second to import, and is needed only when a database is created or upgraded.
+    # Alembic takes a third of a second to import, and is needed only when a database is upgraded.
     from alembic import command
     from alembic.config import Config
 

@@ -1,4 +1,7 @@
-"""The tables of the ledger, in SQLAlchemy Core. The revisions in `migrations/versions` create them."""
+"""The tables of the ledger, in SQLAlchemy Core.
+
+A new ledger is created from them; the revisions in `migrations/versions` upgrade one of an earlier version.
+"""
 
 from __future__ import annotations
 
@@ -161,9 +164,9 @@ STOP_REQUEST = Table(
     METADATA,
     Column("sweep_id", Text, primary_key=True),
     Column("asker", Text, nullable=False),
-    Column("at", Float(53), nullable=False),
+    Column("at", Float(53), nullable=False, server_default="0"),
 )
-"""Pending stop requests: the machine that asked, and when."""
+"""Pending stop requests: the machine that asked, and when; 0 for those of the first version."""
 
 DELETION = Table(
     "deletion",

@@ -15,6 +15,7 @@ from orchestrator.ledger.keys import channel_of
 from orchestrator.ledger.records import CurvePoint
 from orchestrator.schedule import environment, ray_private, schedulers
 from orchestrator.schedule.adapters import (
+    TICK_SECONDS,
     SessionCallback,
     SessionSearch,
     SessionStopper,
@@ -82,8 +83,7 @@ def run(
         place = share.placement.avoiding
         with registered(session, share.engines, tick_and_publish, place), idle as warm:
             if trainable is Worker:
-                lend = partial(_lent, warm)
-                scheduler.adopt = partial(ray_private.lend_actors, lend=lend)
+                scheduler.adopt = partial(_adopted, warm)
             tune.Tuner(
                 _with_environment(trainable, gpu, asks_for_gpu=warm is None or trainable is not Worker),
                 tune_config=tune.TuneConfig(
@@ -109,6 +109,12 @@ def run(
     finally:
         share.withdraw()
         ray_private.withdraw_stop(channel)
+
+
+def _adopted(warm: WarmPool | None, controller: Any) -> None:
+    """Let Tune's controller use warm workers, and look at its trials as often as the session ticks."""
+    ray_private.lend_actors(controller, partial(_lent, warm))
+    ray_private.wait_for_events(controller, TICK_SECONDS)
 
 
 def _lent(warm: WarmPool | None, arguments: dict[str, Any]) -> Any:

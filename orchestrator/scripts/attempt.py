@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import math
 import os
@@ -14,18 +13,19 @@ import stat
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from orchestrator.accounts import files_as
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.ledger.keys import attempt_number
+from orchestrator.scripts import reported_folder
 from orchestrator.scripts.keeper import remove
 from orchestrator.scripts.process import GRACE, End, Place, ScriptProcess
+from orchestrator.scripts.reported_folder import own_file
 from orchestrator.storage import store
 from orchestrator.storage.paths import checkpoint_stem
 from orchestrator.training import process
@@ -35,7 +35,9 @@ from trainables.errors import Refusal
 from trainables.trial import ScriptSettings
 
 PATIENCE = 0.04
-"""Wait between two looks for a report, as a share of the time for which it has been waited for."""
+"""Wait between two looks for a report, as a share of the time for which it has been waited for, or of that of
+the report before if that is longer.
+"""
 
 SHORTEST_POLL_SECONDS = 0.0001
 LONGEST_POLL_SECONDS = 0.05
@@ -128,63 +130,6 @@ def _refused(must: str, got: str) -> Refusal:
     return Refusal("a report of the script", must, got, "See docs/trainables.md.")
 
 
-@contextlib.contextmanager
-def _own_file(path: Path, flags: int, folder: int | None = None) -> Iterator[BinaryIO]:
-    """Open a file that the script was given, and nothing that it has put in its place.
-
-    Args:
-        path: of the file.
-        flags: of `os.open`.
-        folder: descriptor of the folder that the path begins in, or None.
-
-    Raises:
-        OSError: it is a link, a pipe or a folder now, which could block, never end, or be another's.
-    """
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-    with os.fdopen(descriptor, "rb" if flags == os.O_RDONLY else "wb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a file", str(path))
-        yield file
-
-
-def _read_below(folder: Path, name: Path) -> bytes:
-    """Return the content of a file below a folder; follow no link, though one may just have been put there.
-
-    Raises:
-        OSError: a part of the name is a link now, or the file is none any more.
-    """
-    parts = name.parts
-    with contextlib.ExitStack() as opened:
-        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        opened.callback(os.close, place)
-        for part in parts[:-1]:
-            place = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
-            opened.callback(os.close, place)
-        with _own_file(Path(parts[-1]), os.O_RDONLY, place) as file:
-            return file.read()
-
-
-def _files_below(folder: Path) -> tuple[dict[str, Path], list[str]]:
-    """Return the files below a real folder by their relative path, and the links that lead out of it.
-
-    A link to a file below the folder stands for that file. Only links are resolved: this is the path of every
-    report with a checkpoint.
-    """
-    files: dict[str, Path] = {}
-    links = []
-    for place, folders, names in os.walk(folder):
-        for path in (Path(place, name) for name in (*folders, *names)):
-            name = path.relative_to(folder).as_posix()
-            if not path.is_symlink():
-                if path.is_file():
-                    files[name] = path
-            elif (target := path.resolve()).is_file() and target.is_relative_to(folder):
-                files[name] = target
-            else:
-                links.append(name)
-    return dict(sorted(files.items())), sorted(links)
-
-
 class ScriptAttempt:
     """One attempt in a process of its own.
 
@@ -202,7 +147,10 @@ class ScriptAttempt:
         self._saved = assignment.resume
         self._recorded = assignment.resume.step if assignment.resume else 0
         self._step = self._read = self._answered = self._offset = 0
+        self._prepared: Path | None = None
+        self._has_checkpoints = False
         self._unread: deque[bytes] = deque()
+        self._interval = 0.0
         self._started_at = time.monotonic()
         self._tail: list[str] = []
         try:
@@ -225,9 +173,11 @@ class ScriptAttempt:
         """
         if self._answered < self._read:
             self._answer(go_on=not self._must_stop())
+            self._prepare()
         asked, since = False, time.monotonic()
         while True:
             if (report := self._next_report()) is not None:
+                self._interval = time.monotonic() - since
                 if report.step > self._recorded:
                     return self._outcome(report, interrupted=asked)
                 self._answer(go_on=True)  # of an earlier attempt, which had got as far
@@ -238,7 +188,7 @@ class ScriptAttempt:
             if not asked and self._must_stop():
                 self._process.terminate()
                 asked = True
-            wait = PATIENCE * (time.monotonic() - since)
+            wait = PATIENCE * max(time.monotonic() - since, self._interval)
             time.sleep(min(max(wait, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS))
 
     def release(self) -> None:
@@ -250,12 +200,20 @@ class ScriptAttempt:
             self._process.terminate()
             self._wait_for_end(2 * GRACE)
         self._process.close()
+        if self._prepared is not None:
+            shutil.rmtree(self._prepared, ignore_errors=True)
         remove(self._folder)
 
     def _wait_for_end(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while self._process.end is None and time.monotonic() < until:
             time.sleep(0.02)
+
+    def _prepare(self) -> None:
+        """Create the stage of the next checkpoint while the script runs, if its last report had one."""
+        if self._has_checkpoints and self._prepared is None:
+            with contextlib.suppress(OSError):  # the next checkpoint is about to say what is wrong
+                self._prepared = checkpoint.prepare(Path(self._assignment.checkpoints))
 
     def _must_stop(self) -> bool:
         assignment = self._assignment
@@ -266,7 +224,7 @@ class ScriptAttempt:
         self._tail = [*self._tail[-TAIL + 1 :], line]
 
     def _answer(self, *, go_on: bool) -> None:
-        with contextlib.suppress(OSError), _own_file(self._place.answers, os.O_WRONLY | os.O_APPEND) as file:
+        with contextlib.suppress(OSError), own_file(self._place.answers, os.O_WRONLY | os.O_APPEND) as file:
             file.write(b"continue\n" if go_on else b"stop\n")
         self._answered += 1
 
@@ -280,7 +238,7 @@ class ScriptAttempt:
             facts = self._place.reports.lstat()
             if stat.S_ISREG(facts.st_mode) and facts.st_size == self._offset:
                 return bool(self._unread)  # most looks end here, and opening the file takes longer
-            with _own_file(self._place.reports, os.O_RDONLY) as file:
+            with own_file(self._place.reports, os.O_RDONLY) as file:
                 file.seek(self._offset)
                 text = file.read(LONGEST_LINE)
         except OSError as error:
@@ -309,6 +267,7 @@ class ScriptAttempt:
         self._assignment.check_metrics(metrics)
         self._check_copied(report)
         saved = self._save(report, self._files_of(report))
+        self._has_checkpoints = report.checkpoint is not None
         shown = ", ".join(f"{name} {value:.6g}" for name, value in report.metrics.items())
         self._log.write(f"step {report.step}: {shown}")
         self._started_at = time.monotonic()
@@ -345,18 +304,14 @@ class ScriptAttempt:
         folder = base / checkpoint
         if not folder.is_relative_to(base):
             raise _refused(_OF_CHECKPOINT, str(folder))
-        must = f"{_OF_CHECKPOINT}, when it is reported"
-        if not folder.is_dir():
-            raise _refused(must, f"no folder {checkpoint}")
-        if (real := folder.resolve()) != folder:
-            raise _refused(must, f"a link to {real}")  # which is not ours to read and remove
-        found, links = _files_below(folder)
-        if self._settings.disk and sum(path.stat().st_size for path in found.values()) > self._settings.disk:
-            raise _over("disk")  # before the worker reads what may not fit into its memory
-        files = {
-            name: np.frombuffer(_read_below(base, path.relative_to(base)), np.uint8)
-            for name, path in found.items()
-        }
+        try:
+            files, links = reported_folder.read(base, folder, self._settings.disk)
+        except reported_folder.TooLarge as error:
+            raise _over("disk") from error
+        except (FileNotFoundError, NotADirectoryError) as error:
+            real = folder.resolve()  # what a link shows is not ours to read and remove
+            got = f"a link to {real}" if real != folder else f"no folder {checkpoint}"
+            raise _refused(f"{_OF_CHECKPOINT}, when it is reported", got) from error
         if not stays:
             shutil.rmtree(folder)
         return files, links
@@ -375,7 +330,8 @@ class ScriptAttempt:
             "settings": self._settings_as_json,
             "resumable": files is not None,
         }
-        saved = checkpoint.save(stem, files or {}, facts)
+        prepared, self._prepared = self._prepared, None
+        saved = checkpoint.save(stem, files or {}, facts, prepared)
         if self._assignment.store:
             upload(saved.folder, self._assignment.store)
         self._saved = SavedCheckpoint(str(saved.folder), report.step, saved.digest, saved.bytes)

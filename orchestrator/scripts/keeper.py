@@ -37,10 +37,10 @@ from pathlib import Path
 from typing import Any
 
 POLL_SECONDS = 0.05
-"""Seconds between two looks at the command."""
+"""Seconds between two looks at the command where the kernel does not tell of its end."""
 
 LIMIT_SECONDS = 0.5
-"""Seconds between two looks at the memory of all processes."""
+"""Seconds between two looks at the memory of all processes, or at whether the kernel has killed one."""
 
 LONGEST_END = 10.0
 """Seconds after which a process that cannot be killed is left alone."""
@@ -328,6 +328,17 @@ class Limits:
         self._began = self._memory_at = time.monotonic()
         self._disk_at = self._began + task["look"]
 
+    def seconds_to_next_look(self) -> float | None:
+        """Return the seconds until a limit may be exceeded that is not yet; None without limits."""
+        now, times = time.monotonic(), []
+        if self._task["seconds"]:
+            times.append(self._began + self._task["seconds"])
+        if self._task["memory"]:
+            times.append(now + LIMIT_SECONDS if self._bounded else self._memory_at)
+        if self._task["disk"]:
+            times.append(self._disk_at)
+        return max(0.0, min(times) - now) if times else None
+
     def exceeded(self, *, ended: bool = False) -> str | None:
         """Return the name of a limit that is exceeded, or None.
 
@@ -379,10 +390,14 @@ def _kept(
     """Wait until the command has ended, is to end, or exceeds a limit; end everything."""
     entered = [group for group in groups if group.has(process.pid)]
     limits = Limits(task, entered)
+    ends = _descriptors_of(process)
     leave_by: float | None = None
     limit: str | None = None
     while (code := process.poll()) is None and limit is None:
-        if select.select([0], [], [], POLL_SECONDS)[0]:
+        waits = [limits.seconds_to_next_look(), None if ends else POLL_SECONDS]
+        waits += [] if leave_by is None else [max(0.0, leave_by - time.monotonic())]
+        wait = min((seconds for seconds in waits if seconds is not None), default=None)
+        if 0 in select.select([0, *ends], [], [], wait)[0]:
             if not os.read(0, 4096):
                 end_all(process, groups)
                 remove(task["files"])
@@ -396,6 +411,13 @@ def _kept(
     limit = limit or limits.exceeded(ended=True)
     end_all(process, groups)
     return {"code": -int(signal.SIGKILL) if code is None else code, "limit": limit}
+
+
+def _descriptors_of(process: subprocess.Popen[bytes]) -> list[int]:
+    """Return a descriptor that is readable once a process has ended; none where the kernel has none."""
+    with contextlib.suppress(AttributeError, OSError):
+        return [os.pidfd_open(process.pid)]
+    return []
 
 
 def main() -> None:

@@ -40,6 +40,9 @@ from trainables.errors import DamagedCheckpoint
 FILES = (ARRAYS, MANIFEST)
 """In the order of their upload: if the manifest exists, so do its arrays."""
 
+PROBE_BYTES = 2**20
+"""What must fit on a disk that is not full."""
+
 TIMEOUTS: Mapping[str, Mapping[str, Any]] = {
     "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 3}}},
     "gs": {"timeout": 30},
@@ -310,7 +313,7 @@ def check_space(folder: Path) -> None:
 
 def _write_mebibyte(folder: Path) -> None:
     with tempfile.TemporaryFile(dir=folder) as file:
-        file.write(bytes(2**20))
+        file.write(bytes(PROBE_BYTES))
         file.flush()
         os.fsync(file.fileno())
 

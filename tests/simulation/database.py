@@ -52,33 +52,51 @@ class Database:
         self.down = False
         self.writer: _Connection | None = None
         self._connections: list[_Connection] = []
+        self._closed: list[_Connection] = []
+        self._looks: list[sqlite3.Connection] = []
         self.free = Signal()
         self.on_commit: Callable[[Process, list[str]], None] = lambda process, statements: None
         self.reopen()
         ((self.ledger_id,),) = self.rows("SELECT id FROM ledger")
 
     def reopen(self) -> None:
-        """Open the file for `rows`; call it again when another file has taken its place."""
-        self.look = sqlite3.connect(self.file, isolation_level=None, check_same_thread=False)
+        """Open the file for `rows`; call it again when another file has taken its place.
+
+        The earlier connection stays open: when the last one of a file is closed, SQLite moves every commit to
+        the database, as no loss of power does, and deletes the log by its name, which the new file's log has.
+        """
+        self._looks.append(sqlite3.connect(self.file, isolation_level=None, check_same_thread=False))
 
     def ledger(self, process: Process, system: System) -> Ledger:
         """Return the ledger as a process opens it."""
-
-        class Connection(_Connection):
-            database, owner = self, process
-
-        def created() -> sqlite3.Connection:
-            connection = sqlite3.connect(self.file, timeout=0.0, factory=Connection, check_same_thread=False)
-            self._connections.append(connection)
-            return connection
-
         address = self.url.set(drivername="postgresql+psycopg") if self.is_server else self.url
-        ledger = Ledger(
-            address, self._engine(created), system, reconnect_seconds=math.inf, say=self.kernel.trace
-        )
+        engine = self._engine(lambda: self._connect(process))
+        ledger = Ledger(address, engine, system, reconnect_seconds=math.inf, say=self.kernel.trace)
         ledger.id = self.ledger_id
         process.on_end.append(ledger.close)
         return ledger
+
+    def _connect(self, process: Process) -> _Connection:
+        """Return a connection of a process to the file that has the name now.
+
+        One that has been closed is opened again: SQLite reads the schema, and compiles each statement, once
+        for each of its connections, which takes longer than the statements.
+        """
+        inode = self.file.stat().st_ino
+        while self._closed:
+            connection = self._closed.pop()
+            if connection.inode == inode:
+                connection.open(process)
+                return connection
+        connection = sqlite3.connect(self.file, timeout=0.0, factory=_Connection, check_same_thread=False)
+        self._connections.append(connection)
+        connection.place(self, inode)
+        connection.open(process)
+        return connection
+
+    def put_away(self, connection: _Connection) -> None:
+        """Keep a closed connection for the next one that is opened."""
+        self._closed.append(connection)
 
     def plain_ledger(self) -> Ledger:
         """Return the ledger as a process outside the simulation opens it: without points and outages."""
@@ -93,7 +111,7 @@ class Database:
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """Return what is committed now, outside every simulated process."""
-        return self.look.execute(query, values).fetchall()
+        return self._looks[-1].execute(query, values).fetchall()
 
     def count(self, rows: str) -> int:
         """Return the number of committed rows of a table under a condition, such as `trial WHERE ...`."""
@@ -102,9 +120,10 @@ class Database:
 
     def close(self) -> None:
         """Close every connection: those of killed processes, which SQLite keeps from being collected, too."""
-        self.look.close()
         for connection in self._connections:
-            connection.close()
+            connection.end()
+        for look in self._looks:
+            look.close()
 
 
 class _Pool(Pool):
@@ -149,15 +168,22 @@ class _Cursor(sqlite3.Cursor):
 
 class _Connection(sqlite3.Connection):
     database: Database
+    inode: int
     owner: Process
+    is_open = False
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def place(self, database: Database, inode: int) -> None:
+        """Note which file it reaches."""
+        self.database, self.inode = database, inode
+        self.create_function("clock_timestamp", 0, lambda: EPOCH + database.kernel.now)
+        self.create_function("strftime", 2, lambda _, moment: moment)
+
+    def open(self, process: Process) -> None:
+        """Begin a session of a process."""
+        self.owner, self.is_open = process, True
         self.written: list[str] = []
         self.idle_since = math.inf  # until its first statement
         self.ended = False
-        self.create_function("clock_timestamp", 0, lambda: EPOCH + self.database.kernel.now)
-        self.create_function("strftime", 2, lambda _, moment: moment)
 
     def cursor(self, factory: type[sqlite3.Cursor] = _Cursor) -> sqlite3.Cursor:
         return super().cursor(factory)
@@ -242,8 +268,16 @@ class _Connection(sqlite3.Connection):
         self._forget()
 
     def close(self) -> None:
+        """End the session, and keep the connection for another."""
+        if self.is_open:
+            self.is_open = False
+            super().rollback()
+            self._forget()
+            self.database.put_away(self)
+
+    def end(self) -> None:
+        """Close the connection itself."""
         super().close()
-        self._forget()
 
 
 _WRITES = ("INSERT", "UPDATE", "DELETE")

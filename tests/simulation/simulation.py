@@ -10,9 +10,11 @@ from pathlib import Path
 from unittest.mock import patch
 
 from orchestrator.schedule import schedulers
+from orchestrator.storage import store
 from orchestrator.training import process as stop_requests
 from tests.simulation import faults as drawn_faults
 from tests.simulation import invariants
+from tests.simulation.draws import drawing_from
 from tests.simulation.faults import Fault
 from tests.simulation.files import Watch
 from tests.simulation.invariants import Outcome
@@ -78,7 +80,7 @@ class _Simulation:
 
     def run(self) -> Result:
         """Run the sweep and check every invariant."""
-        with temporary_folder() as self._folder:
+        with temporary_folder() as self._folder, drawing_from(f"{self._result.seed}"):
             try:
                 self._run()
             except Violation as violation:
@@ -124,6 +126,7 @@ class _Simulation:
                 stack.enter_context(world.store)
                 stack.enter_context(evaluating(kernel, world.machines))
                 stack.enter_context(patch.object(schedulers, "session_of", world.session_of))
+                stack.enter_context(patch.object(store, "PROBE_BYTES", 1))  # a full disk refuses any file
                 stack.enter_context(patch.object(stop_requests, "may_begin", world.cluster.may_begin))
                 can_fail = bool({"power loss", "recover"} & kinds)
                 stack.enter_context(world.disk.watched(can_fail=can_fail))

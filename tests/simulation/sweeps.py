@@ -15,6 +15,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.tracking import events
 from tests.orchestrator.ledger.examples import create_sweep
+from tests.simulation.draws import drawing_from
 from tests.simulation.system import EPOCH
 
 SPACE = """
@@ -157,7 +158,7 @@ def write(files: Mapping[str, bytes], folder: Path) -> None:
 @cache
 def empty_ledger() -> dict[str, bytes]:
     """Return the files of a ledger without a sweep: creating its tables takes longer than a short sweep."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, drawing_from("ledger"):
         Ledger.open(f"sqlite:///{Path(folder) / LEDGER}").close()
         return _read(Path(folder))
 

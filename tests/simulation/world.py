@@ -286,8 +286,6 @@ class World:
         self._kernel.trace(f"{machine.name} has power again")
         machine.is_off, machine.boots = False, machine.boots + 1
         owns_ledger = not self.database.is_server
-        if owns_ledger:
-            self.database.look.close()
         self.disk.fail(machine.root, keep_database=not owns_ledger)
         if owns_ledger:
             self.database.reopen()

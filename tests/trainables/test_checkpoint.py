@@ -62,6 +62,16 @@ def test_the_same_content_replaces_a_damaged_one(tmp_path: Path) -> None:
     assert _names(tmp_path) == [damaged.folder.name]
 
 
+def test_a_prepared_stage_becomes_the_checkpoint(tmp_path: Path) -> None:
+    stage = checkpoint.prepare(tmp_path / "trial")
+    prepared = stage.stat().st_ino
+    saved = checkpoint.save(tmp_path / "trial" / "a", ARRAYS, FACTS, stage)
+    assert saved.folder.stat().st_ino == prepared
+    assert _names(tmp_path / "trial") == [saved.folder.name]
+    assert checkpoint.load(saved.folder, saved.digest)[1] == FACTS
+    assert saved.digest == _saved(tmp_path / "b").digest
+
+
 def test_a_copy_is_whole_under_its_own_name(tmp_path: Path) -> None:
     saved = _saved(tmp_path / "a")
     folder = checkpoint.copy(saved.folder, tmp_path / "deep" / "b", saved.digest)

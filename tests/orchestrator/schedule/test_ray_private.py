@@ -280,6 +280,16 @@ def test_tune_uses_the_actor_that_is_lent_and_creates_one_otherwise() -> None:
     assert "self._resource_cls(placement_group=pg, resource_request=resource_request)" in acquire
 
 
+def test_tune_waits_longer_for_an_event() -> None:
+    waits: list[float] = []
+    manager = SimpleNamespace(next=lambda timeout: waits.append(timeout))
+    ray_private.wait_for_events(SimpleNamespace(_actor_manager=manager), 0.5)
+    manager.next(timeout=0.1)
+    manager.next(timeout=2.0)
+    assert waits == [0.5, 2.0]
+    assert "self._actor_manager.next(timeout=0.1)" in inspect.getsource(TuneController.step)
+
+
 def test_tune_calls_only_what_the_handle_of_a_shared_actor_answers() -> None:
     """Whatever else Tune called would reach the process of several trials, which knows no trial by it."""
     controller = inspect.getsource(TuneController)

@@ -113,27 +113,28 @@ def test_what_takes_the_place_of_a_file_is_not_read(
     /proc/self/fd leads past the closed folders above what this process has open, such as its ledger.
     """
     own = OwnProcess()
-    is_file = Path.is_file
+    open_file = os.open
+    swapped_names: list[str] = []
     secret.chmod(0o644)
     with secret.open() as ledger:
 
-        def swapped(path: Path) -> bool:
-            found = is_file(path)
-            if path.name == "who" and not (inner := path.with_name("inner")).exists():
-                path.rename(inner)
+        def swapped(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+            if path == "who" and dir_fd is not None and path not in swapped_names:
+                swapped_names.append(path)
+                os.rename(path, "inner", src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
                 match kind:
                     case "link":
-                        path.symlink_to(secret)
+                        os.symlink(secret, path, dir_fd=dir_fd)
                     case "open":
-                        path.symlink_to(f"/proc/self/fd/{ledger.fileno()}")
+                        os.symlink(f"/proc/self/fd/{ledger.fileno()}", path, dir_fd=dir_fd)
                     case "folder":
-                        path.mkdir()
+                        os.mkdir(path, dir_fd=dir_fd)
                     case "pipe":
-                        os.mkfifo(path)
-            return found
+                        os.mkfifo(path, dir_fd=dir_fd)
+            return open_file(path, flags, mode, dir_fd=dir_fd)
 
         try:
-            monkeypatch.setattr(Path, "is_file", swapped)
+            monkeypatch.setattr(os, "open", swapped)
             answer = own.advance(assigned(opened, tmp_path))
         finally:
             monkeypatch.undo()

@@ -198,6 +198,73 @@ def test_a_checkpoint_in_the_folder_of_the_trial_is_read_there_and_stays(runs: R
     assert "other ['state']" in runs.log
 
 
+def test_the_stage_of_the_next_checkpoint_is_there_before_it_and_not_after_the_end(runs: Runs) -> None:
+    """Creating it takes as long as writing a small checkpoint, and no report waits for it."""
+    script = f"""
+    import time
+    from pathlib import Path
+
+    def train(trial):
+        kept = Path({str(runs.folder / "kept")!r})
+        (trial.folder / "state").write_text("x")
+        for step in (2, 4):
+            trial.report(step, {{"val/loss": 1.0}}, checkpoint=trial.folder)
+            until = time.monotonic() + 10
+            while not (stages := list(kept.glob(".prepared-*"))) and time.monotonic() < until:
+                time.sleep(0.01)
+            print("at step", step, "are", len(stages))
+        trial.report(6, {{"val/loss": 1.0}})
+    """
+    outcomes = runs.all(runs.function(script))
+    assert [outcome.step for outcome in outcomes] == [2, 4, 6]
+    assert "at step 2 are 1" in runs.log
+    assert "at step 4 are 1" in runs.log
+    assert not list((runs.folder / "kept").glob(".*"))
+
+
+def test_a_slow_script_is_looked_at_seldom(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many attempts wait at once on a machine: one that reports once a second must cost little."""
+    looks = []
+    has_more = attempts.ScriptAttempt._has_more
+    monkeypatch.setattr(
+        attempts.ScriptAttempt, "_has_more", lambda self: [looks.append(1), has_more(self)][1]
+    )
+    script = """
+    import time
+
+    def train(trial):
+        for step in (2, 4, 6):
+            time.sleep(0.4)
+            trial.report(step, {"val/loss": 1.0})
+    """
+    assigned = runs.function(script)
+    runs.own.advance(assigned)
+    runs.own.advance(assigned)
+    looks.clear()
+    runs.own.advance(assigned)
+    assert len(looks) < 60, "of which 25 are one each 16 ms"
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="of Linux")
+def test_what_keeps_a_command_sleeps_until_the_command_ends(runs: Runs) -> None:
+    text = """
+    import os, time
+    from pathlib import Path
+
+    def wakes():
+        lines = Path(f"/proc/{os.getppid()}/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("voluntary_ctxt_switches")).split()[1])
+
+    time.sleep(0.2)
+    before = wakes()
+    time.sleep(0.6)
+    line = '{"step": 6, "metrics": {"val/loss": %d}}' % (wakes() - before)
+    open(os.environ["SWEEP_REPORTS"], "a").write(f"{line}\\n")
+    """
+    (first,) = runs.all(runs.command(text))
+    assert first.metrics["val/loss"] <= 2
+
+
 @pytest.mark.parametrize(
     "place", ["/etc", "{folder}/../checkpoints", "{folder}x", "{checkpoints}/a", "/", "{link}"]
 )

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from tests.simulation.draws import drawing_from
 from tests.simulation.faults import Fault
 from tests.simulation.files import Watch
 from tests.simulation.kernel import Kernel, Process
@@ -30,7 +31,7 @@ def simulate(seed: int, faults: Sequence[Fault] | None = None) -> Result[Plan]:
     rng = random.Random(seed)
     plan = drawn_plan(rng)
     result = Result(seed, "service", plan, drawn_faults(rng) if faults is None else faults)
-    with collecting_afterwards(), temporary_folder() as folder:
+    with collecting_afterwards(), temporary_folder() as folder, drawing_from(f"{seed}"):
         try:
             _run(result, folder)
         except Violation as violation:
