@@ -166,7 +166,7 @@ def evaluate(
     """
     # Another sweep may hold all processors of this machine for hours; an evaluation needs one for seconds.
     accounted = cpu if os.environ.get("RAY_ADDRESS") else 0
-    warm = pool(gpu, request.compilations, trainable.imported_code() if trainable else "")
+    warm = pool(gpu, request.compilations, trainable)
     target = trainable.target if trainable else ""
     answer: dict[str, Any] = _answer(accounted, gpu, warm, _evaluated, target, request, engine=engine)
     return answer

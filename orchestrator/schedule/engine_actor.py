@@ -28,9 +28,9 @@ import ray
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.keys import Channel
-from orchestrator.machines.warmth import memory_is_short
 from orchestrator.schedule import ray_private, sent_code
 from orchestrator.schedule.imported_code import CODE
+from orchestrator.schedule.leaving import Leaving, end_if_abandoned, watch
 from orchestrator.training import engine_cache, process
 from orchestrator.training.engine_server import Closed, EngineServer
 
@@ -68,7 +68,7 @@ class EngineActor:
     """
 
     def __init__(self, loan: Loan, seconds: float, code: str) -> None:
-        self._seconds = seconds if code == CODE else 0.0
+        self._rules = Leaving(seconds if code == CODE else 0.0, has_device=True)
         self._before, self._folder = dict(os.environ), Path.cwd()
         context = ray.get_runtime_context()
         self._self, self._name = context.current_actor, str(context.get_actor_name())
@@ -78,7 +78,7 @@ class EngineActor:
         self._begin(loan)
         threading.Thread(target=self._run, name="engine", daemon=True).start()
         if seconds:
-            threading.Thread(target=self._watch, name="warmth", daemon=True).start()
+            watch(self._look, POLL_SECONDS)
 
     # ---------------------------------------------------------------- called by drivers
 
@@ -158,9 +158,9 @@ class EngineActor:
 
     def _given_back(self) -> bool:
         """Keep nothing of the sweep but its engine; return False if this process is to end instead."""
-        in_the_way = bool(self._seconds) and self._is_in_the_way()
+        in_the_way = not self._rules.seconds or self._rules.is_in_the_way(self._service)
         with self._changing:
-            if not self._seconds or self._server.failed or in_the_way:
+            if self._server.failed or in_the_way:
                 self._leaving = True
                 return False
             self._server.close()
@@ -177,29 +177,14 @@ class EngineActor:
 
     # ---------------------------------------------------------------- its own end
 
-    def _watch(self) -> None:
-        try:
-            while True:
-                self._look()
-                time.sleep(POLL_SECONDS)
-        finally:
-            os._exit(1)  # what cannot see whether it is in the way must leave
-
     def _look(self) -> None:
         """End this process with its borrower, or if it is idle and has no reason to stay."""
         with self._changing:
             loan, borrower, idle_since = self._loan, self._borrower, self._idle_since
         if loan is not None:
-            if borrower is None or borrower.is_dead():
-                os._exit(1)  # in the middle of attempts, which nobody will ask for again
-            return
-        if time.monotonic() - idle_since < self._seconds and not self._is_in_the_way():
-            return
-        with self._changing:
-            if self._loan is None:
-                self._leaving = True
-                ray.kill(self._self)
-
-    def _is_in_the_way(self) -> bool:
-        ended = self._service is not None and self._service.is_dead()
-        return ended or memory_is_short() or process.terminating() or ray_private.wants_gpu()
+            end_if_abandoned(borrower)
+        elif self._rules.is_due(idle_since, self._service):
+            with self._changing:
+                if self._loan is None:
+                    self._leaving = True
+                    ray.kill(self._self)

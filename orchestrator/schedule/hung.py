@@ -19,6 +19,7 @@ from ray.exceptions import RayError, RpcError
 from orchestrator.ledger.holder import Holder
 from orchestrator.schedule import ray_private
 from orchestrator.schedule.shared_worker import ENGINES
+from orchestrator.schedule.warm_pool import WITH_GPU
 
 HUNG_SECONDS = 10.0
 """How long a process without a driver may stay while something waits for a GPU; most leave within one."""
@@ -38,20 +39,20 @@ class Lookout:
 
     def __init__(self, say: Callable[[str], None], seconds: float = HUNG_SECONDS) -> None:
         self._say, self._seconds = say, seconds
-        self._since: dict[str, float] = {}
+        self._since: dict[tuple[str, str], float] = {}
 
     def look(self) -> None:
         """End the processes that have stayed for too long."""
         now = time.monotonic()
         staying = _without_driver() if ray_private.wants_gpu() else []
-        self._since = {name: self._since.get(name, now) for name in staying}
-        for name, since in self._since.items():
+        self._since = {one: self._since.get(one, now) for one in staying}
+        for (name, namespace), since in self._since.items():
             if now - since >= self._seconds:
-                self._end(name)
+                self._end(name, namespace)
 
-    def _end(self, name: str) -> None:
+    def _end(self, name: str, namespace: str) -> None:
         with suppress(ValueError):  # it has ended meanwhile
-            actor = ray.get_actor(name, namespace=ENGINES)
+            actor = ray.get_actor(name, namespace=namespace)
             pid = ray_private.process_of(actor)
             ray.kill(actor)  # Ray kills the process after five seconds if it does not answer
             self._say(
@@ -59,11 +60,13 @@ class Lookout:
             )
 
 
-def _without_driver() -> list[str]:
-    """Return the names of the processes that no living driver has."""
+def _without_driver() -> list[tuple[str, str]]:
+    """Return name and namespace of the processes that no living driver has."""
     actors = ray.util.list_named_actors(all_namespaces=True)
-    names = [actor["name"] for actor in actors if actor["namespace"] == ENGINES]
-    return [name for name in names if _is_without_driver(ray_private.published_borrower(name))]
+    named = [
+        (actor["name"], actor["namespace"]) for actor in actors if actor["namespace"] in (ENGINES, WITH_GPU)
+    ]
+    return [one for one in named if _is_without_driver(ray_private.published_borrower(one[0]))]
 
 
 def _is_without_driver(borrower: str | None) -> bool:

@@ -221,6 +221,12 @@ def process_of(actor: Any) -> int:
     return int(state.actor_table(actor._actor_id.hex()).get("Pid", 0))
 
 
+def waits_for_gpu() -> bool:
+    """Return True if an actor of this job waits, and something in the cluster waits for a GPU."""
+    job = ray.get_runtime_context().get_job_id()
+    return wants_gpu() and bool(state.actor_table(None, ray.JobID.from_hex(job), "PENDING_CREATION"))
+
+
 def has_placement_group() -> bool:
     """Return True if Ray has placed a placement group of this job: its id ends with that of its job."""
     job = ray.get_runtime_context().get_job_id()

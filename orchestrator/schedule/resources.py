@@ -60,8 +60,8 @@ class AvailableResources:
         return why_none(list(self.nodes().values()), self._cpu, self._gpu)
 
     def placed(self) -> bool:
-        """Return True if an attempt of this driver has its resources."""
-        return ray_private.has_placement_group()
+        """Return True if an attempt of this driver has its resources, and waits for no process with a GPU."""
+        return ray_private.has_placement_group() and not (self._gpu and ray_private.waits_for_gpu())
 
     def request(self, attempts: Counter[tuple[float, float]]) -> None:
         """Ask the cluster's autoscaler, if it has one, for the resources of attempts.

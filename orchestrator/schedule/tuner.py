@@ -77,16 +77,15 @@ def run(
     ray_private.withdraw_stop(channel)
     scheduler = schedulers.build(session.sweep, curves)
     session.settle_stopped(scheduler.stopped)
-    gpu, trainable_of_user = session.sweep.resources.gpu, session.sweep.trainable
-    program = trainable_of_user.imported_code() if trainable_of_user else ""
-    idle = pool(gpu, str(session.paths.compilations), program)
+    gpu = session.sweep.resources.gpu
+    idle = pool(gpu, str(session.paths.compilations), session.sweep.trainable)
     try:
         place = share.placement.avoiding
         with registered(session, share.engines, tick_and_publish, place), idle as warm:
             if trainable is Worker:
                 scheduler.adopt = partial(_adopted, warm)
             tune.Tuner(
-                _with_environment(trainable, gpu),
+                _with_environment(trainable, gpu, asks_for_gpu=warm is None or trainable is not Worker),
                 tune_config=tune.TuneConfig(
                     search_alg=SessionSearch(sweep_id),
                     scheduler=scheduler,
@@ -129,16 +128,17 @@ def _lent(warm: WarmPool | None, arguments: dict[str, Any]) -> Any:
     return warm.lend(arguments) if warm is not None else None
 
 
-def _with_environment(trainable: type[Worker], gpu_share: float) -> type[Worker]:
+def _with_environment(trainable: type[Worker], gpu_share: float, *, asks_for_gpu: bool) -> type[Worker]:
     """Return a trainable whose workers set the environment of this driver first.
 
     Args:
         trainable: of the workers.
         gpu_share: share of a GPU that each may use.
+        asks_for_gpu: see `Worker`.
     """
     wrapped: type[Worker] = tune.with_parameters(trainable, environment=environment.of_workers(gpu_share))
     # Ray names a worker's process after it, by which `machines/drain.py` finds the process.
-    wrapped.__qualname__ = trainable.__qualname__
+    wrapped.__qualname__, wrapped.asks_for_gpu = trainable.__qualname__, asks_for_gpu
     return wrapped
 
 

@@ -1,11 +1,12 @@
 """A worker process that outlives its sweep: JAX is imported, and the compiled programs stay in memory.
 
-It is a detached actor of the Ray that sweeps share on this machine, without resources of its own: those of a
-trial are held by Tune's placement group, as always. It belongs to one sweep at a time, and keeps of it
-only its engine and data set, which the next one uses if it has the same static choice and the same data.
-Drivers find it by its name, which holds a digest of the code, of the user's program and of the environment;
-another version of the code never uses it. It ends with the process that has borrowed it, and when it has not
-been borrowed for a while.
+It is a detached actor of the Ray that sweeps share on this machine. The processors of a trial are held by
+Tune's placement group, as always; a GPU is held by the process itself, as long as it lives, like that of an
+engine (`engine_actor`): JAX gives its memory back only when the process ends. It belongs to one sweep at a
+time, and keeps of it only its engine and data set, which the next one uses if it has the same static choice
+and the same data. Drivers find it by its name, which holds a digest of the code, of the user's program and of
+the environment; another version of the code never uses it. It ends with the process that has borrowed it, and
+when it has not been borrowed for a while; one with a GPU ends for every reason for which an idle engine does.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import ray
 
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.keys import Channel
-from orchestrator.machines.warmth import memory_is_short
+from orchestrator.schedule import ray_private
 from orchestrator.schedule.imported_code import CODE
+from orchestrator.schedule.leaving import Leaving, end_if_abandoned, watch
 from orchestrator.schedule.worker import Worker
 from orchestrator.training import engine_cache, process
 
@@ -39,27 +41,37 @@ class WarmWorker:
         seconds: without a borrower after which it ends.
         code: digest of the borrower's code; a worker that has imported other code serves only this borrower.
         borrower: the driver that creates it, as `Holder.write` returns it.
+        service: that has started this driver, in the same form, or ''; a worker with a GPU ends with it.
+        has_device: whether this process holds a GPU.
     """
 
-    def __init__(self, seconds: float, code: str, borrower: str) -> None:
-        self._seconds = seconds if code == CODE else 0.0
+    def __init__(
+        self, seconds: float, code: str, borrower: str, service: str = "", *, has_device: bool = False
+    ) -> None:
+        self._rules = Leaving(seconds if code == CODE else 0.0, has_device)
         self._before, self._folder = dict(os.environ), Path.cwd()
         self._lock = threading.Lock()
-        self._borrower: Holder | None = Holder.read(borrower)
-        self._idle_since = time.monotonic()
+        self._idle_since, self._leaving = time.monotonic(), False
         self._worker: _Lent | None = None
-        self._self = ray.get_runtime_context().current_actor
-        threading.Thread(target=self._watch, name="warmth", daemon=True).start()
+        context = ray.get_runtime_context()
+        self._self, self._name = context.current_actor, str(context.get_actor_name())
+        self._belong(borrower, service)
+        watch(self._look, POLL_SECONDS)
 
     # ---------------------------------------------------------------- called by drivers, at any time
 
     @ray.method(concurrency_group="control")
-    def claim(self, borrower: str) -> bool:
-        """Belong to a driver from now on, unless another one has this worker; return whether it does."""
+    def claim(self, borrower: str, service: str = "") -> bool:
+        """Belong to a driver from now on, unless another one has this worker; return whether it does.
+
+        Args:
+            borrower: the driver.
+            service: that has started it, or ''.
+        """
         with self._lock:
-            if self._borrower is not None:
+            if self._borrower is not None or self._leaving:
                 return False
-            self._borrower = Holder.read(borrower)
+            self._belong(borrower, service)
             return self._borrower is not None
 
     @ray.method(concurrency_group="control")
@@ -67,7 +79,7 @@ class WarmWorker:
         """Belong to nobody again, if this driver has claimed the worker and has not used it."""
         with self._lock:
             if self._borrower == Holder.read(borrower) and self._worker is None:
-                self._borrower, self._idle_since = None, time.monotonic()
+                self._belong_to_nobody()
 
     @ray.method(concurrency_group="control")
     def make_room(self) -> None:
@@ -131,24 +143,36 @@ class WarmWorker:
         os.environ.update(self._before)
         os.chdir(self._folder)
         with self._lock:
-            self._worker = self._borrower = None
-            self._idle_since = time.monotonic()
+            self._worker = None
+            self._belong_to_nobody()
+
+    def _belong(self, borrower: str, service: str) -> None:
+        """Belong to a driver; called with the lock, or before there is another thread."""
+        if self._rules.has_device:
+            ray_private.publish_borrower(self._name, borrower)
+        self._borrower, self._service = Holder.read(borrower), Holder.read(service)
+
+    def _belong_to_nobody(self) -> None:
+        if self._rules.has_device:
+            ray_private.publish_borrower(self._name, "")
+        self._borrower, self._idle_since = None, time.monotonic()
 
     # ---------------------------------------------------------------- its own end
 
-    def _watch(self) -> None:
-        while True:
-            time.sleep(POLL_SECONDS)
-            if (borrower := self._borrower) is not None and borrower.is_dead():
-                os._exit(1)  # in the middle of an attempt, which nobody will ask for again
+    def _look(self) -> None:
+        """End this process with its borrower, or if it is idle and has no reason to stay."""
+        with self._lock:
+            borrower, idle_since = self._borrower, self._idle_since
+        if borrower is not None:
+            end_if_abandoned(borrower)
+        elif self._rules.is_due(idle_since, self._service):
             with self._lock:
-                idle = time.monotonic() - self._idle_since
-                if idle >= self._seconds or memory_is_short() or process.terminating():
-                    self._end_if_idle()
+                self._end_if_idle()
 
     def _end_if_idle(self) -> None:
         """End this process unless a driver has it; called with the lock, so that none gets it meanwhile."""
         if self._borrower is None:
+            self._leaving = True
             ray.kill(self._self)
 
 

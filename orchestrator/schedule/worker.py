@@ -26,13 +26,19 @@ class Worker(tune.Trainable):
 
     An attempt enters the engine in its first `step`: with reused actors Tune may call `setup` on a second
     actor for a trial that has already finished elsewhere.
+
+    Attributes:
+        asks_for_gpu: whether Tune asks for a GPU of its own for the trial; not if a warm worker holds it.
     """
+
+    asks_for_gpu = True
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        """Return the resources that the assignment names, less the device that a shared engine holds."""
+        """Return the resources that the assignment names, less a device that another process holds."""
         assignment = Assignment.from_config(config)
-        resources = {"CPU": assignment.cpu, "GPU": assignment.gpu if assignment.slots == 1 else 0}
+        own = assignment.slots == 1 and cls.asks_for_gpu
+        resources = {"CPU": assignment.cpu, "GPU": assignment.gpu if own else 0}
         bundle = {name: share for name, share in resources.items() if share}
         return tune.PlacementGroupFactory([bundle], **placement.of_bundle(assignment.avoided))
 

@@ -117,17 +117,19 @@ def test_kept_processes_change_no_bit_and_run_no_old_code(commands: Commands, te
         assert finish(service)[0] == Exit.COMPLETE
 
 
-def test_the_engine_of_a_gpu_serves_the_next_sweep_with_the_same_bits_and_ends_with_a_killed_driver(
-    commands: Commands, temporary: Path
+@pytest.mark.parametrize("gpu", ["1/2", "1"])
+def test_the_process_of_a_gpu_serves_the_next_sweep_with_the_same_bits_and_ends_with_a_killed_driver(
+    commands: Commands, temporary: Path, gpu: str
 ) -> None:
-    shared = [*TWO, "--set", "resources={gpu: 1/2, cpu: 0.5}"]
+    """It is an engine of two slots, or the worker of one trial at a time."""
+    given = [*TWO, "--set", f"resources={{gpu: {gpu}, cpu: 0.5}}"]
     with own_ray(temporary) as variables:
         environment = {**variables, "SWEEP_HOST_DEVICES": "1"}
         known: set[str] = set()
 
         def drive(seconds: str) -> tuple[list[Any], set[int]]:
             """Run the sweep; return its results and the processes that have trained it."""
-            code, printed = commands.run(*shared, "--new", **environment, SWEEP_WARM=seconds)
+            code, printed = commands.run(*given, "--new", **environment, SWEEP_WARM=seconds)
             assert code == Exit.COMPLETE, printed
             with closing(commands.ledger) as ledger:
                 [sweep_id] = {sweep.id for sweep in ledger.sweeps()} - known
@@ -140,31 +142,34 @@ def test_the_engine_of_a_gpu_serves_the_next_sweep_with_the_same_bits_and_ends_w
         assert first == second == cold
         assert len(processes) == 1
         assert again == processes
-        [engine] = processes
+        [kept] = processes
         endless = ["--set", "training.steps=100_000"]
-        driver = commands.start(*shared, *endless, "--new", **environment, SWEEP_WARM="600")
+        driver = commands.start(*given, *endless, "--new", **environment, SWEEP_WARM="600")
         with closing(commands.ledger) as ledger:
 
             def reported() -> bool:
                 return any(ledger.reports(one.id) for one in ledger.sweeps() if one.id not in known)
 
             wait_for(reported)
-        assert psutil.pid_exists(engine)
+        assert psutil.pid_exists(kept)
         driver.kill()
-        wait_for(lambda: not psutil.pid_exists(engine))
+        wait_for(lambda: not psutil.pid_exists(kept))
 
 
-def test_an_idle_engine_ends_with_a_killed_service(commands: Commands, temporary: Path) -> None:
+@pytest.mark.parametrize("gpu", ["1/2", "1"])
+def test_what_keeps_a_gpu_warm_ends_with_a_killed_service(
+    commands: Commands, temporary: Path, gpu: str
+) -> None:
     with own_ray(temporary) as variables:
         environment = {**variables, "SWEEP_HOST_DEVICES": "1", "SWEEP_WARM": "600"}
         service = commands.start("serve", **environment)
         wait_for(lambda: (commands.root / "serve.json").exists())
-        code, printed = commands.run(*TWO, "--set", "resources={gpu: 1/2, cpu: 0.5}", **environment)
+        code, printed = commands.run(*TWO, "--set", f"resources={{gpu: {gpu}, cpu: 0.5}}", **environment)
         assert code == Exit.COMPLETE, printed
         with closing(commands.ledger) as ledger:
             [sweep] = ledger.sweeps()
-        [engine] = workers(commands.root, sweep.id)
-        time.sleep(2)  # eight looks
-        assert psutil.pid_exists(engine)
+        [kept] = workers(commands.root, sweep.id)
+        time.sleep(2)  # four looks
+        assert psutil.pid_exists(kept)
         service.kill()
-        wait_for(lambda: not psutil.pid_exists(engine), 20)
+        wait_for(lambda: not psutil.pid_exists(kept), 20)

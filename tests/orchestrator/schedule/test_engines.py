@@ -1,4 +1,7 @@
-"""Shared engines as actors of a real Ray, with processors of this machine in place of GPUs."""
+"""Shared engines, and warm workers with a GPU, as actors of a real Ray.
+
+Processors of this machine take the place of GPUs.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,7 @@ from orchestrator.schedule.engine_actor import Loan
 from orchestrator.schedule.engine_pool import EnginePool
 from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.shared_worker import SharedEngine
+from orchestrator.schedule.warm_pool import WarmPool
 from orchestrator.system import System
 from tests.attempts import assignment
 from trainables import checkpoint
@@ -78,6 +82,21 @@ def idle(pool, sweep):
     wait(lambda: engines.idle is None)
     (pid,) = processes()
     return pid
+
+def worker_pool(compilations="same", seconds=600.0):
+    return WarmPool(seconds, compilations, has_gpu=True)
+
+def used(pool):
+    # Leave a worker that a driver has used; return its process.
+    return ray.get(pool.take().run.remote(pool._environment, os.getpid))
+
+def other_process():
+    sleeper = subprocess.Popen(["sleep", "600"])
+    return sleeper, replace(Holder.here(), pid=sleeper.pid, start=System().start_of(sleeper.pid)).write()
+
+def end(sleeper):
+    sleeper.kill()
+    sleeper.wait()
 
 def free():
     return ray.available_resources().get("GPU", 0)
@@ -540,15 +559,22 @@ def waiting(name):
     seated = engines.seat(shared(2, name))
     engines.ensure(seated.attempt_id)
     wait(ray_private.wants_gpu)
-    return engines
+    return engines, seated
 def stopped(pid):
     os.kill(pid, signal.SIGSTOP)
     return pid
-pid, said = stopped(idle(EnginePool(600.0, "same"), "first")), []
-engines = waiting("other")
-with hung.ended(said.append, 1.0):
-    wait(engines.nodes)
-print(psutil.pid_exists(pid), [str(pid) in line and "hangs" in line for line in said])
+for leave in (lambda: idle(EnginePool(600.0, "same"), "first"), lambda: used(worker_pool())):
+    pid, said = stopped(leave()), []
+    engines, seated = waiting("other")
+    with hung.ended(said.append, 1.0):
+        wait(engines.nodes)
+    print(psutil.pid_exists(pid), [str(pid) in line and "hangs" in line for line in said])
+    engines.release(seated.attempt_id)
+    engines.retire()
+    wait(lambda: engines.idle is None)
+engines, seated = Engines(lambda: 1, EnginePool(600.0, "other")), shared(2, "other")
+engines.ensure(engines.seat(seated).attempt_id)
+wait(engines.nodes)
 stopped(*processes())
 waiting("third")
 hung.Lookout(said.append, 0.0).look()
@@ -560,8 +586,107 @@ print(len(said), engines.nodes() != {})
 def test_an_idle_engine_that_hangs_is_ended_once_something_waits_for_its_device(
     with_one_device: Run,
 ) -> None:
-    """The second one has stopped, too, but a driver has it, which judges that itself."""
-    assert with_one_device(HUNG) == ["False [True]", "1 True"]
+    """So is an idle worker. Another engine has stopped, too, but its driver judges that itself."""
+    assert with_one_device(HUNG) == ["False [True]", "False [True]", "1 True"]
+
+
+WORKER = """
+@ray.remote(num_gpus=1)
+def exists(pid):
+    return psutil.pid_exists(pid)
+first = used(worker_pool())
+print(free(), [*processes("ray::WarmWorker")] == [first], used(worker_pool()) == first)
+print(ray.get(exists.remote(first)))
+"""
+
+
+def test_an_idle_worker_keeps_its_gpu_in_the_accounts_of_ray_and_is_gone_before_a_command_runs_there(
+    with_one_device: Run,
+) -> None:
+    """Another sweep of the same code uses its process."""
+    assert with_one_device(WORKER) == ["0 True True", "False"]
+
+
+LEAVE = """
+worker = used(worker_pool())
+engine = idle(EnginePool(600.0, "same"), "first")
+print(psutil.pid_exists(worker))
+elsewhere = used(worker_pool("elsewhere"))
+print(psutil.pid_exists(engine), [*processes("ray::WarmWorker")] == [elsewhere])
+worker = used(worker_pool())
+print(psutil.pid_exists(elsewhere))
+"""
+
+
+@pytest.mark.slow
+def test_idle_workers_and_engines_leave_for_each_other(with_one_device: Run) -> None:
+    """So do workers with another compilation cache."""
+    assert with_one_device(LEAVE) == ["False", "False True", "False"]
+
+
+ENDS = """
+sleeper, borrower = other_process()
+pool = worker_pool()
+pool._me = borrower
+ray.get(pool.take().__ray_ready__.remote())
+time.sleep(1)
+(pid,) = processes("ray::WarmWorker")
+end(sleeper)
+wait(lambda: not psutil.pid_exists(pid))
+sleeper, os.environ["SWEEP_WARM_SERVICE"] = other_process()
+pid = used(worker_pool())
+time.sleep(1)
+print(psutil.pid_exists(pid))
+end(sleeper)
+wait(lambda: not psutil.pid_exists(pid))
+del os.environ["SWEEP_WARM_SERVICE"]
+pid = used(worker_pool(seconds=0.5))
+wait(lambda: not psutil.pid_exists(pid))
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_with_a_gpu_ends_with_its_driver_and_an_idle_one_with_the_service_and_in_time(
+    with_one_device: Run,
+) -> None:
+    """Nobody has asked it to."""
+    assert with_one_device(ENDS) == ["True"]
+
+
+ONE_EACH = """
+pools = [worker_pool() for _ in range(4)]
+workers = [pool.take() for pool in pools[:2]]
+ray.get([worker.__ray_ready__.remote() for worker in workers])
+for pool, worker in zip(pools, workers):
+    ray.get(worker.return_unused.remote(pool._me))
+print([len(pool._claimed) for pool in pools])
+again = [pool.take() for pool in pools[2:]]
+print({worker._actor_id for worker in again} == {worker._actor_id for worker in workers})
+"""
+
+
+@pytest.mark.slow
+def test_a_driver_claims_no_more_workers_with_a_gpu_than_it_uses(with_two_devices: Run) -> None:
+    """Another driver gets the second one."""
+    assert with_two_devices(ONE_EACH) == ["[0, 0, 0, 0]", "True"]
+
+
+STOPPED_WORKER = """
+holders = Engines(lambda: 1)
+held = holders.seat(shared(1, "holder"))
+holders.ensure(held.attempt_id)
+wait(holders.nodes)
+handle = worker_pool().lend({"config": shared(2, gpu=1.0).to_config(), "storage": None})
+wait(ray_private.waits_for_gpu)
+print(ray.get(handle.stop.remote()))
+wait(lambda: not ray_private.wants_gpu())
+print(ray_private.waits_for_gpu(), ray_private.node_of(handle))
+"""
+
+
+def test_a_worker_that_waits_for_a_gpu_ends_with_its_trial(with_one_device: Run) -> None:
+    """It would answer only once it has a GPU, and then nobody needs it."""
+    assert with_one_device(STOPPED_WORKER) == ["None", "False None"]
 
 
 WAITED_FOR = """
@@ -569,12 +694,10 @@ holders = Engines(lambda: 1, EnginePool(600.0, "holder"))
 held = holders.seat(shared(1, "holder"))
 holders.ensure(held.attempt_id)
 wait(holders.nodes)
-sleeper = subprocess.Popen(["sleep", "600"])
-borrower = replace(Holder.here(), pid=sleeper.pid, start=System().start_of(sleeper.pid)).write()
+sleeper, borrower = other_process()
 loan = Loan(uuid.uuid4().hex, borrower, "", 4, environment.of_workers(1.0))
 name, waits = EnginePool(600.0, "same")._created(loan, {})
-sleeper.kill()
-sleeper.wait()
+end(sleeper)
 other = Engines(lambda: 1, EnginePool(600.0, "other"))
 seated = other.seat(shared(2, "other"))
 other.ensure(seated.attempt_id)
@@ -595,12 +718,6 @@ def test_an_engine_whose_driver_was_killed_while_it_waited_ends_once_it_has_its_
 
 
 KILLED = """
-def other_process():
-    sleeper = subprocess.Popen(["sleep", "600"])
-    return sleeper, replace(Holder.here(), pid=sleeper.pid, start=System().start_of(sleeper.pid)).write()
-def end(sleeper):
-    sleeper.kill()
-    sleeper.wait()
 sleeper, borrower = other_process()
 pool = EnginePool(600.0, "same")
 loan = Loan(uuid.uuid4().hex, borrower, "", 4, environment.of_workers(1.0))

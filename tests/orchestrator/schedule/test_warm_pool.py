@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.config.trainable import Trainable
 from orchestrator.machines.warmth import WARM
 from orchestrator.schedule import environment, warm_pool
 from orchestrator.schedule.warm_pool import pool
@@ -118,15 +119,27 @@ def test_a_worker_is_only_found_by_the_same_code_and_environment(monkeypatch: py
     assert plain != key({"XLA_FLAGS": "a", "SWEEP_OWNER": "ada"})
 
 
+SCRIPT = Trainable("command", ("train",), ".")
+
+
 @pytest.mark.parametrize(
-    ("variables", "gpu"), [({}, 0.0), ({WARM: "9"}, 0.5), ({WARM: "9", "RAY_ADDRESS": "host:1"}, 0.0)]
+    ("variables", "gpu", "trainable"),
+    [
+        ({}, 0.0, None),
+        ({}, 1.0, None),
+        ({WARM: "9"}, 0.5, None),
+        ({WARM: "9"}, 1.0, SCRIPT),
+        ({WARM: "9", "RAY_ADDRESS": "host:1"}, 0.0, None),
+        ({WARM: "9", "RAY_ADDRESS": "host:1"}, 1.0, None),
+    ],
 )
-def test_no_worker_is_kept_warm_unasked_on_a_gpu_or_on_a_cluster(
-    variables: dict[str, str], gpu: float, monkeypatch: pytest.MonkeyPatch
+def test_no_worker_is_kept_warm_unasked_on_a_cluster_or_on_a_gpu_that_it_does_not_use_itself(
+    variables: dict[str, str], gpu: float, trainable: Trainable | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Trials that share a GPU are trained by its engine, and those of a command by a process of their own."""
     for name in (WARM, "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    with pool(gpu, "compilations") as warm:
+    with pool(gpu, "compilations", trainable) as warm:
         assert warm is None
