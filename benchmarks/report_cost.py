@@ -166,7 +166,11 @@ CASES: dict[str, Callable[[Case], None]] = {
 
 
 def measured(run: Callable[[Case], None], reports: int, *, with_checkpoint: bool) -> list[float]:
-    """Return the milliseconds of each report of a trial, the first ones left out."""
+    """Return the milliseconds of each report of a trial, the first ones left out.
+
+    What the trial before has left to the disk, such as the deletion of its checkpoints, is done first.
+    """
+    os.sync()
     with tempfile.TemporaryDirectory() as folder:
         case = Case(reports, with_checkpoint, Path(folder))
         run(case)

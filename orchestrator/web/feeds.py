@@ -39,6 +39,12 @@ KEPT_EVENTS = 100
 MOST_FEEDS = 256
 """Number of feeds that are kept; of those without watchers, the one that was not used longest is dropped."""
 
+WOKEN_AT_ONCE = 50
+"""Watchers that are told of a change together; an answer to a request waits for no more of them."""
+
+PAUSE_SECONDS = 0.01
+"""Time before the next ones are told: a thousand watchers have a change within a third of a second."""
+
 PING = b": ping\n\n"
 
 
@@ -59,10 +65,9 @@ class Feed:
         self._number = 0
         self._entries: Entries = {}
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT_EVENTS)
-        self._changed = asyncio.Event()
+        self._awaited: set[asyncio.Event] = set()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
-        self.watchers = 0
 
     async def watch(
         self, last_id: str | None, is_admitted: Callable[[], bool] = lambda: True
@@ -73,13 +78,14 @@ class Feed:
             last_id: id of the last event that the watcher received, or None.
             is_admitted: asked before every change and at every silence; ends the stream by returning False.
         """
-        self.watchers += 1
+        changed = asyncio.Event()
+        self._awaited.add(changed)
         if self._task is None:
             self._task = asyncio.create_task(self._poll())
         try:
             seen = self._number_of(last_id)
             while not self._is_closed:
-                changed = self._changed
+                changed.clear()
                 if self._number and seen != self._number:
                     if not is_admitted():
                         return
@@ -87,13 +93,14 @@ class Feed:
                     for message in messages:
                         yield message
                 try:
-                    await asyncio.wait_for(changed.wait(), self._ping_seconds)
+                    async with asyncio.timeout(self._ping_seconds):
+                        await changed.wait()
                 except TimeoutError:
                     if not is_admitted():
                         return
                     yield PING
         finally:
-            self.watchers -= 1
+            self._awaited.discard(changed)
             if not self.watchers:
                 self._task.cancel()
                 self._task = None
@@ -101,7 +108,13 @@ class Feed:
     def close(self) -> None:
         """End the streams of all watchers."""
         self._is_closed = True
-        self._changed.set()
+        for watcher in self._awaited:
+            watcher.set()
+
+    @property
+    def watchers(self) -> int:
+        """Return the number of watchers."""
+        return len(self._awaited)
 
     def _number_of(self, last_id: str | None) -> int | None:
         feed, _, number = (last_id or "").partition("-")
@@ -125,18 +138,29 @@ class Feed:
             except Exception:  # noqa: BLE001 - a defect must not end the streams of everybody for good
                 _log.exception("a reading for the watchers has failed")
                 entries = self._entries
-            self._publish(entries)
+            if self._is_news(entries):
+                await self._tell()
             await asyncio.sleep(self._poll_seconds)
 
-    def _publish(self, entries: Entries) -> None:
+    async def _tell(self) -> None:
+        """Wake the watchers, a few at a time: all at once would keep the event loop from every request."""
+        waiting = list(self._awaited)
+        for first in range(0, len(waiting), WOKEN_AT_ONCE):
+            if first:
+                await asyncio.sleep(PAUSE_SECONDS)
+            for watcher in waiting[first : first + WOKEN_AT_ONCE]:
+                watcher.set()
+
+    def _is_news(self, entries: Entries) -> bool:
+        """Keep entries for the watchers; return True if there is something to tell them."""
         changes = {name: entry for name, entry in entries.items() if self._entries.get(name) != entry}
         changes |= dict.fromkeys(self._entries.keys() - entries.keys())
         self._entries = entries
-        if changes or not self._number:
-            self._number += 1
-            self._kept.append((self._number, self._message("change", changes)))
-            self._changed.set()
-            self._changed = asyncio.Event()
+        if not changes and self._number:
+            return False
+        self._number += 1
+        self._kept.append((self._number, self._message("change", changes)))
+        return True
 
     def _message(self, event: str, entries: Entries) -> bytes:
         data = json.dumps(entries, separators=(",", ":"))

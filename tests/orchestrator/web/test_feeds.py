@@ -16,7 +16,7 @@ import pytest
 
 from orchestrator.api import users
 from orchestrator.errors import NoDatabase
-from orchestrator.web.feeds import KEPT_EVENTS, PING, Feed, Feeds
+from orchestrator.web.feeds import KEPT_EVENTS, PING, WOKEN_AT_ONCE, Feed, Feeds
 from orchestrator.web.server import Listening, answering
 from orchestrator.web.site import Site
 from orchestrator.web.snapshots import Snapshots
@@ -70,6 +70,43 @@ def test_a_thousand_watchers_are_served_by_one_reading() -> None:
         received = await asyncio.gather(*(take(feed, 1) for _ in range(1000)))
         assert {message for [message] in received} == {received[0][0]}
         assert source.readings == 1
+
+    asyncio.run(run())
+
+
+def test_a_change_for_many_watchers_holds_nothing_else_up() -> None:
+    """Between two turns of the event loop, in which a request could be answered, few watchers are told."""
+
+    async def run() -> None:
+        source = Source(a=0)
+        feed = Feed(source.read, poll_seconds=0.01)
+        told = most = 0
+
+        async def watch() -> None:
+            nonlocal told
+            async with aclosing(feed.watch(None)) as events:
+                await anext(events)
+                started.release()
+                await anext(events)
+                told += 1
+
+        async def turn() -> None:
+            nonlocal most
+            while True:
+                before = told
+                await asyncio.sleep(0)
+                most = max(most, told - before)
+
+        started = asyncio.Semaphore(0)
+        watchers = [asyncio.create_task(watch()) for _ in range(4 * WOKEN_AT_ONCE)]
+        for _ in watchers:
+            await started.acquire()
+        turning = asyncio.create_task(turn())
+        source.entries = {"a": 1}
+        await asyncio.wait_for(asyncio.gather(*watchers), 30)
+        turning.cancel()
+        assert told == 4 * WOKEN_AT_ONCE
+        assert 0 < most <= WOKEN_AT_ONCE
 
     asyncio.run(run())
 
