@@ -49,10 +49,10 @@ REPORTS_A_SECOND = 1.0
 """Of each sweep."""
 
 LONGEST_START_SECONDS = 900.0
-"""Longest wait until all real sweeps have reported."""
+"""Longest wait until all real sweeps have reported, and have their runs in MLflow."""
 
 SETTLE_SECONDS = 30.0
-"""Wait after that: the import of MLflow by the newest sweep takes seconds of a processor at low priority."""
+"""Wait after that, in which what their start has left behind is done."""
 
 FILE = """\
 trainable: {command: [sh, report.sh]}
@@ -99,7 +99,10 @@ def service(root: Path, *options: str) -> Iterator[str]:
 
 
 def started(root: Path, folder: Path, number: int) -> str:
-    """Submit real sweeps, wait until each has reported, and return the id of the newest one."""
+    """Submit real sweeps, wait until each has reported and has its run in MLflow; return the newest one's id.
+
+    Starting them takes the processors for two minutes: every process for MLflow alone takes one for seconds.
+    """
     file = folder / "real.yaml"
     file.write_text(FILE)
     (folder / "report.sh").write_text(SCRIPT)
@@ -109,11 +112,13 @@ def started(root: Path, folder: Path, number: int) -> str:
     while True:
         with closing(Ledger.open(Paths(root).ledger_url)) as ledger:
             ids = begun(ledger)
-            reporting = sum(ledger.last_report_at(sweep_id) > 0 for sweep_id in ids)
+            reporting = sum(
+                ledger.last_report_at(sweep_id) > 0 and bool(ledger.mlflow_runs(sweep_id)) for sweep_id in ids
+            )
         if reporting >= number:
             time.sleep(SETTLE_SECONDS)
             return ids[-1]
-        assert time.monotonic() < last, f"{reporting} of {number} sweeps have reported"
+        assert time.monotonic() < last, f"{reporting} of {number} sweeps run"
         time.sleep(1.0)
 
 
