@@ -101,7 +101,7 @@ def service(root: Path, *options: str) -> Iterator[str]:
 def started(root: Path, folder: Path, number: int) -> str:
     """Submit real sweeps, wait until each has reported and has its run in MLflow; return the newest one's id.
 
-    Starting them takes the processors for two minutes: every process for MLflow alone takes one for seconds.
+    Starting them keeps the processors busy for more than a minute.
     """
     file = folder / "real.yaml"
     file.write_text(FILE)
