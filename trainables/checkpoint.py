@@ -52,15 +52,19 @@ class Saved:
 def prepare(folder: Path) -> Path:
     """Create the stage of a checkpoint before its content is there; return it for a `save` into the folder.
 
-    On a large disk that takes as long as it takes to write and flush a small checkpoint. Whoever does not use
-    the stage deletes it.
+    On a large disk that takes as long as it takes to write and flush a small checkpoint. A stage that is not
+    used must be deleted.
 
     Raises:
-        OSError: if the disk is full or fails.
+        OSError: if the disk is full or fails; no stage is left then.
     """
     stage = _make_stage(folder, "prepared")
-    for name in (ARRAYS, MANIFEST):
-        (stage / name).touch()
+    try:
+        for name in (ARRAYS, MANIFEST):
+            (stage / name).touch()
+    except OSError:
+        shutil.rmtree(stage, ignore_errors=True)
+        raise
     return stage
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -70,6 +71,16 @@ def test_a_prepared_stage_becomes_the_checkpoint(tmp_path: Path) -> None:
     assert _names(tmp_path / "trial") == [saved.folder.name]
     assert checkpoint.load(saved.folder, saved.digest)[1] == FACTS
     assert saved.digest == _saved(tmp_path / "b").digest
+
+
+def test_no_stage_is_left_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "touch", fail)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.prepare(tmp_path / "trial")
+    assert not _names(tmp_path / "trial")
 
 
 def test_a_copy_is_whole_under_its_own_name(tmp_path: Path) -> None:
