@@ -21,6 +21,8 @@ from tests.orchestrator.driver.moments import LEFT_SECONDS, PHASES, Left, Moment
 
 MUST = "code 4, or 0 if the sweep was complete, within 10 s; nothing lost; the next run completes"
 COMPLETE, RESUMABLE = 0, 4
+FORCED = "left after"
+"""Printed by a driver that could not leave in time by itself: its workers are killed, also in a save."""
 PATIENTLY = ("--tracking-patience", "600")
 """Options with which a driver delivers everything to MLflow, even on a busy machine."""
 
@@ -74,22 +76,25 @@ def _of_commands(dose: Dose) -> Row:
     code, output = undisturbed.finished()
     lasting, wanted = time.monotonic() - began, undisturbed.outcome()
     tally.expect(code == COMPLETE, f"the undisturbed sweep exited with {code}: {output[-300:]}")
-    codes, seconds, sweeps = Counter[int](), list[float](), 0
+    codes, seconds, sweeps, forced = Counter[int](), list[float](), 0, 0
     while sum(codes.values()) < dose.commands:
         sweeps += 1
         site = _small(dose, f"moments-{sweeps}")
         while sum(codes.values()) < dose.commands:
             name = ("SIGINT", "SIGTERM")[sum(codes.values()) % 2]
-            code, took = _signalled(site, name, chance.uniform(0.0, lasting), tally)
+            code, took, was_forced = _signalled(site, name, chance.uniform(0.0, lasting), tally)
             codes[code] += 1
+            forced += was_forced
             seconds.append(took)
             if code == COMPLETE:
                 break
         _completed(site, wanted, tally)
     tally.expect(set(codes) <= {COMPLETE, RESUMABLE}, "other exit codes")
     seen = f"exit codes {dict(sorted(codes.items()))} over {sweeps} sweeps of {lasting:.0f} s; "
-    seen += f"left after {sorted(seconds)[len(seconds) // 2]:.1f} s (median; at most {max(seconds):.1f})"
-    must = f"{MUST} with the undisturbed curves; `check` is clean, no process is left"
+    seen += f"left after {sorted(seconds)[len(seconds) // 2]:.1f} s (median; at most {max(seconds):.1f}), "
+    seen += f"{forced} forced to leave"
+    must = f"{MUST} with the undisturbed curves; `check` is clean, no process is left, and no part of a save "
+    must += "unless the driver was forced to leave"
     return tally.row(f"SIGINT or SIGTERM at {dose.commands} moments of the command", must, seen)
 
 
@@ -97,8 +102,11 @@ def _small(dose: Dose, name: str) -> Site:
     return Site(dose.folder, name).write(trials=4)
 
 
-def _signalled(site: Site, name: str, moment: float, tally: Tally) -> tuple[int, float]:
-    """Run the command until a moment after it handles signals; return its exit code and how long it took."""
+def _signalled(site: Site, name: str, moment: float, tally: Tally) -> tuple[int, float, bool]:
+    """Run the command until a moment after it handles signals.
+
+    Return its exit code, how long it took to leave, and whether it was forced to.
+    """
     before = site.settled() if _has_sweep(site) else {}
     driver = site.drive(*PATIENTLY)
     until(lambda: _catches(driver.pid), driver)
@@ -110,8 +118,8 @@ def _signalled(site: Site, name: str, moment: float, tally: Tally) -> tuple[int,
     until(lambda: driver.poll() is not None)
     took = time.monotonic() - began
     code, output = finish(driver, PATIENCE)
-    left = site.left_running()
-    what = f"{name} after {moment:.1f} s"
+    left, forced = site.left_running(), FORCED in output
+    what = f"{name} after {moment:.1f} s{', forced to leave' if forced else ''}"
     tally.expect(left == 0, f"{what}: {left} processes still running")
     tally.expect(took < LEFT_SECONDS, f"{what}: left after {took:.1f} s with code {code}: {output[-200:]}")
     tally.expect(code in (COMPLETE, RESUMABLE), f"{what}: exit code {code}: {output[-200:]}")
@@ -120,7 +128,9 @@ def _signalled(site: Site, name: str, moment: float, tally: Tally) -> tuple[int,
         after = site.settled()
         tally.expect(before.items() <= after.items(), f"{what}: finished trials changed")
         tally.expect(not (problems := site.check()), f"{what}: {problems}")
-    return code, took
+        left_behind = site.leftovers()
+        tally.expect(forced or not left_behind, f"{what}: {left_behind} left: {output[-300:]}")
+    return code, took, forced
 
 
 def _catches(pid: int) -> bool:

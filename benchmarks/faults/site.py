@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.ledger.records import FINISHED_TRIAL, TrialRecord
+from orchestrator.upkeep.check import leftovers
 from tests.end_to_end.commands import Commands, finish
 
 SPACE = """
@@ -128,6 +129,10 @@ class Site(Commands):
         """Return the problems that `check` reports, or an empty string."""
         code, output = finish(self.start("check", self.id), PATIENCE)
         return "" if code == 0 else f"check: {output.strip()[:300]}"
+
+    def leftovers(self) -> list[Path]:
+        """Return what workers have left of their saves, which the next run deletes."""
+        return leftovers(self.ledger, self.id, self.root / "checkpoints" / self.id)
 
     def left_running(self) -> int:
         """Return the number of processes that are still running after the grace period."""

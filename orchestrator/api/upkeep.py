@@ -17,7 +17,7 @@ from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking.address import sqlite_path
 from orchestrator.upkeep import orphans
-from orchestrator.upkeep.check import Finding
+from orchestrator.upkeep.check import Finding, leftovers
 from orchestrator.upkeep.check import check as check_ledger
 from orchestrator.upkeep.mlflow_copy import disagreements, set_aside
 from orchestrator.upkeep.mlflow_copy import redeliver as redeliver_sweep
@@ -39,12 +39,15 @@ class Checked:
         findings: everything that is not as it must be; empty if all stores agree.
         waiting: number of records that MLflow has not taken yet, by sweep. MLflow is not compared with the
             ledger before it has taken them.
+        leftovers: paths of what killed processes have left among the checkpoints of an unfinished sweep, by
+            sweep; its next run deletes them, and so does `collect_garbage`.
     """
 
     sweeps: Sequence[str]
     submissions: Sequence[str]
     findings: Sequence[Finding]
     waiting: Mapping[str, int]
+    leftovers: Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,12 @@ def check(name: str | None = None, *, root: str | Path | None = None) -> Checked
         for record in records.values():
             findings += _findings(ledger, record, workspace.paths)
         waiting = {sweep_id: count for sweep_id in records if (count := ledger.backlog(sweep_id))}
-    return Checked(list(records), list(submitted), findings, waiting)
+        left = {
+            sweep_id: [str(path) for path in paths]
+            for sweep_id in records
+            if (paths := leftovers(ledger, sweep_id, workspace.paths.checkpoints(sweep_id)))
+        }
+    return Checked(list(records), list(submitted), findings, waiting, left)
 
 
 def _findings(ledger: Ledger, record: SweepRecord, paths: Paths) -> Iterator[Finding]:

@@ -42,6 +42,10 @@ def check(
     for name, count in checked.waiting.items():
         how = f"unless it is driven, {delivered_by(name)}; MLflow is compared after that"
         console.print(f"{name}: {waiting(count, how)}", markup=False)
+    for name, paths in checked.leftovers.items():
+        what = f"no trial refers to it; the next run of {name} deletes it, as `sweep gc --delete` does"
+        for path in paths:
+            console.print(f"{path}: {what}", markup=False)
     console.print(
         f"Sweeps checked: {len(checked.sweeps)}. Submissions checked: {len(checked.submissions)}."
         f" Findings: {len(checked.findings)}."

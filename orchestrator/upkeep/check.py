@@ -15,6 +15,7 @@ from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import (
     DRIVEN_SWEEP,
+    FINISHED_SWEEP,
     FINISHED_TRIAL,
     STATES,
     AttemptRecord,
@@ -26,7 +27,7 @@ from orchestrator.ledger.records import (
     by_trial,
 )
 from orchestrator.ledger.scores import unpack
-from orchestrator.upkeep.orphans import orphans, owner_of
+from orchestrator.upkeep.orphans import orphans, orphans_of, owner_of
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
 
@@ -98,10 +99,41 @@ def check(
     return [*findings, *(_orphans(facts, checkpoints) if is_own else ())]
 
 
-def _facts(ledger: Ledger, sweep_id: str) -> Facts:
-    sweep = ledger.sweep(sweep_id)
-    if sweep is None:
+def leftovers(ledger: Ledger, sweep_id: str, checkpoints: Path) -> list[Path]:
+    """Return the orphans of the trials of an unfinished sweep, which violate no invariant.
+
+    A killed worker leaves what it was saving, and a killed driver what it was about to delete. The next
+    driver deletes both before it launches anything, and so does `gc`. What a running trial may be writing at
+    this moment is left out. A damaged ledger has none: `check` reports the damage.
+
+    Args:
+        ledger: holds the sweep.
+        sweep_id: of the sweep.
+        checkpoints: the folder of its checkpoints.
+
+    Raises:
+        KeyError: the sweep is not in the ledger.
+    """
+    try:
+        sweep, trials = _known_sweep(ledger, sweep_id), ledger.trials(sweep_id)
+        if sweep.state in FINISHED_SWEEP:
+            return []
+        driven = holder(ledger, sweep_id) is not None
+        left_out = {trial.key for trial in trials if trial.state == "RUNNING"} if driven else set()
+        found = orphans_of(ledger, sweep_id, checkpoints)
+    except Damaged:
+        return []
+    return [path for path in found if path.parent != checkpoints and path.parent.name not in left_out]
+
+
+def _known_sweep(ledger: Ledger, sweep_id: str) -> SweepRecord:
+    if (sweep := ledger.sweep(sweep_id)) is None:
         raise KeyError(f"no sweep {sweep_id!r} in the ledger")
+    return sweep
+
+
+def _facts(ledger: Ledger, sweep_id: str) -> Facts:
+    sweep = _known_sweep(ledger, sweep_id)
     driven = holder(ledger, sweep_id) is not None
     trials = ledger.trials(sweep_id)
     return Facts(
@@ -214,9 +246,8 @@ def _on_disk(record: CheckpointRecord, folder: Path) -> Iterator[Finding]:
 def _orphans(facts: Facts, folder: Path) -> Iterator[Finding]:
     known = {Path(record.path).resolve() for kept in facts.checkpoints.values() for record in kept}
     trials = {trial.key for trial in facts.trials}
-    running = {trial.key for trial in facts.trials if trial.state == "RUNNING"} if facts.driven else set()
     for path in orphans(folder, trials, known):
         if path.parent == folder:
             yield Finding(str(path), "a checkpoint folder belongs to a trial of the ledger, this one to none")
-        elif path.parent.name not in running:  # a running trial may be writing it at this moment
+        elif facts.sweep.state in FINISHED_SWEEP:  # before that they are `leftovers`
             yield Finding(str(path), "a checkpoint has a row in the ledger, this one has none")

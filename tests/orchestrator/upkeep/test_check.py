@@ -22,7 +22,7 @@ from orchestrator.ledger.scores import pack
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep import orphans
-from orchestrator.upkeep.check import check
+from orchestrator.upkeep.check import check, leftovers
 from orchestrator.upkeep.orphans import clear, clear_trial, collect, garbage_of, orphans_of, own, owner_of
 from tests.orchestrator.ledger.examples import (
     STEPS,
@@ -62,6 +62,11 @@ class Site:
         return [
             f"{finding.where}: {finding.problem}" for finding in check(self.ledger, SWEEP_ID, self.folder)
         ]
+
+    def leftovers(self) -> list[str]:
+        """Return the orphans that are no finding, relative to the folder of the sweep."""
+        found = leftovers(self.ledger, SWEEP_ID, self.folder)
+        return [str(path.relative_to(self.folder)) for path in found]
 
 
 @pytest.fixture
@@ -119,12 +124,38 @@ def test_a_driven_sweep_has_no_findings(site: Site) -> None:
     site.writer.start_attempt(trial_record(3).key)
     (site.folder / trial_record(3).key / ".step-10-staged").mkdir(parents=True)
     with Lease(site.ledger, SWEEP_ID):
-        assert site.problems() == []
-    assert [problem.partition(":")[0].removeprefix(str(site.folder)) for problem in site.problems()] == [
-        SWEEP_ID,
-        f"{SWEEP_ID}-3",
-        f"/{SWEEP_ID}-3/.step-10-staged",
-    ]
+        assert (site.problems(), site.leftovers()) == ([], [])
+    assert [problem.partition(":")[0] for problem in site.problems()] == [SWEEP_ID, f"{SWEEP_ID}-3"]
+    assert site.leftovers() == [f"{SWEEP_ID}-3/.step-10-staged"]
+
+
+def test_what_a_killed_worker_has_left_is_a_finding_once_the_sweep_is_finished(site: Site) -> None:
+    """Until then, the next driver deletes it before it launches anything."""
+    (site.checkpoint(0, 20).parent / ".step-20-staged").mkdir()
+    site.writer.set_sweep_state("INTERRUPTED", "stopped by SIGINT")
+    assert (site.problems(), site.leftovers()) == ([], [f"{SWEEP_ID}-0/.step-20-staged"])
+    site.writer.set_sweep_state("COMPLETE")
+    (problem,) = site.problems()
+    assert problem.endswith("/.step-20-staged: a checkpoint has a row in the ledger, this one has none")
+    assert site.leftovers() == []
+
+
+def test_the_folder_of_an_unknown_trial_is_always_a_finding(site: Site) -> None:
+    """No interruption leaves one: the row of a trial is there before its first file."""
+    (site.folder / "orphan").mkdir()
+    site.writer.set_sweep_state("INTERRUPTED", "stopped by SIGINT")
+    (problem,) = site.problems()
+    assert "this one to none" in problem
+    assert site.leftovers() == []
+
+
+def test_a_damaged_ledger_names_no_leftovers(site: Site) -> None:
+    """Its rows do not say what belongs to it; `check` reports the damage instead."""
+    (site.checkpoint(0, 20).parent / ".step-20-staged").mkdir()
+    site.writer.set_sweep_state("INTERRUPTED", "stopped by SIGINT")
+    _change_a_row(site)
+    assert site.leftovers() == []
+    assert any("a row must match" in problem for problem in site.problems())
 
 
 def _damage_weights(site: Site) -> None:
@@ -282,14 +313,14 @@ def test_what_a_worker_saves_after_its_driver_was_forced_to_leave_is_collected(s
     late = site.save(key, 20, "last")
     site.writer.record_report(attempt.id, 20, {"val/accuracy": 0.6}, [late])
     assert [row.step for row in site.ledger.trial_checkpoints(key)] == [10]
-    assert site.problems() == [f"{late.path}: a checkpoint has a row in the ledger, this one has none"]
+    assert (site.problems(), site.leftovers()) == ([], [f"{key}/{Path(late.path).name}"])
     if how == "gc":
         (garbage,) = garbage_of(site.ledger, SWEEP_ID, Paths(site.folder.parents[1]))
         assert garbage.path == late.path
         collect(garbage)
     else:
         assert clear(site.ledger, SWEEP_ID, site.folder) == [Path(late.path)]
-    assert site.problems() == []
+    assert (site.problems(), site.leftovers()) == ([], [])
 
 
 @pytest.mark.parametrize("how", ["sweep", "trial"])
@@ -366,6 +397,8 @@ def test_the_folder_of_a_sweep_belongs_to_the_ledger_that_began_it(site: Site, t
             clear(other, SWEEP_ID, site.folder)
         assert orphans_of(other, SWEEP_ID, site.folder) == [], "not for `gc`, either"
         assert not any("checkpoint" in each.problem for each in check(other, SWEEP_ID, site.folder))
+        writer(other).set_sweep_state("INTERRUPTED", "stopped by SIGINT")
+        assert leftovers(other, SWEEP_ID, site.folder) == []
     assert site.problems() == []
 
 

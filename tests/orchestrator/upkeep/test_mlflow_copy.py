@@ -112,6 +112,25 @@ def test_records_that_wait_are_counted_and_no_finding(
     assert f"  {waits} {how}" in capsys.readouterr().out
 
 
+def test_what_killed_workers_have_left_is_listed_and_no_finding(
+    delivered: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = delivered.trial_checkpoints(sweeps.SWEEP_ID, f"{sweeps.SWEEP_ID}-0") / ".step-000000010-1-staged"
+    stage.mkdir(parents=True)
+    with closing(Ledger.open(delivered.ledger_url)) as ledger, Lease(ledger, sweeps.SWEEP_ID) as lease:
+        lease.writer.set_sweep_state("INTERRUPTED", "stopped by SIGINT")
+    checked = upkeep.check(root=delivered.root)
+    assert str(stage) in checked.leftovers[sweeps.SWEEP_ID]
+    assert not any(str(stage) in finding.where for finding in checked.findings)
+    print_check(None, delivered.root, as_json=False)
+    assert (
+        f"{stage}: no trial refers to it; the next run of {sweeps.SWEEP_ID} deletes it"
+        in capsys.readouterr().out
+    )
+    upkeep.collect_garbage(delete=True, root=delivered.root)
+    assert upkeep.check(root=delivered.root).leftovers == {}
+
+
 def test_a_damaged_database_is_put_aside_and_restored(delivered: Paths) -> None:
     content = b"no database" * 1000
     for part in delivered.root.glob("mlflow.db*"):
