@@ -28,8 +28,9 @@ PATIENTLY = ("--tracking-patience", "600")
 
 
 def moments(dose: Dose) -> list[Row]:
-    """Interrupt drivers without Ray, then the ordinary command."""
-    return [_of_drivers(dose), _of_commands(dose)]
+    """Interrupt drivers without Ray, then the ordinary command; leave out either if its number is 0."""
+    scenarios = ((dose.moments, _of_drivers), (dose.commands, _of_commands))
+    return [interrupted(dose) for count, interrupted in scenarios if count]
 
 
 def _of_drivers(dose: Dose) -> Row:
