@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.tracking import child
 from tests.simulation import runs
 from tests.simulation.faults import Fault
 from tests.simulation.known import is_known
@@ -98,6 +99,22 @@ def test_a_service_is_killed_twice_and_its_drivers_are_adopted() -> None:
     assert killed == ["serve-1", "serve-2"]
     ended = [line.actor for line in result.trace if line.text.endswith(" has ended with code 0.")]
     assert set(ended) == {"serve-3"}
+
+
+def test_what_a_service_delivers_reaches_the_simulated_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In seed 8 a sweep ends with events pending. A real process would be slow, and see the real clock."""
+    started: list[str] = []
+
+    def start() -> None:
+        started.append("a real process")
+        raise child.DeliveryError(started[-1])
+
+    monkeypatch.setattr(child, "Child", start)
+    result = runs.simulate(8, SERVICE)
+    assert result.violation is None, result
+    assert started == []
+    received = [line for line in result.trace if "MLflow has received the" in line.text]
+    assert {line.actor.partition("-")[0] for line in received} == {"serve"}
 
 
 @pytest.mark.parametrize("size", SIZES)

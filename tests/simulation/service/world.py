@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,13 @@ from unittest.mock import patch
 from orchestrator.driver.departure import Departure, Result
 from orchestrator.errors import BadInput, Busy, Exit, NoDatabase
 from orchestrator.ledger import schema, settings, submission_backup, submissions
+from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.submissions import Order, Submission
-from orchestrator.service import service
+from orchestrator.service import deliveries, service
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
+from orchestrator.tracking.shipper import Pace, Shipper
 from orchestrator.upkeep.recovery import Recovery, recover
 from tests.simulation.database import Database
 from tests.simulation.faults import Fault
@@ -29,6 +31,7 @@ from tests.simulation.service.rules import Rules
 from tests.simulation.strikes import LEAVE_SECONDS, Strikes
 from tests.simulation.sweeps import LEDGER, empty_ledger, write
 from tests.simulation.system import Machine, SimulatedSystem
+from tests.simulation.tracking import Child, Mlflow
 from tests.simulation.violation import Violation
 
 OFF_SECONDS = 5.0
@@ -80,6 +83,7 @@ class World:
         machines: of the world.
         database: of the ledger.
         disk: what a loss of power leaves.
+        mlflow: that gets what ended sweeps have left.
         strikes: the faults.
         rules: what must hold.
         drivers: every driver so far.
@@ -107,12 +111,13 @@ class World:
                 "power loss": lambda _: self._lose_power(),
             },
         )
+        self.mlflow = Mlflow(kernel)
         kinds = {fault.kind for fault in faults}
         is_exact = "clock steps" not in kinds or not (plan.is_server or "power loss" in kinds)
         self.rules = Rules(kernel, self.database, is_exact=is_exact)
         self.drivers: list[Driver] = []
         self.is_over = False
-        self._services = self._people = 0
+        self._services = self._people = self._children = 0
         self._powered_off: set[str] = set()  # names of the processes that ended with their machine
         self._remaining = {job.sweep_id: job.crashes for job in plan.jobs}
 
@@ -125,6 +130,7 @@ class World:
             patch.object(service, "POLL_SECONDS", POLL_SECONDS),
             patch.object(service, "KNOCK_SECONDS", LOOK_SECONDS),
             patch.object(service.Service, "poll", self._noted(service.Service.poll)),
+            patch.object(deliveries, "Shipper", self._shipper),
             patch.object(Ledger, "open", self._open),
             patch.object(submission_backup, "FileLock", PlainLock),
             patch.object(schema, "FileLock", PlainLock),
@@ -140,6 +146,18 @@ class World:
 
     def _open(self, url: str, *, system: System, **_: Any) -> Ledger:
         return self.database.ledger(self._kernel.task.process, system)
+
+    def _shipper(self, lease: Lease, uri: str, artifacts: Path | None, pace: Pace) -> Shipper:
+        """Return a shipper of the current process that delivers to the simulated MLflow."""
+        process = self._kernel.task.process
+        machine = next(machine for machine in self.machines if process in machine.processes)
+
+        def begin(destination: Mapping[str, Any]) -> Child:
+            self._children += 1
+            name = f"{process.name}-child-{self._children}"
+            return Child(self.mlflow, machine, process, name, destination)
+
+        return Shipper(lease, uri, artifacts, pace=pace, begin=begin)
 
     def _recover(self, url: str, system: System) -> Recovery:
         recovery = recover(str(self.database.url), system)
