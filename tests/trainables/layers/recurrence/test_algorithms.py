@@ -244,7 +244,7 @@ def test_bfloat16(algorithm: str) -> None:
 
 
 def test_auto_is_the_measured_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU chunked for few channels over a long time, else sequential; pallas on a GPU; or associative."""
+    """Few channels over a long time: chunked, on a CPU, else sequential; on a GPU pallas; or associative."""
 
     def program(algorithm: str, length: int, channels: int) -> str:
         inputs = jnp.zeros((length, 2, channels))
