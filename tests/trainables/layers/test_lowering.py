@@ -35,17 +35,3 @@ def test_layers_lower_for_a_gpu(name: str, options: dict[str, Any]) -> None:
     traced = jax.jit(jax.grad(loss)).trace(arrays, jnp.zeros((2, 100, D)))
     program = traced.lower(lowering_platforms=("cuda",)).as_text()
     assert program.count("@__gpu$xla.gpu.triton") >= 2
-
-
-@LOWERED_HERE
-def test_the_recurrence_of_a_gpu_is_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an option, the states of `rotrnn` and their gradients are those of the kernels."""
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    graph, arrays = nnx.split(build("rotrnn"))
-
-    def loss(arrays: Any, batch: Array) -> Array:
-        return jnp.sum(jax.vmap(nnx.merge(graph, arrays))(batch) ** 2)
-
-    traced = jax.jit(jax.grad(loss)).trace(arrays, jnp.zeros((2, 100, D)))
-    program = traced.lower(lowering_platforms=("cuda",)).as_text()
-    assert program.count("@__gpu$xla.gpu.triton") >= 2
