@@ -97,8 +97,13 @@ class FreeNodes:
         if at is None:
             self._full.add((cpu, device))
             return None
-        entry = order.pop(at)
-        insort(order, entry - (device << self._device) - (cpu * trials << index))
+        entry = order[at]
+        left = entry - (device << self._device) - (cpu * trials << index)
+        if at and order[at - 1] > left:
+            del order[at]
+            insort(order, left, 0, at)
+        else:
+            order[at] = left
         return entry & self._mask, trials
 
     def _first(self, devices: int, least: int) -> int | None:

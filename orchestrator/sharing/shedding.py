@@ -166,8 +166,8 @@ class _Candidate:
         weight; the newest sweep.
         """
         claim, given = self.claim, self.given
-        trials, devices = max(0, self.trials - given), max(0, self.devices - self.given_devices)
-        above = view.capacity.dominant(trials * claim.cpu, devices) * UNIT // claim.weight
+        trials, devices = self.trials - given, self.devices - self.given_devices
+        above = max(0, view.capacity.dominant(trials * claim.cpu, devices)) * UNIT // claim.weight
         is_leaving = given < self.use.leaving
         return not is_leaving, -CLASSES.index(claim.priority_class), -above, -claim.created, claim.sweep
 
