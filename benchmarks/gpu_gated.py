@@ -1,6 +1,6 @@
 """The gated recurrences on a GPU: gradients of the varying recurrence and of the delta rule.
 
-    python -m benchmarks.gpu_gated             # on a GPU: L 2,048 and 16,384
+    python -m benchmarks.gpu_gated             # on a GPU: L 2,048 and 16,384 (--lengths)
     python -m benchmarks.gpu_gated --dry-run   # tiny shapes, on any device; the times are meaningless
 
 The varying recurrence has 256 real channels or 128 complex ones, in batches of 32; the delta rule has 4 heads
@@ -25,7 +25,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from benchmarks.gpu_recurrence import apart, bandwidth
-from benchmarks.timing import circumstances, in_turns, table
+from benchmarks.timing import circumstances, in_turns, line, table
 from trainables.layers.recurrence import in_chunks, times, varying_recurrence
 from trainables.layers.recurrence.delta_rule import delta_rule
 from trainables.layers.recurrence.wy_form import Steps
@@ -155,17 +155,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--lengths", type=int, nargs="+", default=None, help="default: 2048 16384")
     options = parser.parse_args()
-    lengths, speed = (
-        (12, 40) if options.dry_run else (2_048, 16_384),
-        bandwidth(1 << (10 if options.dry_run else 28)),
-    )
-    rows = []
+    lengths = options.lengths or ((12, 40) if options.dry_run else (2_048, 16_384))
+    speed = bandwidth(1 << (10 if options.dry_run else 28))
+    header = ["L", "recurrence", "answers and gradients", "ms", "times lax.scan", "of the floor", "error"]
+    print(table(header, []), flush=True)
     for length in lengths:
         for name, case in cases(length, options.dry_run).items():
-            rows += [[f"{length:,}", name, *cells] for cells in measured(case, speed, options.rounds)]
-    header = ["L", "recurrence", "answers and gradients", "ms", "times lax.scan", "of the floor", "error"]
-    print(table(header, rows))
+            for cells in measured(case, speed, options.rounds):
+                print(line([f"{length:,}", name, *cells]), flush=True)
     print(f"\nCopies run at {speed / 1e9:.0f} GB/s. {circumstances()}")
 
 

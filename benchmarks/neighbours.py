@@ -6,7 +6,8 @@
 The first trial of each engine is the same; its K - 1 neighbours have other seeds. "Difference" is the largest
 one between its weights and those of the trial that trained alone in the same way, relative to the largest
 weight of the array. "Steps/s" are of all slots together. With `reproducible: bits` the difference must be 0;
-without, an export replays the recorded sizes of the programs. Needs this repository, jax, flax, optax and numpy.
+without, an export replays the recorded sizes of the programs. Needs this repository, jax, flax, optax and
+numpy.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def main() -> None:
             for slots in options.slots:
                 weights, loss, rate = trained(name, slots, bits, options)
                 alone = alone or weights
-                kind = "bits" if bits else "no"
-                rows.append([name, kind, str(slots), f"{loss:.6f}", difference(weights, alone), f"{rate:.0f}"])
+                figures = [f"{loss:.6f}", difference(weights, alone), f"{rate:.0f}"]
+                rows.append([name, "bits" if bits else "no", str(slots), *figures])
     header = ["task", "reproducible", "slots", "loss of the last steps", "difference", "steps/s"]
     print(table(header, rows))
     source = TINY.source if options.dry_run else "sizes as in `benchmarks.slots`"

@@ -1,13 +1,13 @@
 """RotRNN's published trial on ListOps (L = 2,048), for as many of its 80,000 steps as time permits.
 
-    python -m benchmarks.published_trial [--minutes 10] [--seeds 3] [--data data] [--keep FOLDER] [--json FILE]
+    python -m benchmarks.published_trial [--minutes 10] [--seeds 3] [--data data] [--keep FOLDER]
     python -m benchmarks.published_trial --dry-run        # tiny shapes; runs on a CPU too
 
 Trial 0 of `search_spaces/listops.yaml --profile full`, in the engine and without the service; several seeds
-are slots of one engine. Prints the validation curves as a table, the test accuracy of each seed's weights that
-were best on validation, and the steps per second; the published figure for an LRU of the same size is 2.1 on
-an A100. With `--keep` another run goes on exactly where this one ended. Needs this repository, jax, flax,
-optax, numpy and pillow; the first run generates the data.
+are slots of one engine. Prints the validation curves as a table, the test accuracy of each seed's weights
+that were best on validation, and the steps per second; the published figure for an LRU of the same size is
+2.1 on an A100. With `--keep` another run goes on exactly where this one ended. Needs this repository, jax,
+flax, optax, numpy and pillow; the first run generates the data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -125,9 +124,10 @@ class Course:
         """Write a seed to a folder, each file whole or not at all."""
         curve = json.dumps([asdict(reading) for reading in self.readings])
         written = folder / f"seed-{self.trial.seed}.new.npz"
-        for name, snapshot in (("best", self.best), ("last", {**self.last, "curve": np.array(curve)})):
+        files: dict[str, Any] = {"best": self.best, "last": {**self.last, "curve": np.array(curve)}}
+        for name, snapshot in files.items():
             np.savez(written, **snapshot)
-            os.replace(written, folder / f"seed-{self.trial.seed}-{name}.npz")
+            written.replace(folder / f"seed-{self.trial.seed}-{name}.npz")
 
     @classmethod
     def kept(cls, trial: TrialSettings, folder: Path) -> Course:

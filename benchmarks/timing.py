@@ -52,8 +52,12 @@ def milliseconds(runs: Sequence[Mapping[str, float]], name: str) -> str:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join(map(line, [header, ["---"] * len(header), *rows]))
+
+
+def line(cells: Sequence[str]) -> str:
+    """Return a line of a Markdown table."""
+    return "| " + " | ".join(cells) + " |"
 
 
 def circumstances() -> str:

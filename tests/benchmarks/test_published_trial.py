@@ -24,22 +24,26 @@ def test_it_is_trial_0_of_the_file() -> None:
 
 
 @pytest.mark.slow
-def test_dry_run_prints_its_curve(tmp_path: Path) -> None:
-    """One command trains, evaluates after every interval, tests the best once, and prints a row for each."""
-    figures = tmp_path / "figures.json"
-    command = [sys.executable, "-m", "benchmarks.published_trial", "--dry-run"]
-    command += ["--data", str(tmp_path), "--json", str(figures)]
+def test_dry_run_prints_its_curves_and_goes_on(tmp_path: Path) -> None:
+    """Two seeds train together; a second run goes on where the first ended, and tests the best of both."""
+    figures, kept = tmp_path / "figures.json", tmp_path / "kept"
+    command = [sys.executable, "-m", "benchmarks.published_trial", "--dry-run", "--seeds", "2"]
+    command += ["--data", str(tmp_path), "--json", str(figures), "--keep", str(kept)]
+    # The first run has time for one interval.
+    printed = [_steps([*command, "--minutes", minutes]) for minutes in ("0", "10")]
+    assert printed == [["10", "10"], ["20", "20", "30", "30", "40", "40"]]
+    measured = json.loads(figures.read_text())
+    assert (measured["steps"], measured["of"], len(measured["curves"])) == (40, 40, 8)
+    assert measured["steps_per_second"] > 0
+    for seed, tested in enumerate(measured["seeds"]):
+        curve = [reading for reading in measured["curves"] if reading["seed"] == seed]
+        best = max(curve, key=lambda reading: reading["accuracy"])
+        assert (tested["best_step"], tested["validation_accuracy"]) == (best["step"], best["accuracy"])
+        assert 0 <= tested["test_accuracy"] <= 1
+
+
+def _steps(command: list[str]) -> list[str]:
+    """Run the benchmark; return the step of each reading."""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("| ")][1:] == [
-        "10",
-        "20",
-        "30",
-        "40",
-    ]
-    measured = json.loads(figures.read_text())
-    assert (measured["steps"], measured["of"], len(measured["curve"])) == (40, 40, 4)
-    assert measured["steps_per_second"] > 0
-    best = max(measured["curve"], key=lambda reading: reading["accuracy"])
-    assert (measured["best_step"], measured["validation_accuracy"]) == (best["step"], best["accuracy"])
-    assert 0 <= measured["test_accuracy"] <= 1
+    return [line.split()[3] for line in done.stdout.splitlines() if line.startswith("| ")][1:]

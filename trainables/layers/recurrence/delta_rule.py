@@ -4,7 +4,8 @@
     S <- S + b_t k_t (v_t - S^T k_t)^T               a step of size b_t in (0, 2)
     o_t = S^T q_t                                    after every `every` steps
 
-`wy_form` has the steps of a chunk as matrix products.
+`wy_form` has the steps of a chunk as matrix products. All products are computed in full float32: in TF32, the
+default of GPUs, gradients are off by up to one part in a hundred (docs/benchmarks/gated.md).
 
 Source: Yang et al., Parallelizing linear transformers with the delta rule, 2024, section 3.
 """
@@ -31,7 +32,8 @@ def delta_rule(steps: Steps, state: Array, algorithm: str) -> tuple[Array, Array
         state: S before the first step, (K, V).
         algorithm: a name of `RULES`.
     """
-    return RULES[algorithm](steps, state)
+    with jax.default_matmul_precision("highest"):
+        return RULES[algorithm](steps, state)
 
 
 def _sequential(steps: Steps, state: Array) -> tuple[Array, Array]:

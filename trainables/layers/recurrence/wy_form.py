@@ -119,6 +119,7 @@ def _forward(steps: Steps, state: Array) -> tuple[tuple[Array, Array], tuple[Ste
     return answers, (steps, state, inverted, updates)
 
 
+@jax.default_matmul_precision("highest")
 def _backward(
     kept: tuple[Steps, Array, Array, Array], cotangents: tuple[Array, Array]
 ) -> tuple[Steps, Array]:

@@ -244,7 +244,7 @@ def test_bfloat16(algorithm: str) -> None:
 
 
 def test_auto_is_the_measured_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Auto is chunked for few channels over a long time on a CPU, else sequential; elsewhere associative."""
+    """Few channels over a long time: chunked, on a CPU, else sequential; on a GPU pallas; or associative."""
 
     def program(algorithm: str, length: int, channels: int) -> str:
         inputs = jnp.zeros((length, 2, channels))
@@ -258,6 +258,8 @@ def test_auto_is_the_measured_algorithm(monkeypatch: pytest.MonkeyPatch) -> None
     assert program("auto", 2048, 32) == program("sequential", 2048, 32)
     assert program("auto", 256, 8) == program("sequential", 256, 8)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert program("auto", 64, 4) == program("pallas", 64, 4) != program("associative", 64, 4)
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     assert program("auto", 64, 4) == program("associative", 64, 4) != program("sequential", 64, 4)
 
 

@@ -90,6 +90,16 @@ def test_loop(algorithm: str, shape: tuple[int, int, int, int]) -> None:
         assert apart(one, other) < 1e-5
 
 
+@pytest.mark.parametrize("algorithm", ["sequential", "chunked"])
+def test_products_are_exact_on_a_gpu(algorithm: str) -> None:
+    """No product of values or gradients is left to the default precision, which is TF32 on a GPU."""
+    given, towards = _problem(*SMALL)
+    program = jax.jit(partial(_graded, algorithm)).trace(given, towards).lower().as_text()
+    products = [line for line in program.splitlines() if "dot_general" in line]
+    assert products
+    assert not [line for line in products if "precision = [HIGHEST, HIGHEST]" not in line]
+
+
 @LOWERED_HERE
 def test_kernels_lower_for_a_gpu() -> None:
     """For a GPU the heads of a batch are one kernel each way, and no loop of XLA's."""

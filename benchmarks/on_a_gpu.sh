@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Everything that is to be measured on a GPU, the most wanted first; each step has its own limit of time.
+#
+#     benchmarks/on_a_gpu.sh RESULTS [--dry-run]
+#
+# RESULTS gets a log of each step and the state of the published trial, so that a later run goes on with it. Needs
+# this repository, pytest and scikit-learn, jax for the GPU, flax, optax, numpy and pillow. About 14 minutes.
+set -u
+cd "$(dirname "$0")/.."
+results=$(realpath -m "$1") dry=${2:-} short=2048 long=16384
+[ -z "$dry" ] || short=12 long=40
+mkdir -p "$results"
+export PYTHONUNBUFFERED=1 PYTHONPATH=$PWD
+
+step() { # NAME SECONDS COMMAND...
+    local name=$1 seconds=$2
+    shift 2
+    timeout "$seconds" "$@" > "$results/$name.txt" 2>&1
+    echo "$name: exit code $?" | tee -a "$results/steps.txt"
+}
+
+measure() { # NAME SECONDS MODULE OPTIONS...
+    local name=$1 seconds=$2 module=$3
+    shift 3
+    step "$name" "$seconds" python3 -m "benchmarks.$module" $dry "$@"
+}
+
+measure published 360 published_trial --seeds 3 --minutes 4.5 --data "$results/data" --keep "$results/kept" \
+    --json "$results/published.json"
+measure gated-2048 150 gpu_gated --rounds 5 --lengths "$short"
+JAX_PLATFORMS=${dry:+cpu} step tests 120 python3 -m pytest --noconftest -W default -n 6 \
+    tests/trainables/engine/test_neighbours.py tests/trainables/test_replay.py tests/trainables/layers/recurrence
+measure neighbours 90 neighbours --seconds 1
+measure slots 90 slots --tasks small --slots 1 4 16 --processes 1 4 --seconds 2
+measure slots-bits 60 slots --tasks small --slots 1 4 16 --processes --seconds 2 --bits
+[ -n "$dry" ] || measure small 60 many_small_trials --skip-sweeps
+measure gated-16384 150 gpu_gated --rounds 3 --lengths "$long"
+tar -C "$results" -czf "$results/logs.tgz" $(cd "$results" && ls *.txt)
