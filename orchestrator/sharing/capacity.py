@@ -70,6 +70,8 @@ class FreeNodes:
             for index, (devices, cpu) in enumerate(rows)
             if devices >= 0 and cpu >= 0
         )
+        # Cores and devices of the trials that fit no node; they never will, because nothing becomes free.
+        self._full: set[tuple[int, int]] = set()
 
     def place(self, cpu: int, trials: int, device: int) -> tuple[int, int] | None:
         """Place a bundle on its best node.
@@ -85,27 +87,39 @@ class FreeNodes:
             The index of the node and the number of trials, which is less than asked for if no node has the
             cores for all of them. None, and nothing is taken, if not even one trial fits on any node.
         """
-        at = self._first(device, cpu * trials)
+        if (cpu, device) in self._full:
+            return None
+        order, index = self._order, self._index
+        at = self._first(device, cpu * trials << index)
         if at is None:
             trials = min(trials, self._most_cpu(device) // cpu)
-            at = self._first(device, cpu * trials) if trials else None
+            at = self._first(device, cpu * trials << index) if trials else None
         if at is None:
+            self._full.add((cpu, device))
             return None
-        entry = self._order.pop(at)
-        insort(self._order, entry - (device << self._device) - (cpu * trials << self._index))
+        entry = order[at]
+        left = entry - (device << self._device) - (cpu * trials << index)
+        if at and order[at - 1] > left:
+            del order[at]
+            insort(order, left, 0, at)
+        else:
+            order[at] = left
         return entry & self._mask, trials
 
-    def _first(self, devices: int, cpu: int) -> int | None:
-        """Return the position of the first entry with at least so much of both."""
+    def _first(self, devices: int, least: int) -> int | None:
+        """Return the position of the first entry with at least so many devices and so many cores.
+
+        Args:
+            devices: free ones.
+            least: free cores, as in an entry.
+        """
         order, shift = self._order, self._device
-        below = cpu << self._index
-        if below >> shift:
+        if least >> shift:
             return None
-        while (at := bisect_left(order, (devices << shift) + below)) < len(order):
-            group = order[at] >> shift
-            if order[at] - (group << shift) >= below:
+        while (at := bisect_left(order, (devices << shift) + least)) < len(order):
+            devices = order[at] >> shift
+            if order[at] - (devices << shift) >= least:
                 return at
-            devices = group
         return None
 
     def _most_cpu(self, devices: int) -> int:

@@ -74,19 +74,30 @@ class _Sweep(_Part):
     Attributes:
         rank: among the owner's sweeps, by age; decides ties.
         left: trials that the sweep can still use.
+        trial_cpu: cores of one trial, in 1/10,000.
         one_cpu: part of the pool that the cores of one trial are.
         one_device: part of the pool that the device of a bundle is; 0 without a GPU.
         bundles: index of a node and trials, in the order in which they were given.
     """
 
-    __slots__ = ("bundle", "bundles", "claim", "device", "left", "one_cpu", "one_device", "rank", "weight")
+    __slots__ = (
+        "bundle",
+        "bundles",
+        "claim",
+        "device",
+        "left",
+        "one_cpu",
+        "one_device",
+        "rank",
+        "trial_cpu",
+        "weight",
+    )
 
-    def __init__(self, claim: PoolClaim, rank: int, left: int, capacity: Capacity) -> None:
+    def __init__(self, claim: PoolClaim, rank: int, left: int, of_cpu: int, of_device: int) -> None:
         super().__init__()
         self.claim, self.rank, self.left, self.weight = claim, rank, left, claim.weight
-        self.bundle, self.device = claim.bundle, claim.device
-        self.one_cpu = capacity.dominant(claim.cpu, 0)
-        self.one_device = capacity.dominant(0, claim.device)
+        self.bundle, self.device, self.trial_cpu = claim.bundle, claim.device, claim.cpu
+        self.one_cpu, self.one_device = claim.cpu * of_cpu, self.device * of_device
         self.bundles: list[tuple[int, int]] = []
 
 
@@ -122,7 +133,6 @@ class _Filling:
         self._free = FreeNodes((node.devices, node.cpu) for node in self._nodes)
         self._capacity = Capacity.of(self._nodes)
         self._rules = rules
-        self._normal = _Part()
         by_owner: dict[str, list[PoolClaim]] = {}
         for claim in claims:
             by_owner.setdefault(claim.owner, []).append(claim)
@@ -147,17 +157,20 @@ class _Filling:
     def shares(self) -> dict[str, Share]:
         """Return what every sweep was given."""
         names = [node.name for node in self._nodes]
+        different = {placed for sweep in self._all for placed in sweep.bundles}
+        bundle = {(node, trials): Bundle(names[node], trials) for node, trials in different}
         shares = {}
         for sweep in self._all:
-            bundles = tuple([Bundle(names[node], trials) for node, trials in sweep.bundles])
             trials = sum([trials for _, trials in sweep.bundles])
+            bundles = tuple([bundle[placed] for placed in sweep.bundles])
             shares[sweep.claim.sweep] = Share(trials, sweep.device * len(bundles), bundles)
         return shares
 
     def _sweeps(self, row: Owner, claims: list[PoolClaim]) -> list[_Sweep]:
         ordered = sorted(claims, key=lambda claim: (claim.created, claim.sweep))
+        of_cpu, of_device = self._capacity.dominant(1, 0), self._capacity.dominant(0, 1)
         return [
-            _Sweep(claim, rank, 0 if hours_spent(row, claim) else claim.want, self._capacity)
+            _Sweep(claim, rank, 0 if hours_spent(row, claim) else claim.want, of_cpu, of_device)
             for rank, claim in enumerate(ordered)
         ]
 
@@ -174,32 +187,46 @@ class _Filling:
         Args:
             classes: that take part.
             ahead: whether the owner's cap on class `urgent` holds.
-            floor: end when the dominant share of class `normal` is this large.
+            floor: end when the dominant share of what this pass has given is this large.
             bundles: end after so many.
         """
-        owners, count = self._queued(classes), len(self._owners)
-        while owners and bundles != 0 and (floor is None or self._normal.dominant() < floor):
-            owner = self._owners[owners[0] % count]
-            sweep = owner.sweeps[owner.queue[0] % len(owner.sweeps)]
-            trials = min(sweep.bundle, sweep.left)
+        queued, count, place, entry = self._queued(classes), len(self._owners), self._free.place, self._entry
+        given = _Part()
+        while queued and bundles != 0 and (floor is None or given.dominant() < floor):
+            owner = self._owners[queued[0] % count]
+            queue, sweeps = owner.queue, owner.sweeps
+            sweep = sweeps[queue[0] % len(sweeps)]
+            trials = sweep.bundle if sweep.bundle < sweep.left else sweep.left
             if ahead or owner.most < UNIT:
                 trials = self._allowed(owner, sweep, trials, ahead)
-            placed = self._free.place(sweep.claim.cpu, trials, sweep.device) if trials else None
+            placed = place(sweep.trial_cpu, trials, sweep.device) if trials else None
             if placed is None:
-                heappop(owner.queue)
-                if not owner.queue:
-                    heappop(owners)
+                heappop(queue)
+                if not queue:
+                    heappop(queued)
                 continue
-            self._give(owner, sweep, placed, ahead)
-            bundles = None if bundles is None else bundles - 1
+            # Not in a method of its own: this runs for each bundle of the pool.
+            cpu, devices = placed[1] * sweep.one_cpu, sweep.one_device
+            sweep.bundles.append(placed)
+            sweep.left -= placed[1]
+            sweep.cpu += cpu
+            sweep.devices += devices
+            owner.cpu += cpu
+            owner.devices += devices
+            if ahead:
+                owner.urgent.add(cpu, devices)
+            if floor is not None:
+                given.add(cpu, devices)
+            if bundles is not None:
+                bundles -= 1
             if sweep.left:
-                heapreplace(owner.queue, self._entry(sweep, len(owner.sweeps)))
+                heapreplace(queue, entry(sweep, len(sweeps)))
             else:
-                heappop(owner.queue)
-            if owner.queue:
-                heapreplace(owners, self._entry(owner, count))
+                heappop(queue)
+            if queue:
+                heapreplace(queued, entry(owner, count))
             else:
-                heappop(owners)
+                heappop(queued)
 
     def _queued(self, classes: tuple[PriorityClass, ...]) -> list[int]:
         """Queue the sweeps that take part in a pass; return the heap of their owners."""
@@ -234,20 +261,6 @@ class _Filling:
         if part.devices + sweep.one_device > limit:
             return 0
         return max(0, min(trials, (limit - part.cpu) // sweep.one_cpu))
-
-    def _give(self, owner: _Owner, sweep: _Sweep, placed: tuple[int, int], ahead: bool) -> None:
-        cpu, devices = placed[1] * sweep.one_cpu, sweep.one_device
-        sweep.bundles.append(placed)
-        sweep.left -= placed[1]
-        # Without calls: this runs for each bundle of the pool.
-        sweep.cpu += cpu
-        sweep.devices += devices
-        owner.cpu += cpu
-        owner.devices += devices
-        if ahead:
-            owner.urgent.add(cpu, devices)
-        if sweep.claim.priority_class == "normal":
-            self._normal.add(cpu, devices)
 
 
 def hours_spent(owner: Owner, claim: PoolClaim) -> bool:

@@ -197,8 +197,8 @@ class _Sweep:
     )
 
     def __init__(self, claim: PoolClaim, use: Use, share: Share) -> None:
-        self.name, self.need, self.is_shared = claim.sweep, _need(claim), claim.slots > 1
-        self.size = claim.on_node
+        self.name, self.size, self.is_shared = claim.sweep, claim.on_node, claim.slots > 1
+        self.need = _Need(*self.size, CLASSES.index(claim.priority_class))
         self.per_device = max(1, use.trials // max(1, use.devices))
         self.beyond = max(0, use.trials - share.trials)
         self.beyond_devices = max(0, use.devices - share.devices)
@@ -238,7 +238,8 @@ class _Choosing:
         rules: Rules,
     ) -> None:
         self._claims = claims
-        self._capacity = Capacity.of(nodes)
+        capacity = Capacity.of(nodes)
+        self._of_cpu, self._of_device = capacity.dominant(1, 0), capacity.dominant(0, 1)
         sweeps = [
             (_Sweep(claims[sweep], use, shares[sweep]), use) for sweep, use in uses.items() if use.places
         ]
@@ -280,13 +281,14 @@ class _Choosing:
         free = {node.name: [node.devices, node.cpu] for node in nodes}
         placed = self._placed
         for sweep, use in sweeps:
-            cpu, group = sweep.need.cpu, 2 * sweep.group
+            cpu, of_ready = sweep.need.cpu, 2 * sweep.group
             for place in use.places:
                 node, trials, devices, ready = place
                 if (left := free.get(node)) is not None:
                     left[0] -= devices
                     left[1] -= trials * cpu
-                    placed[node].append((group + (ready < trials), sweep, place))
+                    group = of_ready if ready >= trials else of_ready + 1
+                    placed[node].append((group, sweep, place))
         return {name: (devices, cpu) for name, (devices, cpu) in free.items()}
 
     def _best(self, need: _Need) -> tuple[str, _Clearing] | None:
@@ -315,12 +317,12 @@ class _Choosing:
         At first that is what is missing; 0 if the node has room.
         """
         if (queue := self._queues.get(need)) is None:
-            dominant = self._capacity.dominant
-            queue = self._queues[need] = []
+            of_cpu, of_device, queue = self._of_cpu, self._of_device, []
             for node in self.free:
                 cpu, devices = self._missing(need, node)
-                queue.append((dominant(max(0, cpu), max(0, devices)), 0, node))
+                queue.append((max(cpu * of_cpu, devices * of_device, 0), 0, node))
             heapify(queue)
+            self._queues[need] = queue
         return queue
 
     def _missing(self, need: _Need, node: str) -> tuple[int, int]:
@@ -358,9 +360,9 @@ class _Choosing:
         size, rank = need[:2], need.rank
         cpu, devices = self._missing(need, node)
         departures: list[tuple[_Sweep, int, int]] = []
-        lost_devices = lost_cpu = unready = 0
+        loss = lost_devices = lost_cpu = unready = 0
         # Without calls: this runs for everything on all nodes that may be the best.
-        of_cpu, of_device = self._capacity.dominant(1, 0), self._capacity.dominant(0, 1)
+        of_cpu, of_device = self._of_cpu, self._of_device
         for _, sweep, (_, trials, shared, ready) in self._in_order(node):
             if devices <= 0 and cpu <= 0:
                 break
@@ -372,18 +374,25 @@ class _Choosing:
                 needed = devices
             if trials > needed:
                 trials = needed
-            shared = min(shared, devices) if devices > 0 and sweep.is_shared else 0
-            if not trials and not shared:
+            lost, freed = trials, trials * one_devices
+            if devices > 0 and sweep.is_shared and shared:
+                shared = min(shared, devices)
+                lost, freed = max(trials, shared * sweep.per_device), freed + shared
+            elif trials:
+                shared = 0
+            else:
                 continue
             departures.append((sweep, trials, shared))
-            freed = trials * one_devices + shared
             cpu, devices = cpu - trials * one_cpu, devices - freed
-            lost = max(trials, shared * sweep.per_device) if shared else trials
             lost_cpu, lost_devices = lost_cpu + lost * one_cpu, lost_devices + freed
-            unready += lost - ready if lost > ready else 0
-            if most is not None and (lost_cpu * of_cpu > most or lost_devices * of_device > most):
-                return None, self._capacity.dominant(lost_cpu, lost_devices)
-        loss, is_clear = self._capacity.dominant(lost_cpu, lost_devices), devices <= 0 and cpu <= 0
+            if lost > ready:
+                unready += lost - ready
+            loss, of_devices = lost_cpu * of_cpu, lost_devices * of_device
+            if of_devices > loss:
+                loss = of_devices
+            if most is not None and loss > most:
+                return None, loss
+        is_clear = devices <= 0 and cpu <= 0
         clearing = self._cleared[need, node] = _Clearing(loss, unready, departures) if is_clear else None
         return clearing, loss
 

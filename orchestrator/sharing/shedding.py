@@ -51,7 +51,11 @@ def demands(view: View) -> dict[str, Demand]:
     been short for `shed_after`, of more than is free. A demand that is not in the answer any more is
     withdrawn: a trial that was chosen and has not ended yet goes on.
     """
-    return {**_beyond_shares(view), **_beyond_quotas(view)}
+    within: list[_Candidate] = []
+    beyond: list[_Candidate] = []
+    for candidate in _candidates(view):
+        (within if view.within_quotas(candidate.claim) else beyond).append(candidate)
+    return {**_beyond_shares(view, within), **_beyond_quotas(beyond)}
 
 
 def minimum_run(claim: PoolClaim, restart: float, rules: Rules = RULES) -> float:
@@ -139,19 +143,16 @@ class _Candidate:
         use: what it holds.
         devices: that it may be asked for.
         trials: that it may be asked for, those on these devices included.
+        per_device: its trials on one device, on average.
     """
 
     claim: PoolClaim
     use: Use
     devices: int
     trials: int
+    per_device: int
     given_devices: int = 0
     given_trials: int = 0
-
-    @property
-    def per_device(self) -> int:
-        """Trials on one device, on average."""
-        return max(1, self.use.trials // max(1, self.use.devices))
 
     @property
     def given(self) -> int:
@@ -164,27 +165,31 @@ class _Candidate:
         Then class `idle` before `normal` before `urgent`; the sweep that is furthest above its share by
         weight; the newest sweep.
         """
-        claim = self.claim
-        trials, devices = max(0, self.trials - self.given), max(0, self.devices - self.given_devices)
-        above = view.capacity.dominant(trials * claim.cpu, devices) * UNIT // claim.weight
-        is_leaving = self.given < self.use.leaving
+        claim, given = self.claim, self.given
+        trials, devices = self.trials - given, self.devices - self.given_devices
+        above = max(0, view.capacity.dominant(trials * claim.cpu, devices)) * UNIT // claim.weight
+        is_leaving = given < self.use.leaving
         return not is_leaving, -CLASSES.index(claim.priority_class), -above, -claim.created, claim.sweep
 
 
-def _beyond_quotas(view: View) -> dict[str, Demand]:
-    """Return what owners who exceed a quota must give up at once: everything beyond their shares."""
+def _beyond_quotas(candidates: Iterable[_Candidate]) -> dict[str, Demand]:
+    """Return what sweeps whose owners exceed a quota must give up at once: all beyond their shares."""
     return {
         candidate.claim.sweep: Demand(
             max(0, candidate.devices),
             max(0, candidate.trials - max(0, candidate.devices) * candidate.per_device),
         )
-        for candidate in _candidates(view)
-        if not view.within_quotas(candidate.claim)
+        for candidate in candidates
     }
 
 
-def _beyond_shares(view: View) -> dict[str, Demand]:
-    """Return what sweeps above their shares give up for those that have been short for `shed_after`."""
+def _beyond_shares(view: View, candidates: Iterable[_Candidate]) -> dict[str, Demand]:
+    """Return what sweeps above their shares give up for those that have been short for `shed_after`.
+
+    Args:
+        view: of the pool.
+        candidates: the sweeps above their shares whose owners exceed no quota.
+    """
     cpu = devices = 0
     for sweep, use in view.uses.items():
         since = use.short_since
@@ -194,8 +199,7 @@ def _beyond_shares(view: View) -> dict[str, Demand]:
     free_cpu, free_devices = view.free
     if cpu <= free_cpu and devices <= free_devices:
         return {}
-    within = [candidate for candidate in _candidates(view) if view.within_quotas(candidate.claim)]
-    return _dealt(view, within, cpu - free_cpu, devices - free_devices)
+    return _dealt(view, candidates, cpu - free_cpu, devices - free_devices)
 
 
 def _dealt(view: View, candidates: Iterable[_Candidate], cpu: int, devices: int) -> dict[str, Demand]:
@@ -235,5 +239,6 @@ def _candidates(view: View) -> list[_Candidate]:
         share = view.shares[sweep]
         if use.trials > share.trials or use.devices > share.devices:
             trials, devices = use.trials - share.trials, use.devices - share.devices
-            candidates.append(_Candidate(view.claims[sweep], use, devices, trials))
+            per_device = max(1, use.trials // max(1, use.devices))
+            candidates.append(_Candidate(view.claims[sweep], use, devices, trials, per_device))
     return candidates
