@@ -206,7 +206,8 @@ def _resume(work: Path, sweep_id: str) -> None:
     trials = ledger.trials(sweep_id)
     assert [trial.state for trial in trials] == ["COMPLETE"] * TRIALS, "the sweep does not complete"
     assert all(trial in trials for trial in finished), "a finished trial has changed"
-    assert verify(ledger, sweep_id) == [], "the ledger is not intact after the resume"
+    faults = verify(ledger, sweep_id)
+    assert not faults, f"the ledger is not intact after the resume: {'; '.join(faults)}"
     ledger.close()
 
 

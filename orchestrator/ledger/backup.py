@@ -149,6 +149,10 @@ class Log:
         except OSError as error:
             _log.warning("The ledger's backup %s falls behind: %s", self._path, error)
 
+    def empty(self) -> None:
+        """Delete all lines."""
+        self._file.truncate(0)
+
     def replace(self, fresh: Path, length: int) -> None:
         """Put a log that `write` has written in the place of this one, with the lines that came later.
 
@@ -163,6 +167,17 @@ class Log:
             os.fsync(new.fileno())
         fresh.replace(self._path)
         flush_folder(self._path.parent)
+
+
+def begin_anew(path: Path) -> None:
+    """Empty a log without an intact line: a first commit that was lost has left a part of its line.
+
+    The lines of later commits would join it.
+    """
+    if path.exists() and path.stat().st_size:
+        with locked(path) as log:
+            if not newest(path):
+                log.empty()
 
 
 @contextmanager

@@ -120,6 +120,8 @@ def _examine(ledger: Ledger, sweep_id: str, metrics: Sequence[str], repair_backu
         must, got = "must hold every commit that was made", f"{commits} of {newest} of {sweep_id}"
         raise Damaged(f"ledger {file} and {file.name}-wal", must, got, RECOVER)
     if commits == 0:
+        if repair_backup:
+            backup.begin_anew(log)
         return Examination([], stored.curves)
     # A log that is about to be rewritten from verified rows need not be compared with them.
     if repair_backup and newest == commits and _is_long(log, stored.bytes):

@@ -227,6 +227,20 @@ def test_a_backup_that_is_behind_is_rewritten(held: Ledger, sqlite_url: str, tmp
     assert everything(Ledger.open(sqlite_url)) == says
 
 
+def test_a_backup_of_which_only_a_torn_line_is_left_is_begun_anew(sqlite_url: str, tmp_path: Path) -> None:
+    """After a power failure during the first commit of a sweep; later lines would join the torn one."""
+    log = tmp_path / LOG
+    ledger = Ledger.open(sqlite_url)
+    log.write_bytes(b"7350effa8db79193 [1,[[")
+    assert verify(ledger, SWEEP_ID, repair_backup=False) == []
+    assert log.stat().st_size
+    assert verify(ledger, SWEEP_ID) == []
+    create_sweep(ledger, sweep_record(), [event(SWEEP_ID, 0)])
+    complete(ledger, 0)
+    assert verify(ledger, SWEEP_ID, repair_backup=False) == []
+    ledger.close()
+
+
 @pytest.mark.parametrize("leads", ["database", "backup"])
 def test_the_file_that_leads_further_counts_if_neither_is_complete(
     held: Ledger, sqlite_url: str, tmp_path: Path, leads: str
