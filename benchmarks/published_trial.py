@@ -110,6 +110,11 @@ class Course:
     last: Mapping[str, np.ndarray] = field(default_factory=dict)
     best: Mapping[str, np.ndarray] = field(default_factory=dict)
 
+    @property
+    def step(self) -> int:
+        """Return the updates done."""
+        return self.readings[-1].step if self.readings else 0
+
     def add(self, reading: Reading, snapshot: Mapping[str, np.ndarray]) -> None:
         """Add a reading.
 
@@ -148,17 +153,19 @@ def train(engine: Engine, courses: list[Course], seconds: float, folder: Path | 
             engine.admit(slot, course.trial)
     began = time.perf_counter()
     training = courses[0].trial.training
-    first = courses[0].readings[-1].step if courses[0].readings else 0
+    # A run that was killed may have kept some of the seeds an interval further than the others.
+    first = min(course.step for course in courses)
     for end in range(first + training.interval, training.steps + 1, training.interval):
-        reports = engine.advance(dict.fromkeys(range(len(courses)), training.interval))
-        for slot, course in enumerate(courses):
-            report = reports[slot]
+        left = {slot: end - course.step for slot, course in enumerate(courses) if course.step < end}
+        reports = engine.advance(left)
+        for slot, report in reports.items():
+            course = courses[slot]
             scores = engine.evaluate(slot, "validation", course.trial.evaluate_examples)
             reading = Reading(
                 seed=course.trial.seed,
                 step=end,
                 seconds=time.perf_counter() - began,
-                rate=training.interval / report.train_seconds,
+                rate=left[slot] / report.train_seconds,
                 compiled=report.compile_seconds,
                 train_loss=report.loss,
                 loss=scores["loss"],

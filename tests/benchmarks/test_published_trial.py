@@ -25,13 +25,15 @@ def test_it_is_trial_0_of_the_file() -> None:
 
 @pytest.mark.slow
 def test_dry_run_prints_its_curves_and_goes_on(tmp_path: Path) -> None:
-    """Two seeds train together; a second run goes on where the first ended, and tests the best of both."""
+    """Two seeds train together; a second run goes on where each of them ended, and tests the best of both."""
     figures, kept = tmp_path / "figures.json", tmp_path / "kept"
     command = [sys.executable, "-m", "benchmarks.published_trial", "--dry-run", "--seeds", "2"]
     command += ["--data", str(tmp_path), "--json", str(figures), "--keep", str(kept)]
-    # The first run has time for one interval.
-    printed = [_steps([*command, "--minutes", minutes]) for minutes in ("0", "10")]
-    assert printed == [["10", "10"], ["20", "20", "30", "30", "40", "40"]]
+    # The first run has time for one interval; then it is as if it had been killed before it kept seed 1.
+    assert _steps([*command, "--minutes", "0"]) == ["10", "10"]
+    for file in kept.glob("seed-1-*"):
+        file.unlink()
+    assert _steps([*command, "--minutes", "10"]) == ["10", "20", "20", "30", "30", "40", "40"]
     measured = json.loads(figures.read_text())
     assert (measured["steps"], measured["of"], len(measured["curves"])) == (40, 40, 8)
     assert measured["steps_per_second"] > 0
