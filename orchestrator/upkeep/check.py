@@ -103,8 +103,8 @@ def leftovers(ledger: Ledger, sweep_id: str, checkpoints: Path) -> list[Path]:
     """Return the orphans of the trials of an unfinished sweep, which violate no invariant.
 
     A killed worker leaves what it was saving, and a killed driver what it was about to delete. The next
-    driver deletes both before it launches anything, and so does `gc`. What a running trial may be writing at
-    this moment is left out. A damaged ledger has none: `check` reports the damage.
+    driver deletes both before it launches anything, and so does `gc`. A sweep that is driven has none: its
+    workers save and its driver deletes at this moment. Nor has a damaged ledger: `check` reports the damage.
 
     Args:
         ledger: holds the sweep.
@@ -115,15 +115,12 @@ def leftovers(ledger: Ledger, sweep_id: str, checkpoints: Path) -> list[Path]:
         KeyError: the sweep is not in the ledger.
     """
     try:
-        sweep, trials = _known_sweep(ledger, sweep_id), ledger.trials(sweep_id)
-        if sweep.state in FINISHED_SWEEP:
+        if _known_sweep(ledger, sweep_id).state in FINISHED_SWEEP or holder(ledger, sweep_id) is not None:
             return []
-        driven = holder(ledger, sweep_id) is not None
-        left_out = {trial.key for trial in trials if trial.state == "RUNNING"} if driven else set()
         found = orphans_of(ledger, sweep_id, checkpoints)
     except Damaged:
         return []
-    return [path for path in found if path.parent != checkpoints and path.parent.name not in left_out]
+    return [path for path in found if path.parent != checkpoints]
 
 
 def _known_sweep(ledger: Ledger, sweep_id: str) -> SweepRecord:

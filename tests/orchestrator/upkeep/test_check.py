@@ -123,8 +123,11 @@ def test_a_driven_sweep_has_no_findings(site: Site) -> None:
     site.writer.add_trial(trial_record(3))
     site.writer.start_attempt(trial_record(3).key)
     (site.folder / trial_record(3).key / ".step-10-staged").mkdir(parents=True)
+    being_deleted = site.checkpoint(0, 20).parent / "step-000000010-1-0123456789ab"
+    being_deleted.mkdir()
     with Lease(site.ledger, SWEEP_ID):
         assert (site.problems(), site.leftovers()) == ([], [])
+    being_deleted.rmdir()
     assert [problem.partition(":")[0] for problem in site.problems()] == [SWEEP_ID, f"{SWEEP_ID}-3"]
     assert site.leftovers() == [f"{SWEEP_ID}-3/.step-10-staged"]
 
