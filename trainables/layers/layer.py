@@ -39,7 +39,6 @@ class Layer(nnx.Module):
         settings: what the layer accepts; its constructor takes its defaults from here.
         recurrent: names of the parameters trained at the recurrent rate, without weight decay.
         undecayed: names of further parameters without weight decay, trained at the general rate.
-        states_at_hand: whether the outputs are computed from the states; if not, states cost extra.
         in_pairs: whether a state that is run stands for itself and for its conjugate.
         bidirectional: whether the layer also reads the sequence backwards.
     """
@@ -47,12 +46,16 @@ class Layer(nnx.Module):
     settings: ClassVar[LayerSettings]
     recurrent: ClassVar[frozenset[str]]
     undecayed: ClassVar[frozenset[str]] = frozenset()
-    states_at_hand: ClassVar[bool] = True
     in_pairs: bool = False
     bidirectional: bool
     C: nnx.Param
     C_backward: nnx.Param
     D: nnx.Param
+
+    @property
+    def states_at_hand(self) -> bool:
+        """Return whether the outputs are computed from the states; if not, states cost extra."""
+        return True
 
     @final
     def __call__(self, u: Array, length: Array | None = None) -> Array:

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from trainables.errors import Refusal
 from trainables.layers.layer import DiagonalLayer, Fixed, Folded, complex_normal, normal
 from trainables.layers.recurrence import conjugate, planar
+from trainables.layers.recurrence.blocks import outputs_by_blocks, pays_off
 from trainables.layers.recurrence.planar import rows
-from trainables.settings import ALGORITHM, Count, LayerSettings, Need, Option
+from trainables.settings import Count, LayerSettings, Need, Option
 
 PARAMETERS = {"unit": ("theta",), "standard": ("alpha", "beta"), "hinge": ("alpha", "omega")}
 """Names of the parameters of each kind of spectrum, (N/2,) each."""
@@ -52,7 +53,11 @@ class LDS(DiagonalLayer):
             "projections": Option(
                 0, "Random projections r of the input; 0 for a system a channel.", at_least=0
             ),
-            "algorithm": ALGORITHM,
+            "algorithm": Option(
+                "auto",
+                "Blocks of steps without their states, or that of the recurrence; auto is the fastest.",
+                choices=("auto", "blocks", "sequential", "chunked", "associative", "pallas"),
+            ),
         },
         needs=(
             Need(
@@ -90,7 +95,8 @@ class LDS(DiagonalLayer):
             eigenvalues: how they are parameterised: "unit", "standard" or "hinge".
             projections: number r of random projections of the input, or 0 for a system a channel.
             bidirectional: whether to read the sequence backwards too, with a read-out of its own.
-            algorithm: of the recurrence: a name of `recurrence.ALGORITHMS`, or "auto".
+            algorithm: "blocks" of steps without their states, or that of the recurrence: a name of
+                `recurrence.ALGORITHMS`. "auto" is the fastest.
 
         Raises:
             Refusal: a system would have an odd number of eigenvalues.
@@ -103,7 +109,9 @@ class LDS(DiagonalLayer):
                 f"d_state={d_state} in {systems} systems",
                 f"Choose a multiple of {2 * systems}.",
             )
-        self.bidirectional, self.algorithm = bidirectional, algorithm
+        self.bidirectional, self.chosen = bidirectional, algorithm
+        # Of the states, which are computed beside blocks where they are wanted.
+        self.algorithm = "auto" if algorithm == "blocks" else algorithm
         self.kind, self.copies = eigenvalues, projections
         self.in_pairs = eigenvalues != "hinge"
         drawn = initial_parameters(eigenvalues, rngs.params(), d_state // 2 // systems, systems)
@@ -128,19 +136,66 @@ class LDS(DiagonalLayer):
             out_backward=backward,
         )
 
+    @property
+    def states_at_hand(self) -> bool:
+        """Return whether the outputs are computed from the states."""
+        return not self._by_blocks()
+
     def inputs(self, coefficients: Folded, u: Array) -> Array:
-        """Return the scalar input of every eigenvalue that is run, planes (L, 2, any)."""
-        pairs = self.C_re.shape[-1] // 2
-        halves = 2 if self.kind == "hinge" else 1
-        if self.copies:
-            scalars = jnp.repeat(u @ self.projections[...].T, halves * pairs, axis=1)
-        else:
-            scalars = jnp.tile(jnp.repeat(u, pairs // u.shape[1], axis=1), (1, halves))
-        return jnp.stack([scalars, jnp.zeros_like(scalars)], axis=1)
+        """Return the scalar inputs (L, G): of each projection, or of each channel's system."""
+        return u @ self.projections[...].T if self.copies else u
+
+    def respond(self, coefficients: Folded, inputs: Array, *, backward: bool) -> tuple[Array, Array]:
+        """Return the outputs (L, D) of one direction and the states, which blocks do not need."""
+        if not self._by_blocks():
+            return super().respond(coefficients, inputs, backward=backward)
+        out = coefficients.out_backward if backward else coefficients.out
+        assert out is not None
+        drives = self._driven(jnp.eye(inputs.shape[1]))
+        outputs = outputs_by_blocks(coefficients.decay, out, drives, inputs)
+        return outputs, self.states(coefficients, inputs)
+
+    def respond_against_time(self, coefficients: Folded, inputs: Array, length: Array | None) -> Array:
+        """Return the outputs (L, D) of the reverse direction."""
+        if not self._by_blocks():
+            return super().respond_against_time(coefficients, inputs, length)
+        return self.respond(coefficients, inputs[::-1], backward=True)[0][::-1]
+
+    def states(self, coefficients: Folded, inputs: Array, *, reverse: bool = False) -> Array:
+        """Return the states, planes (L, 2, any)."""
+        return super().states(coefficients, self._planes(inputs), reverse=reverse)
+
+    def respond_from(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
+        """Return the outputs (L, D) after a state, the states, planes (L, 2, any), and the last of them."""
+        return super().respond_from(coefficients, state, self._planes(inputs))
+
+    def advance(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array]:
+        """Return decay * state + inputs, twice."""
+        return super().advance(coefficients, state, self._planes(inputs[None])[0])
 
     def skip(self, u: Array) -> Array:
         """Return D u, for u (L, D) or (D,)."""
         return u @ self.D[...].T
+
+    def _by_blocks(self) -> bool:
+        if self.chosen != "auto":
+            return self.chosen == "blocks"
+        width, count = self.C_re.shape[-2:]
+        states = (self.copies or 1) * (count // 2 if self.in_pairs else count)
+        return jax.default_backend() == "cpu" and pays_off(self.copies or width, states, width)
+
+    def _planes(self, inputs: Array) -> Array:
+        """Return the inputs of the recurrence, planes (L, 2, any), for scalar inputs (L, G)."""
+        driven = self._driven(inputs)
+        return jnp.stack([driven, jnp.zeros_like(driven)], axis=1)
+
+    def _driven(self, inputs: Array) -> Array:
+        """Return the input of every eigenvalue that is run, (L, any), for scalar inputs (L, G)."""
+        pairs = self.C_re.shape[-1] // 2
+        halves = 2 if self.kind == "hinge" else 1
+        if self.copies:
+            return jnp.repeat(inputs, halves * pairs, axis=1)
+        return jnp.tile(jnp.repeat(inputs, pairs // inputs.shape[1], axis=1), (1, halves))
 
     def _out(self, of_re: nnx.Param, of_im: nnx.Param) -> Array:
         """Return the columns of C that read the eigenvalues that are run, averaged over projections.

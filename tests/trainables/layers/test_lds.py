@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -27,10 +30,11 @@ def _eigenvalues(kind: str, p: dict[str, Floats]) -> np.ndarray:
     return np.concatenate([half, half.conj()])
 
 
+@pytest.mark.parametrize("algorithm", ["sequential", "blocks"])
 @pytest.mark.parametrize("kind", ["unit", "standard", "hinge"])
-def test_system_a_channel(kind: str) -> None:
+def test_system_a_channel(kind: str, algorithm: str) -> None:
     """Outputs and norms equal those of a loop over all N/D eigenvalues a channel, with a complex readout."""
-    layer, u = build("lds", eigenvalues=kind, d_state=24), sequence(80)
+    layer, u = build("lds", eigenvalues=kind, d_state=24, algorithm=algorithm), sequence(80)
     p, seen = exact(layer), np.asarray(u, np.float64)
     channel = np.tile(np.repeat(np.arange(4), 3), 2)
     states = reference.run(np.diag(_eigenvalues(kind, p)), np.eye(4)[channel] + 0j, seen)
@@ -40,10 +44,11 @@ def test_system_a_channel(kind: str) -> None:
     assert apart(np.linalg.norm(hidden, axis=1), np.linalg.norm(states, axis=1)) < 1e-5
 
 
+@pytest.mark.parametrize("algorithm", ["sequential", "blocks"])
 @pytest.mark.parametrize("kind", ["unit", "hinge"])
-def test_random_projections(kind: str) -> None:
+def test_random_projections(kind: str, algorithm: str) -> None:
     """Outputs equal the average over copies of one system, each driven by one projection."""
-    layer, u = build("lds", eigenvalues=kind, d_state=8, projections=3), sequence(80)
+    layer, u = build("lds", eigenvalues=kind, d_state=8, projections=3, algorithm=algorithm), sequence(80)
     p, seen = exact(layer), np.asarray(u, np.float64)
     assert isinstance(layer.projections, Fixed)
     expected = seen @ p["D"].T
@@ -52,6 +57,66 @@ def test_random_projections(kind: str) -> None:
         states = reference.run(np.diag(_eigenvalues(kind, p)), weights, seen)
         expected = expected + (states @ (p["C_re"][j] + 1j * p["C_im"][j]).T).real / 3
     assert apart(layer(u), expected) < 1e-5
+
+
+def _gradients(options: dict[str, Any], shape: tuple[int, int], true: int) -> Callable[[str], Any]:
+    """Return what compiles the gradients of an LDS by parameters and inputs, for an algorithm."""
+    sequences, length = shape
+    u, towards = sequence(2 * sequences * length, options["d_model"]).reshape(2, sequences, length, -1)
+
+    def compiled(algorithm: str) -> Any:
+        graph, parameters, rest = nnx.split(build("lds", algorithm=algorithm, **options), nnx.Param, ...)
+
+        def loss(parameters: nnx.State, u: jax.Array) -> jax.Array:
+            layer = nnx.merge(graph, parameters, rest)
+            return jnp.vdot(jax.vmap(lambda u: layer(u, jnp.int32(true)))(u), towards)
+
+        return jax.jit(jax.grad(loss, argnums=(0, 1))).lower(parameters, u).compile(), (parameters, u)
+
+    return compiled
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"d_model": 4, "d_state": 24, "eigenvalues": "unit"},
+        {"d_model": 4, "d_state": 24, "eigenvalues": "hinge"},
+        {"d_model": 4, "d_state": 8, "eigenvalues": "hinge", "projections": 3},
+    ],
+)
+def test_gradients_of_blocks(options: dict[str, Any]) -> None:
+    """In both directions, with padding, blocks have the gradients of the loop over all steps."""
+    both = _gradients({**options, "bidirectional": True}, (2, 80), 70)
+    by_steps, by_blocks = (jax.tree.leaves(run(*given)) for run, given in map(both, ["sequential", "blocks"]))
+    for expected, actual in zip(by_steps, by_blocks, strict=True):
+        assert apart(actual, expected) < 1e-5
+
+
+def test_blocks_form_no_states() -> None:
+    """The gradient of psMNIST's published system needs less than a fifth of the memory of its states."""
+    options = {"d_model": 10, "d_state": 784, "eigenvalues": "hinge", "projections": 1}
+    of = _gradients(options, (64, 784), 784)
+    whole = 4 * 64 * 784 * 2 * 784
+    memory = {name: of(name)[0].memory_analysis().temp_size_in_bytes for name in ("sequential", "blocks")}
+    assert memory["sequential"] > whole
+    assert memory["blocks"] < whole / 5
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="auto chooses by what was measured on a CPU")
+@pytest.mark.parametrize(
+    ("options", "at_hand"),
+    [
+        ({"d_model": 10, "d_state": 160}, False),
+        ({"d_model": 10, "d_state": 784, "eigenvalues": "hinge", "projections": 1}, False),
+        ({"d_model": 32, "d_state": 64}, True),
+    ],
+)
+def test_auto_chooses_blocks_where_few_inputs_drive_many_states(
+    options: dict[str, Any], at_hand: bool
+) -> None:
+    """LDStack's systems of copy memory and psMNIST run in blocks, a wide layer of few states by steps."""
+    assert build("lds", **options).states_at_hand is at_hand
+    assert build("lds", algorithm="sequential", **options).states_at_hand
 
 
 def test_size_of_the_copy_task() -> None:
