@@ -3,7 +3,8 @@
     python -m benchmarks.gated_layers [--cases delta_net delta_rule] [--processes 3] [--rounds 3]
 
 Time at L 2,048, batch 8; memory at L 16,384, batch 1, by XLA's analysis (arguments, results and temporaries).
-D 128, N 256 (S6: D 64, N 16; DeltaNet: N 128, 4 heads), gradients by the parameters and the input.
+D 128, N 256 (S6: D 64, N 16; DeltaNet: N 128, 4 heads), gradients by the parameters and the input. DeltaNet
+also has heads of 128 channels, the size in the published language models: one, and two with D 256.
 
     printed scan, printed associative   the equations of the papers as printed (`benchmarks.printed_gated`)
     scan          `lax.scan` of our layer's step, what is constant over the sequence computed before it
@@ -40,7 +41,11 @@ SIZES: dict[str, dict[str, Any]] = {
     "rot_gated": {"d_model": 128, "d_state": 256, "heads": 32},
     "s6": {"d_model": 64, "d_state": 16},
     "delta_net": {"d_model": 128, "d_state": 128, "heads": 4},
+    "delta_net/128": {"d_model": 128, "d_state": 128, "heads": 1},
+    "delta_net/256": {"d_model": 256, "d_state": 256, "heads": 2},
 }
+"""By case: the name of a layer, and what follows a slash if there are several sizes of it."""
+
 LONG, SHORT, BATCH = 16_384, 2_048, 8
 CASES = (*SIZES, "delta_rule")
 WIDTH = 32
@@ -132,13 +137,14 @@ def gradient(name: str, form: str, length: int, batch: int) -> tuple[jax.stages.
         return jax.jit(
             jax.grad(lambda *steps: jnp.vdot(RULES[form](*steps), towards), (0, 1, 2, 3))
         ), arguments
-    build: Any = LAYERS[name]
+    layer_name = name.partition("/")[0]
+    build: Any = LAYERS[layer_name]
     graph, parameters = nnx.split(build(**SIZES[name], rngs=nnx.Rngs(0)))
     u, towards = jax.random.normal(jax.random.key(1), (2, batch, length, SIZES[name]["d_model"]))
 
     def loss(parameters: Any, u: Array, towards: Array) -> Array:
         layer = nnx.merge(graph, parameters)
-        return jnp.vdot(jax.vmap(lambda u: FORMS[form](name, layer, u))(u), towards)
+        return jnp.vdot(jax.vmap(lambda u: FORMS[form](layer_name, layer, u))(u), towards)
 
     return jax.jit(jax.grad(loss, argnums=(0, 1))), (parameters, u, towards)
 

@@ -151,7 +151,7 @@ class LDS(DiagonalLayer):
             return super().respond(coefficients, inputs, backward=backward)
         out = coefficients.out_backward if backward else coefficients.out
         assert out is not None
-        drives = self._driven(jnp.eye(inputs.shape[1]))
+        drives = self.driven(jnp.eye(inputs.shape[1]))
         outputs = outputs_by_blocks(coefficients.decay, out, drives, inputs)
         return outputs, self.states(coefficients, inputs)
 
@@ -177,6 +177,14 @@ class LDS(DiagonalLayer):
         """Return D u, for u (L, D) or (D,)."""
         return u @ self.D[...].T
 
+    def driven(self, inputs: Array) -> Array:
+        """Return the input of every eigenvalue that is run, (L, any), for scalar inputs (L, G)."""
+        pairs = self.C_re.shape[-1] // 2
+        halves = 2 if self.kind == "hinge" else 1
+        if self.copies:
+            return jnp.repeat(inputs, halves * pairs, axis=1)
+        return jnp.tile(jnp.repeat(inputs, pairs // inputs.shape[1], axis=1), (1, halves))
+
     def _by_blocks(self) -> bool:
         if self.chosen != "auto":
             return self.chosen == "blocks"
@@ -186,16 +194,8 @@ class LDS(DiagonalLayer):
 
     def _planes(self, inputs: Array) -> Array:
         """Return the inputs of the recurrence, planes (L, 2, any), for scalar inputs (L, G)."""
-        driven = self._driven(inputs)
+        driven = self.driven(inputs)
         return jnp.stack([driven, jnp.zeros_like(driven)], axis=1)
-
-    def _driven(self, inputs: Array) -> Array:
-        """Return the input of every eigenvalue that is run, (L, any), for scalar inputs (L, G)."""
-        pairs = self.C_re.shape[-1] // 2
-        halves = 2 if self.kind == "hinge" else 1
-        if self.copies:
-            return jnp.repeat(inputs, halves * pairs, axis=1)
-        return jnp.tile(jnp.repeat(inputs, pairs // inputs.shape[1], axis=1), (1, halves))
 
     def _out(self, of_re: nnx.Param, of_im: nnx.Param) -> Array:
         """Return the columns of C that read the eigenvalues that are run, averaged over projections.
