@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -115,6 +116,7 @@ class Cache:
 
     def _make(self, *, damaged: bool = False) -> dict[str, Any]:
         """Build the entry, or take the one that another process has just built."""
+        _refuse_in_script_of_a_worker(self._folder)
         with self._locked():
             manifest = _read(self._folder)
             if manifest is not None and not (damaged and not self._all_sound(manifest)):
@@ -161,6 +163,21 @@ class Cache:
             raise Refusal(str(self._folder.parent), must, str(error), remedy) from error
         with held:
             yield
+
+
+def _refuse_in_script_of_a_worker(folder: Path) -> None:
+    """Raise Refusal if this is a worker process that is still running the script of its parent.
+
+    The parent holds the lock of the entry and waits for its workers, so that waiting here would never end.
+    """
+    # How multiprocessing itself recognises it when such a worker starts a process.
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise Refusal(
+            str(folder),
+            "a script must load data below `if __name__ == '__main__':`",
+            "a load at its top level, which every worker process runs again",
+            "Move what the script does into a function, and call it below that line.",
+        )
 
 
 def _entry(root: Path, task: str, key: Mapping[str, Any]) -> Path:

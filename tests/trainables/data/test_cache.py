@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -175,3 +177,41 @@ def test_a_fingerprint_of_a_file_follows_its_content(tmp_path: Path) -> None:
     file.write_text("two")
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert fingerprint([file]) != before
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from trainables.data.cache import Cache
+from trainables.data.parallel import in_order
+
+
+def build(out):
+    out.put("a", np.array(list(in_order(abs, range(4), 2))))
+    return {}
+
+
+def load():
+    print(Cache(Path(sys.argv[1]), "toy", {}, build, lambda *_: None).arrays(["a"]))
+
+
+"""
+
+
+@pytest.mark.parametrize(("last", "code"), [("load()", 1), ("if __name__ == '__main__':\n    load()", 0)])
+def test_script_without_main(tmp_path: Path, last: str, code: int) -> None:
+    """A script that loads at its top level ends with a reason instead of waiting for itself."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT + last)
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert ("if __name__ == '__main__':" in done.stderr) == (code == 1)
