@@ -108,6 +108,7 @@ def test_blocks_form_no_states() -> None:
     [
         ({"d_model": 10, "d_state": 160}, False),
         ({"d_model": 10, "d_state": 784, "eigenvalues": "hinge", "projections": 1}, False),
+        ({"d_model": 32, "d_state": 256}, False),
         ({"d_model": 32, "d_state": 64}, True),
     ],
 )
