@@ -15,4 +15,6 @@ export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=1
 export RAY_enable_metrics_collection=0 AUTOSCALER_METRIC_PORT=-1 DASHBOARD_METRIC_PORT=-1
 # Keep a node through a network outage of up to a minute; Ray's default of 10 s closes the connections of its trials.
 export RAY_grpc_keepalive_timeout_ms=60000
+# Pages of memory of 2 MiB instead of 4 KiB, which Linux hands out faster; a step of training on a CPU takes less time.
+export GLIBC_TUNABLES=glibc.malloc.hugetlb=1
 export RAY_USAGE_STATS_ENABLED=0

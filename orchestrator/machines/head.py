@@ -31,7 +31,7 @@ from orchestrator.system import System
 RUNTIME = "SWEEP_RUNTIME"
 """Environment variable: folder of the shared Ray's record. Drivers with another folder share another Ray."""
 
-INHERITED = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
+INHERITED = ("GLIBC_TUNABLES", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
 """Variables that take effect only when a process starts."""
 
 END_SECONDS = 10.0

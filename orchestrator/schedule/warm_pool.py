@@ -34,7 +34,7 @@ WITH_GPU = "sweep-warm-gpu"
 CLAIM_SECONDS = 1.0
 """Longest wait for the answers of idle workers; one that takes longer is left."""
 
-_OF_LIBRARIES = ("JAX_", "XLA_", "OMP_", "MKL_", "OPENBLAS_", "NUMEXPR_")
+_OF_LIBRARIES = ("GLIBC_", "JAX_", "XLA_", "OMP_", "MKL_", "OPENBLAS_", "NUMEXPR_")
 """Beginnings of variables that count even if this process has set them itself."""
 
 _OF_A_SWEEP = ("SWEEP_", "INVOCATION_ID", "OLDPWD", "PWD", "SHLVL", "_")

@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 
 from benchmarks.faults.cluster import KEEPALIVE
 from orchestrator.machines.cluster_file import UNFILLED, is_for_ray_up, problems, problems_of_text
+from orchestrator.schedule.environment import HUGE_PAGES
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "cluster"
@@ -189,3 +190,10 @@ def test_a_short_outage_of_the_network_loses_no_node(name: str) -> None:
     """Every way to start a node sets the timeout of a minute with which the fault suite cuts one off."""
     text = (FOLDER / name).read_text()
     assert f"RAY_grpc_keepalive_timeout_ms={KEEPALIVE}" in text
+
+
+@pytest.mark.parametrize("name", ["node.sh", "slurm.sh", "Dockerfile"])
+def test_nodes_have_huge_pages(name: str) -> None:
+    """The workers of a cluster have the environment of their node, not that of the head of one machine."""
+    ((variable, value),) = HUGE_PAGES.items()
+    assert f"{variable}={value}" in (FOLDER / name).read_text()

@@ -106,6 +106,7 @@ def test_drivers_that_start_at_once_share_one_head_which_ends_with_the_last(fold
     assert stat.S_IMODE((folder / "ray.json").stat().st_mode) == 0o600
     head = running(folder)
     assert head is not None
+    assert psutil.Process(pid).environ()["GLIBC_TUNABLES"] == head.inherited["GLIBC_TUNABLES"] != ""
     assert os.getpgid(pid) == pid != os.getpgid(0), "a signal to a terminal's processes must not reach Ray"
     shared = joining.shared_ray()
     assert shared is not None

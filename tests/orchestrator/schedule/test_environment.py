@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from orchestrator.machines.head import RUNTIME
-from orchestrator.schedule.environment import of_workers, prepare
+from orchestrator.schedule.environment import HUGE_PAGES, of_head, of_workers, prepare
 from orchestrator.training import process
+
+PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+FAULTS = """
+import ctypes, resource
+c = ctypes.CDLL(None)
+c.malloc.restype = ctypes.c_void_p
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+ctypes.memset(c.malloc(2**26), 1, 2**26)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+"""Prints the page faults of writing to 64 MiB of new memory."""
 
 
 @pytest.fixture(autouse=True)
@@ -62,3 +75,29 @@ def test_the_token_of_a_cluster_is_used_instead(tmp_path: Path, monkeypatch: pyt
     prepare(tmp_path / "ray-token")
     assert os.environ["RAY_AUTH_TOKEN_PATH"] == "/the/clusters/token"
     assert not (tmp_path / "ray-token").exists()
+
+
+@pytest.mark.skipif(
+    not PAGES.exists() or "[never]" in PAGES.read_text(), reason="this Linux gives out no huge pages"
+)
+def test_memory_comes_in_huge_pages() -> None:
+    """16,384 pages of 4 KiB, or 32 of 2 MiB and a few at either end."""
+    faults = {}
+    for name, variables in (("small", dict.fromkeys(HUGE_PAGES, "")), ("huge", HUGE_PAGES)):
+        child = [sys.executable, "-c", FAULTS]
+        printed = subprocess.run(child, env={**os.environ, **variables}, capture_output=True, check=True)
+        faults[name] = int(printed.stdout)
+    assert faults["huge"] < 2000
+    assert "[always]" in PAGES.read_text() or faults["small"] > 16_000
+
+
+def test_huge_pages_unless_the_user_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver has the variable as well, so that it finds its head's the same as its own."""
+    monkeypatch.setenv(RUNTIME, str(tmp_path / "runtime"))
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    prepare(tmp_path / "ray-token")
+    assert of_head()["GLIBC_TUNABLES"] == os.environ["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+    for own in ("", "glibc.malloc.check=1"):
+        monkeypatch.setenv("GLIBC_TUNABLES", own)
+        prepare(tmp_path / "ray-token")
+        assert of_head()["GLIBC_TUNABLES"] == os.environ["GLIBC_TUNABLES"] == own
