@@ -37,7 +37,8 @@ HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """Ask Linux for pages of 2 MiB instead of 4 KiB; a user's own setting of the variable is left as it is.
 
 XLA allocates the memory of a training step anew for each step, and Linux hands it out page by page, which
-takes a sixth to two fifths of the step (docs/benchmarks/trials.md). glibc reads it when a process starts.
+takes a quarter to a third of a gradient's time (docs/benchmarks/trials.md). glibc reads it when a process
+starts.
 """
 
 GIVEN = frozenset(os.environ)
