@@ -129,8 +129,10 @@ def forms(name: str) -> list[str]:
     return [form for form in FORMS if form not in PRINTED or name in PRINTED[form]]
 
 
-def gradient(name: str, form: str, length: int, batch: int) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
-    """Return the gradient of a layer by parameters and input, and its arguments."""
+def gradient(
+    name: str, form: str, length: int, batch: int, **options: Any
+) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
+    """Return the gradient of a layer by parameters and input, and its arguments; options are the layer's."""
     if name == "delta_rule":
         arguments = rule_arguments(length, 4 * batch)
         towards = jax.random.normal(jax.random.key(1), arguments[2].shape)
@@ -139,7 +141,7 @@ def gradient(name: str, form: str, length: int, batch: int) -> tuple[jax.stages.
         ), arguments
     layer_name = name.partition("/")[0]
     build: Any = LAYERS[layer_name]
-    graph, parameters = nnx.split(build(**SIZES[name], rngs=nnx.Rngs(0)))
+    graph, parameters = nnx.split(build(**SIZES[name], **options, rngs=nnx.Rngs(0)))
     u, towards = jax.random.normal(jax.random.key(1), (2, batch, length, SIZES[name]["d_model"]))
 
     def loss(parameters: Any, u: Array, towards: Array) -> Array:

@@ -1,6 +1,6 @@
 """The gated recurrences on a GPU: gradients of the varying recurrence and of the delta rule.
 
-    python -m benchmarks.gpu_gated             # on a GPU: L 2,048 and 16,384 (--lengths)
+    python -m benchmarks.gpu_gated             # on a GPU: L 2,048 and 16,384 (--lengths, --only)
     python -m benchmarks.gpu_gated --dry-run   # tiny shapes, on any device; the times are meaningless
 
 The varying recurrence has 256 real channels or 128 complex ones, in batches of 32; the delta rule has 4 heads
@@ -30,8 +30,8 @@ from trainables.layers.recurrence import in_chunks, times, varying_recurrence
 from trainables.layers.recurrence.delta_rule import delta_rule
 from trainables.layers.recurrence.wy_form import Steps
 
-CHUNK = 32
-"""Steps of a chunk of the delta rule where XLA runs it, as in the layers."""
+CHUNKS = (32, 64, 128)
+"""Steps of a chunk of the delta rule where XLA runs it; on a CPU the layers take 32."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +99,17 @@ def delta(batch: int, length: int, heads: int, side: int) -> Case:
     def whole(algorithm: str, steps: Steps) -> Array:
         return delta_rule(steps, zeros, algorithm)[0]
 
-    def chunked(steps: Steps) -> Array:
+    def chunked(size: int, steps: Steps) -> Array:
         def chunk(state: Array, rows: Steps) -> tuple[Array, Array]:
             outputs, state = delta_rule(rows, state, "chunked")
             return state, outputs
 
-        answers: Array = in_chunks(chunk, zeros, steps, CHUNK)
+        answers: Array = in_chunks(chunk, zeros, steps, size)
         return answers
 
     forms: dict[str, Callable[..., Array]] = {
         "lax.scan": partial(whole, "sequential"),
-        "ours, chunked": chunked,
+        **{f"ours, chunks of {size}": partial(chunked, size) for size in CHUNKS},
         "ours, pallas": partial(whole, "pallas"),
     }
     count = sum(part.size for part in jax.tree.leaves(steps))
@@ -155,6 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--only", default="", help="recurrences whose names begin so, such as 'delta rule'")
     parser.add_argument("--lengths", type=int, nargs="+", default=None, help="default: 2048 16384")
     options = parser.parse_args()
     lengths = options.lengths or ((12, 40) if options.dry_run else (2_048, 16_384))
@@ -163,7 +164,7 @@ def main() -> None:
     print(table(header, []), flush=True)
     for length in lengths:
         for name, case in cases(length, options.dry_run).items():
-            for cells in measured(case, speed, options.rounds):
+            for cells in measured(case, speed, options.rounds) if name.startswith(options.only) else ():
                 print(line([f"{length:,}", name, *cells]), flush=True)
     print(f"\nCopies run at {speed / 1e9:.0f} GB/s. {circumstances()}")
 

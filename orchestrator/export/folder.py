@@ -192,8 +192,9 @@ def guarantee(settings: TrialSettings | ProgramSettings, facts: Mapping[str, Any
     if device == "cpu":
         return f"{how}run.sh repeats their recorded sizes, and {same}; with other sizes the last ones differ."
     return (
-        f"{how}run.sh repeats their recorded sizes, and {same}, unless kernels without a fixed order of "
-        "additions change the last ones; `training.reproducible: bits` does without such kernels."
+        f"{how}run.sh repeats their recorded sizes, and {same}, unless XLA measures and chooses other "
+        "kernels, or kernels without a fixed order of additions change the last ones; "
+        "`training.reproducible: bits` does without both."
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCANS = ["lax.scan", "associative_scan", "ours, associative", "ours, pallas", "floor"]
+CHUNKS = [f"ours, chunks of {size}" for size in (32, 64, 128)]
 ROWS = {
     "gpu_recurrence": [
         "lax.scan",
@@ -20,7 +21,7 @@ ROWS = {
         "ours, pallas",
         "floor",
     ],
-    "gpu_gated": [*SCANS, *SCANS, "lax.scan", "ours, chunked", "ours, pallas", "floor"],
+    "gpu_gated": [*SCANS, *SCANS, "lax.scan", *CHUNKS, "ours, pallas", "floor"],
 }
 
 

@@ -24,6 +24,9 @@ WIDTH = 4
 STEPS: Mapping[str, int] = MappingProxyType({"sequential": 32, "chunked": 32, "auto": 32, "pallas": 1024})
 """Steps of the delta rule in a chunk, by algorithm; the kernels cut theirs again."""
 
+STEPS_ON_A_GPU: Mapping[str, int] = MappingProxyType({**STEPS, "chunked": 64, "auto": 64})
+"""The same on a GPU, where fewer chunks are fewer kernels to start. Source: docs/benchmarks/gated.md."""
+
 FEW = 64
 """On a CPU, heads with fewer numbers than this run in a loop. Source: docs/benchmarks/gated.md."""
 
@@ -119,7 +122,8 @@ class DeltaNet(ChunkedLayer):
     @property
     def chunk_size(self) -> int:
         """Return the rows whose steps of the delta rule are one chunk."""
-        return max(1, STEPS[self.algorithm] // (self.householders or 1))
+        steps = STEPS_ON_A_GPU if jax.default_backend() == "gpu" else STEPS
+        return max(1, steps[self.algorithm] // (self.householders or 1))
 
     def coefficients(self) -> Projections:
         """Return the projections, joined for one matrix product."""

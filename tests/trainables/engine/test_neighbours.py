@@ -144,7 +144,10 @@ def test_equal_beside_a_neighbour_that_raises(alone: Course, monkeypatch: pytest
 def test_nothing_is_compiled_for_another_number_of_slots_or_interval() -> None:
     """Engines of other numbers of slots read every program from the compilation cache; so do new trials."""
     # No other test compiles programs of this width.
-    trials = [toy_trial(seed, model={"d_model": 4}, learning_rate=1e-3 * (1 + seed)) for seed in range(4)]
+    width = {"d_model": 4}
+    trials = [
+        toy_trial(seed, model=width, learning_rate=1e-3 * (1 + seed), reproducible=BITS) for seed in range(4)
+    ]
     _life(2, trials[0], INTERVAL)
     misses: list[str] = []
 

@@ -63,6 +63,16 @@ def test_delta_rule(name: str, options: dict[str, Any], of_reference: dict[str, 
     check(name, partial(gated_reference.delta_net, **of_reference), **options)
 
 
+@pytest.mark.parametrize(("platform", "steps"), [("cpu", 32), ("gpu", 64)])
+def test_chunks_of_the_delta_rule_are_the_measured_ones(
+    platform: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU starts fewer kernels for longer chunks; a row of two steps counts twice."""
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
+    assert build("delta_net").chunk_size == steps
+    assert build("delta_product", householders=2).chunk_size == steps // 2
+
+
 READ_OUT = {"C": (4, 16), "D": (4,)}
 OF_DELTA_NET = {
     **{"W_q": (16, 4), "W_k": (16, 4), "W_v": (4, 4), "conv_q": (16, 4), "conv_k": (16, 4), "conv_v": (4, 4)},

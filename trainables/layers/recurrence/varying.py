@@ -61,14 +61,13 @@ PACES: Mapping[str, Pace] = MappingProxyType(
 """By the name of a layer's option; chunks of 32 steps stay in a processor's cache."""
 
 
-def pace(algorithm: str) -> Pace:
-    """Return the pace of a layer's option `algorithm`; "auto" is sequential on a CPU, else associative.
+FASTEST: Mapping[str, str] = MappingProxyType({"cpu": "sequential", "gpu": "pallas"})
+"""By JAX's name of a platform. Source: docs/benchmarks/gated.md."""
 
-    Source: docs/benchmarks/gated.md (CPU). Not measured on other devices, where a step of a loop is a launch.
-    """
-    if algorithm != "auto":
-        return PACES[algorithm]
-    return PACES["sequential" if jax.default_backend() == "cpu" else "associative"]
+
+def pace(algorithm: str) -> Pace:
+    """Return the pace of a layer's option `algorithm`; "auto" is the one of `FASTEST`, or associative."""
+    return PACES[FASTEST.get(jax.default_backend(), "associative") if algorithm == "auto" else algorithm]
 
 
 Operands = tuple[Array, Array]

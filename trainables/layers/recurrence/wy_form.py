@@ -54,6 +54,8 @@ def run_chunk(steps: Steps, state: Array, inverse: Callable[[Array], Array]) -> 
     return _run(steps, state, inverse)[0]
 
 
+# Not left to the caller: JAX traces `_forward` when it differentiates, which may be after the call has ended.
+@jax.default_matmul_precision("highest")
 def _run(
     steps: Steps, state: Array, inverse: Callable[[Array], Array]
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:

