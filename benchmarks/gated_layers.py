@@ -145,7 +145,7 @@ def gradient(
     u, towards = jax.random.normal(jax.random.key(1), (2, batch, length, SIZES[name]["d_model"]))
 
     def loss(parameters: Any, u: Array, towards: Array) -> Array:
-        layer = nnx.merge(graph, parameters)
+        layer = nnx.merge(graph, parameters).over(batch)
         return jnp.vdot(jax.vmap(lambda u: FORMS[form](layer_name, layer, u))(u), towards)
 
     return jax.jit(jax.grad(loss, argnums=(0, 1))), (parameters, u, towards)

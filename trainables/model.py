@@ -190,13 +190,14 @@ class Block(nnx.Module):
         """Return the layer's outputs (B, L, D), what computes its states, and the memory after them."""
         if memory is None:
             seen = jax.vmap(lambda rows: self.convolved(self._rows_before(), rows)[0])(rows)
-            over_batch = jax.vmap(self.layer.run, in_axes=(0, None if padding.lengths is None else 0))
+            layer = self.layer.over(len(rows))
+            over_batch = jax.vmap(layer.run, in_axes=(0, None if padding.lengths is None else 0))
             read: Callable[[], Any] = partial(over_batch, seen, padding.lengths)
             out, states = read()
         else:
             assert padding.lengths is None, "a state is carried over sequences without padding"
             seen, before = jax.vmap(self.convolved)(memory.before, rows)
-            read = partial(jax.vmap(self.layer.run_from), memory.layer, seen)
+            read = partial(jax.vmap(self.layer.over(len(rows)).run_from), memory.layer, seen)
             out, states, after = read()
             memory = BlockState(before, after)
         return out, (lambda: states) if self.layer.states_at_hand else (lambda: read()[1]), memory

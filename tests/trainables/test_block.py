@@ -165,6 +165,17 @@ def test_a_convolution_before_the_layer_and_a_gate_beside_it(short_conv: int, ga
     np.testing.assert_allclose(stepped(jnp.float32(rows[0])), out[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("batch", "chunks"), [(32, 4), (16, 2), (8, 1)])
+def test_chunks_of_gated_layers_are_longer_for_fewer_sequences(batch: int, chunks: int) -> None:
+    """Cores share the products of 1,024 rows, of however many sequences."""
+    network = {"layer": "min_gru", "options": {}, "bidirectional": False, "d_model": D}
+    block = Block(toy_trial(model=network).model, {}, rngs=nnx.Rngs(0))
+    unpadded = Padding(None, None, jnp.float32(128 * batch))
+    program = jax.make_jaxpr(lambda x: block(x, unpadded, None, None)[0])(jnp.ones((batch, 128, D)))
+    assert f"length={chunks}" in str(program)
+    assert f"length={2 * chunks}" not in str(program)
+
+
 def test_a_convolution_reads_no_padding() -> None:
     """In both directions, rows after the true end change no row before it."""
     network = {"layer": "lru", "options": {}, "bidirectional": True, "d_model": D, "norm": "layer"}

@@ -6,11 +6,12 @@ from abc import abstractmethod
 from typing import Any
 
 import jax
+from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.layer import Layer
-from trainables.layers.recurrence import in_chunks, in_chunks_from, pace, times, varying_recurrence
+from trainables.layers.recurrence import Pace, in_chunks, in_chunks_from, pace, times, varying_recurrence
 
 
 class GatedLayer(Layer):
@@ -22,11 +23,19 @@ class GatedLayer(Layer):
     Attributes:
         planes: whether states are complex, as planes (2, N).
         algorithm: "sequential", "associative", "pallas" or "auto".
+        together: sequences that run at the same time, under `vmap`.
     """
 
     states_at_hand = False
     planes: bool = False
     algorithm: str
+    together: int = 32
+
+    def over(self, batch: int) -> GatedLayer:
+        """Return the layer with chunks that suit a batch of so many sequences."""
+        layer = nnx.clone(self)  # Only a module of this trace may be changed.
+        layer.together = batch
+        return layer
 
     @abstractmethod
     def gates(self, coefficients: Any, u: Array) -> tuple[Array, Array]:
@@ -41,7 +50,7 @@ class GatedLayer(Layer):
             states = self._from(coefficients, state, rows)
             return states[-1], states
 
-        return in_chunks(chunk, state, inputs, pace(self.algorithm).size)
+        return in_chunks(chunk, state, inputs, self._pace.size)
 
     def respond(self, coefficients: Any, inputs: Array, *, backward: bool) -> tuple[Array, Array]:
         """Return the outputs (L, D) of one direction, read chunk by chunk, and the states."""
@@ -50,7 +59,7 @@ class GatedLayer(Layer):
             states = self._from(coefficients, state, rows)
             return states[-1], self.read(coefficients, states, backward=backward)
 
-        outputs = in_chunks(chunk, self.initial_state(), inputs, pace(self.algorithm).size)
+        outputs = in_chunks(chunk, self.initial_state(), inputs, self._pace.size)
         return outputs, self.states(coefficients, inputs)
 
     def respond_from(self, coefficients: Any, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
@@ -60,7 +69,7 @@ class GatedLayer(Layer):
             states = self._from(coefficients, state, rows)
             return states[-1], self.read(coefficients, states, backward=False)
 
-        outputs, last = in_chunks_from(chunk, state, inputs, pace(self.algorithm).size)
+        outputs, last = in_chunks_from(chunk, state, inputs, self._pace.size)
         return outputs, self._states_from(coefficients, state, inputs), last
 
     def advance(self, coefficients: Any, state: Array, inputs: Array) -> tuple[Array, Array]:
@@ -71,5 +80,9 @@ class GatedLayer(Layer):
 
     def _from(self, coefficients: Any, state: Array, rows: Array) -> Array:
         decays, inputs = self.gates(coefficients, rows)
-        algorithm = pace(self.algorithm).algorithm
+        algorithm = self._pace.algorithm
         return varying_recurrence(decays, inputs, state, planes=self.planes, algorithm=algorithm)
+
+    @property
+    def _pace(self) -> Pace:
+        return pace(self.algorithm, self.together)

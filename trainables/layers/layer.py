@@ -162,6 +162,10 @@ class Layer(nnx.Module):
         turned = jax.tree.map(partial(backwards, length), inputs)
         return backwards(length, self.respond(coefficients, turned, backward=True)[0])
 
+    def over(self, batch: int) -> Layer:
+        """Return the layer to use under `vmap` over a batch of so many sequences; by default this one."""
+        return self
+
     def skip(self, u: Array) -> Array:
         """Return what passes the recurrence by, for u (L, D) or (D,)."""
         return self.D[...] * u

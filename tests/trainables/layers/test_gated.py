@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
+from jax import Array
 from jax import numpy as jnp
 
 from tests.trainables.layers import gated_reference
@@ -71,6 +72,22 @@ def test_chunks_of_the_delta_rule_are_the_measured_ones(
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     assert build("delta_net").chunk_size == steps
     assert build("delta_product", householders=2).chunk_size == steps // 2
+
+
+@pytest.mark.parametrize("name", ["min_gru", "rg_lru", "rot_gated"])
+def test_chunks_of_another_length_change_nothing(name: str) -> None:
+    """A layer for one sequence has longer chunks than one for 32, with the same outputs and gradients."""
+    layer, u = build(name), sequence(200)
+    graphs = [nnx.split(layer.over(batch)) for batch in (1, 32)]
+
+    def graded(graph: Any, parameters: Any, u: Array) -> Any:
+        return jax.value_and_grad(
+            lambda *given: jnp.sum(jnp.sin(nnx.merge(graph, given[0])(given[1]))), (0, 1)
+        )(parameters, u)
+
+    one, other = (jax.jit(partial(graded, graph))(parameters, u) for graph, parameters in graphs)
+    for some, others in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert apart(some, others) < 1e-5
 
 
 READ_OUT = {"C": (4, 16), "D": (4,)}

@@ -13,11 +13,12 @@ from trainables.layers.recurrence.dense import NONLINEARITIES, linear_recurrence
 from trainables.layers.recurrence.in_chunks import in_chunks, in_chunks_from
 from trainables.layers.recurrence.invariant import ALGORITHMS, recurrence
 from trainables.layers.recurrence.planar import conjugate, planar, polar, times
-from trainables.layers.recurrence.varying import pace, varying_recurrence
+from trainables.layers.recurrence.varying import Pace, pace, varying_recurrence
 
 __all__ = [
     "ALGORITHMS",
     "NONLINEARITIES",
+    "Pace",
     "conjugate",
     "in_chunks",
     "in_chunks_from",

@@ -8,7 +8,7 @@ pass: what is kept of a sequence is what the layer reads and one state a chunk.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -65,9 +65,22 @@ FASTEST: Mapping[str, str] = MappingProxyType({"cpu": "sequential", "gpu": "pall
 """By JAX's name of a platform. Source: docs/benchmarks/gated.md."""
 
 
-def pace(algorithm: str) -> Pace:
-    """Return the pace of a layer's option `algorithm`; "auto" is the one of `FASTEST`, or associative."""
-    return PACES[FASTEST.get(jax.default_backend(), "associative") if algorithm == "auto" else algorithm]
+ROWS, LONGEST = 1024, 128
+"""Most rows of a longer chunk, in all sequences of a batch and in one. Source: docs/benchmarks/gated.md."""
+
+
+def pace(algorithm: str, together: int = 32) -> Pace:
+    """Return the pace of a layer.
+
+    Args:
+        algorithm: the layer's option; "auto" is the one of `FASTEST`, or associative.
+        together: sequences that run at the same time; with fewer than 32, chunks of a loop are longer.
+    """
+    chosen = PACES[FASTEST.get(jax.default_backend(), "associative") if algorithm == "auto" else algorithm]
+    size = chosen.size
+    while size < LONGEST and 2 * size * together <= ROWS:
+        size *= 2
+    return replace(chosen, size=size)
 
 
 Operands = tuple[Array, Array]

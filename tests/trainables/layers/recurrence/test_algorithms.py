@@ -276,7 +276,7 @@ def test_auto_of_a_varying_recurrence_is_the_measured_algorithm(
 ) -> None:
     """A loop in short chunks on a CPU, kernels on a GPU; elsewhere what no device is bad at."""
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
-    assert pace("auto") == pace(algorithm)
+    assert pace("auto", 8) == pace(algorithm, 8)
     assert pace("associative").algorithm == "associative"
 
 
