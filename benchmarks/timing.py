@@ -19,12 +19,15 @@ ROOT = Path(__file__).parents[1]
 
 
 def in_turns(functions: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Return the median seconds of each function, called in turns after one call to compile it."""
+    """Return the median seconds of each function, called in turns.
+
+    Each timed call follows another of the same function, as in training: the first one after other functions
+    compiles, or pays for pages of memory that they gave back to the system.
+    """
     taken: dict[str, list[float]] = {name: [] for name in functions}
-    for function in functions.values():
-        jax.block_until_ready(function())
     for _ in range(rounds):
         for name, function in functions.items():
+            jax.block_until_ready(function())
             began = time.perf_counter()
             jax.block_until_ready(function())
             taken[name].append(time.perf_counter() - began)
