@@ -5,7 +5,7 @@
 #
 # RESULTS gets a log of each step and the state of the published trial, so that a later run goes on with it. With
 # names of steps, only these run. Needs this repository, pytest, pytest-xdist, pytest-timeout and scikit-learn, jax
-# for the GPU, flax, optax, numpy and pillow. About 14 minutes.
+# for the GPU, flax, optax, numpy and pillow. About 25 minutes.
 set -u
 cd "$(dirname "$0")/.."
 results=$(realpath -m "$1") dry= short=2048 long=16384
@@ -40,7 +40,7 @@ step tests 150 env JAX_PLATFORMS=${dry:+cpu} XLA_PYTHON_CLIENT_PREALLOCATE=false
     tests/trainables/engine/test_neighbours.py tests/trainables/test_replay.py tests/trainables/layers/recurrence
 measure neighbours 200 neighbours --tasks small --slots 1 2 4 --seconds 1
 measure neighbours-listops 200 neighbours --tasks listops --slots 1 4 --seconds 2
-measure layers-2048 150 gpu_layers --lengths 2048
+measure layers-2048 300 gpu_layers --lengths 2048
 measure layers-16384 150 gpu_layers --lengths 16384 --rounds 3 --cases min_gru rot_gated s6 delta_net/128
 measure slots 90 slots --tasks small --slots 1 4 16 --processes 1 4 --seconds 2
 measure slots-bits 60 slots --tasks small --slots 1 4 16 --processes --seconds 2 --bits
