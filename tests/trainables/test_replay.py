@@ -47,7 +47,7 @@ def test_a_shared_program_is_repeated_at_its_recorded_sizes(
     assert {stretch.size for stretch in recorded} == sizes
     assert sum(stretch.steps for stretch in recorded) == 60
     assert course([recorded], tmp_path) == curve
-    if jax.default_backend() == "cpu" or slots == 2:  # On an H100, other sizes than 4 gave the bits of 4.
+    if jax.default_backend() == "cpu":  # On a GPU, programs of other sizes give equal bits in some processes.
         assert course([[Stretch(60, slots, slots)]], tmp_path) != curve, (
             "a program of another size must give other bits, or the test would show nothing"
         )
