@@ -57,6 +57,18 @@ def classification(logits: Array, targets: Array, weights: Array) -> Sums:
     return Sums(jnp.sum(jnp.where(kept, losses, 0) * weights), jnp.sum(right * weights), jnp.sum(weights))
 
 
+def margin(logits: Array, targets: Array, weights: Array) -> Array:
+    """Return by how much the logits of the targets exceed the means of all logits, summed.
+
+    Times a share s, it is what label smoothing by s adds to the cross-entropy of `classification`, of whose
+    arguments these are. Source: Szegedy et al., Rethinking the Inception architecture, 2016, section 7.
+    """
+    kept = weights > 0
+    chosen = jax.nn.one_hot(targets, logits.shape[-1], dtype=logits.dtype)
+    margins = jnp.sum(chosen * logits, axis=-1) - jnp.mean(logits, axis=-1)
+    return jnp.sum(jnp.where(kept, margins, 0) * weights)
+
+
 def regression(predictions: Array, targets: Array, weights: Array) -> Sums:
     """Sum squared errors.
 

@@ -98,6 +98,8 @@ class TrainingSettings:
         warmup: share of `steps` with a linearly rising rate, before the schedule. Free.
         optimizer: a name of `trainables.optimizers.OPTIMIZERS`.
         clip: largest norm of the gradient of all parameters. Free, but another program than None, no clip.
+        label_smoothing: share of the target's probability that training spreads over all classes. Free, but
+            another program than None. Evaluations know nothing of it.
         schedule: how the rates go on from their peaks, after the warm-up.
         plateau_factor: of the schedule `plateau`: what rates are multiplied by when the loss stops falling.
         plateau_patience: of the same: intervals without a lower mean training loss, before that happens.
@@ -118,6 +120,7 @@ class TrainingSettings:
     warmup: float = 0.1
     optimizer: str = "adamw"
     clip: float | None = None
+    label_smoothing: float | None = None
     schedule: Schedule = "cosine"
     plateau_factor: float = 0.5
     plateau_patience: int = 2
@@ -173,6 +176,7 @@ class TrialSettings:
             (model.short_conv, model.gate),
             tuple(sorted(model.options.items())),
             (training.optimizer, training.clip is not None, *training.rule()),
+            training.label_smoothing is not None,
             (training.batch_size, training.accumulate, training.remat, training.reproducible),
             training.carry_state,
         )
@@ -180,6 +184,7 @@ class TrialSettings:
     def free(self) -> dict[str, float]:
         """Return the free hyperparameters by name, without the initialisation ranges and the seed."""
         training = self.training
+        optional = {"clip": training.clip, "label_smoothing": training.label_smoothing}
         return {
             "learning_rate": training.learning_rate,
             "recurrent_learning_rate": training.recurrent_learning_rate,
@@ -187,7 +192,7 @@ class TrialSettings:
             "dropout": self.model.dropout,
             "warmup": training.warmup,
             "steps": float(training.steps),
-            **({} if training.clip is None else {"clip": training.clip}),
+            **{name: value for name, value in optional.items() if value is not None},
         }
 
 

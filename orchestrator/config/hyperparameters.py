@@ -57,6 +57,7 @@ _FIELDS: tuple[tuple[str, type[BaseModel], Kind, bool], ...] = (
     ("warmup", TrainingSection, "real", False),
     ("optimizer", TrainingSection, "word", False),
     ("clip", TrainingSection, "real", True),
+    ("label_smoothing", TrainingSection, "real", True),
     ("schedule", TrainingSection, "word", False),
 )
 

@@ -293,9 +293,11 @@ def read_training(file: SpaceFile, model: ModelSection, space: Space) -> Trainin
 
     Raises:
         Violation: a rate is missing, the interval is longer than a trial, an optimiser without a weight decay
-            is given one, or states are to be carried where they cannot be.
+            is given one, labels are to be smoothed where there are none, or states are to be carried where
+            they cannot be.
     """
     _check_training(file.training, space)
+    _check_labels(file, space)
     task, carries = TASKS[file.task], file.training.carry_state
     if carries is None:
         carries = task.carries_state
@@ -305,6 +307,19 @@ def read_training(file: SpaceFile, model: ModelSection, space: Space) -> Trainin
     if carries:
         _check_looking_back(model, space)
     return file.training.model_copy(update={"carry_state": carries})
+
+
+def _check_labels(file: SpaceFile, space: Space) -> None:
+    """Refuse to smooth labels where targets are numbers; a task whose data are unknown says so later."""
+    task = TASKS[file.task]
+    signature = task.outline(completed(file.task, task.options, file.data))
+    if signature is None or signature.output != "value":
+        return
+    must = f"must be left out for {file.task}, whose targets are no classes"
+    if "label_smoothing" in space:
+        raise Violation(("search", "label_smoothing"), must, "Leave it out.")
+    if file.training.label_smoothing is not None:
+        raise Violation(("training", "label_smoothing"), must, "Leave it out.")
 
 
 def _check_looking_back(model: ModelSection, space: Space) -> None:

@@ -220,6 +220,13 @@ class TrainingSection(Section):
     clip: Number | None = setting(
         "Largest norm of the gradient of all parameters; any if left out.", 1.0, TrainingSettings.clip, gt=0
     )
+    label_smoothing: Number | None = setting(
+        "Share of a target's probability that training spreads over all classes; none if left out.",
+        0.1,
+        TrainingSettings.label_smoothing,
+        ge=0,
+        lt=1,
+    )
     schedule: Schedule = setting(
         "How the rates go on from their peaks, after the warm-up.", "constant", TrainingSettings.schedule
     )

@@ -22,6 +22,7 @@ from trainables.optim import (
     clipped,
     first_plateau,
     layer_path,
+    margin,
     next_plateau,
     regression,
     schedule,
@@ -171,6 +172,20 @@ def test_cross_entropy_and_accuracy() -> None:
     )
     assert float(sums.metric) == np.sum(logits[:3].argmax(axis=1) == targets[:3])
     assert float(sums.counted) == 3
+
+
+def test_a_margin_smooths_labels() -> None:
+    """Cross-entropy and 0.3 margins are the cross-entropy of targets that give 0.3 to all classes alike."""
+    logits = RANDOM.normal(size=(5, 3))
+    targets = np.array([0, 1, 2, 1, 0])
+    weights = np.array([1, 1, 1, 0, 0])
+    log_probabilities = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    smooth = 0.7 * np.eye(3)[targets] + 0.3 / 3
+    expected = -np.sum(smooth * log_probabilities * weights[:, None])
+    given = jnp.asarray(logits, jnp.float32).at[4].set(jnp.nan), jnp.asarray(targets), jnp.asarray(weights)
+    assert float(classification(*given).loss + 0.3 * margin(*given)) == pytest.approx(expected, rel=1e-6)
+    gradient = jax.grad(lambda values: margin(values, *given[1:]))(given[0])
+    np.testing.assert_array_equal(jnp.any(gradient != 0, axis=-1), weights > 0)
 
 
 def test_rows_that_do_not_count_may_hold_anything() -> None:

@@ -36,7 +36,7 @@ def test_documents_without_newer_settings_are_read() -> None:
     document: dict[str, Any] = asdict(trial)
     for name in ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder"):
         del document["model"][name]
-    for name in ("optimizer", "clip", "schedule", "carry_state"):
+    for name in ("optimizer", "clip", "label_smoothing", "schedule", "carry_state"):
         del document["training"][name]
     assert TrialSettings.from_document(document) == trial
 
@@ -68,6 +68,7 @@ _RECIPES: tuple[dict[str, Any], ...] = (
     {"optimizer": "adamax"},
     {"schedule": "constant"},
     {"clip": 1.0},
+    {"label_smoothing": 0.1},
     {"carry_state": True},
 )
 
@@ -81,6 +82,7 @@ def test_free_hyperparameters_share_a_program() -> None:
     assert trial.free().keys() == other.free().keys()
     assert toy_trial(clip=1.0).static() == toy_trial(clip=2.0).static()
     assert toy_trial(clip=2.0).free() == {**trial.free(), "clip": 2.0}
+    assert toy_trial(label_smoothing=0.1).static() == toy_trial(label_smoothing=0.2).static()
     assert all(isinstance(value, float) for value in trial.free().values())
     for different in (
         replace(trial, model=replace(trial.model, options={"heads": 4})),

@@ -30,6 +30,7 @@ from trainables.optim import (
     Sums,
     clipped,
     first_plateau,
+    margin,
     next_plateau,
     schedule,
     transformation,
@@ -127,8 +128,16 @@ class NetworkProgram:
         """Return the program of a trial's static choice, for the training split of its task.
 
         Raises:
-            Refusal: states are carried over padded sequences, or over fewer of them than a batch has rows.
+            Refusal: states are carried over padded sequences, or over fewer of them than a batch has rows; or
+                labels are smoothed, and targets are no classes.
         """
+        if signature.output == "value" and settings.training.label_smoothing is not None:
+            raise Refusal(
+                "training.label_smoothing",
+                "targets must be classes",
+                f"those of {settings.task} are numbers",
+                "Leave it out.",
+            )
         evaluated = _evaluated(settings, signature.towers * signature.length)
         program = NetworkProgram(settings, signature, _padded(train), evaluated)
         if not settings.training.carry_state:
@@ -373,7 +382,8 @@ class NetworkProgram:
             chosen = at(train, jax.lax.dynamic_slice(rows, (index * size,), (size,)))
             # By the arrays and not by the vector: the gradient of a slice is a whole padded vector.
             gradient = jax.grad(self._loss, has_aux=True)
-            more, aside = gradient(params, layout.stats.unpack(stats), chosen, noise, before)
+            smoothing = slot.free.values.get("label_smoothing")
+            more, aside = gradient(params, layout.stats.unpack(stats), chosen, noise, before, smoothing)
             moved, part, after = aside
             outcome = jax.tree.map(jnp.add, outcome, part._replace(loss=part.loss / micro))
             gathered = gradients + layout.params.pack(more) / micro, layout.stats.pack(moved), outcome
@@ -390,14 +400,27 @@ class NetworkProgram:
         return gathered, jax.tree.map(lambda leaf: leaf.reshape(self.batch, *leaf.shape[2:]), after)
 
     def _loss(
-        self, params: Tree, stats: Tree, chosen: Sequences, noise: Training, before: Before | None
+        self,
+        params: Tree,
+        stats: Tree,
+        chosen: Sequences,
+        noise: Training,
+        before: Before | None,
+        label_smoothing: Array | None,
     ) -> tuple[Array, tuple[Tree, StepMetrics, Memory | None]]:
-        """Return the mean loss of one batch, and aside new running statistics, outcome and memory."""
+        """Return what one batch minimises, and aside new running statistics, outcome and memory.
+
+        The loss of the outcome is not smoothed, so that it can be compared with those of evaluations.
+        """
         model = self.layout.model(params, stats)
         memory = None if before is None else before.memory_of(model)
         logits, norms, memory = model.carry(memory, chosen.inputs, self._lengths(chosen), noise)
-        sums = self._sums(logits, chosen, jnp.ones(len(chosen.lengths)))
-        loss = sums.loss / jnp.maximum(sums.counted, 1)
+        examples = jnp.ones(len(chosen.lengths))
+        sums = self._sums(logits, chosen, examples)
+        minimised = loss = sums.loss / jnp.maximum(sums.counted, 1)
+        if label_smoothing is not None:
+            margins = margin(logits, chosen.targets, self._weights(chosen, examples))
+            minimised = loss + label_smoothing * margins / jnp.maximum(sums.counted, 1)
         outcome = StepMetrics(
             loss=loss,
             metric=sums.metric,
@@ -406,7 +429,7 @@ class NetworkProgram:
             norms=norms,
             rate=jnp.float32(0),
         )
-        return loss, (_apart(model)[2], outcome, memory)
+        return minimised, (_apart(model)[2], outcome, memory)
 
     def _started(self, params: Array, stats: Array, free: Free) -> SlotState:
         """Return a slot at step 0, of packed parameters (P,) and running statistics (S,)."""
@@ -431,10 +454,12 @@ class NetworkProgram:
         return chosen.lengths if self.padded else None
 
     def _sums(self, logits: Array, chosen: Sequences, examples: Array) -> Sums:
-        output = self.signature.output
-        weights = weights_of(output, examples, chosen.lengths, chosen.targets)
-        sums = LOSSES[output](logits, chosen.targets, weights)
+        weights = self._weights(chosen, examples)
+        sums = LOSSES[self.signature.output](logits, chosen.targets, weights)
         return sums._replace(metric=sums.loss / math.log(2)) if self.signature.metric == "bits" else sums
+
+    def _weights(self, chosen: Sequences, examples: Array) -> Array:
+        return weights_of(self.signature.output, examples, chosen.lengths, chosen.targets)
 
 
 def _apart(model: Model) -> tuple[Any, Tree, Tree]:

@@ -280,6 +280,22 @@ def test_clip_and_schedule_are_searched(tmp_path: Path) -> None:
     assert "above 0" in refused(tmp_path, VALID, overrides=["training.clip=0"]).must
 
 
+def test_label_smoothing_is_searched_where_targets_are_classes(tmp_path: Path) -> None:
+    """Its size is free; of a file without it, identity and documents are those of before."""
+    added = ["published=", "search.label_smoothing={uniform: [0, 0.3]}"]
+    sweep = loaded(tmp_path, overrides=added)
+    draw = sweep.largest()
+    settings = sweep.settings(draw, 0)
+    assert settings.training.label_smoothing == 0.3
+    assert sweep.settings({**draw, "label_smoothing": 0.1}, 0).static() == settings.static()
+    assert "label_smoothing" not in loaded(tmp_path).document()["training"]
+    assert "below 1" in refused(tmp_path, VALID, overrides=["training.label_smoothing=1"]).must
+    for overrides in (["training.label_smoothing=0.1"], added):
+        error = refused(tmp_path, VALID, overrides=["task=adding", "data=", "objective=", *overrides])
+        assert "label_smoothing" in str(error)
+        assert "targets are no classes" in error.must
+
+
 def test_a_plateau_is_another_program_and_another_sweep(tmp_path: Path) -> None:
     """Its settings matter only under the schedule `plateau`; the losses are averaged over an interval."""
     plateau = ["training.schedule=plateau", "training.plateau_patience=3"]

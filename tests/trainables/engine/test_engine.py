@@ -315,6 +315,34 @@ def test_the_size_of_a_clip_compiles_nothing() -> None:
     assert np.any(first != second)
 
 
+def test_label_smoothing_compiles_nothing_and_is_not_evaluated() -> None:
+    """Trials that smooth labels share a program; an evaluation and the loss of a report know nothing of it.
+
+    None and a share of 0 minimise the same.
+    """
+    plain = toy_trial()
+    trials = [toy_trial(label_smoothing=share) for share in (0.0, 0.5)]
+    engine = Engine(trials[0], toy_data())
+    one = Engine(plain, toy_data())
+    with _trials(one, {0: plain}):
+        report, kept = one.advance({0: 3})[0], one.snapshot(0)
+    with _trials(engine, {0: trials[0]}):
+        assert engine.advance({0: 3})[0].loss == pytest.approx(report.loss, rel=1e-5)
+        arrays = engine.snapshot(0)
+    for name, array in kept.items():
+        np.testing.assert_allclose(arrays[name], array, rtol=1e-3, atol=1e-6)
+    with _compilations() as seen, _trials(engine, {0: trials[1]}):
+        first = engine.advance({0: 1})[0]
+        smooth = engine.snapshot(0)
+        assert not seen
+        score = engine.evaluate(0)
+    with _trials(one, {0: plain}):
+        assert one.advance({0: 1})[0].loss == pytest.approx(first.loss, rel=1e-6)
+        assert np.any(one.snapshot(0)["params/head/kernel"] != smooth["params/head/kernel"])
+    one.restore(0, plain, smooth)
+    assert one.evaluate(0) == score
+
+
 def test_accumulated_batches_make_one_step(single: Engine) -> None:
     """Two batches of four count as one step, with the same examples as one batch of eight."""
     engine = Engine(toy_trial(batch_size=4, accumulate=2), toy_data())
