@@ -7,7 +7,7 @@
 # names of steps, only these run. Needs this repository, pytest, pytest-xdist, pytest-timeout and scikit-learn, jax
 # for the GPU, flax, optax, numpy and pillow. About 25 minutes.
 set -u
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 results=$(realpath -m "$1") dry= short=2048 long=16384
 shift
 [ "${1:-}" != --dry-run ] || { dry=--dry-run short=12 long=40; shift; }
