@@ -16,7 +16,7 @@ STAMP  := $(VENV)/.ready$(subst $() ,,$(EXTRAS:%=-%))
 # Without stored byte code every process compiles the thousands of modules that it imports: 17 s instead of 6.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup sweep ui up down test test-slow test-simulation test-mutants test-units test-faults check results docs tour format lock packages clean
+.PHONY: help setup sweep ui up down test bytecode test-slow test-simulation test-mutants test-units test-faults check results docs tour format lock packages clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -46,6 +46,9 @@ down:  ## Stop them; their data stays in stores/
 
 test: $(STAMP) packages  ## Run every test that can run here (about 12 minutes on 2 cores; WORKERS=4; RERUNS=0)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --reruns $(RERUNS) -rR -m "not slow" tests
+
+bytecode: $(STAMP)  ## Compile what the tests import once, before several workers would each do so
+	@$(BIN)/python -m pytest --collect-only -qq -m "not slow" tests >/dev/null
 
 test-slow: $(STAMP) packages  ## Run the tests that take longer (JOBS=1: those of `ray job submit` too)
 	@$(BIN)/python -m pytest -m slow tests

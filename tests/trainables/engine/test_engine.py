@@ -315,7 +315,7 @@ def test_the_size_of_a_clip_compiles_nothing() -> None:
     assert np.any(first != second)
 
 
-def test_label_smoothing_compiles_nothing_and_is_not_evaluated() -> None:
+def test_label_smoothing_compiles_nothing_and_is_not_evaluated(single: Engine) -> None:
     """Trials that smooth labels share a program; an evaluation and the loss of a report know nothing of it.
 
     None and a share of 0 minimise the same.
@@ -323,9 +323,8 @@ def test_label_smoothing_compiles_nothing_and_is_not_evaluated() -> None:
     plain = toy_trial()
     trials = [toy_trial(label_smoothing=share) for share in (0.0, 0.5)]
     engine = Engine(trials[0], toy_data())
-    one = Engine(plain, toy_data())
-    with _trials(one, {0: plain}):
-        report, kept = one.advance({0: 3})[0], one.snapshot(0)
+    with _trials(single, {0: plain}):
+        report, kept = single.advance({0: 3})[0], single.snapshot(0)
     with _trials(engine, {0: trials[0]}):
         assert engine.advance({0: 3})[0].loss == pytest.approx(report.loss, rel=1e-5)
         arrays = engine.snapshot(0)
@@ -336,11 +335,13 @@ def test_label_smoothing_compiles_nothing_and_is_not_evaluated() -> None:
         smooth = engine.snapshot(0)
         assert not seen
         score = engine.evaluate(0)
-    with _trials(one, {0: plain}):
-        assert one.advance({0: 1})[0].loss == pytest.approx(first.loss, rel=1e-6)
-        assert np.any(one.snapshot(0)["params/head/kernel"] != smooth["params/head/kernel"])
-    one.restore(0, plain, smooth)
-    assert one.evaluate(0) == score
+    with _trials(single, {0: plain}):
+        assert single.advance({0: 1})[0].loss == pytest.approx(first.loss, rel=1e-6)
+        assert np.any(single.snapshot(0)["params/head/kernel"] != smooth["params/head/kernel"])
+    single.restore(0, plain, smooth)
+    again = single.evaluate(0)
+    single.evict(0)
+    assert again == score
 
 
 def test_accumulated_batches_make_one_step(single: Engine) -> None:
