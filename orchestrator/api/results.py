@@ -71,7 +71,7 @@ class Results:
     def export_study(self, specification: SweepConfig, file: Path) -> int:
         """Write the study as a new Optuna storage; return the number of trials."""
         reports = [row for rows in self.history.reports.values() for row in rows]
-        study = Study(specification, self.history.search(), reports)
+        study = Study(specification, self.history.search(), reports, curves=True)
         return store(study, file, self.history.sweep.id)
 
     def export_tensorboard(self, ledger: Ledger, folder: Path) -> int:

@@ -4,7 +4,8 @@
   `Study.tell` is public and is used; but a running trial of a rebuilt study has no `Trial` object, whose
   `report` also refuses several objectives, and the attributes of a study can be read and written through its
   storage only.
-- Every sampler reads the past through `get_all_trials` of the storage: `WindowedStorage` overrides it.
+- Every sampler reads the past through `get_all_trials` of the storage, and of a trial's intermediate values
+  only the one at the latest step: `WindowedStorage` overrides both.
 - The attributes in which CMA-ES keeps its state between generations. Optuna pickles that state, and unpickles
   whatever the attributes hold. Nothing pickled is ever read from disk here: a state that this process has
   pickled becomes plain JSON before it is stored, and is pickled again when a study is rebuilt. A stored
@@ -50,7 +51,10 @@ _PICKLED = {
 
 
 class WindowedStorage(InMemoryStorage):
-    """Optuna's storage in memory, which lists only the trials in a window."""
+    """Optuna's storage in memory, which lists only the trials in a window, and keeps one point of a curve.
+
+    Samplers read no point but the latest one. Optuna copies all points of a trial at each report.
+    """
 
     def __init__(self, window: Window) -> None:
         super().__init__()
@@ -66,6 +70,13 @@ class WindowedStorage(InMemoryStorage):
         every: list[Any] = super().get_all_trials(study_id, deepcopy=False)
         trials = [every[number] for number in shown]
         return [trial for trial in trials if states is None or trial.state in states]
+
+    def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> None:
+        """Set the point of a running trial at a step, and drop all points but the latest one."""
+        super().set_trial_intermediate_value(trial_id, step, intermediate_value)
+        points = self.get_trial(trial_id).intermediate_values  # copied just now, for this report
+        for earlier in sorted(points)[:-1]:
+            del points[earlier]
 
 
 class StoredStudy:

@@ -46,6 +46,7 @@ class Study:
         trials: the search trials of the ledger, numbered from 0 without a gap.
         reports: of `trials` and of `earlier`, with all objectives and constrained metrics.
         earlier: trials of other sweeps to learn from; those of another space are left out.
+        curves: keep every point of `reports`. Samplers read only the latest one of each trial.
     """
 
     def __init__(
@@ -54,6 +55,8 @@ class Study:
         trials: Sequence[TrialRecord] = (),
         reports: Iterable[ReportRecord | CurvePoint] = (),
         earlier: Sequence[TrialRecord] = (),
+        *,
+        curves: bool = False,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._sweep = sweep
@@ -71,11 +74,12 @@ class Study:
         self._stored = StoredStudy(storage, self._study)
         self._proposals: list[Proposal] = []
         self._earlier = 0
-        curves = by_trial(reports)
+        self._curves = curves
+        of_trial = by_trial(reports)
         for trial in earlier:
-            self._learn(trial, curves.get(trial.key, []))
+            self._learn(trial, of_trial.get(trial.key, []))
         for trial in sorted(trials, key=lambda trial: trial.number):
-            self._rebuild(trial, curves.get(trial.key, []))
+            self._rebuild(trial, of_trial.get(trial.key, []))
 
     @property
     def size(self) -> int | None:
@@ -188,13 +192,14 @@ class Study:
 
     def _add(self, observed: Observation, params: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
         number = self._earlier + len(self._proposals)
+        points = sorted(observed.curve.items())
         self._study.add_trial(
             create_trial(
                 state=observed.state,
                 params=dict(params),
                 distributions={name: self._distributions[name] for name in params},
                 system_attrs={**attrs, **_constraint_attrs(observed)},
-                intermediate_values=dict(observed.curve),
+                intermediate_values=dict(points if self._curves else points[-1:]),
                 values=observed.values,
             )
         )

@@ -92,7 +92,7 @@ def test_nothing_is_learnt_from_a_value_that_is_not_committed(
         with pytest.raises(NoSpace):
             train(session, assignment, value=0.9)
     (trial,) = study.trials()
-    values = {20: 0.5} if change == "record_report" else dict.fromkeys((10, 20, 30), 0.9)
+    values = {20: 0.5} if change == "record_report" else {30: 0.9}
     assert trial.intermediate_values == values
     assert not trial.state.is_finished()
     assert session.progress().best_value == max(values.values())

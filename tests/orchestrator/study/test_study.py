@@ -72,9 +72,24 @@ def test_optuna_learns_the_end_of_each_trial() -> None:
     states = optuna.trial.TrialState
     complete, pruned, failed, running = _optuna(study)
     assert (complete.state, complete.value) == (states.COMPLETE, 0.75)
-    assert (pruned.state, pruned.value, pruned.intermediate_values) == (states.PRUNED, 0.5, {1: 0.25, 2: 0.5})
+    assert (pruned.state, pruned.value, pruned.intermediate_values) == (states.PRUNED, 0.5, {2: 0.5})
     assert (failed.state, failed.values) == (states.FAIL, None)
     assert running.state == states.RUNNING
+
+
+@pytest.mark.parametrize("curves", [False, True])
+def test_a_study_holds_one_point_of_a_trial_unless_curves_are_wanted(curves: bool) -> None:
+    """A driver's memory does not grow with the reports of its trials: samplers read the latest point only."""
+    run = Run(sweep("tpe"))
+    run.go(4)
+    study = Study(run.sweep, list(run.trials.values()), run.reports, curves=curves)
+    steps = [sorted(trial.intermediate_values) for trial in _optuna(study)]
+    ends = [2, STEPS, STEPS, 2]
+    assert steps == ([[*range(1, end + 1)] for end in ends] if curves else [[end] for end in ends])
+    study.ask(4)
+    for step in (3, 5, 4):
+        study.report(4, step, step / 10)
+    assert _optuna(study)[4].intermediate_values == {5: 0.5}
 
 
 def test_telling_twice_changes_nothing() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.config.sweep_config import Objective
 from orchestrator.study.study import Study, store
-from tests.orchestrator.study.sweeps import CONDITIONAL, METRIC, sweep
+from tests.orchestrator.study.sweeps import CONDITIONAL, METRIC, Run, sweep
 
 
 def _ended(**given: object) -> Study:
@@ -40,6 +40,18 @@ def test_optuna_loads_the_same_trials(tmp_path: Path) -> None:
         assert loaded_trial.distributions == trial.distributions
     assert loaded.best_value == 0.7
     assert [path.name for path in tmp_path.iterdir()] == ["study.db"]
+
+
+def test_a_file_has_every_point_of_the_curves(tmp_path: Path) -> None:
+    run = Run(sweep("random", seed=0))
+    run.go(4)
+    study = Study(run.sweep, list(run.trials.values()), run.reports, curves=True)
+    store(study, tmp_path / "study.db", "s")
+    loaded = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'study.db'}")
+    assert [trial.intermediate_values for trial in loaded.trials] == [
+        {report.step: report.metrics[METRIC] for report in run.reports if report.trial_key == trial.key}
+        for trial in run.trials.values()
+    ]
 
 
 def test_several_objectives_keep_their_names(tmp_path: Path) -> None:
