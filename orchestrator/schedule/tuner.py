@@ -112,9 +112,10 @@ def run(
 
 
 def _adopted(warm: WarmPool | None, controller: Any) -> None:
-    """Let Tune's controller use warm workers, and look at its trials as often as the session ticks."""
+    """Let Tune's controller use warm workers, look at its trials as the session ticks, and keep no answer."""
     ray_private.lend_actors(controller, partial(_lent, warm))
     ray_private.wait_for_events(controller, TICK_SECONDS)
+    ray_private.drop_read_answers(controller)
 
 
 def _lent(warm: WarmPool | None, arguments: dict[str, Any]) -> Any:

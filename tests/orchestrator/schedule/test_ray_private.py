@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 import ray
 from ray.air.execution import PlacementGroupResourceManager
-from ray.air.execution._internal import RayActorManager
+from ray.air.execution._internal import RayActorManager, TrackedActor
 from ray.tune import PlacementGroupFactory
 from ray.tune.execution import class_cache
 from ray.tune.execution.tune_controller import TuneController
@@ -288,6 +288,25 @@ def test_tune_waits_longer_for_an_event() -> None:
     manager.next(timeout=2.0)
     assert waits == [0.5, 2.0]
     assert "self._actor_manager.next(timeout=0.1)" in inspect.getsource(TuneController.step)
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_tune_keeps_no_answer_that_it_has_read(drops: bool) -> None:
+    """Tune by itself keeps the answers of an actor until the actor ends: the control."""
+    manager = RayActorManager(PlacementGroupResourceManager())
+    if drops:
+        ray_private.drop_read_answers(SimpleNamespace(_actor_manager=manager))
+    handle = SimpleNamespace(train=SimpleNamespace(remote=ray.ObjectRef.from_random))
+    actor, busy = TrackedActor(1), TrackedActor(2)
+    manager._live_actors_to_ray_actors_resources |= {actor: (handle, None), busy: (handle, None)}
+    manager.schedule_actor_task(busy, "train")
+    for _ in range(100):
+        manager.schedule_actor_task(actor, "train")
+        for answer in manager._tracked_actors_to_task_futures[actor]:
+            manager._actor_task_events.discard_future(answer)  # as if it had been read
+    assert len(manager._tracked_actors_to_task_futures[actor]) == (1 if drops else 100)
+    manager.schedule_actor_task(busy, "train")
+    assert len(manager._tracked_actors_to_task_futures[busy]) == 2, "neither answer has been read"
 
 
 def test_tune_calls_only_what_the_handle_of_a_shared_actor_answers() -> None:
