@@ -135,9 +135,8 @@ def take_attempt(tx: Transaction, attempt_id: str, now: float) -> None:
 def lose_attempts(tx: Transaction, sweep_id: str) -> int:
     """End every attempt that a dead driver left running, at its last report; return how many there were."""
     sweep_of(tx, sweep_id)
-    of_sweep = (TRIAL.c.sweep_id == sweep_id) & (ATTEMPT.c.state == "RUNNING")
-    query = select(*ATTEMPT.columns).join(TRIAL, ATTEMPT.c.trial_key == TRIAL.c.key).where(of_sweep)
-    running = [tx.read(ATTEMPTS, row) for row in tx.connection.execute(query).all()]
+    rows = execute(tx.connection, _RUNNING, {"sweep_id": sweep_id})
+    running = [tx.read(ATTEMPTS, row) for row in rows]
     for attempt in running:
         tx.change(ATTEMPTS, attempt, state="LOST", cause="driver lost", ended_at=_last_report(tx, attempt))
         tx.change(TRIALS, trial_of(tx, attempt.trial_key), state="PREEMPTED", cause="driver lost")
@@ -370,6 +369,11 @@ _NEWEST_REPORT = (
     .where(REPORT.c.trial_key == bindparam("trial_key"))
     .order_by(REPORT.c.step.desc())
     .limit(1)
+)
+_RUNNING = (
+    select(*ATTEMPT.columns)
+    .join(TRIAL, ATTEMPT.c.trial_key == TRIAL.c.key)
+    .where(TRIAL.c.sweep_id == bindparam("sweep_id"), ATTEMPT.c.state == "RUNNING")
 )
 _EVENTS = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == bindparam("sweep_id"))
 _DELIVERED = _EVENTS.where(OUTBOX.c.delivered)

@@ -126,8 +126,10 @@ class Transaction:
         """Remove selected rows of the outbox."""
         olds = [verified(OUTBOX, row) for row in rows]
         if olds:
-            of_rows = OUTBOX.c.seq.in_([old["seq"] for old in olds])
-            self.connection.execute(delete(OUTBOX).where(of_rows))
+            # Each number of rows is another statement of up to 20 KiB, and a connection keeps a hundred.
+            seqs = [old["seq"] for old in olds]
+            seqs += seqs[-1:] * ((1 << (len(seqs) - 1).bit_length()) - len(seqs))
+            self.connection.execute(_FORGET, {"seqs": seqs})
         for old in olds:
             self._record(OUTBOX, old, None, -1, -old["row_digest"])
 
@@ -197,6 +199,7 @@ def _bound(key: Mapping[str, Any]) -> dict[str, Any]:
 
 # With its columns named, so that one statement marks many rows.
 _MARK = statements(OUTBOX).update.values(delivered=bindparam("delivered"), row_digest=bindparam("row_digest"))
+_FORGET = delete(OUTBOX).where(OUTBOX.c.seq.in_(bindparam("seqs", expanding=True)))
 _LAST_EVENT = select(func.coalesce(func.max(OUTBOX.c.seq), 0))
 _COUNT = (
     sqlite.insert(TALLY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from sqlalchemy import Connection, Select, Table, select
+from sqlalchemy import BindParameter, Connection, Select, Table, bindparam, select
 
 from orchestrator.ledger.prepared import fetched
 from orchestrator.ledger.rows import checked_batches
@@ -27,14 +27,15 @@ def verified(connection: Connection, sweep_id: str) -> Iterator[tuple[Table, Ite
     Raises:
         Damaged: while the rows are taken, if one does not match its digest.
     """
-    for table, query in _queries(sweep_id):
-        result = connection.execute(query)
+    for table, query in _QUERIES:
+        result = connection.execute(query, {"sweep_id": sweep_id})
         # The cursor of SQLite yields plain tuples, which cost less than rows.
         yield table, checked_batches(table, fetched(cast(Iterable[Sequence[Any]], result.cursor)))
         result.close()
 
 
-def _queries(sweep_id: str) -> Iterator[tuple[Table, Select[Any]]]:
+def _queries() -> Iterator[tuple[Table, Select[Any]]]:
+    sweep_id: BindParameter[str] = bindparam("sweep_id")
     yield SWEEP, select(*SWEEP.columns).where(SWEEP.c.id == sweep_id)
     yield TRIAL, select(*TRIAL.columns).where(TRIAL.c.sweep_id == sweep_id).order_by(TRIAL.c.number)
     for table in (ATTEMPT, REPORT, CHECKPOINT, EVALUATION):
@@ -42,3 +43,6 @@ def _queries(sweep_id: str) -> Iterator[tuple[Table, Select[Any]]]:
         yield table, select(*table.columns).join(TRIAL, of_trial).where(TRIAL.c.sweep_id == sweep_id)
     yield MLFLOW_RUN, select(*MLFLOW_RUN.columns).where(MLFLOW_RUN.c.sweep_id == sweep_id)
     yield OUTBOX, select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == sweep_id).order_by(OUTBOX.c.seq)
+
+
+_QUERIES = tuple(_queries())  # built once: building a query costs more than running it on a small ledger

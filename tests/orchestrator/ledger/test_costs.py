@@ -261,6 +261,23 @@ def test_500_delivered_points_are_removed_by_few_statements(ledger: Ledger) -> N
     assert verify(ledger, SWEEP_ID) == []
 
 
+def test_points_are_removed_by_the_same_few_statements_however_many_there_are(ledger: Ledger) -> None:
+    """A connection keeps a hundred statements, and one of 500 numbers takes 20 KiB."""
+    write, texts = writer(ledger), set[str]()
+    write.add_trial(trial_record())
+
+    def remember(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("DELETE FROM outbox"):
+            texts.add(statement)
+
+    listener.listen(ledger._engine, "before_cursor_execute", remember)
+    for count in range(1, 65):
+        write.add_events([event(trial_record().key, n) for n in range(count)])
+        write.delivered([row.seq for row in ledger.pending(SWEEP_ID, 500)])
+    assert len(texts) == 7, "1, 2, 4, 8, 16, 32 and 64 numbers"
+    assert ledger.kept_points(SWEEP_ID) == []
+
+
 def test_other_writers_do_not_wait_for_a_verification(
     ledger: Ledger, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
