@@ -126,7 +126,8 @@ class Transaction:
         """Remove selected rows of the outbox."""
         olds = [verified(OUTBOX, row) for row in rows]
         if olds:
-            # Each number of rows is another statement of up to 20 KiB, and a connection keeps a hundred.
+            # Each number of rows is another statement of up to 20 KiB, and a connection keeps a hundred; so
+            # the last row is named again until their number is a power of two.
             seqs = [old["seq"] for old in olds]
             seqs += seqs[-1:] * ((1 << (len(seqs) - 1).bit_length()) - len(seqs))
             self.connection.execute(_FORGET, {"seqs": seqs})
