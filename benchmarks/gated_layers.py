@@ -3,8 +3,8 @@
     python -m benchmarks.gated_layers [--cases delta_net delta_rule] [--processes 3] [--rounds 3]
 
 Time at L 2,048, batch 8; memory at L 16,384, batch 1, by XLA's analysis (arguments, results and temporaries).
-D 128, N 256 (S6: D 64, N 16; DeltaNet: N 128, 4 heads), gradients by the parameters and the input. DeltaNet
-also has heads of 128 channels, the size in the published language models: one, and two with D 256.
+D 128, N 256 (S6: D 64, N 16; DeltaNet: N 128), gradients by the parameters and the input. DeltaNet has heads of
+128 channels, the size in the published language models: one, its default, and two with D 256; and four of 32.
 
     printed scan, printed associative   the equations of the papers as printed (`benchmarks.printed_gated`)
     scan          `lax.scan` of our layer's step, what is constant over the sequence computed before it
@@ -40,9 +40,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "rg_lru": {"d_model": 128, "d_state": 256, "heads": 16},
     "rot_gated": {"d_model": 128, "d_state": 256, "heads": 32},
     "s6": {"d_model": 64, "d_state": 16},
-    "delta_net": {"d_model": 128, "d_state": 128, "heads": 4},
-    "delta_net/128": {"d_model": 128, "d_state": 128, "heads": 1},
+    "delta_net": {"d_model": 128, "d_state": 128},
     "delta_net/256": {"d_model": 256, "d_state": 256, "heads": 2},
+    "delta_net/32": {"d_model": 128, "d_state": 128, "heads": 4},
 }
 """By case: the name of a layer, and what follows a slash if there are several sizes of it."""
 

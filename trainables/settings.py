@@ -16,6 +16,7 @@ __all__ = [
     "ALGORITHM",
     "ANGLES",
     "DELTA_ALGORITHM",
+    "DELTA_HEADS",
     "DENSE_ALGORITHM",
     "DENSE_PARAMETERS",
     "DENSE_START",
@@ -189,6 +190,11 @@ DELTA_ALGORITHM = Option(
     "auto",
     "Algorithm of the delta rule; auto is the fastest one by device and size of a head; pallas is for GPUs.",
     choices=("auto", "sequential", "chunked", "pallas"),
+)
+DELTA_HEADS = Option(
+    1,
+    "Number of heads H, divisors of d_state and d_model. A head recalls as many values as it has channels.",
+    at_least=1,
 )
 ACTIVATIONS = Option(
     "float32",

@@ -16,7 +16,7 @@ from trainables.layers.chunked import ChunkedLayer
 from trainables.layers.layer import between, initial_step, normal
 from trainables.layers.recurrence.delta_rule import delta_rule
 from trainables.layers.recurrence.wy_form import Steps
-from trainables.settings import DELTA_ALGORITHM, Count, LayerSettings, Option, divisible
+from trainables.settings import DELTA_ALGORITHM, DELTA_HEADS, Count, LayerSettings, Option, divisible
 
 WIDTH = 4
 """Steps that the convolutions see."""
@@ -65,7 +65,7 @@ class DeltaNet(ChunkedLayer):
     settings = LayerSettings(
         summary="DeltaNet: matrices updated by the delta rule, with N numbers in all keys.",
         options={
-            "heads": Option(4, "Number of heads H; d_state and d_model must be divisible by it.", at_least=1),
+            "heads": DELTA_HEADS,
             "signed": Option(False, "Steps of up to 2, so that eigenvalues reach -1."),
             "algorithm": DELTA_ALGORITHM,
         },
@@ -207,7 +207,7 @@ class GatedDeltaNet(DeltaNet):
     settings = LayerSettings(
         summary="Gated DeltaNet: the delta rule with a decay a head.",
         options={
-            "heads": Option(4, "Number of heads H; d_state and d_model must be divisible by it.", at_least=1),
+            "heads": DELTA_HEADS,
             "signed": Option(False, "Steps of up to 2, so that eigenvalues reach -1."),
             "algorithm": DELTA_ALGORITHM,
         },
@@ -267,7 +267,7 @@ class DeltaProduct(DeltaNet):
     settings = LayerSettings(
         summary="DeltaProduct: several steps of the delta rule for each input.",
         options={
-            "heads": Option(4, "Number of heads H; d_state and d_model must be divisible by it.", at_least=1),
+            "heads": DELTA_HEADS,
             "householders": Option(2, "Steps of the delta rule J for each input.", at_least=1),
             "signed": Option(True, "Steps of up to 2, so that eigenvalues reach -1."),
             "algorithm": DELTA_ALGORITHM,

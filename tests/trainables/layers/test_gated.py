@@ -16,6 +16,7 @@ from tests.trainables.layers import gated_reference
 from tests.trainables.layers.cases import apart, build, exact, sequence
 from tests.trainables.layers.graded import check
 from trainables.errors import Refusal
+from trainables.layers import LAYERS
 from trainables.layers.rg_lru import joined
 
 CASES = [
@@ -62,6 +63,15 @@ DELTA: list[Any] = [
 def test_delta_rule(name: str, options: dict[str, Any], of_reference: dict[str, Any]) -> None:
     """The same of the delta rule, whose loop multiplies by 1 - beta k k^T; chunks are exact."""
     check(name, partial(gated_reference.delta_net, **of_reference), **options)
+
+
+@pytest.mark.parametrize("name", ["delta_net", "gated_delta_net", "delta_product"])
+def test_a_delta_rule_has_one_head_unless_a_file_names_more(name: str) -> None:
+    """Any width will do then, and the rule is faster than its loop; see decision 10."""
+    make: Any = LAYERS[name]
+    layer = make(d_model=5, d_state=7, rngs=nnx.Rngs(0))
+    assert layer.initial_state()[1].shape == (1, 7, 5)
+    assert layer(sequence(9)[:, :1] * jnp.ones(5)).shape == (9, 5)
 
 
 @pytest.mark.parametrize(("platform", "steps"), [("cpu", 32), ("gpu", 64)])
