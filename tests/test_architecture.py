@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,11 @@ def _files() -> list[Path]:
     return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def _imports(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -76,7 +82,7 @@ def _name(path: Path) -> str:
 
 
 def _own_imports_at_the_top(path: Path, modules: set[str]) -> set[str]:
-    tree = ast.parse(path.read_text())
+    tree = _tree(path)
     imported: set[str] = set()
     for node in tree.body:
         names = list(_imports(node)) if isinstance(node, ast.Import | ast.ImportFrom) else []
@@ -90,33 +96,30 @@ def _own_imports_at_the_top(path: Path, modules: set[str]) -> set[str]:
     return imported - {_name(path)}
 
 
-@pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_of_vendors(path: Path) -> None:
+def test_imports_of_vendors() -> None:
     """Only the named modules import a vendor."""
-    relative = str(path.relative_to(ROOT))
-    used = {name.split(".")[0] for name in _imports(ast.parse(path.read_text()))}
-    for vendor in used & DOORS.keys():
-        assert relative.startswith(DOORS[vendor]), f"{relative} imports {vendor}"
-    if relative.startswith(WITHOUT_JAX):
-        assert not used & {"jax", "flax", "optax"}, f"{relative} must stay free of JAX"
+    for path in _files():
+        relative = str(path.relative_to(ROOT))
+        used = {name.split(".")[0] for name in _imports(_tree(path))}
+        for vendor in used & DOORS.keys():
+            assert relative.startswith(DOORS[vendor]), f"{relative} imports {vendor}"
+        if relative.startswith(WITHOUT_JAX):
+            assert not used & {"jax", "flax", "optax"}, f"{relative} must stay free of JAX"
 
 
-@pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_private_interfaces_of_ray_are_in_one_file(path: Path) -> None:
+def test_private_interfaces_of_ray_are_in_one_file() -> None:
     """No other file imports a private or generated module of Ray, or a private name."""
-    if str(path.relative_to(ROOT)) == RAY_PRIVATE:
-        return
-    names = [name for name in _imports(ast.parse(path.read_text())) if name.split(".")[0] == "ray"]
-    private = [name for name in names if re.search(r"\._|\.internal_kv|\.generated", name)]
-    assert not private, f"{path} imports {private}"
+    for path in _files():
+        if str(path.relative_to(ROOT)) != RAY_PRIVATE:
+            names = [name for name in _imports(_tree(path)) if name.split(".")[0] == "ray"]
+            private = [name for name in names if re.search(r"\._|\.internal_kv|\.generated", name)]
+            assert not private, f"{path} imports {private}"
 
 
 def test_science_does_not_know_the_service() -> None:
     """`trainables` never imports `orchestrator`."""
     for path in (ROOT / "trainables").rglob("*.py"):
-        assert not any(name.startswith("orchestrator") for name in _imports(ast.parse(path.read_text()))), (
-            path
-        )
+        assert not any(name.startswith("orchestrator") for name in _imports(_tree(path))), path
 
 
 def test_own_imports_are_at_the_top() -> None:
@@ -124,7 +127,7 @@ def test_own_imports_are_at_the_top() -> None:
     hidden = [
         str(path.relative_to(ROOT))
         for path in _files()
-        for function in ast.walk(ast.parse(path.read_text()))
+        for function in ast.walk(_tree(path))
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for statement in ast.walk(function)
         if isinstance(statement, ast.Import | ast.ImportFrom)
@@ -161,7 +164,7 @@ def _table() -> dict[str, set[str]]:
 def _folders_imported(folder: str) -> set[str]:
     """Return the other folders of the service that a folder imports, anywhere in its modules."""
     files = (ROOT / "orchestrator" / folder).rglob("*.py")
-    names = {name for path in files for name in _imports(ast.parse(path.read_text()))}
+    names = {name for path in files for name in _imports(_tree(path))}
     parts = [name.split(".") for name in names if name.startswith("orchestrator.")]
     return {part[1] for part in parts if (ROOT / "orchestrator" / part[1]).is_dir()} - {folder}
 
@@ -213,7 +216,7 @@ def test_benchmarks_are_modules_of_one_package() -> None:
     files = sorted(folder.rglob("*.py"))
     beside = {path.stem for path in files}
     for path in files:
-        imported = {name.partition(".")[0] for name in _imports(ast.parse(path.read_text()))}
+        imported = {name.partition(".")[0] for name in _imports(_tree(path))}
         assert not imported & beside, path
     texts = [*files, *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
     by_path = [path for path in texts if "python benchmarks/" in path.read_text()]

@@ -25,7 +25,14 @@ FILES = sorted((ROOT / "experiments").glob("*.yaml"))
 TRACED: set[str] = set()
 """Layers, networks and tasks that a file before this one has traced."""
 
+FAST = {"who-can-recall", "rotrnn-table-1", "ldstack-psmnist", "delta-net-heads"}
+"""Files that together train most layers and kinds of tasks."""
+
 of_files = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+of_fast_files = pytest.mark.parametrize(
+    "file",
+    [pytest.param(file, marks=[] if file.stem in FAST else pytest.mark.slow, id=file.stem) for file in FILES],
+)
 
 
 def take_a_step(experiment: Experiment) -> None:
@@ -40,7 +47,7 @@ def way_to_train(training: TrainingSettings) -> tuple[Any, ...]:
     return (training.optimizer, clipped, rule, training.accumulate, training.remat, training.carry_state)
 
 
-@of_files
+@of_fast_files
 def test_a_training_step_of_every_arm_fits_its_shapes(file: Path) -> None:
     """Traced in this process, which takes half the time of a process for each file.
 

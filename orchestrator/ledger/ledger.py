@@ -100,7 +100,7 @@ class Ledger:
         self._writing_engine = engine.execution_options(**{WRITING: True})  # shares the connections
         self._reconnect_seconds, self._say = reconnect_seconds, say
         self.outages = DatabaseOutages()
-        self._logs: set[Path] = set()  # that this process has written to
+        self._logs: dict[str, Path] = {}  # that this process has written to, by their sweeps
 
     @classmethod
     def open(
@@ -352,11 +352,10 @@ class Ledger:
                 if number is None or transaction.sweep_id is None:
                     connection.commit()
                     return result
-                path = backup_file(self.address, transaction.sweep_id)
-                with backup.locked(path) as log:
+                with backup.locked(self._log_of(transaction.sweep_id)) as log:
                     connection.commit()
                     log.append(backup.Entry(number, transaction.changes))
-                self._note(path)
+                self._note(transaction.sweep_id)
                 return result
 
         result = self.retried(attempt)
@@ -364,11 +363,15 @@ class Ledger:
             self.flush()
         return result
 
-    def _note(self, log: Path) -> None:
+    def _log_of(self, sweep_id: str) -> Path:
+        return self._logs.get(sweep_id) or backup_file(self.address, sweep_id)
+
+    def _note(self, sweep_id: str) -> None:
         """Note that a log must be flushed with the database; its name is made durable the first time."""
-        if log not in self._logs:
+        if sweep_id not in self._logs:
+            log = self._log_of(sweep_id)
             flush_folder(log.parent)
-            self._logs.add(log)
+            self._logs[sweep_id] = log
 
     def retried(self, attempt: Callable[[], Result]) -> Result:
         """Run a whole transaction, and run it again within bounds if it meets a lock or a lost server."""
@@ -388,7 +391,7 @@ class Ledger:
         if not self.is_file:
             return
         flush(self.address)
-        for log in tuple(self._logs):
+        for log in tuple(self._logs.values()):
             backup.flush(log)
 
     def reader(self) -> Connection:

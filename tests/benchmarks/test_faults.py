@@ -23,6 +23,7 @@ def test_any_damage_is_reported_or_without_effect(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler to build the library that fails")
+@pytest.mark.slow
 def test_a_failing_write_tears_nothing(tmp_path: Path) -> None:
     (row,) = failing_writes(Dose(tmp_path, writes=20))
     assert row.holds, row.seen

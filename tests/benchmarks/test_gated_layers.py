@@ -23,6 +23,7 @@ def test_forms_agree(name: str) -> None:
         assert apart(outputs, answers["ours"]) < 2e-5, form
 
 
+@pytest.mark.slow
 def test_delta_rules_agree() -> None:
     """The chunked delta rule and its loops, alone and in the layer."""
     arguments = rule_arguments(40, 1)

@@ -291,6 +291,7 @@ def train(trial):
 """
 
 
+@pytest.mark.slow
 def test_functions_that_are_stopped_before_their_first_report_leave_a_sweep_to_resume(
     commands: Commands,
 ) -> None:

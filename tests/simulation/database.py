@@ -143,7 +143,7 @@ class _Pool(Pool):
         self._idle.append(record)
 
     def recreate(self) -> Pool:
-        return _Pool(self._creator)
+        return self  # it is empty after `dispose`
 
     def dispose(self) -> None:
         while self._idle:

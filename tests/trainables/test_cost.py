@@ -158,6 +158,7 @@ def test_the_work_of_a_dense_recurrence_is_its_matrix_products() -> None:
     assert with_layer - without == pytest.approx(products, rel=0.05)
 
 
+@pytest.mark.slow
 def test_the_count_does_not_depend_on_the_algorithm() -> None:
     counts = {
         cost(_trial("lru", 16, 16, algorithm=name), LISTOPS, compiled=True).flops

@@ -82,6 +82,7 @@ def test_stepping_answers_every_step(folder: Path) -> None:
     assert predictor.predict([sequence])["answer"] == [stepped.argmax(axis=-1).tolist()]
 
 
+@pytest.mark.slow
 def test_stepping_through_another_kind_of_network(folder: Path) -> None:
     """The same holds without an encoder, normalised last, with a convolution, a gate and the last answer."""
     network = {"d_model": 2, "layer": "lru", "options": {}, "mixing": "half_glu2", "norm": "layer"}
@@ -195,6 +196,7 @@ def test_characters_are_kept_with_the_data(tmp_path: Path) -> None:
     assert Characters(data.characters).size == data.signature.vocabulary
 
 
+@pytest.mark.slow
 def test_a_stream_reads_on_as_an_evaluation_that_carries_states(folder: Path) -> None:
     """Character by character, two segments of a text have the bits that the engine gives them."""
     options = {"source": "pydoc", "length": 16, "characters": 8000, "reach": 1}

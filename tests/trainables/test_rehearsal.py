@@ -23,7 +23,7 @@ def settings(task: str, rate: float = 1e-3, layer: str = "lru") -> TrialSettings
     return TrialSettings(task, ModelSettings(layer, 1, 4, 4), training, 0, options)
 
 
-FAST = {"copy", "char_lm", "image", "mqar"}
+FAST = {"copy", "char_lm"}
 """One task of each kind of target; the tests of a task take steps on it too."""
 
 

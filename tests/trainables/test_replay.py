@@ -63,7 +63,7 @@ def test_an_evaluation_does_not_depend_on_the_sizes(tmp_path: Path) -> None:
     assert shared.evaluate(3) == trained.evaluate(0)
 
 
-@pytest.mark.parametrize("handed_on", [True, False])
+@pytest.mark.parametrize("handed_on", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_report_after_an_attempt_that_stopped_is_repeated(tmp_path: Path, handed_on: bool) -> None:
     """The first attempt stopped at step 27; the next one, with other slots, reported steps 21 to 40.
 

@@ -41,7 +41,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("words", [["list"], ["status", "--json"], ["list", "--help"]], ids=" ".join)
-@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize(
+    "unbuffered", ["", pytest.param("1", marks=pytest.mark.slow)], ids=["buffered", "unbuffered"]
+)
 def test_a_command_without_a_reader_ends_quietly(root: str, words: list[str], unbuffered: str) -> None:
     environment = {**os.environ, "SWEEP_ROOT": root, "PYTHONUNBUFFERED": unbuffered}
     with output("closed") as descriptor:

@@ -43,6 +43,7 @@ def _lru(n: int) -> Cost:
     return Cost(ENDS + BLOCK + layer, layer, layer - 2 * n * 8 - 8, 2 * n)
 
 
+@pytest.mark.slow
 def test_every_network_of_a_search_has_its_size(tmp_path: Path) -> None:
     """Rates, ranges and batch sizes make no other network; nothing is written."""
     networks = _sweep(tmp_path).networks()
@@ -54,6 +55,7 @@ def test_every_network_of_a_search_has_its_size(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["space.yaml"]
 
 
+@pytest.mark.slow
 def test_the_work_of_a_step_is_counted_on_request(tmp_path: Path) -> None:
     (network,) = _sweep(tmp_path, SPACE.replace("[lru, none]", "[lru]").replace("[4, 6]", "[4]")).networks(
         work=True

@@ -69,6 +69,7 @@ def trials(sessions: Sessions) -> list[TrialRecord]:
     return sessions.ledger.trials(sweep.id)
 
 
+@pytest.mark.slow
 def test_a_program_is_trained_again_by_its_recorded_sizes(
     trained: Sessions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

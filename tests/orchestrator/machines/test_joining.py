@@ -155,6 +155,7 @@ def test_a_driver_killed_while_ray_starts_leaves_nothing(folder: Path) -> None:
     wait_for(lambda: running(folder) is None and not processes(folder), seconds=120)
 
 
+@pytest.mark.slow
 def test_the_head_ends_with_its_last_driver_although_the_runtime_folder_was_deleted(folder: Path) -> None:
     """Systemd deletes $XDG_RUNTIME_DIR when its user has logged out."""
     driver = Driver()

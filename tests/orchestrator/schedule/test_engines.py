@@ -236,6 +236,7 @@ wait(lambda: not engines.nodes())
 """
 
 
+@pytest.mark.slow
 def test_the_node_of_an_engine_is_known_while_it_has_a_device(with_one_device: Run) -> None:
     """The other one waits for the device, and so has no node."""
     assert with_one_device(LOCATED) == ["True {}"]
@@ -289,6 +290,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.slow
 def test_an_idle_engine_evaluates_in_its_own_process_and_another_one_once_it_has_ended(
     with_one_device: Run,
 ) -> None:

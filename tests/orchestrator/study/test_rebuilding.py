@@ -39,8 +39,9 @@ STOPPED_EARLY = [case for case, (_, options) in SAMPLERS.items() if "objectives"
 @pytest.mark.parametrize(
     ("case", "scheduler", "ahead"),
     [
-        *((case, "none", ahead) for case in SAMPLERS for ahead in (1, 3)),
+        *((case, "none", 3) for case in SAMPLERS),
         *((case, "asha", 3) for case in STOPPED_EARLY),
+        *(pytest.param(case, "none", 1, marks=pytest.mark.slow) for case in SAMPLERS),
         *(pytest.param(case, "asha", 1, marks=pytest.mark.slow) for case in STOPPED_EARLY),
     ],
 )

@@ -97,6 +97,7 @@ def test_everything_arrives_once_although_a_child_is_killed(
     assert _children() == []
 
 
+@pytest.mark.slow
 def test_a_hung_child_is_replaced(shipper: Shipper, lease: Lease, tmp_path: Path) -> None:
     shipper.start()
     assert shipper.drain(60) == 0

@@ -219,6 +219,7 @@ def test_the_test_evaluation_refuses_the_weights_of_another_writer(
     assert evaluate(str(folder), other.digest, *words)["step"] == 20
 
 
+@pytest.mark.slow
 def test_further_test_splits_are_evaluated_with_test(engine: OwnEngine, tmp_path: Path) -> None:
     """Longer sequences of parity; an evaluation of validation reads none of them."""
     options = {"length": 8, "answer": "steps", "reach": 4, "examples": 64, "held_out": 20}

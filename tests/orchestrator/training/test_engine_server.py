@@ -125,6 +125,7 @@ def test_shared_equals_alone_and_slots_are_refilled(folder: Path, server: Engine
     assert server._table.empty
 
 
+@pytest.mark.slow
 def test_an_errand_has_the_data_of_the_last_attempt_and_frees_what_is_left(
     folder: Path, server: EngineServer
 ) -> None:

@@ -255,8 +255,8 @@ def test_a_member_does_not_take_over_the_sweep_of_another(client: Client) -> Non
         ({"overrides": ["budget.trials=100001"]}, "budget.trials"),
     ],
 )
-def test_what_a_submission_may_not_ask_for(client: Client, body: dict[str, object], where: str) -> None:
-    answer = submit(client, **body)
+def test_what_a_submission_may_not_ask_for(reader: Client, body: dict[str, object], where: str) -> None:
+    answer = submit(reader, **body)
     assert answer.status == 422, answer.body
     assert where in answer.document["where"]
 

@@ -155,6 +155,7 @@ def test_a_resumed_trial_is_an_undisturbed_one_to_the_last_bit(engine: Engine) -
     assert any((without[name] != array).any() for name, array in resumed.items() if "params" in name)
 
 
+@pytest.mark.slow
 def test_stacked_neighbours_change_no_bits() -> None:
     """States of slots in one stack do not mix."""
     together = Engine(trial(), text_data(), slots=2, stacked=True)
@@ -193,6 +194,7 @@ def test_every_part_of_a_step_has_its_own_rows(engine: Engine) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_evaluation_reads_streams(engine: Engine) -> None:
     """Bits are those of sixteen long texts, whatever the batch, and each segment has its own score."""
     settings, split = trial(), text_data().validation
@@ -221,6 +223,7 @@ def test_evaluation_reads_streams(engine: Engine) -> None:
     assert not any("carried" in name for name in alone.snapshot(0))
 
 
+@pytest.mark.slow
 def test_a_trained_first_state_is_trained_where_rows_begin() -> None:
     """A gradient reaches it in the first step of an epoch, and none where a state is carried."""
     model = {"layer": "rot_gated", "options": {"heads": 2, "start": "learned"}, "depth": 1, "short_conv": 0}

@@ -271,6 +271,7 @@ def test_refuses_what_does_not_fit(single: Engine) -> None:
     "optimizer",
     ["lion", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sgd", "rmsprop", "amsgrad"))],
 )
+@pytest.mark.slow
 def test_other_optimisers_resume_exactly(optimizer: str) -> None:
     """A snapshot holds whatever an optimiser and a schedule remember, and need not hold running statistics.
 
@@ -375,6 +376,7 @@ def test_accumulation_and_recomputation_equal_the_plain_step() -> None:
             np.testing.assert_allclose(parts[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_remat_trains_the_same(single: Engine) -> None:
     """Recomputing activations changes neither the loss nor the hidden norms."""
     trial = toy_trial()

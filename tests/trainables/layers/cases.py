@@ -44,6 +44,9 @@ RELATED = frozenset(
 )
 """Layers that share their code over time with another one; their longest tests are marked slow."""
 
+REPRESENTATIVE = frozenset({"rotrnn", "s4", "s6", "rg_lru", "delta_net", "lstm"})
+"""One layer of each way to compute a recurrence, for what takes seconds to compile."""
+
 LOWERED_HERE = pytest.mark.skipif(
     jax.__version_info__ >= (0, 11) and jax.default_backend() != "gpu",
     reason="JAX 0.11 and later lower kernels only on a machine with a GPU",

@@ -14,7 +14,7 @@ from jax import numpy as jnp
 
 from tests.trainables.layers.cases import (
     NAMES,
-    RELATED,
+    REPRESENTATIVE,
     apart,
     bidirectional_names,
     build,
@@ -43,8 +43,7 @@ CASES = [
     pytest.param(
         form,
         id=" ".join([name, *(f"{key}={value}" for key, value in options.items())]),
-        # S5 carries its state by the code of RotRNN.
-        marks=[pytest.mark.slow] if options or name in RELATED | {"s5"} else [],
+        marks=[] if name in REPRESENTATIVE and not options else [pytest.mark.slow],
     )
     for form, (name, options) in enumerate(FORMS)
 ]

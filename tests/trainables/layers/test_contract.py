@@ -19,6 +19,7 @@ from jax import numpy as jnp
 from tests.trainables.layers.cases import (
     NAMES,
     RELATED,
+    REPRESENTATIVE,
     D,
     algorithms,
     apart,
@@ -38,9 +39,6 @@ WAYS = [
     *((name, False) for name in NAMES),
     *(pytest.param(name, True, marks=[pytest.mark.slow] if name in RELATED else []) for name in BOTH_WAYS),
 ]
-REPRESENTATIVE = {"rotrnn", "s5", "s4", "s6", "rg_lru", "delta_net", "lstm"}
-"""One layer of each way to compute a recurrence, for what takes seconds to compile."""
-
 OF_ROTRNN = {"lru", "s5"}
 """Layers that hand their arrays to the same recurrence as RotRNN."""
 

@@ -84,7 +84,9 @@ def test_chunks_of_the_delta_rule_are_the_measured_ones(
     assert build("delta_product", householders=2).chunk_size == steps // 2
 
 
-@pytest.mark.parametrize("name", ["min_gru", "rg_lru", "rot_gated"])
+@pytest.mark.parametrize(
+    "name", ["rg_lru", *(pytest.param(n, marks=pytest.mark.slow) for n in ("min_gru", "rot_gated"))]
+)
 def test_chunks_of_another_length_change_nothing(name: str) -> None:
     """A layer for one sequence has longer chunks than one for 32, with the same outputs and gradients."""
     layer, u = build(name), sequence(200)

@@ -46,7 +46,7 @@ def test_system_a_channel(kind: str, algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["sequential", "blocks"])
-@pytest.mark.parametrize("kind", ["unit", "hinge"])
+@pytest.mark.parametrize("kind", ["unit", pytest.param("hinge", marks=pytest.mark.slow)])
 def test_random_projections(kind: str, algorithm: str) -> None:
     """Outputs equal the average over copies of one system, each driven by one projection."""
     layer, u = build("lds", eigenvalues=kind, d_state=8, projections=3, algorithm=algorithm), sequence(80)
@@ -81,7 +81,7 @@ def _gradients(options: dict[str, Any], shape: tuple[int, int], true: int) -> Ca
     "options",
     [
         {"d_model": 4, "d_state": 24, "eigenvalues": "unit"},
-        {"d_model": 4, "d_state": 24, "eigenvalues": "hinge"},
+        pytest.param({"d_model": 4, "d_state": 24, "eigenvalues": "hinge"}, marks=pytest.mark.slow),
         {"d_model": 4, "d_state": 8, "eigenvalues": "hinge", "projections": 3},
     ],
 )

@@ -83,6 +83,7 @@ def _constant_errors(data: TaskData) -> float:
     return float(np.mean(np.asarray(data.validation.targets) != best))
 
 
+@pytest.mark.slow
 def test_the_bag_of_a_text_is_worth_too_much_and_too_little_for_a_promise(text: TaskData) -> None:
     """A bag of characters makes less than half the errors of a constant, and more than their order does.
 

@@ -22,6 +22,7 @@ TASK = Text()
 LABELS = ("neg", "pos")
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_published_reviews_is_read(tmp_path: Path) -> None:
     """One review in fifty is what the archive holds, byte for byte, in test."""
     random, texts = Random(0), dict[str, str]()
