@@ -23,6 +23,7 @@ from orchestrator.config.sections import (
     TrainingSection,
 )
 from orchestrator.config.space import Distribution, combinations, size
+from orchestrator.config.sweep_config import EARLIER_OPTIONS, naming
 from trainables.data.task import Signature, completed
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
@@ -66,7 +67,7 @@ def _value(path: Path, known: Hyperparameter, value: Any) -> Any:
 
 
 def read_model(file: SpaceFile, space: Space) -> ModelSection:
-    """Return the network, the layer's own keys and the task's pooling included.
+    """Return the network, the layer's own keys, the task's pooling and changed defaults included.
 
     Every draw of the space can be built.
 
@@ -77,6 +78,12 @@ def read_model(file: SpaceFile, space: Space) -> ModelSection:
     model = _with_layers(_with_extras(file.model, layers))
     if model.pooling is None:
         model = model.model_copy(update={"pooling": TASKS[file.task].pooling})
+    changed = {
+        layer: {name: LAYERS.settings(layer).default(name) for name in names}
+        for layer, names in EARLIER_OPTIONS.items()
+    }
+    named = naming(changed, layers, model.extras, model.layers)
+    model = model.model_copy(update={"layers": named})
     if model.match is not None:
         model = matched_sizes(model, model.match, layers, _signature(file), space)
     for name, distribution in space.items():

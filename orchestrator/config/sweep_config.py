@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -45,6 +45,33 @@ EARLIER_CHOICES: Mapping[str, Mapping[str, Any]] = {
 }
 """By section: what earlier versions did where their documents have no key for it."""
 
+EARLIER_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    layer: {"heads": 4} for layer in ("delta_net", "gated_delta_net", "delta_product")
+}
+"""By layer: the defaults of earlier versions that are others now. Documents name these options since."""
+
+
+def naming(
+    options: Mapping[str, Mapping[str, Any]],
+    layers: Iterable[str],
+    model: Mapping[str, Any],
+    own: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Return the key `layers` of a network, in which some options are named that the network leaves out.
+
+    Args:
+        options: by layer, the values of options that must be named.
+        layers: that trials may have.
+        model: what the network says for all layers.
+        own: what it says for single ones, its key `layers`.
+    """
+    named = dict(own)
+    for layer in layers:
+        missing = {name: value for name, value in options.get(layer, {}).items() if name not in model}
+        if missing:
+            named[layer] = {**missing, **named.get(layer, {})}
+    return named
+
 
 def current(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return a document that this version or an earlier one recorded, as this version would record it."""
@@ -53,6 +80,9 @@ def current(document: Mapping[str, Any]) -> dict[str, Any]:
     renamed = {name: in_current_names(document.get(name) or {}) for name in ("model", "training", "search")}
     for name, choices in EARLIER_CHOICES.items():
         renamed[name] = {**choices, **renamed[name]}
+    model, layer = renamed["model"], renamed["search"].get("layer")
+    layers: list[str] = layer["choice"] if layer else [model["layer"]]
+    model["layers"] = naming(EARLIER_OPTIONS, layers, model, model["layers"])
     for name, entry in renamed["search"].items():
         if "when" in entry:
             renamed["search"][name] = {**entry, "when": in_current_names(entry["when"])}

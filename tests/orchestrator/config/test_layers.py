@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import from_document
+from orchestrator.config.sweep_config import identity
+from orchestrator.driver.admission import differences
 from tests.orchestrator.config.files import VALID, edited, loaded, refused
 
 SEARCH = """\
@@ -47,6 +49,45 @@ def test_a_fixed_layer_has_its_own_hyperparameters_too(tmp_path: Path) -> None:
     assert not sweep.search["rotrnn.theta_init.max"].when
     params = {"rotrnn.theta_init.max": 0.1, "learning_rate": 1e-3, "recurrent_learning_rate": 1e-3}
     assert sweep.settings(params, 0).model.ranges["theta_init"] == (0.0, 0.1)
+
+
+RATES = {"learning_rate": 1e-3, "recurrent_learning_rate": 1e-3}
+FIXED = VALID.partition("  gamma")[0] + SEARCH.partition("  learning")[1] + SEARCH.partition("  learning")[2]
+SEARCHED = FIXED.replace("search:\n", "search:\n  layer: {choice: [lru, delta_net]}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "params"),
+    [(FIXED, RATES), (SEARCHED, {"layer": "delta_net", **RATES})],
+    ids=["fixed", "searched"],
+)
+def test_a_recorded_sweep_keeps_the_default_with_which_it_began(
+    tmp_path: Path, text: str, params: dict[str, object]
+) -> None:
+    """The delta rule had four heads by default, which no document named, and has one, which documents name.
+
+    An earlier document is that of a file which names four.
+    """
+    text = text.replace("layer: rotrnn", "layer: delta_net").replace("heads: 8,", "")
+    now = loaded(tmp_path, text)
+    four = loaded(tmp_path, text, overrides=["model.layers.delta_net.heads=4"])
+    assert now.settings(params, 0).model.options["heads"] == 1
+    earlier = json.loads(json.dumps(now.document()))
+    assert earlier["model"]["layers"] == {"delta_net": {"heads": 1}}
+    assert from_document(earlier).document() == now.document()
+    del earlier["model"]["layers"]
+    again = from_document(earlier)
+    assert again.settings(params, 0).model.options["heads"] == 4
+    assert identity(earlier) == again.digest == four.digest != now.digest
+    assert differences(earlier, now.document()) == ["model.layers.delta_net.heads 4 -> 1"]
+
+
+def test_a_default_that_changed_is_not_named_where_the_file_names_the_option(tmp_path: Path) -> None:
+    text = FIXED.replace("layer: rotrnn", "layer: delta_net")
+    sweep = loaded(tmp_path, text)
+    assert sweep.document()["model"]["layers"] == {}
+    assert sweep.settings(RATES, 0).model.options["heads"] == 8
+    assert loaded(tmp_path, FIXED).document()["model"]["layers"] == {}
 
 
 @pytest.mark.parametrize(
