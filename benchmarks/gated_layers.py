@@ -3,8 +3,8 @@
     python -m benchmarks.gated_layers [--cases delta_net delta_rule] [--processes 3] [--rounds 3]
 
 Time at L 2,048, batch 8; memory at L 16,384, batch 1, by XLA's analysis (arguments, results and temporaries).
-D 128, N 256 (S6: D 64, N 16; DeltaNet: N 128), gradients by the parameters and the input. DeltaNet has heads of
-128 channels, the size in the published language models: one, its default, and two with D 256; and four of 32.
+D 128, N 256 (S6: D 64, N 16; DeltaNet: N 128), gradients by the parameters and the input. DeltaNet has one
+head of 128 channels, its default and the size in published language models, two with D 256, or four of 32.
 
     printed scan, printed associative   the equations of the papers as printed (`benchmarks.printed_gated`)
     scan          `lax.scan` of our layer's step, what is constant over the sequence computed before it
