@@ -44,7 +44,7 @@ up: $(STAMP)  ## Start PostgreSQL and an MLflow server with users, for a small g
 down:  ## Stop them; their data stays in stores/
 	@cluster/stores.sh down
 
-test: $(STAMP) packages  ## Run every test that can run here (about 12 minutes on 2 cores; WORKERS=4; RERUNS=0)
+test: $(STAMP) packages  ## Run every test that can run here (10 to 16 minutes on 2 cores; WORKERS=4; RERUNS=0)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --reruns $(RERUNS) -rR -m "not slow" tests
 
 bytecode: $(STAMP)  ## Compile what the tests import once, before several workers would each do so

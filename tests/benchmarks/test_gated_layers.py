@@ -13,7 +13,7 @@ from benchmarks.printed_gated import PRINTED
 from tests.trainables.layers.cases import apart, build, sequence
 
 
-@pytest.mark.parametrize("name", ["min_gru", "rg_lru", "rot_gated"])
+@pytest.mark.parametrize("name", ["rg_lru", pytest.param("min_gru", marks=pytest.mark.slow), "rot_gated"])
 def test_forms_agree(name: str) -> None:
     """Each form has its own rounding and, in the first steps of minGRU's logarithms, cancellation."""
     layer, u, has = build(name), sequence(9), forms(name)

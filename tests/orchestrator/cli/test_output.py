@@ -65,7 +65,9 @@ def test_head_takes_one_line_of_a_list(root: str) -> None:
     assert "sweep" in done.stdout
 
 
-@pytest.mark.parametrize("words", [["list"], ["status", "--json"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["list"], pytest.param(["status", "--json"], marks=pytest.mark.slow)], ids=" ".join
+)
 def test_a_full_disk_is_one_line_and_the_code_of_a_full_disk(root: str, words: list[str]) -> None:
     with output("full") as descriptor:
         done = subprocess.run(
@@ -111,7 +113,7 @@ run_and_leave(run, [])
 """
 
 
-@pytest.mark.parametrize("kind", ["closed", "full"])
+@pytest.mark.parametrize("kind", ["full", pytest.param("closed", marks=pytest.mark.slow)])
 def test_a_driver_goes_on_without_its_output(kind: str) -> None:
     with output(kind) as descriptor:
         done = subprocess.run([sys.executable, "-c", DRIVER], stdout=descriptor, stderr=PIPE, text=True)

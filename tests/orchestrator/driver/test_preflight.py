@@ -144,6 +144,7 @@ def test_the_cost_is_that_of_the_same_program(file: Path, capsys: pytest.Capture
     assert "warning" not in printed
 
 
+@pytest.mark.slow
 def test_a_budget_that_ends_before_the_first_report_gives_a_warning(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

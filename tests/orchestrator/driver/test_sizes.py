@@ -71,6 +71,7 @@ def test_too_many_networks_are_refused(tmp_path: Path) -> None:
         _sweep(tmp_path, many).networks()
 
 
+@pytest.mark.slow
 def test_the_vocabulary_is_that_of_encoded_data_where_there_is_any(tmp_path: Path) -> None:
     """Else that of the published data."""
     options = {"length": 32, "passage": 32, "pairs": 20, "held_out": 10}

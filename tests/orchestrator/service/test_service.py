@@ -115,6 +115,7 @@ either = pytest.mark.parametrize(
 )
 
 
+@either
 def test_a_killed_service_leaves_its_drivers_to_the_next_one(deployment: Deployment) -> None:
     """The same process drives the sweep to its end."""
     service = deployment.serve()
@@ -213,6 +214,7 @@ def test_a_stopped_sweep_is_not_started_again_until_it_is_submitted_again(deploy
 
 
 @only_sqlite
+@pytest.mark.slow
 def test_a_paused_sweep_stays_paused_over_a_restart_of_the_service(deployment: Deployment) -> None:
     service = deployment.serve()
     deployment.submit()

@@ -144,6 +144,7 @@ def test_a_damaged_database_is_put_aside_and_restored(delivered: Paths) -> None:
     assert findings(delivered) == []
 
 
+@pytest.mark.slow
 def test_mlflow_takes_the_events_of_a_ledger_that_was_rebuilt(delivered: Paths) -> None:
     """Runs are marked with the numbers of leases; those of the rebuilt ledger are higher."""
     (delivered.root / "sweeps.db").write_bytes(b"")

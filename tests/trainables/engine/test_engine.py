@@ -298,6 +298,7 @@ def test_other_optimisers_resume_exactly(optimizer: str) -> None:
             Engine(unlike, toy_data()).restore(0, unlike, kept)
 
 
+@pytest.mark.slow
 def test_the_size_of_a_clip_compiles_nothing() -> None:
     """Trials with different clips share a program, and differ."""
     trials = [toy_trial(clip=clip) for clip in (0.01, 0.02)]
@@ -345,6 +346,7 @@ def test_label_smoothing_compiles_nothing_and_is_not_evaluated(single: Engine) -
     assert again == score
 
 
+@pytest.mark.slow
 def test_accumulated_batches_make_one_step(single: Engine) -> None:
     """Two batches of four count as one step, with the same examples as one batch of eight."""
     engine = Engine(toy_trial(batch_size=4, accumulate=2), toy_data())

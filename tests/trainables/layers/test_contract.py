@@ -37,7 +37,10 @@ L, TRUE = 33, 20
 BOTH_WAYS = bidirectional_names()
 WAYS = [
     *((name, False) for name in NAMES),
-    *(pytest.param(name, True, marks=[pytest.mark.slow] if name in RELATED else []) for name in BOTH_WAYS),
+    *(
+        pytest.param(name, True, marks=[] if name in REPRESENTATIVE else [pytest.mark.slow])
+        for name in BOTH_WAYS
+    ),
 ]
 OF_ROTRNN = {"lru", "s5"}
 """Layers that hand their arrays to the same recurrence as RotRNN."""
