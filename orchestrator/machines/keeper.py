@@ -21,6 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -82,19 +83,22 @@ def keeper_lock(folder: Path) -> FileLock:
     return FileLock(folder / "keeper.lock", mode=0o600)
 
 
-def keep(folder: Path, linger: float, setup: Setup | None, grant: Grant = Grant()) -> None:
+def keep(folder: Path, linger: float, setup: Setup | None, grant: Grant, asked: threading.Event) -> None:
     """Keep the head of the runtime folder until it ends, or no driver has used it for `linger` seconds.
 
-    A head that no driver uses ends at once if another Ray asks for one of its GPUs.
+    A head that no driver uses ends at once if another Ray asks for one of its GPUs, or this process is asked
+    to end.
 
     Args:
         folder: of the runtime.
         linger: seconds without a user after which the head is ended.
         setup: of a head to start if none runs; None to keep only one that runs.
         grant: GPUs that this head may use.
+        asked: set when this process is asked to end. While a driver uses the head it stays: the head of a
+            keeper that is gone runs on until another driver joins it.
     """
     lock = keeper_lock(folder)
-    if not _acquired(lock, folder, wait=setup is not None):
+    if not _acquired(lock, folder, asked, wait=setup is not None):
         return
     head = running(folder) or (_started(folder, setup, grant) if setup else None)
     if head is None:
@@ -108,7 +112,9 @@ def keep(folder: Path, linger: float, setup: Setup | None, grant: Grant = Grant(
             with _locked(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
                 now = time.monotonic()
                 idle_since = (idle_since if idle_since is not None else now) if alone else None
-                if idle_since is not None and (now - idle_since >= linger or wanted(head.devices)):
+                if idle_since is not None and (
+                    now - idle_since >= linger or asked.is_set() or wanted(head.devices)
+                ):
                     head.end(folder)
                     lock.release()
                     return
@@ -117,13 +123,16 @@ def keep(folder: Path, linger: float, setup: Setup | None, grant: Grant = Grant(
     lock.release()
 
 
-def _acquired(lock: FileLock, folder: Path, *, wait: bool) -> bool:
-    """Acquire the keeper's lock; with `wait`, until another keeper ends or has a running head."""
+def _acquired(lock: FileLock, folder: Path, asked: threading.Event, *, wait: bool) -> bool:
+    """Acquire the keeper's lock; with `wait`, until another keeper ends or has a running head.
+
+    It gives up when this process is asked to end.
+    """
     while True:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            if not wait or running(folder):
+            if not wait or asked.is_set() or running(folder):
                 return False
             time.sleep(POLL_SECONDS)
         else:
@@ -196,7 +205,9 @@ def _free_port() -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    to_end = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: to_end.set())
     given = Setup(**json.loads(sys.argv[3])) if len(sys.argv) > 3 else None
     gpus = Grant.parsed(sys.argv[4]) if given else Grant()
     if os.fork() == 0:  # the parent exits, so that no driver has to wait for this process
-        keep(Path(sys.argv[1]), float(sys.argv[2]), given, gpus)
+        keep(Path(sys.argv[1]), float(sys.argv[2]), given, gpus, to_end)

@@ -148,6 +148,21 @@ def test_a_driver_that_leaves_replaces_a_killed_keeper(folder: Path) -> None:
     wait_for(lambda: not processes(folder))
 
 
+def test_a_keeper_that_is_asked_to_end_leaves_no_head_behind(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends the head as soon as no driver uses it, however long it would have kept it."""
+    monkeypatch.setenv("SWEEP_RAY_LINGER", "600")
+    driver = Driver()
+    pid = driver.head()
+    keepers(folder)[0].terminate()
+    time.sleep(3 * 0.5)
+    assert psutil.pid_exists(pid), "a driver still uses it"
+    driver.leave()
+    wait_for(lambda: not processes(folder))
+    assert running(folder) is None
+
+
 def test_a_driver_killed_while_ray_starts_leaves_nothing(folder: Path) -> None:
     driver = Driver()
     wait_for(lambda: Head.read(folder) is not None)
