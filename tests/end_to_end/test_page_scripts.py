@@ -106,9 +106,10 @@ def test_the_last_text_is_spoken_late_rather_than_never(chrome: webdriver.Chrome
     spoken = called(
         chrome,
         """
+          const { announce } = await import("/assets/shown.js?own");
+          // What follows waits for nothing, so no other script of the page sets a timer meanwhile.
           const timers = [];
           window.setTimeout = (action, delay) => timers.push({ action, delay });
-          const { announce } = await import("/assets/shown.js?own");
           const place = document.getElementById("announcement");
           const spoken = [];
           const wait = () => {
