@@ -29,7 +29,7 @@ from sqlalchemy import event, insert, select, update
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.config import load
-from orchestrator.driver import sweep_rows
+from orchestrator.driver import execution, sweep_rows
 from orchestrator.driver.admission import Claim, Observer, Run
 from orchestrator.driver.departure import Departure
 from orchestrator.ledger.backup import Change, Entry, backup_file, locked
@@ -203,7 +203,7 @@ def way_to_the_first_launch(old: Session, lease: Lease) -> Iterator[tuple[str, C
         curves = made["integrity check"]
         yield "end lost attempts", lambda: sweep_rows.enter(claim, data=None)
         yield "reopen the runs", lambda: sweep_rows.resume(claim)
-        yield remember("study", lambda: Study(sweep, ledger.trials(sweep.id, role="search"), curves))
+        yield remember("study", lambda: execution.rebuilt_study(claim, curves))
         yield remember("scheduler", lambda: schedulers.build(sweep, curves))
 
         def launch() -> None:

@@ -132,7 +132,7 @@ def run_session(
     session = Session(
         slotted,
         claim.writer,
-        _study(claim, curves),
+        rebuilt_study(claim, curves),
         run.paths,
         run.data.absolute(),
         resources=resources,
@@ -162,7 +162,7 @@ def run_session(
 
 
 @without_garbage_collection()
-def _study(claim: Claim, curves: Sequence[CurvePoint]) -> Study:
+def rebuilt_study(claim: Claim, curves: Sequence[CurvePoint]) -> Study:
     """Rebuild the study from the search's trials of the sweep and of those that it learns from."""
     sweep, ledger = claim.sweep, claim.ledger
     earlier = [trial for name in sweep.warm_start for trial in ledger.trials(name, role="search")]

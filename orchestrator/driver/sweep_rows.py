@@ -175,6 +175,7 @@ def is_finished(claim: Claim) -> bool:
     return record_of(claim).finished_at is not None and not without_test(claim)
 
 
+@without_garbage_collection()
 def resume(claim: Claim) -> None:
     """Open a sweep of an earlier driver again, in the ledger and in MLflow."""
     sweep, ledger = claim.sweep, claim.ledger

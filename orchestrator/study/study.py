@@ -7,6 +7,8 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -187,20 +189,23 @@ class Study:
             self._earlier += 1
 
     def _observed(self, record: TrialRecord, reports: Sequence[ReportRecord | CurvePoint]) -> Observation:
-        curve = {report.step: report.metrics[self._sweep.metric] for report in reports if report.metrics}
+        metric = self._sweep.metric
+        newest_first = sorted(reports, key=attrgetter("step"), reverse=True)
+        points = ((report.step, report.metrics[metric]) for report in newest_first if report.metrics)
+        finite = (point for point in points if math.isfinite(point[1]))
+        curve = dict(finite if self._curves else islice(finite, 1))
         at_best = next((report.metrics for report in reports if report.step == record.best_step), {})
         return observe(self._sweep, record.state, record.value, at_best, curve)
 
     def _add(self, observed: Observation, params: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
         number = self._earlier + len(self._proposals)
-        points = sorted(observed.curve.items())
         self._study.add_trial(
             create_trial(
                 state=observed.state,
                 params=dict(params),
                 distributions={name: self._distributions[name] for name in params},
                 system_attrs={**attrs, **_constraint_attrs(observed)},
-                intermediate_values=dict(points if self._curves else points[-1:]),
+                intermediate_values=dict(sorted(observed.curve.items())),
                 values=observed.values,
             )
         )
