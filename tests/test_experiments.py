@@ -25,14 +25,7 @@ FILES = sorted((ROOT / "experiments").glob("*.yaml"))
 TRACED: set[str] = set()
 """Layers, networks and tasks that a file before this one has traced."""
 
-FAST = {"who-can-recall", "rotrnn-table-1", "ldstack-psmnist", "delta-net-heads"}
-"""Files that together train most layers and kinds of tasks."""
-
 of_files = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-of_fast_files = pytest.mark.parametrize(
-    "file",
-    [pytest.param(file, marks=[] if file.stem in FAST else pytest.mark.slow, id=file.stem) for file in FILES],
-)
 
 
 def take_a_step(experiment: Experiment) -> None:
@@ -47,7 +40,7 @@ def way_to_train(training: TrainingSettings) -> tuple[Any, ...]:
     return (training.optimizer, clipped, rule, training.accumulate, training.remat, training.carry_state)
 
 
-@of_fast_files
+@of_files
 def test_a_training_step_of_every_arm_fits_its_shapes(file: Path) -> None:
     """Traced in this process, which takes half the time of a process for each file.
 
@@ -87,7 +80,11 @@ def test_a_training_step_of_every_arm_is_taken_at_full_size(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("file", "profile"),
-    [(file, profile) for file in FILES for profile in yaml.safe_load(file.read_text()).get("profiles", {})],
+    [
+        (file, profile)
+        for file in FILES
+        for profile in yaml.load(file.read_text(), yaml.CSafeLoader).get("profiles", {})
+    ],
     ids=lambda part: part if isinstance(part, str) else part.stem,
 )
 def test_every_profile_is_valid(file: Path, profile: str) -> None:
