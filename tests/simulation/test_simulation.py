@@ -16,7 +16,7 @@ from tests.simulation.simulation import simulate, undisturbed
 from tests.simulation.sizes import SIZES
 
 FIRST_SEED, CHUNKS, SEEDS = 2000, 2, 50
-"""First seed of short sweeps, tests that run them, and seeds of each. `make test` runs the seeds before it."""
+"""First seed of short sweeps, tests that run them, seeds of each. `make test` runs the seeds before it."""
 
 WARM_SEEDS = 10
 """Seeds after which a process has opened everything that it keeps open."""
