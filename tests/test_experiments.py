@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,10 @@ from orchestrator.experiment.dry_run import dry_run, settings_of
 from orchestrator.experiment.file import Experiment, function_of, load
 from tests.tracing import trace_evaluation, trace_step
 from trainables.cost import of_layer
-from trainables.trial import TrainingSettings
+from trainables.trial import TrainingSettings, TrialSettings
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "experiments").glob("*.yaml"))
-
-TRACED: set[str] = set()
-"""Layers, networks and tasks that a file before this one has traced."""
 
 of_files = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
@@ -40,28 +39,44 @@ def way_to_train(training: TrainingSettings) -> tuple[Any, ...]:
     return (training.optimizer, clipped, rule, training.accumulate, training.remat, training.carry_state)
 
 
-@of_files
-def test_a_training_step_of_every_arm_fits_its_shapes(file: Path) -> None:
+def test_a_training_step_of_every_arm_fits_its_shapes() -> None:
     """Traced in this process, which takes half the time of a process for each file.
 
     Each network and each task of all files is traced once, not each pair; and the gradient once for each
     layer and way to train it, because it has the shapes of what it is taken of. Networks that differ in
     ranges of initial values or in dropout are one: those are numbers, which change no shape.
     """
-    experiment = load(file, profile=None, gpus=0)
-    if experiment.measure is not None:
-        function_of(experiment.measure)
-    for arm in experiment.arms:
-        if arm.sweep is not None:
-            settings = settings_of(arm.sweep)
-            layer = f"{settings.model.layer} {settings.model.options} {way_to_train(settings.training)}"
-            network = replace(settings.model, ranges={}, dropout=0.0)
-            parts = {f"{network}", f"{settings.task} {settings.task_options}"}
-            if layer not in TRACED:
-                trace_step(settings)
-            elif not parts <= TRACED:
-                trace_evaluation(settings)
-            TRACED.update({layer, *parts})
+    traced: set[str] = set()
+    for file in FILES:
+        experiment = load(file, profile=None, gpus=0)
+        if experiment.measure is not None:
+            function_of(experiment.measure)
+        for arm in experiment.arms:
+            if arm.sweep is not None:
+                with naming(f"{file.name}, arm {arm.name}"):
+                    trace_new_parts(settings_of(arm.sweep), traced)
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Let an error say what it was raised for."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"The step of {what}")
+        raise
+
+
+def trace_new_parts(settings: TrialSettings, traced: set[str]) -> None:
+    """Trace what `traced` does not name of a layer with its way to train, a network and a task; name it."""
+    layer = f"{settings.model.layer} {settings.model.options} {way_to_train(settings.training)}"
+    network = replace(settings.model, ranges={}, dropout=0.0)
+    parts = {f"{network}", f"{settings.task} {settings.task_options}"}
+    if layer not in traced:
+        trace_step(settings)
+    elif not parts <= traced:
+        trace_evaluation(settings)
+    traced.update({layer, *parts})
 
 
 @pytest.mark.slow
