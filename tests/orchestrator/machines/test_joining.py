@@ -115,7 +115,7 @@ def test_drivers_that_start_at_once_share_one_head_which_ends_with_the_last(fold
         joining.end_shared_ray()
     drivers[0].leave()
     drivers[1].kill()
-    time.sleep(3 * 0.5)
+    time.sleep(3 * keeper.POLL_SECONDS)
     assert head.lives(), "a driver still uses it"
     drivers[2].kill()
     wait_for(lambda: not processes(folder))
@@ -156,7 +156,7 @@ def test_a_keeper_that_is_asked_to_end_leaves_no_head_behind(
     driver = Driver()
     pid = driver.head()
     keepers(folder)[0].terminate()
-    time.sleep(3 * 0.5)
+    time.sleep(3 * keeper.POLL_SECONDS)
     assert psutil.pid_exists(pid), "a driver still uses it"
     driver.leave()
     wait_for(lambda: not processes(folder))
