@@ -14,7 +14,7 @@ from orchestrator.report.noise import Sample
 
 
 def merged(present: Results, earlier: Results) -> Results:
-    """Return present results in which published arms stand for those that have fewer values here.
+    """Return present results in which published arms stand for those that have fewer values here, or are new.
 
     A published arm is kept if its specification is that of the present file. It keeps its origin, so that
     the page names the commit that ran it. What the file says of an arm, such as its bound, is the file's.
@@ -41,8 +41,8 @@ def _compared(results: Results) -> tuple[str, str, bool]:
 
 
 def _chosen(own: ArmResult, published: ArmResult | None, earlier: Results) -> ArmResult:
-    """Return an arm of the ledger, or the published one if it has more values and the same specification."""
-    if published is None or len(published.seeds) <= len(own.seeds) or _identity(published) != _identity(own):
+    """Return an arm of the ledger, or the published one of the same specification if it leads further."""
+    if published is None or _identity(published) != _identity(own) or not _leads(published, own):
         return own
     circumstances = earlier.circumstances
     origin = Origin(circumstances.date, circumstances.commit, circumstances.machine)
@@ -56,6 +56,11 @@ def _chosen(own: ArmResult, published: ArmResult | None, earlier: Results) -> Ar
         lack="",
         origin=published.origin or origin,
     )
+
+
+def _leads(published: ArmResult, own: ArmResult) -> bool:
+    """Return True if a published arm has more values, or was begun and the one of the ledger was not."""
+    return len(published.seeds) > len(own.seeds) or (published.trials > 0 and not own.trials)
 
 
 def _identity(arm: ArmResult) -> str:

@@ -135,9 +135,10 @@ def connect(address: URL) -> Engine:
         BadInput: the driver for PostgreSQL is not installed.
     """
     if is_file(address):
-        return configured(
-            create_engine(address, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
-        )
+        engine = create_engine(address, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
+        event.listen(engine, "connect", configure_sqlite)
+        event.listen(engine, "begin", begin_sqlite)
+        return engine
     try:
         engine = create_engine(
             address,
@@ -150,13 +151,6 @@ def connect(address: URL) -> Engine:
         must = "needs the package psycopg"
         raise BadInput(where, must, "no such package", "Install the extra `postgres`.") from None
     event.listen(engine, "connect", _configure_postgresql)
-    return engine
-
-
-def configured(engine: Engine) -> Engine:
-    """Return an engine of SQLite whose connections and transactions are those of a ledger."""
-    event.listen(engine, "connect", _configure_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
@@ -182,7 +176,8 @@ def _configure_postgresql(connection: Any, _record: Any) -> None:
     connection.commit()
 
 
-def _configure_sqlite(connection: Any, _record: Any) -> None:
+def configure_sqlite(connection: Any, _record: Any = None) -> None:
+    """Prepare a new connection of SQLite for a ledger."""
     connection.isolation_level = None  # the driver would begin transactions by itself, and late
     cursor = connection.cursor()
     # NORMAL, not FULL: a commit survives the process, and a power failure only after `flush`, which is called
@@ -192,7 +187,8 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
     cursor.close()
 
 
-def _begin_sqlite(connection: Connection) -> None:
+def begin_sqlite(connection: Connection) -> None:
+    """Begin a transaction of SQLite; one that will write takes the write lock."""
     # A transaction that reads first and writes later cannot wait for a lock; IMMEDIATE takes it at once.
     writing = connection.get_execution_options().get(WRITING, False)
     command(connection, "BEGIN IMMEDIATE" if writing else "BEGIN")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import get_type_hints
 
@@ -46,7 +48,7 @@ class Holder:
             this = cls(**values)
         except (ValueError, TypeError):
             return None
-        types = get_type_hints(cls)
+        types = _types()
         return this if all(type(value) is types[name] for name, value in values.items()) else None
 
     @classmethod
@@ -72,6 +74,11 @@ class Holder:
     def is_dead(self, system: System = System()) -> bool:
         """Return True if the process is known to have ended, and False if that is not known."""
         return self.is_near(system) and system.start_of(self.pid) != self.start
+
+
+@cache  # a driver that waits for a lease reads its holder again and again
+def _types() -> Mapping[str, type]:
+    return get_type_hints(Holder)
 
 
 @dataclass(frozen=True)

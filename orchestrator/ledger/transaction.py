@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
+    BigInteger,
     Connection,
     Delete,
     Insert,
     Select,
     Table,
     Update,
+    any_,
     bindparam,
     delete,
     func,
@@ -126,11 +130,11 @@ class Transaction:
         """Remove selected rows of the outbox."""
         olds = [verified(OUTBOX, row) for row in rows]
         if olds:
-            # Each number of rows is another statement of up to 20 KiB, and a connection keeps a hundred; so
-            # the last row is named again until their number is a power of two.
             seqs = [old["seq"] for old in olds]
-            seqs += seqs[-1:] * ((1 << (len(seqs) - 1).bit_length()) - len(seqs))
-            self.connection.execute(_FORGET, {"seqs": seqs})
+            if self._is_file:
+                execute(self.connection, _FORGET_IN_FILE, {"key_seqs": json.dumps(seqs)})
+            else:
+                execute(self.connection, _FORGET, {"key_seqs": seqs})
         for old in olds:
             self._record(OUTBOX, old, None, -1, -old["row_digest"])
 
@@ -200,7 +204,12 @@ def _bound(key: Mapping[str, Any]) -> dict[str, Any]:
 
 # With its columns named, so that one statement marks many rows.
 _MARK = statements(OUTBOX).update.values(delivered=bindparam("delivered"), row_digest=bindparam("row_digest"))
-_FORGET = delete(OUTBOX).where(OUTBOX.c.seq.in_(bindparam("seqs", expanding=True)))
+# One text for any number of rows: a connection keeps each statement that it has run, and one of 500 numbers
+# takes 20 KiB.
+_FORGET = delete(OUTBOX).where(OUTBOX.c.seq == any_(bindparam("key_seqs", type_=ARRAY(BigInteger))))
+_FORGET_IN_FILE = delete(OUTBOX).where(
+    OUTBOX.c.seq.in_(select(func.json_each(bindparam("key_seqs")).table_valued("value").c.value))
+)
 _LAST_EVENT = select(func.coalesce(func.max(OUTBOX.c.seq), 0))
 _COUNT = (
     sqlite.insert(TALLY)

@@ -70,6 +70,17 @@ def test_the_ledger_is_used_if_it_has_as_many_values() -> None:
     assert merged(whole, ELSEWHERE).arms[1].values == [0.4, 0.4, 0.4]
 
 
+def test_what_was_spent_on_an_unfinished_arm_stays_published() -> None:
+    """Every trial that was begun counts, although the ledger at hand knows of none."""
+    begun = replace(arm("lru"), state="INTERRUPTED", trials=3, core_seconds=3_600.0)
+    elsewhere = replace(ELSEWHERE, arms=(ELSEWHERE.arms[0], begun))
+    new = replace(arm("lru"), state="NEW", trials=0)
+    kept = merged(replace(HERE, arms=(HERE.arms[0], new)), elsewhere).arms[1]
+    assert (kept.state, kept.trials, kept.core_seconds) == ("INTERRUPTED", 3, 3_600.0)
+    again = replace(new, state="RUNNING", trials=1)
+    assert merged(replace(HERE, arms=(HERE.arms[0], again)), elsewhere).arms[1].trials == 1
+
+
 def test_what_the_file_says_of_a_kept_arm_is_what_it_says_now() -> None:
     supposed = replace(HERE.arms[1], hypothesis=True, published=None, size="1 block")
     old = replace(ELSEWHERE, arms=(ELSEWHERE.arms[0], _published(obstacle="a smaller profile")))

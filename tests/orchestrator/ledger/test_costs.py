@@ -159,7 +159,9 @@ def test_no_statement_under_the_write_lock_reads_a_whole_table(ledger: Ledger) -
     of_each_kind = {shape(statement): statement for statement in recorder.writing}
     assert len(of_each_kind) > 40, "the changes were recorded"
     plans = {kind: plan(file, statement) for kind, statement in of_each_kind.items()}
-    assert {kind: steps for kind, steps in plans.items() if "SCAN" in steps} == {}
+    # `json_each`, a virtual table, has the rows that a statement names.
+    of_tables = re.compile(r"SCAN \w+\b(?! VIRTUAL TABLE)")
+    assert {kind: steps for kind, steps in plans.items() if of_tables.search(steps)} == {}
 
 
 BOUNDED = {"owner", "pool", "start_pause", "claim"}
@@ -261,20 +263,17 @@ def test_500_delivered_points_are_removed_by_few_statements(ledger: Ledger) -> N
     assert verify(ledger, SWEEP_ID) == []
 
 
-def test_points_are_removed_by_the_same_few_statements_however_many_there_are(ledger: Ledger) -> None:
-    """A connection keeps a hundred statements, and one of 500 numbers takes 20 KiB."""
-    write, texts = writer(ledger), set[str]()
+def test_points_are_removed_by_one_statement_however_many_there_are(ledger: Ledger) -> None:
+    """A connection keeps a hundred statements, and one that named 500 numbers would take 20 KiB."""
+    write = writer(ledger)
     write.add_trial(trial_record())
-
-    def remember(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if statement.startswith("DELETE FROM outbox"):
-            texts.add(statement)
-
-    listener.listen(ledger._engine, "before_cursor_execute", remember)
+    recorder = Recorder(ledger)
     for count in range(1, 65):
         write.add_events([event(trial_record().key, n) for n in range(count)])
         write.delivered([row.seq for row in ledger.pending(SWEEP_ID, 500)])
-    assert len(texts) == 7, "1, 2, 4, 8, 16, 32 and 64 numbers"
+    removals = [each for each in recorder.writing if each.startswith("DELETE FROM outbox")]
+    assert len(removals) == 64
+    assert len({re.sub(r"'\[[\d, ]+\]'", "?", each) for each in removals}) == 1
     assert ledger.kept_points(SWEEP_ID) == []
 
 
