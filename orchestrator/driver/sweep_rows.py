@@ -23,7 +23,7 @@ from orchestrator.ledger.records import (
     TrialRecord,
     by_trial,
 )
-from orchestrator.ledger.selection import best_checkpoint, best_of_sweep
+from orchestrator.ledger.selection import best_checkpoint, best_of_sweep, best_of_trials
 from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
 from orchestrator.sharing import rows as sharing
 from orchestrator.system import without_garbage_collection
@@ -199,11 +199,11 @@ def without_test(claim: Claim) -> list[tuple[TrialRecord, CheckpointRecord]]:
     if not claim.sweep.evaluates_test:
         return []
     sweep_id, ledger = claim.sweep.id, claim.ledger
-    best = best_of_sweep(ledger, record_of(claim), with_checkpoint=True)
-    confirmed = [trial for trial in ledger.trials(sweep_id, "confirmation") if trial.state == "COMPLETE"]
+    trials, checkpoints = ledger.trials(sweep_id), by_trial(ledger.checkpoints(sweep_id))
+    best = best_of_trials(ledger, record_of(claim), trials, checkpoints)
+    confirmed = [trial for trial in trials if trial.role == "confirmation" and trial.state == "COMPLETE"]
     evaluated = {evaluation.trial_key for evaluation in ledger.evaluations(sweep_id)}
     missing = [trial for trial in [best, *confirmed] if trial is not None and trial.key not in evaluated]
-    checkpoints = by_trial(ledger.checkpoints(sweep_id))
     rows = [(trial, best_checkpoint(trial, checkpoints.get(trial.key, ()))) for trial in missing]
     return [(trial, row) for trial, row in rows if row is not None]
 

@@ -128,14 +128,31 @@ def best_of_sweep(ledger: Ledger, sweep: SweepRecord, *, with_checkpoint: bool =
         sweep: its record.
         with_checkpoint: whether only a trial is a candidate that still has the checkpoint of its best step.
     """
-    maximize = sweep.facts["direction"] == "maximize"
     if not with_checkpoint and not sweep.document.get("constraints"):
-        return ledger.best_value(sweep.id, maximize=maximize)
+        return ledger.best_value(sweep.id, maximize=sweep.facts["direction"] == "maximize")
+    checkpoints = by_trial(ledger.checkpoints(sweep.id)) if with_checkpoint else None
+    return best_of_trials(ledger, sweep, ledger.trials(sweep.id), checkpoints)
+
+
+def best_of_trials(
+    ledger: Ledger,
+    sweep: SweepRecord,
+    trials: Iterable[TrialRecord],
+    checkpoints: Mapping[str, Sequence[CheckpointRecord]] | None,
+) -> TrialRecord | None:
+    """Return the best trial of a sweep whose rows were read, or None if there is no candidate.
+
+    Args:
+        ledger: holds the sweep.
+        sweep: its record.
+        trials: all of the sweep.
+        checkpoints: of each trial, if only one is a candidate that still has that of its best step.
+    """
     return best_trial(
-        ledger.trials(sweep.id, role="search"),
-        maximize=maximize,
+        trials,
+        maximize=sweep.facts["direction"] == "maximize",
         violations=violations_of(ledger, sweep),
-        checkpoints=by_trial(ledger.checkpoints(sweep.id)) if with_checkpoint else None,
+        checkpoints=checkpoints,
     )
 
 
