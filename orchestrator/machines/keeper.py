@@ -166,6 +166,7 @@ def _begin(folder: Path, setup: Setup, grant: Grant) -> tuple[Head, subprocess.P
     command = [
         str(Path(sys.executable).with_name("ray")),
         *("start", "--head", "--block", "--port=0", "--include-dashboard=false", "--disable-usage-stats"),
+        "--include-log-monitor=false",  # it sends to drivers what workers print, which `cluster` refuses
         *(f"--num-cpus={setup.cpus}", f"--num-gpus={gpus}", f"--temp-dir={temporary}"),
     ]
     if importlib.util.find_spec("grpc"):

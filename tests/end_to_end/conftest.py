@@ -44,16 +44,22 @@ def switch() -> Iterator[Switch]:
 
 
 @pytest.fixture(scope="session")
-def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+def shared_chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
     """Yield the browser that all tests of the page share."""
     with browser.opened(tmp_path_factory.mktemp("chrome") / "profile") as opened:
         yield opened
 
 
 @pytest.fixture
+def chrome(shared_chrome: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
+    """Yield a browser, and leave the page of a test: it would go on asking a server that has ended."""
+    yield shared_chrome
+    shared_chrome.get("about:blank")
+
+
+@pytest.fixture
 def silent(chrome: webdriver.Chrome) -> Iterator[None]:
     """Require that a test leaves no error on the browser's console that it has not read itself."""
-    chrome.get("about:blank")  # a page of a server that has ended would go on asking it
     browser.errors(chrome)
     yield
     assert browser.errors(chrome) == []

@@ -15,7 +15,7 @@ from tests.simulation.runs import SERVICE, shrunk
 from tests.simulation.simulation import simulate, undisturbed
 from tests.simulation.sizes import SIZES
 
-FIRST_SEED, CHUNKS, SEEDS = 2000, 2, 50
+FIRST_SEED, CHUNKS, SEEDS = 2000, 1, 50
 """First seed of short sweeps, tests that run them, seeds of each. `make test` runs the seeds before it."""
 
 WARM_SEEDS = 10
