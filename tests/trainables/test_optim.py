@@ -157,12 +157,9 @@ def test_gradients_are_clipped_by_their_norm(largest: float) -> None:
     np.testing.assert_allclose(actual, rule.update(gradients, rule.init(gradients))[0], rtol=1e-6)
 
 
-RANDOM = np.random.default_rng(0)
-
-
 def test_cross_entropy_and_accuracy() -> None:
     """The sums equal the definition, over the examples that count."""
-    logits = RANDOM.normal(size=(5, 3)).astype(np.float32)
+    logits = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     targets = np.array([0, 1, 2, 1, 0])
     weights = np.array([1, 1, 1, 0, 0], np.float32)
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
@@ -176,7 +173,7 @@ def test_cross_entropy_and_accuracy() -> None:
 
 def test_a_margin_smooths_labels() -> None:
     """Cross-entropy and 0.3 margins are the cross-entropy of targets that give 0.3 to all classes alike."""
-    logits = RANDOM.normal(size=(5, 3))
+    logits = np.random.default_rng(0).normal(size=(5, 3))
     targets = np.array([0, 1, 2, 1, 0])
     weights = np.array([1, 1, 1, 0, 0])
     log_probabilities = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
@@ -202,8 +199,9 @@ def test_an_output_by_step_counts_true_steps() -> None:
     lengths = jnp.array([2, 3, 1])
     weights = weights_of("steps", jnp.array([1.0, 1.0, 0.0]), lengths, jnp.zeros((3, 3), jnp.int32))
     np.testing.assert_array_equal(weights, [[1, 1, 0], [1, 1, 1], [0, 0, 0]])
-    logits = jnp.asarray(RANDOM.normal(size=(3, 3, 4)), jnp.float32)
-    targets = jnp.asarray(RANDOM.integers(0, 4, (3, 3)))
+    random = np.random.default_rng(0)
+    logits = jnp.asarray(random.normal(size=(3, 3, 4)), jnp.float32)
+    targets = jnp.asarray(random.integers(0, 4, (3, 3)))
     sums = jax.jit(classification)(logits, targets, weights)
     flat = np.asarray(weights, bool)
     assert float(sums.counted) == 5
@@ -223,7 +221,7 @@ def test_steps_without_a_target_do_not_count() -> None:
     targets = jnp.array([[IGNORED, 1, IGNORED, 2], [3, IGNORED, 0, 1]])
     weights = weights_of("steps", jnp.ones(2), jnp.array([4, 3]), targets)
     np.testing.assert_array_equal(weights, [[0, 1, 0, 1], [1, 0, 1, 0]])
-    logits = jnp.asarray(RANDOM.normal(size=(2, 4, 5)), jnp.float32)
+    logits = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 5)), jnp.float32)
     other = jnp.where(weights[..., None] > 0, logits, 7.0)
     summed = jax.jit(classification)
     sums = [summed(values, targets, weights) for values in (logits, other)]
