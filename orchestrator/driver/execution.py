@@ -179,9 +179,9 @@ def evaluate_test(claim: Claim, engines: Engines) -> None:
     """
     probes = probes_of(claim.run.paths, claim.ledger, claim.sweep.id)
     outages = Outages(claim.writer, probes, claim.ledger.system.monotonic)
-    is_looked_for = True
-    while is_looked_for:
-        is_looked_for = False
+    may_have_changed = True
+    while may_have_changed:
+        may_have_changed = False
         for trial, row in sweep_rows.without_test(claim):
             try:
                 answer = _outlast(claim, outages, partial(_evaluated, claim, trial, row, engines))
@@ -189,7 +189,7 @@ def evaluate_test(claim: Claim, engines: Engines) -> None:
                 claim.writer.drop_checkpoint(trial.key, Path(row.path))
                 why = f"{damage.where}: {damage.must}, got {damage.got}"
                 claim.observer.say(f"{trial.key} is left out of the evaluation of test. {why}.")
-                is_looked_for = True  # another trial may be the best one now
+                may_have_changed = True  # another trial may be the best one now
                 continue
             metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
             evaluation = EvaluationRecord(
