@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from benchmarks.published_trial import PUBLISHED
+from benchmarks.published_curves import curves, drawn, rows
+from benchmarks.published_trial import PUBLISHED, Reading
 from orchestrator.config import load
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +23,20 @@ def test_it_is_trial_0_of_the_file() -> None:
     params = sweep.published_params()
     assert params is not None
     assert sweep.settings(params, seed=0) == PUBLISHED
+
+
+def test_curves_are_drawn_and_tabulated(tmp_path: Path) -> None:
+    """Each seed has a line of each measure; the table ends with the last step that all seeds have reached."""
+    readings = [Reading(seed, step, 1.0, 1.0, 0.0, 2.0, 1.5, 0.25) for seed in (0, 1) for step in (10, 20)]
+    readings.append(Reading(1, 30, 1.0, 1.0, 0.0, 2.0, 1.5, 0.25))
+    file = tmp_path / "figures.json"
+    file.write_text(json.dumps({"curves": [asdict(reading) for reading in readings]}))
+    by_seed = curves(file)
+    row = ["25.0 %", "25.0 %", "1.500", "1.500", "2.000", "2.000"]
+    assert rows(by_seed) == [["10", *row], ["20", *row]]
+    accuracies, losses = drawn(by_seed).axes
+    assert [list(line.get_xdata()) for line in accuracies.lines[:2]] == [[10, 20], [10, 20, 30]]
+    assert len(losses.lines) == 4
 
 
 @pytest.mark.slow
