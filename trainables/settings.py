@@ -15,6 +15,7 @@ __all__ = [
     "ACTIVATIONS",
     "ALGORITHM",
     "ANGLES",
+    "BLOCKS_ALGORITHM",
     "DELTA_ALGORITHM",
     "DELTA_HEADS",
     "DENSE_ALGORITHM",
@@ -170,6 +171,11 @@ ALGORITHM = Option(
     "auto",
     "Algorithm of the recurrence; auto is the fastest one by device and size; pallas is for GPUs.",
     choices=("auto", "sequential", "chunked", "associative", "pallas"),
+)
+BLOCKS_ALGORITHM = Option(
+    "auto",
+    "Blocks of steps without their states, or that of the recurrence; auto is the fastest.",
+    choices=("auto", "blocks", "sequential", "chunked", "associative", "pallas"),
 )
 DENSE_ALGORITHM = Option(
     "auto",

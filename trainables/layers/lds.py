@@ -24,7 +24,7 @@ from trainables.layers.layer import DiagonalLayer, Fixed, Folded, complex_normal
 from trainables.layers.recurrence import conjugate, planar
 from trainables.layers.recurrence.blocks import outputs_by_blocks, pays_off
 from trainables.layers.recurrence.planar import rows
-from trainables.settings import Count, LayerSettings, Need, Option
+from trainables.settings import BLOCKS_ALGORITHM, Count, LayerSettings, Need, Option
 
 PARAMETERS = {"unit": ("theta",), "standard": ("alpha", "beta"), "hinge": ("alpha", "omega")}
 """Names of the parameters of each kind of spectrum, (N/2,) each."""
@@ -53,11 +53,7 @@ class LDS(DiagonalLayer):
             "projections": Option(
                 0, "Random projections r of the input; 0 for a system a channel.", at_least=0
             ),
-            "algorithm": Option(
-                "auto",
-                "Blocks of steps without their states, or that of the recurrence; auto is the fastest.",
-                choices=("auto", "blocks", "sequential", "chunked", "associative", "pallas"),
-            ),
+            "algorithm": BLOCKS_ALGORITHM,
         },
         needs=(
             Need(
@@ -139,7 +135,7 @@ class LDS(DiagonalLayer):
     @property
     def states_at_hand(self) -> bool:
         """Return whether the outputs are computed from the states."""
-        return not self._by_blocks()
+        return not self.by_blocks
 
     def inputs(self, coefficients: Folded, u: Array) -> Array:
         """Return the scalar inputs (L, G): of each projection, or of each channel's system."""
@@ -147,17 +143,17 @@ class LDS(DiagonalLayer):
 
     def respond(self, coefficients: Folded, inputs: Array, *, backward: bool) -> tuple[Array, Array]:
         """Return the outputs (L, D) of one direction and the states, which blocks do not need."""
-        if not self._by_blocks():
+        if not self.by_blocks:
             return super().respond(coefficients, inputs, backward=backward)
         out = coefficients.out_backward if backward else coefficients.out
         assert out is not None
-        drives = self.driven(jnp.eye(inputs.shape[1]))
+        drives = self._planes(jnp.eye(inputs.shape[1]))
         outputs = outputs_by_blocks(coefficients.decay, out, drives, inputs)
         return outputs, self.states(coefficients, inputs)
 
     def respond_against_time(self, coefficients: Folded, inputs: Array, length: Array | None) -> Array:
         """Return the outputs (L, D) of the reverse direction."""
-        if not self._by_blocks():
+        if not self.by_blocks:
             return super().respond_against_time(coefficients, inputs, length)
         return self.respond(coefficients, inputs[::-1], backward=True)[0][::-1]
 
@@ -185,7 +181,9 @@ class LDS(DiagonalLayer):
             return jnp.repeat(inputs, halves * pairs, axis=1)
         return jnp.tile(jnp.repeat(inputs, pairs // inputs.shape[1], axis=1), (1, halves))
 
-    def _by_blocks(self) -> bool:
+    @property
+    def by_blocks(self) -> bool:
+        """Return whether the states inside blocks of steps are never formed."""
         if self.chosen != "auto":
             return self.chosen == "blocks"
         width, count = self.C_re.shape[-2:]

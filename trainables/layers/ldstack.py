@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import jax
 from flax import nnx
@@ -13,8 +13,9 @@ from jax import numpy as jnp
 from trainables.errors import Refusal
 from trainables.layers.layer import Fixed, Layer, normal
 from trainables.layers.lds import initial_parameters, whole_spectrum
-from trainables.layers.recurrence import NONLINEARITIES, recurrence, times
-from trainables.settings import ALGORITHM, EVEN, Count, LayerSettings, Option
+from trainables.layers.recurrence import NONLINEARITIES, planar, recurrence, times
+from trainables.layers.recurrence.blocks import outputs_by_blocks, pays_off
+from trainables.settings import BLOCKS_ALGORITHM, EVEN, Count, LayerSettings, Option
 
 
 class Bases(NamedTuple):
@@ -23,12 +24,19 @@ class Bases(NamedTuple):
     Attributes:
         decay: eigenvalues of every system, planes (2, r * n).
         out: averages the systems out of their bases, (2 * r * n, n): Re(sum_j W_j s_j) / r for planes s.
-        into: the way into every basis, (n, 2 * r * n): W_j^-1 k.
+        into: the way into every basis, planes (n, 2, r * n): W_j^-1 k.
     """
 
     decay: Array
     out: Array
     into: Array
+
+
+Last = TypeVar("Last")
+"""The last states of a layer, or None where they are not formed."""
+
+Answer: TypeAlias = Callable[[int, Array, Array], tuple[Array, Last]]
+"""(layer, drives (G, 2, r * n), inputs (..., G)) -> the average (..., n) of its systems, and what is last."""
 
 
 class LDStack(Layer):
@@ -37,6 +45,9 @@ class LDStack(Layer):
     System j runs s_t = lambda * s_{t-1} + g_j^T u_t + k_t in the basis of its eigenvectors; W_j = W g_j leads
     out of this basis. The average over j is the result of a linear step. What the nonlinearity rho would have
     added to it is the correction k of the next layer, which the inverse of W_j brings into every basis.
+
+    Since systems are linear, a later layer runs on its corrections alone and adds its average to the first
+    layer's; the average of W_j W_j^-1 k is k, so that its linear step is h - k.
 
     Parameters: alpha, omega (n/2,), the eigenvalues; W_re, W_im (n, n, D); C (D, n), D (D,); C_backward if
     bidirectional. Fixed: projections (r, D).
@@ -50,7 +61,7 @@ class LDStack(Layer):
             "rho": Option("elu", "The nonlinearity.", choices=("elu", "tanh", "relu")),
             "stack_depth": Option(2, "Linear layers; 1 is a plain LDS.", at_least=1),
             "projections": Option(6, "Random projections r of the input.", at_least=1),
-            "algorithm": ALGORITHM,
+            "algorithm": BLOCKS_ALGORITHM,
         },
         needs=(EVEN,),
         parameters=Count(
@@ -82,14 +93,17 @@ class LDStack(Layer):
             stack_depth: number of linear layers; 1 is a plain LDS.
             projections: number r of random projections.
             bidirectional: whether to read the sequence backwards too, with a read-out of its own.
-            algorithm: of the recurrence: a name of `recurrence.ALGORITHMS`, or "auto".
+            algorithm: "blocks" of steps without their states, or that of the recurrence: a name of
+                `recurrence.ALGORITHMS`. "auto" is the fastest.
 
         Raises:
             Refusal: n is odd.
         """
         if d_state % 2 or d_state < 2:
             raise Refusal("LDStack: d_state", "d_state must be even", str(d_state), "Eigenvalues are pairs.")
-        self.bidirectional, self.algorithm = bidirectional, algorithm
+        self.bidirectional, self.chosen = bidirectional, algorithm
+        # Of the states, which are computed where a sequence goes on.
+        self.algorithm = "auto" if algorithm == "blocks" else algorithm
         self.rho, self.stack_depth = rho, stack_depth
         alpha, omega = initial_parameters("hinge", rngs.params(), d_state // 2, 1)
         self.alpha, self.omega = nnx.Param(alpha), nnx.Param(omega)
@@ -109,7 +123,7 @@ class LDStack(Layer):
         out = jnp.stack([re, -im]).transpose(0, 1, 3, 2).reshape(-1, len(self.W_re)) / len(fixed)
         inverse = jnp.linalg.inv(jax.lax.complex(re, im))
         into = jnp.stack([inverse.real, inverse.imag]).transpose(3, 0, 1, 2)
-        return Bases(self._decay(), out, into.reshape(len(self.W_re), -1))
+        return Bases(self._decay(), out, into.reshape(len(self.W_re), 2, -1))
 
     def inputs(self, coefficients: Bases, u: Array) -> Array:
         """Return the scalar input of every system, (L, r)."""
@@ -117,28 +131,19 @@ class LDStack(Layer):
 
     def states(self, coefficients: Bases, inputs: Array) -> Array:
         """Return the last layer's states h (L, n)."""
-        return self._stacked(coefficients, (None,) * self.stack_depth, inputs)[0]
+        if not self.by_blocks:
+            return self._from(coefficients, (None,) * self.stack_depth, inputs)[0]
+        decay, out, _ = coefficients
+
+        def answer(layer: int, drives: Array, inputs: Array) -> tuple[Array, None]:
+            return outputs_by_blocks(decay, out, drives, inputs), None
+
+        return self._stacked(coefficients, inputs, answer)[0]
 
     def respond_from(self, coefficients: Bases, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
         """Return the outputs (L, D) after a state, the last layer's states h (L, n), and the next state."""
-        states, after = self._stacked(coefficients, tuple(state), inputs)
-        return self.read(coefficients, states, backward=False), states, after
-
-    def _stacked(
-        self, coefficients: Bases, before: Sequence[Array | None], inputs: Array
-    ) -> tuple[Array, Array]:
-        """Return the last layer's states h (L, n), and the last states of every layer, of those before."""
-        driven = self._driven(inputs)
-        correction, last = jnp.zeros_like(driven), []
-        for layer, initial in enumerate(before):
-            states = recurrence(
-                coefficients.decay, driven + correction, initial=initial, algorithm=self.algorithm
-            )
-            last.append(states[-1])
-            if layer + 1 < self.stack_depth:
-                linear = (states - correction).reshape(len(inputs), -1) @ coefficients.out
-                correction = (self._deviation(linear) @ coefficients.into).reshape(driven.shape)
-        return states.reshape(len(inputs), -1) @ coefficients.out, jnp.stack(last)
+        states, after = self._from(coefficients, tuple(state), inputs)
+        return self.read(coefficients, states, backward=False), states, jnp.stack(after)
 
     def initial_state(self) -> Array:
         """Return the zero states of every layer, planes (layers, 2, r * n)."""
@@ -146,14 +151,48 @@ class LDStack(Layer):
 
     def advance(self, coefficients: Bases, state: Array, inputs: Array) -> tuple[Array, Array]:
         """Return the next states of every layer, and the last layer's h (n,)."""
-        decay, out, into = coefficients
-        driven = self._driven(inputs[None])[0]
-        correction, states = jnp.zeros_like(driven), []
-        for before in state:
-            states.append(times(decay, before) + driven + correction)
-            linear = (states[-1] - correction).ravel() @ out
-            correction = (self._deviation(linear) @ into).reshape(driven.shape)
-        return jnp.stack(states), states[-1].ravel() @ out
+        decay, out, _ = coefficients
+
+        def answer(layer: int, drives: Array, inputs: Array) -> tuple[Array, Array]:
+            after = times(decay, state[layer]) + _driven(drives, inputs)
+            return after.ravel() @ out, after
+
+        hidden, after = self._stacked(coefficients, inputs, answer)
+        return jnp.stack(after), hidden
+
+    def _from(
+        self, coefficients: Bases, before: Sequence[Array | None], inputs: Array
+    ) -> tuple[Array, list[Array]]:
+        """Return the last layer's states h (L, n), and the last states of every layer, of those before."""
+        decay, out, _ = coefficients
+
+        def answer(layer: int, drives: Array, inputs: Array) -> tuple[Array, Array]:
+            states = recurrence(
+                decay, _driven(drives, inputs), initial=before[layer], algorithm=self.algorithm
+            )
+            return states.reshape(len(inputs), -1) @ out, states[-1]
+
+        return self._stacked(coefficients, inputs, answer)
+
+    def _stacked(self, coefficients: Bases, inputs: Array, answer: Answer[Last]) -> tuple[Array, list[Last]]:
+        """Return the last layer's h (..., n) for inputs (..., r), and the last states of every layer."""
+        first, last = answer(0, self._scalars(), inputs)
+        hidden, correction, after = first, jnp.zeros_like(first), [last]
+        for layer in range(1, self.stack_depth):
+            correction = self._deviation(hidden - correction)
+            more, last = answer(layer, coefficients.into, correction)
+            hidden = first + more
+            after.append(last)
+        return hidden, after
+
+    @property
+    def by_blocks(self) -> bool:
+        """Return whether the states inside blocks of steps are never formed."""
+        if self.chosen != "auto":
+            return self.chosen == "blocks"
+        copies, size = len(self.projections), len(self.W_re)
+        inputs = copies if self.stack_depth == 1 else size
+        return jax.default_backend() == "cpu" and pays_off(inputs, copies * size, size)
 
     def _deviation(self, linear: Array) -> Array:
         """Return delta(a) = rho(a) - a."""
@@ -164,10 +203,15 @@ class LDStack(Layer):
         eigenvalues = whole_spectrum("hinge", self.alpha[...], self.omega[...])
         return jnp.tile(eigenvalues, (1, len(self.projections[...])))
 
-    def _driven(self, inputs: Array) -> Array:
-        """Return the scalar input of every eigenvalue, planes (L, 2, r * n), for inputs (L, r)."""
-        scalars = jnp.repeat(inputs, len(self.W_re), axis=1)
-        return jnp.stack([scalars, jnp.zeros_like(scalars)], axis=1)
+    def _scalars(self) -> Array:
+        """Return what every eigenvalue takes of the scalar inputs, planes (r, 2, r * n): its system's."""
+        taken = jnp.repeat(jnp.eye(len(self.projections[...])), len(self.W_re), axis=1)
+        return planar(taken, jnp.zeros_like(taken))
+
+
+def _driven(drives: Array, inputs: Array) -> Array:
+    """Return the input of every eigenvalue, planes (..., 2, r * n), for inputs (..., G)."""
+    return jnp.tensordot(inputs, drives, 1, precision="highest")
 
 
 def _return_weights(key: Array, omega: Array, d_model: int) -> tuple[Array, Array]:

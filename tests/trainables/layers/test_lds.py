@@ -17,6 +17,7 @@ from tests.trainables.layers.cases import Floats, apart, build, exact, sequence
 from tests.trainables.layers.stack import stacked_states
 from trainables.errors import Refusal
 from trainables.layers.layer import Fixed
+from trainables.layers.recurrence.blocks import block_size
 
 
 def _eigenvalues(kind: str, p: dict[str, Floats]) -> np.ndarray:
@@ -60,13 +61,15 @@ def test_random_projections(kind: str, algorithm: str) -> None:
     assert apart(layer(u), expected) < 1e-5
 
 
-def _gradients(options: dict[str, Any], shape: tuple[int, int], true: int) -> Callable[[str], Any]:
-    """Return what compiles the gradients of an LDS by parameters and inputs, for an algorithm."""
+def _gradients(
+    options: dict[str, Any], shape: tuple[int, int], true: int, name: str = "lds"
+) -> Callable[[str], Any]:
+    """Return what compiles the gradients of a layer by parameters and inputs, for an algorithm."""
     sequences, length = shape
     u, towards = sequence(2 * sequences * length, options["d_model"]).reshape(2, sequences, length, -1)
 
     def compiled(algorithm: str) -> Any:
-        graph, parameters, rest = nnx.split(build("lds", algorithm=algorithm, **options), nnx.Param, ...)
+        graph, parameters, rest = nnx.split(build(name, algorithm=algorithm, **options), nnx.Param, ...)
 
         def loss(parameters: nnx.State, u: jax.Array) -> jax.Array:
             layer = nnx.merge(graph, parameters, rest)
@@ -78,16 +81,17 @@ def _gradients(options: dict[str, Any], shape: tuple[int, int], true: int) -> Ca
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("name", "options"),
     [
-        {"d_model": 4, "d_state": 24, "eigenvalues": "unit"},
-        pytest.param({"d_model": 4, "d_state": 24, "eigenvalues": "hinge"}, marks=pytest.mark.slow),
-        {"d_model": 4, "d_state": 8, "eigenvalues": "hinge", "projections": 3},
+        ("lds", {"d_model": 4, "d_state": 24, "eigenvalues": "unit"}),
+        pytest.param("lds", {"d_model": 4, "d_state": 24, "eigenvalues": "hinge"}, marks=pytest.mark.slow),
+        ("lds", {"d_model": 4, "d_state": 8, "eigenvalues": "hinge", "projections": 3}),
+        ("ldstack", {"d_model": 4, "d_state": 8, "projections": 3, "stack_depth": 3}),
     ],
 )
-def test_gradients_of_blocks(options: dict[str, Any]) -> None:
+def test_gradients_of_blocks(name: str, options: dict[str, Any]) -> None:
     """In both directions, with padding, blocks have the gradients of the loop over all steps."""
-    both = _gradients({**options, "bidirectional": True}, (2, 80), 70)
+    both = _gradients({**options, "bidirectional": True}, (2, 80), 70, name)
     by_steps, by_blocks = (jax.tree.leaves(run(*given)) for run, given in map(both, ["sequential", "blocks"]))
     for expected, actual in zip(by_steps, by_blocks, strict=True):
         assert apart(actual, expected) < 1e-5
@@ -105,23 +109,35 @@ def test_blocks_form_no_states() -> None:
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="auto chooses by what was measured on a CPU")
 @pytest.mark.parametrize(
-    ("options", "at_hand"),
+    ("name", "options", "by_blocks"),
     [
-        ({"d_model": 10, "d_state": 160}, False),
-        ({"d_model": 10, "d_state": 784, "eigenvalues": "hinge", "projections": 1}, False),
-        ({"d_model": 32, "d_state": 256}, False),
-        ({"d_model": 32, "d_state": 64}, True),
+        ("lds", {"d_model": 10, "d_state": 160}, True),
+        ("lds", {"d_model": 10, "d_state": 784, "eigenvalues": "hinge", "projections": 1}, True),
+        ("lds", {"d_model": 32, "d_state": 256}, True),
+        ("lds", {"d_model": 32, "d_state": 64}, False),
+        ("ldstack", {"d_model": 2, "d_state": 32}, True),
+        ("ldstack", {"d_model": 2, "d_state": 128, "projections": 2}, False),
     ],
 )
 def test_auto_chooses_blocks_where_few_inputs_drive_many_states(
-    options: dict[str, Any], at_hand: bool
+    name: str, options: dict[str, Any], by_blocks: bool
 ) -> None:
-    """LDStack's systems of copy memory and psMNIST run in blocks, a wide layer of few states by steps."""
+    """LDStack's systems of its three tasks run in blocks, wide layers of few states by steps."""
     by_default, by_steps = (
-        nnx.eval_shape(partial(build, "lds", algorithm=name, **options)) for name in ("auto", "sequential")
+        nnx.eval_shape(partial(build, name, algorithm=algorithm, **options))
+        for algorithm in ("auto", "sequential")
     )
-    assert by_default.states_at_hand is at_hand
+    assert by_default.by_blocks is by_blocks
+    assert not by_steps.by_blocks
     assert by_steps.states_at_hand
+
+
+@pytest.mark.parametrize(
+    ("sizes", "steps"), [((10, 80, 10), 16), ((1, 784, 10), 64), ((32, 128, 32), 8), ((32, 192, 32), 8)]
+)
+def test_blocks_are_as_long_as_was_fastest(sizes: tuple[int, int, int], steps: int) -> None:
+    """For inputs, states and outputs of copy memory, psMNIST, a wide layer and LDStack on adding."""
+    assert block_size(*sizes) == steps
 
 
 def test_size_of_the_copy_task() -> None:

@@ -18,13 +18,22 @@ from jax import numpy as jnp
 from trainables.layers.recurrence.invariant import recurrence
 from trainables.layers.recurrence.planar import conjugate, table, times
 
-STEPS = 32
-"""Steps of a block; docs/benchmarks/recurrence.md compares others."""
+SIZES = (8, 16, 32, 64)
+"""Steps that a block may have."""
+
+MOVED = 150
+"""Multiplications that take a CPU as long as moving one number; source: docs/benchmarks/recurrence.md."""
+
+
+def block_size(inputs: int, states: int, outputs: int) -> int:
+    """Return the steps of a block that are fastest on a CPU, for G inputs, N states and W outputs."""
+    return min(SIZES, key=lambda size: _cost(size, inputs, states, outputs))
 
 
 def pays_off(inputs: int, states: int, outputs: int) -> bool:
-    """Tell whether blocks were faster than states on a CPU, for G inputs, N states and W outputs."""
-    return STEPS * inputs * outputs <= 4 * states * (inputs + outputs)
+    """Tell whether blocks are faster than states on a CPU, for G inputs, N states and W outputs."""
+    by_states = 2 * states * (outputs + MOVED)
+    return _cost(block_size(inputs, states, outputs), inputs, states, outputs) < by_states
 
 
 def outputs_by_blocks(decay: Array, out: Array, drives: Array, inputs: Array) -> Array:
@@ -33,26 +42,33 @@ def outputs_by_blocks(decay: Array, out: Array, drives: Array, inputs: Array) ->
     Args:
         decay: planes (2, N).
         out: columns of C, (2 N, W), the imaginary ones negated.
-        drives: what each state takes of each input, real, (G, N).
+        drives: what each state takes of each input, planes (G, 2, N).
         inputs: (L, G).
     """
-    length, width = len(inputs), out.shape[1]
-    powers = table(decay, STEPS + 1)
-    reads = times(conjugate(powers)[:, None], out.T.reshape(width, 2, -1))
-    after = reads[1:].reshape(STEPS * width, -1).T
-    leaves = (powers[STEPS - 1 :: -1, None] * drives[:, None]).reshape(-1, decay.size)
+    (length, count), width = inputs.shape, out.shape[1]
+    size = block_size(count, decay.shape[1], width)
+    powers = table(decay, size + 1)
+    reads = times(conjugate(powers)[:, None], out.T.reshape(width, 2, -1)).reshape(size + 1, width, -1)
+    after = reads[1:].reshape(size * width, -1).T
+    leaves = times(powers[size - 1 :: -1, None], drives).reshape(-1, decay.size)
     with jax.default_matmul_precision("highest"):
-        within = _from_step_to_step(reads[:STEPS, :, 0] @ drives.T)
-        blocks = jnp.pad(inputs, ((0, -length % STEPS), (0, 0))).reshape(-1, len(within))
-        states = recurrence(powers[STEPS], (blocks @ leaves).reshape(-1, *decay.shape))
+        within = _from_step_to_step(reads[:size] @ drives.reshape(count, -1).T)
+        blocks = jnp.pad(inputs, ((0, -length % size), (0, 0))).reshape(-1, len(within))
+        states = recurrence(powers[size], (blocks @ leaves).reshape(-1, *decay.shape))
         before = jnp.concatenate([jnp.zeros_like(states[:1]), states[:-1]]).reshape(-1, decay.size)
         outputs = blocks @ within + before @ after
     return outputs.reshape(-1, width)[:length]
 
 
+def _cost(size: int, inputs: int, states: int, outputs: int) -> float:
+    """Return the time of a step in multiplications."""
+    return (size * inputs + 2 * states) * outputs + 2 * states * inputs + MOVED * 2 * states / size
+
+
 def _from_step_to_step(responses: Array) -> Array:
     """Return what step t answers to step s <= t, (S G, S W), for responses (S, W, G) by t - s."""
-    steps = jnp.arange(STEPS)
+    size, _, count = responses.shape
+    steps = jnp.arange(size)
     lag = steps - steps[:, None]
     apart = jnp.where(lag[..., None, None] >= 0, responses[lag], 0)
-    return apart.transpose(0, 3, 1, 2).reshape(STEPS * responses.shape[2], -1)
+    return apart.transpose(0, 3, 1, 2).reshape(size * count, -1)
