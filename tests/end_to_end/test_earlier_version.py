@@ -88,7 +88,7 @@ def test_a_half_finished_sweep_of_an_earlier_version_is_completed(half_finished:
         assert {trial.state for trial in after.values()} <= {"COMPLETE", "PRUNED"}
         for key in list(before)[:2]:
             assert after[key] == before[key]
-        steps = [report.step for report in ledger.reports(f"{SWEEP_ID}-2")]
+        steps = [report.step for report in ledger.trial_reports(f"{SWEEP_ID}-2")]
         assert steps == sorted(set(steps))
         assert steps[:2] == [100, 200]
         assert after[f"{SWEEP_ID}-2"].attempts == 2

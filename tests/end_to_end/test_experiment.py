@@ -20,7 +20,7 @@ seeds: 2
 compare: {metric: test/loss, better: lower, tolerance: 0.1}
 common:
   task: copy
-  data: {delay: 10, examples: 60, held_out: 20}
+  data: {delay: 300, held_out: 20}
   model: {depth: 1, d_model: 8, d_state: 8}
   training: {steps: 40, interval: 10, batch_size: 8, learning_rate: 1e-2, recurrent_learning_rate: 1e-3}
   search: {seed: {choice: [0]}}
@@ -81,4 +81,4 @@ def _check_pages(folder: Path, docs: Path) -> None:
     assert "Beside the paper" in page
     assert (docs / "table-1.md").read_text() == (folder / "page.md").read_text()
     index = (docs.parent / "results.md").read_text()
-    assert "| table-1 | A paper, Table 1 | 1 | 2 | 0 | 2 | 4 |" in index
+    assert "| table-1 | A paper, Table 1 | 1 | 1 | 0 | 1 | 0 | 0 | 2 | 4 |" in index
