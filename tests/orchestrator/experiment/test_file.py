@@ -96,7 +96,7 @@ def test_a_profile_comes_after_everything_and_leaves_arms_out(tmp_path: Path) ->
 def test_what_a_profile_changes_is_named_with_the_defaults() -> None:
     """An option that the file does not give has the value of its task or layer."""
     table = Path(__file__).parents[3] / "experiments" / "lru-table-6.yaml"
-    (arm, *_) = load(table, profile="laptop", gpus=0).arms
+    (_, arm, _) = load(table, profile="laptop", gpus=0).arms
     assert set(arm.changes) == {
         "length 128 instead of 2,048",
         "min_length 10 instead of 500",
