@@ -154,7 +154,7 @@ class LDStack(Layer):
         decay, out, _ = coefficients
 
         def answer(layer: int, drives: Array, inputs: Array) -> tuple[Array, Array]:
-            after = times(decay, state[layer]) + _driven(drives, inputs)
+            after = times(decay, state[layer]) + _driven(inputs, drives)
             return after.ravel() @ out, after
 
         hidden, after = self._stacked(coefficients, inputs, answer)
@@ -168,7 +168,7 @@ class LDStack(Layer):
 
         def answer(layer: int, drives: Array, inputs: Array) -> tuple[Array, Array]:
             states = recurrence(
-                decay, _driven(drives, inputs), initial=before[layer], algorithm=self.algorithm
+                decay, _driven(inputs, drives), initial=before[layer], algorithm=self.algorithm
             )
             return states.reshape(len(inputs), -1) @ out, states[-1]
 
@@ -209,7 +209,7 @@ class LDStack(Layer):
         return planar(taken, jnp.zeros_like(taken))
 
 
-def _driven(drives: Array, inputs: Array) -> Array:
+def _driven(inputs: Array, drives: Array) -> Array:
     """Return the input of every eigenvalue, planes (..., 2, r * n), for inputs (..., G)."""
     return jnp.tensordot(inputs, drives, 1, precision="highest")
 
