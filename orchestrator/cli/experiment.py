@@ -54,6 +54,14 @@ def experiment(
         str | None,
         typer.Option("--arms", metavar="NAMES", help="Run these arms alone, such as `lds-300,lstm-300`."),
     ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change what a trial takes here, such as `resources.gpu=1/4`; may be given several times.",
+        ),
+    ] = None,
     *,
     options: RunOptions,
 ) -> int:
@@ -61,7 +69,8 @@ def experiment(
 
     Running it again continues; once every arm has ended, only the pages are written. If a service runs for
     the root, all arms are submitted to it, which may run several at a time. `--arms` runs some arms; pages
-    show all of them, and publishing keeps what other machines have published of the rest.
+    show all of them, and publishing keeps what other machines have published of the rest. `--set` says what
+    a trial takes on this machine, such as a part of its GPU; its results are those of the same experiment.
 
     Exit codes: 0 complete, 2 bad input, 3 an arm was skipped or has failed trials, 4 interrupted and
     resumable, 5 still running.
@@ -75,7 +84,7 @@ def experiment(
         raise BadInput("experiment", "must have a FILE or `--index`", "neither", "Name an experiment file.")
     if file is not None:
         hardware = available(root=options.root)
-        loaded = files.load(file, profile=profile or "auto", gpus=hardware.gpus)
+        loaded = files.load(file, profile=profile or "auto", gpus=hardware.gpus, overrides=overrides or ())
         chosen = loaded if arms is None else files.selected(loaded, arms.split(","))
         if dry_run:
             _dry_run(chosen, options)

@@ -64,18 +64,23 @@ def from_dict(document: Mapping[str, Any], *, name: str, profile: str | None, gp
     return _resolved(root, name, profile, (), gpus, json.dumps(root.plain(), indent=1), Path.cwd())
 
 
-def from_tree(root: LocatedValue, *, name: str, profile: str | None = None) -> SweepConfig:
+def from_tree(
+    root: LocatedValue, *, name: str, profile: str | None = None, overrides: Sequence[str] = ()
+) -> SweepConfig:
     """Validate a search-space file that was put together from parts of other files.
 
     Args:
         root: the sections of the file, without `profiles`; an error names the line that a value came from.
         name: name of the sweep.
         profile: name under which the sweep is smaller than published, or None.
+        overrides: `key=value` each, such as `resources.gpu=1`.
 
     Raises:
-        BadInput: a section is wrong.
+        BadInput: a section or an override is wrong.
     """
     _check_name(name, "name", "a sweep's name", "Choose another.")
+    for override in overrides:
+        root = _overridden(root, override, "--set ")
     sweep = _validated(root, name, profile, json.dumps(root.plain(), indent=1))
     with root.pointing():
         check_installed(sweep.sampler)

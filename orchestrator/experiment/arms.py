@@ -34,12 +34,14 @@ class Source:
         root: its tree.
         file: its sections.
         profile: name of the chosen profile, or None.
+        overrides: of the resources of all arms, `key=value` each.
     """
 
     path: Path
     root: LocatedValue
     file: ExperimentFile
     profile: str | None
+    overrides: tuple[str, ...] = ()
 
     @property
     def seeds(self) -> int:

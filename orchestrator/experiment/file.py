@@ -114,24 +114,29 @@ class Experiment:
         return f"{self.name}-{self.profile}" if self.profile else self.name
 
 
-def load(path: Path, *, profile: str | None, gpus: int) -> Experiment:
+def load(path: Path, *, profile: str | None, gpus: int, overrides: Sequence[str] = ()) -> Experiment:
     """Read and validate an experiment file, and the search-space file of every arm.
 
     Args:
         path: the file.
         profile: a name of the file's `profiles`; None or `full` for none; `auto` for `laptop` without a GPU.
         gpus: number of GPUs; it decides `auto` and nothing else.
+        overrides: `key=value` each, of `resources` alone, which are no part of what an arm is.
 
     Raises:
-        BadInput: the file, the profile or a search-space file is wrong.
+        BadInput: the file, the profile, an override or a search-space file is wrong.
     """
+    _check_overrides(overrides)
     root, _ = read_document(path)
     with root.pointing():
         file = validated(ExperimentFile, root.plain())
         check_names(file)
         if file.measure is None:
             _check_comparison(file.compare)
-    source = Source(path, root, file, choose_profile(file.profiles, profile, gpus))
+    if overrides and file.measure is not None:
+        must = f"must be left out: {path.stem} calls a function and trains nothing"
+        raise BadInput("--set", must, f"`{overrides[0]}`", "Give a value to the function, under `arguments`.")
+    source = Source(path, root, file, choose_profile(file.profiles, profile, gpus), tuple(overrides))
     with root.pointing():
         kept = dict(source.arms())
         arms = tuple(_arm(source, name, arm) for name, arm in kept.items())
@@ -197,6 +202,15 @@ def _kept(claim: Any, arms: Mapping[str, ArmSection]) -> bool:
     return claim.better in arms and claim.than in arms
 
 
+def _check_overrides(overrides: Sequence[str]) -> None:
+    """Check that overrides leave alone what an arm is."""
+    for override in overrides:
+        if not override.startswith("resources."):
+            must = "must change what a trial takes, a key of `resources`"
+            remedy = "For example resources.gpu=1/4. Anything else makes another experiment: edit its file."
+            raise BadInput("--set", must, f"`{override[:80]}`", remedy)
+
+
 def _check_comparison(compare: CompareSection) -> None:
     if compare.paired:
         must = "must stand beside `measure`: the seed of a trial draws nothing that all arms share"
@@ -234,7 +248,7 @@ def _changes(source: Source, arm: str, sweep: SweepConfig | None) -> tuple[str, 
 def _sweep(source: Source, arm: str) -> SweepConfig:
     tree = space_of(source, arm)
     name = f"{source.file.shares or source.path.stem}-{arm}"
-    sweep = from_tree(tree, name=name, profile=source.profile)
+    sweep = from_tree(tree, name=name, profile=source.profile, overrides=source.overrides)
     metric, score = source.file.compare.metric, TASKS[sweep.task].metric
     known = [*tested_metrics(sweep.task, sweep.task_options), *reported_metrics(score), _NORMS]
     if metric not in known and not re.fullmatch(r"hidden_norm/layer_\d+", metric):

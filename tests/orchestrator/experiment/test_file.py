@@ -139,6 +139,38 @@ def test_a_profile_of_the_search_space_file_can_be_the_start(tmp_path: Path) -> 
     assert (sweep.training.steps, sweep.profile) == (3, None)
 
 
+def test_resources_can_be_those_of_a_machine_and_leave_every_identity_as_it_is(tmp_path: Path) -> None:
+    stated = arms(loaded(tmp_path))
+    given = load(tmp_path / "table-1.yaml", profile=None, gpus=1, overrides=["resources.gpu=1/4"])
+    for arm in given.arms:
+        sweep, before = arm.sweep, stated[arm.name].sweep
+        assert sweep is not None
+        assert before is not None
+        assert (sweep.resources.gpu, sweep.resources.cpu, before.resources.gpu) == (0.25, 1.0, 0.0)
+        assert (sweep.digest, sweep.id) == (before.digest, before.id)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.steps=2", "--set: must change what a trial takes"),
+        ("resources", "--set: must change what a trial takes"),
+        ("resources.gpu=2/3", "--set resources.gpu: must be 0, 1 or 1/K of a GPU"),
+        ("resources.gpus=1", "must be a known key"),
+    ],
+)
+def test_no_override_makes_another_experiment(tmp_path: Path, override: str, message: str) -> None:
+    loaded(tmp_path)
+    with pytest.raises(BadInput) as error:
+        load(tmp_path / "table-1.yaml", profile=None, gpus=1, overrides=[override])
+    assert message in str(error.value)
+
+
+def test_the_resources_of_a_measured_function_are_refused() -> None:
+    with pytest.raises(BadInput, match="must be left out: ldstack-figure-2 calls a function"):
+        load(Path("experiments/ldstack-figure-2.yaml"), profile=None, gpus=1, overrides=["resources.gpu=1"])
+
+
 def test_an_experiment_can_share_the_sweeps_of_another(tmp_path: Path) -> None:
     """Its arms have the same identity as those of the file that it names."""
     own = arms(loaded(tmp_path))["s5"].sweep
