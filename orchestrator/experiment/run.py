@@ -13,12 +13,14 @@ from typing import Any
 from orchestrator import provenance
 from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import Workspace
+from orchestrator.counts import counted
 from orchestrator.errors import BadData, BadInput, Exit
 from orchestrator.experiment.collected import collected, interval_of, obstacle, sample_of, size_of
 from orchestrator.experiment.controls import with_doubts
 from orchestrator.experiment.file import Arm, Claim, Experiment, function_of
 from orchestrator.experiment.order import Ordering, ordering
 from orchestrator.experiment.results import ArmResult, Circumstances, Origin, Results, Seed, origin_of
+from orchestrator.machines import devices
 from orchestrator.machines.hardware import Hardware, detect
 from orchestrator.report.history import History, read
 from orchestrator.report.noise import Sample
@@ -177,8 +179,10 @@ def _lack(sweep: Sweep) -> str:
 
 def _circumstances() -> Circumstances:
     hardware = detect()
-    gpus = f"{hardware.gpus} GPUs" if hardware.gpus else "no GPU"
-    machine = f"{hardware.cpus} cores, {gpus}, {platform.system()} on {platform.machine()}"
+    cores, gpus = counted(hardware.cpus, "core"), "no GPU"
+    if hardware.gpus:
+        gpus = counted(hardware.gpus, devices.model())
+    machine = f"{cores}, {gpus}, {platform.system()} on {platform.machine()}"
     today = time.strftime("%Y-%m-%d", time.gmtime())
     return Circumstances(today, provenance.git_commit(), machine, provenance.versions())
 

@@ -120,6 +120,14 @@ def has_locks(hardware: Hardware) -> bool:
     return False
 
 
+def model() -> str:
+    """Return the model of this machine's GPUs, such as `NVIDIA H200`; `GPU` if they differ or none tells."""
+    if shutil.which(_PROGRAM) is None:
+        return "GPU"
+    names = {line[0] for line in _answers("--query-gpu=name")}
+    return names.pop() if len(names) == 1 else "GPU"
+
+
 @contextmanager
 def granted(hardware: Hardware, *, needs_gpu: bool = True, patient: bool = True) -> Iterator[Grant]:
     """Lock the free GPUs that this process may see, within a `with` block; a child may keep the locks.

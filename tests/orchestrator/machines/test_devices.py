@@ -221,6 +221,15 @@ def test_a_machine_without_nvidias_gpus_has_no_locks(nvidia: Nvidia, monkeypatch
         assert grant == Grant()
 
 
+@pytest.mark.parametrize(
+    ("answer", "known"),
+    [("NVIDIA H200\\nNVIDIA H200\\n", "NVIDIA H200"), ("NVIDIA H200\\nNVIDIA A100\\n", "GPU"), ("", "GPU")],
+)
+def test_the_model_of_gpus_of_one_kind_is_known(nvidia: Nvidia, answer: str, known: str) -> None:
+    nvidia.program.write_text(f"#!/bin/sh\nprintf '{answer}'\n")
+    assert devices.model() == known
+
+
 def test_a_driver_of_the_gpus_that_does_not_answer_is_named(nvidia: Nvidia) -> None:
     nvidia.program.write_text("#!/bin/sh\nexit 9\n")
     with pytest.raises(NoCluster, match=r"`nvidia-smi` must answer.*exit status 9"):
