@@ -139,9 +139,8 @@ def _start(options: argparse.Namespace, name: str, child: str, share: float) -> 
     command += ["--seconds", str(options.seconds), "--slots", *map(str, options.slots)]
     command += ["--dry-run"] if options.dry_run else []
     command += ["--bits"] if options.bits else []
-    shares = dict.fromkeys(("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"), f"{share:.4f}")
     caches = {"JAX_COMPILATION_CACHE_DIR": options.cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    environment = {**os.environ, **shares, **caches, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "XLA_CLIENT_MEM_FRACTION": f"{share:.4f}", **caches, "PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
 

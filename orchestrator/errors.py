@@ -16,6 +16,7 @@ Refusal                    where - what must hold - what was found - what would 
 +-- NoDatabase             the ledger's server does not answer: a driver that runs waits; a command ends with
 |                          exit code 4
 +-- NoServer               the HTTP server of a service does not answer: exit code 4
++-- NoGpu                  a worker cannot use the GPU that it was given: its attempt fails
 +-- NoCluster              Ray does not start or cannot be joined: every committed row is kept, exit code 4
 """
 
@@ -41,6 +42,7 @@ __all__ = [
     "Exit",
     "NoCluster",
     "NoDatabase",
+    "NoGpu",
     "NoServer",
     "NoSpace",
     "NoStore",
@@ -98,6 +100,10 @@ class NoDatabase(Refusal):
 
 class NoServer(Refusal):
     """Raised when the HTTP server of a service does not answer; the command can be run again."""
+
+
+class NoGpu(Refusal):
+    """Raised in a worker when JAX does not use the GPU that the worker was given."""
 
 
 class NoCluster(Refusal):

@@ -10,7 +10,7 @@ from orchestrator.machines.cluster_file import ensure_token
 from orchestrator.machines.hardware import VISIBLE_DEVICES
 from orchestrator.machines.head import runtime_folder, token_file
 from orchestrator.machines.joining import OF_MACHINE
-from orchestrator.training.process import worker_environment
+from orchestrator.training.process import EARLIER_MEMORY_FRACTION, worker_environment
 
 RAY_ENVIRONMENT = {
     # Reports go to the ledger; Tune's CSV, JSON and TensorBoard files would only repeat them.
@@ -96,7 +96,7 @@ def of_workers(gpu_share: float) -> dict[str, str | None]:
     Args:
         gpu_share: share of a GPU that the worker may use; 0 for the CPU.
     """
-    return {**_of_driver(os.environ), **worker_environment(gpu_share)}
+    return {**_of_driver(os.environ), EARLIER_MEMORY_FRACTION: None, **worker_environment(gpu_share)}
 
 
 def _of_driver(environment: Mapping[str, str]) -> dict[str, str | None]:

@@ -228,7 +228,7 @@ class OwnEngine(OwnAttempts):
         self._cache = cache_of_process()
 
     def _begin(self, assignment: Assignment) -> Attempt:
-        configure(assignment.compilations)
+        configure(assignment.compilations, assignment.gpu)
         engine = self._cache.engine(_of_engine(assignment.settings), assignment.data)
         return Attempt(engine, 0, assignment)
 

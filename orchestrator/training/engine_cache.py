@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.errors import NoGpu
+from orchestrator.machines.hardware import host_devices
 from trainables.importing import forget_modules
 from trainables.sources import digest_of, module_in
 from trainables.trial import ProgramSettings, Settings, TrialSettings
@@ -123,10 +125,25 @@ def cache_of_process() -> EngineCache:
     return EngineCache() if _kept is None else _kept
 
 
-def configure(compilations: str) -> None:
-    """Set JAX's persistent compilation cache to a folder; must run before the first compilation."""
+def configure(compilations: str, gpu_share: float = 0.0) -> None:
+    """Set JAX's persistent compilation cache; must run before the first compilation.
+
+    Args:
+        compilations: folder of the cache.
+        gpu_share: share of a GPU that this process was given; 0 if it needs none.
+
+    Raises:
+        NoGpu: JAX does not use the GPU. It would go on without one, many times slower.
+    """
     import jax
 
+    if gpu_share and not host_devices() and jax.default_backend() == "cpu":
+        raise NoGpu(
+            "this worker",
+            "must train on its share of a GPU",
+            "JAX with processors alone",
+            "`python -c 'import jax; print(jax.devices())'` on its machine says why.",
+        )
     jax.config.update("jax_compilation_cache_dir", compilations)
     # JAX keeps what took a second. An engine needs about 20 programs, and none is to be compiled twice.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -139,6 +156,9 @@ def best_slots(settings: TrialSettings | ProgramSettings, data: str, compilation
         settings: of the largest trial.
         data: folder of the data sets.
         compilations: folder of JAX's persistent compilation cache.
+
+    Raises:
+        NoGpu: as `configure`.
     """
-    configure(compilations)
+    configure(compilations, 1.0)
     return EngineCache().best_slots(settings, data)

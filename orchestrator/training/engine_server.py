@@ -275,7 +275,7 @@ class EngineServer:
             # before the new engine allocates.
             self._engine, self._program = None, request.program
         try:
-            configure(assignment.compilations)
+            configure(assignment.compilations, assignment.gpu)
             created = self._cache.created
             engine = self._cache.engine(assignment.settings, assignment.data, slots=self._table.size)
             if engine is not self._engine:

@@ -50,6 +50,10 @@ _terminating = threading.Event()
 _stop_requests: dict[Channel, _StopRequest] = {}
 
 
+EARLIER_MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+"""The earlier name of `XLA_CLIENT_MEM_FRACTION`. If both are set, JAX warns and leaves out the GPUs."""
+
+
 def worker_environment(gpu_share: float) -> dict[str, str]:
     """Return the environment variables of a process that trains or evaluates; JAX and XLA read them.
 
@@ -65,9 +69,7 @@ def worker_environment(gpu_share: float) -> dict[str, str]:
             "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
             "OMP_NUM_THREADS": "1",
         }
-    share = f"{min(gpu_share, 1.0) * 0.9:.3f}"
-    # The first name is deprecated; which of the two takes effect depends on the version of JAX.
-    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": share, "XLA_CLIENT_MEM_FRACTION": share}
+    return {"XLA_CLIENT_MEM_FRACTION": f"{min(gpu_share, 1.0) * 0.9:.3f}"}
 
 
 def adopt(environment: Mapping[str, str | None]) -> None:

@@ -12,6 +12,12 @@ from tests import postgres
 
 
 @pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a device of the host stand in for the GPU that attempts share."""
+    monkeypatch.setenv("SWEEP_HOST_DEVICES", "1")
+
+
+@pytest.fixture
 def postgres_url(postgres_server: postgres.Server) -> str:
     """Return the URL of an empty database."""
     return postgres_server.empty_database()

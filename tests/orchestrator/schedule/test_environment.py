@@ -66,7 +66,11 @@ def test_workers_get_the_environment_of_their_driver(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("RAY_ADDRESS", "")
     assert of_workers(0.0) == own, "an empty address names no cluster"
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    assert of_workers(0.0).keys() == {"AWS_SECRET_ACCESS_KEY", *process.worker_environment(0.0)}
+    assert of_workers(0.0).keys() == {
+        "AWS_SECRET_ACCESS_KEY",
+        process.EARLIER_MEMORY_FRACTION,
+        *process.worker_environment(0.0),
+    }
 
 
 def test_the_token_of_a_cluster_is_used_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

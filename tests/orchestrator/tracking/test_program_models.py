@@ -70,7 +70,7 @@ def trained(folder: Path) -> tuple[CheckpointRecord, float]:
         ("learning_rate",),
     )
     engine = OwnEngine()
-    outcome = engine.advance(replace(assignment(folder, 0), settings=settings, store=None))
+    outcome = engine.advance(replace(assignment(folder, 0, gpu=0.0), settings=settings, store=None))
     engine.release()
     assert outcome.checkpoint is not None, outcome.message
     saved = outcome.checkpoint

@@ -23,6 +23,8 @@ from trainables.engine import Engine
 from trainables.errors import DamagedCheckpoint
 from trainables.tasks import TASKS
 
+pytestmark = pytest.mark.usefixtures("device")
+
 Assign = Callable[..., Assignment]
 
 
@@ -69,6 +71,15 @@ def advance(engine: OwnEngine, attempt: Assignment) -> Outcome:
 def saved(outcome: Outcome) -> SavedCheckpoint:
     assert outcome.checkpoint is not None
     return outcome.checkpoint
+
+
+def test_an_attempt_that_was_given_a_gpu_is_not_trained_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SWEEP_HOST_DEVICES")
+    outcome = OwnEngine().advance(assignment(tmp_path, 0, gpu=1.0))
+    assert (outcome.done, outcome.failure) == (True, "error")
+    assert "must train on its share of a GPU, got JAX with processors alone" in outcome.message
 
 
 def test_a_checkpoint_names_its_attempt_and_its_content(engine: OwnEngine, assign: Assign) -> None:

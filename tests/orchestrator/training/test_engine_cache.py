@@ -18,6 +18,8 @@ from tests.trainables.digits import digits
 from trainables.trained_program import TrainedProgram
 from trainables.trial import Clock, ProgramSettings
 
+pytestmark = pytest.mark.usefixtures("device")
+
 NET = """
 from layers_of_the_net import WIDTH
 from tests.trainables.digits import OfLinen

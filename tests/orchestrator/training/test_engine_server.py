@@ -27,6 +27,8 @@ from trainables.engine import Engine
 from trainables.engine.engine import Round
 from trainables.engine.slots import Call, SeparateSlots
 
+pytestmark = pytest.mark.usefixtures("device")
+
 SWEEPS = ("between calls", "between reports", "alone", "queued")
 """Ids of the sweeps whose stop a test requests."""
 

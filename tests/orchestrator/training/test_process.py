@@ -6,8 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from jaxlib.xla_client import generate_pjrt_gpu_plugin_options
 
-from orchestrator.training.process import worker_environment
+from orchestrator.schedule.environment import of_workers
+from orchestrator.training.process import EARLIER_MEMORY_FRACTION, worker_environment
 
 WATCHED = """
 import os, signal, time
@@ -45,6 +47,17 @@ def test_a_stop_request_comes_and_goes_for_its_attempts_alone_and_a_signal_stays
 
 def test_a_trial_without_a_gpu_never_sees_one() -> None:
     assert worker_environment(0.0)["JAX_PLATFORMS"] == "cpu"
+
+
+def test_jax_accepts_what_limits_the_memory_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an environment that it refuses, JAX warns and trains on the processors."""
+    monkeypatch.setenv(EARLIER_MEMORY_FRACTION, "0.5")
+    for name, value in of_workers(1 / 8).items():
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    assert generate_pjrt_gpu_plugin_options()["memory_fraction"] == 0.113
 
 
 @pytest.mark.parametrize(("share", "fraction"), [(1 / 8, "0.113"), (1.0, "0.900"), (2.0, "0.900")])
