@@ -10,11 +10,12 @@ from orchestrator import provenance
 from orchestrator.config.sweep_config import SweepConfig, current
 from orchestrator.counts import counted
 from orchestrator.driver.accounts import account_for, opened_as
-from orchestrator.driver.admission import Claim, differences
+from orchestrator.driver.admission import Claim, Run, differences
 from orchestrator.errors import Exit
 from orchestrator.ledger.compaction import compact_beside
 from orchestrator.ledger.integrity import examine
 from orchestrator.ledger.records import (
+    HARDWARE,
     UNFINISHED_TRIAL,
     CheckpointRecord,
     CurvePoint,
@@ -25,6 +26,8 @@ from orchestrator.ledger.records import (
 )
 from orchestrator.ledger.selection import best_checkpoint, best_of_sweep, best_of_trials
 from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
+from orchestrator.machines import devices
+from orchestrator.machines.hardware import Hardware
 from orchestrator.sharing import rows as sharing
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
@@ -70,7 +73,7 @@ def enter(claim: Claim, data: TaskData | None) -> None:
     sweep, ledger, say = claim.sweep, claim.ledger, claim.observer.say
     known = ledger.sweep(sweep.id)
     if known is None:
-        record = _new_record(sweep, data, claim.run.owner, ledger.now())
+        record = _new_record(sweep, data, claim.run, ledger.now())
         claim.writer.create_sweep(record, events=[events.sweep_started(record, sweep)])
         return
     document = sweep.document()
@@ -82,6 +85,7 @@ def enter(claim: Claim, data: TaskData | None) -> None:
     if lost := claim.writer.lose_attempts():
         say(f"Ended {counted(lost, 'attempt')} of a dead driver at the last report.")
     facts, news = _with_code(known.facts, sweep, claim.run.owner, ledger.now())
+    facts = _with_hardware(facts, claim.run.hardware)
     if news:
         say(news)
     if changed := differences(known.document, document):
@@ -114,26 +118,38 @@ def _with_code(
     return changed, f"T{news[1:]}" if known else None
 
 
-def _new_record(sweep: SweepConfig, data: TaskData | None, owner: str, now: float) -> SweepRecord:
+def _with_hardware(facts: Mapping[str, Any], hardware: Hardware) -> Mapping[str, Any]:
+    """Return the facts of a known sweep with what trials run on from now on.
+
+    Args:
+        facts: of the sweep; earlier versions did not record the hardware.
+        hardware: what trials can run on.
+    """
+    known, own = list(facts.get(HARDWARE, ("unknown hardware",))), devices.described(hardware)
+    return {**facts, HARDWARE: known if known[-1] == own else [*known, own]}
+
+
+def _new_record(sweep: SweepConfig, data: TaskData | None, run: Run, now: float) -> SweepRecord:
     """Return the row of a sweep that begins now, with everything needed to repeat it.
 
     Args:
         sweep: that begins.
         data: of its task, or None if trials load their own.
-        owner: in whose name it runs.
+        run: the run that begins it.
         now: time of the ledger.
     """
     facts: Mapping[str, Any] = {
         "git_commit": provenance.git_commit(),
         "versions": provenance.versions(),
         "command": provenance.command(),
+        HARDWARE: [devices.described(run.hardware)],
         "sampler_seed": sweep.sampler.seed,
         **(_OF_NO_TASK if data is None else _facts_of(sweep, data)),
         "metric": sweep.metric,
         "direction": sweep.direction,
         "specification": sweep.source_text,
     }
-    facts, _ = _with_code(facts, sweep, owner, now)
+    facts, _ = _with_code(facts, sweep, run.owner, now)
     return SweepRecord(
         id=sweep.id,
         name=sweep.name,

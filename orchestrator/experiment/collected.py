@@ -15,7 +15,7 @@ from orchestrator.experiment.controls import base_of, chance_of
 from orchestrator.experiment.file import Arm, Experiment
 from orchestrator.experiment.reductions import REDUCTIONS, Curves
 from orchestrator.experiment.results import ArmResult, Origin, Seed
-from orchestrator.ledger.records import AttemptRecord
+from orchestrator.ledger.records import HARDWARE, AttemptRecord
 from orchestrator.ledger.scores import unpack
 from orchestrator.report.answer import size
 from orchestrator.report.figures.style import thinned
@@ -95,11 +95,16 @@ def _cost(seeds: Sequence[Seed], history: History) -> Cost | None:
 
 
 def _origin(history: History, machine: str) -> Origin:
+    """Return the origin of a sweep's trials.
+
+    Args:
+        history: of the sweep.
+        machine: what to name if the sweep does not tell what it ran on: earlier versions did not record it.
+    """
     date = time.strftime("%Y-%m-%d", time.gmtime(history.sweep.created_at))
     facts = history.sweep.facts
-    return Origin(
-        date, str(facts.get("git_commit", "unknown")), machine, tuple(facts.get("versions", {}).items())
-    )
+    commit, versions = str(facts.get("git_commit", "unknown")), tuple(facts.get("versions", {}).items())
+    return Origin(date, commit, ", then ".join(facts.get(HARDWARE, (machine,))), versions)
 
 
 def obstacle(experiment: Experiment, arm: Arm, history: History | None, cost: Cost | None = None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -13,7 +12,6 @@ from typing import Any
 from orchestrator import provenance
 from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import Workspace
-from orchestrator.counts import counted
 from orchestrator.errors import BadData, BadInput, Exit
 from orchestrator.experiment.collected import collected, interval_of, obstacle, sample_of, size_of
 from orchestrator.experiment.controls import with_doubts
@@ -178,12 +176,8 @@ def _lack(sweep: Sweep) -> str:
 
 
 def _circumstances() -> Circumstances:
-    hardware = detect()
-    cores, gpus = counted(hardware.cpus, "core"), "no GPU"
-    if hardware.gpus:
-        gpus = counted(hardware.gpus, devices.model())
-    machine = f"{cores}, {gpus}, {platform.system()} on {platform.machine()}"
     today = time.strftime("%Y-%m-%d", time.gmtime())
+    machine = devices.described(detect())
     return Circumstances(today, provenance.git_commit(), machine, provenance.versions())
 
 

@@ -33,6 +33,9 @@ STATES: Mapping[str, frozenset[str]] = {
 STEP_WORK = "step_work"
 """The fact of a sweep that lists the `trainables.cost.Cost` of static choices, each with its `trials`."""
 
+HARDWARE = "hardware"
+"""The fact of a sweep that lists what its trials have run on, one phrase for each change between two runs."""
+
 
 @dataclass(frozen=True)
 class SweepRecord:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import platform
 import shutil
 import stat
 import subprocess
@@ -29,6 +30,7 @@ from pathlib import Path
 
 import psutil
 
+from orchestrator.counts import counted
 from orchestrator.errors import NoCluster
 from orchestrator.machines.hardware import Hardware, host_devices
 
@@ -120,11 +122,22 @@ def has_locks(hardware: Hardware) -> bool:
     return False
 
 
-def model() -> str:
-    """Return the model of this machine's GPUs, such as `NVIDIA H200`; `GPU` if they differ or none tells."""
-    if shutil.which(_PROGRAM) is None:
+def described(hardware: Hardware) -> str:
+    """Return what trials run on as a phrase, such as `16 cores, 1 NVIDIA H200, Linux on x86_64`."""
+    cores, gpus = counted(hardware.cpus, "core"), "no GPU"
+    if hardware.gpus:
+        gpus = counted(hardware.gpus, "GPU" if hardware.nodes or host_devices() else _model())
+    if hardware.nodes:
+        return f"a cluster of {counted(len(hardware.nodes), 'node')}, of up to {cores}, {gpus}"
+    return f"{cores}, {gpus}, {platform.system()} on {platform.machine()}"
+
+
+def _model() -> str:
+    """Return the model of this machine's GPUs; `GPU` if they differ or no program tells."""
+    try:
+        names = {line[0] for line in _answers("--query-gpu=name")}
+    except NoCluster:
         return "GPU"
-    names = {line[0] for line in _answers("--query-gpu=name")}
     return names.pop() if len(names) == 1 else "GPU"
 
 

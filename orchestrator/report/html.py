@@ -19,7 +19,7 @@ import plotly.graph_objects as go
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from plotly.offline import get_plotlyjs
 
-from orchestrator.ledger.records import FINISHED_TRIAL
+from orchestrator.ledger.records import FINISHED_TRIAL, HARDWARE
 from orchestrator.report import words
 from orchestrator.report.answer import answer, baseline, caveats, context, findings
 from orchestrator.report.figures import curves, landscape
@@ -351,6 +351,7 @@ def _reproduction(history: History, summary: Summary) -> ReportSection:
     rows = [
         ("command", facts.get("command", "")),
         ("git commit", facts.get("git_commit", "")),
+        ("hardware", ", then ".join(facts.get(HARDWARE, ()))),
         ("specification digest", sweep.digest),
         ("data", f"{sweep.data_source} ({sweep.data_digest})"),
         ("sampler seed", facts.get("sampler_seed", "")),

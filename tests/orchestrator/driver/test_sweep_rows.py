@@ -204,6 +204,19 @@ def test_code_that_has_changed_since_the_sweep_began_is_said_and_recorded(sessio
     assert len({entry["digest"] for entry in record.facts["code"]}) == len(record.facts["code"]) == 2
 
 
+def test_a_sweep_knows_all_hardware_that_its_trials_ran_on(sessions: Sessions) -> None:
+    sweep = sessions.sweep(1)
+    run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
+    with Lease(sessions.ledger, sweep.id) as lease:
+        held = Claim(sweep, run, sessions.ledger, lease, Lines(), Departure())
+        for cpus in (1, 1, 4):
+            other = replace(run, hardware=Hardware(cpus=cpus, gpus=0))
+            enter(replace(held, run=other), cast("TaskData", None))
+    record = sessions.ledger.sweep(sweep.id)
+    assert record is not None
+    assert [phrase.partition(",")[0] for phrase in record.facts["hardware"]] == ["1 core", "4 cores"]
+
+
 def test_a_sweep_that_was_interrupted_before_its_first_trial_runs_again(
     sessions: Sessions, caplog: pytest.LogCaptureFixture
 ) -> None:

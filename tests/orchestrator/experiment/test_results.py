@@ -454,12 +454,14 @@ def test_a_result_within_noise_of_a_control_has_doubts() -> None:
     assert collected(experiment("val/loss"), wanted.arms[0], near, MACHINE).chance is None
 
 
-def test_an_arm_has_the_commit_and_the_versions_that_ran_it() -> None:
+def test_an_arm_has_the_commit_the_hardware_and_the_versions_that_ran_it() -> None:
     history = sweeps.history()
-    facts = {**history.sweep.facts, "versions": {"jax": "0.9.0"}}
+    assert collected(experiment(), experiment().arms[0], history, MACHINE).origin.machine == MACHINE
+    facts = {**history.sweep.facts, "versions": {"jax": "0.9.0"}, "hardware": ["1 GPU", "2 cores"]}
     history = replace(history, sweep=replace(history.sweep, facts=facts))
     result = collected(experiment(), experiment().arms[0], history, MACHINE)
     assert result.origin is not None
+    assert result.origin.machine == "1 GPU, then 2 cores"
     assert result.origin.commit == history.sweep.facts["git_commit"]
     assert result.origin.versions == (("jax", "0.9.0"),)
 

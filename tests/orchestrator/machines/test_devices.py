@@ -15,8 +15,17 @@ import pytest
 
 from orchestrator.errors import NoCluster
 from orchestrator.machines import devices, joining
-from orchestrator.machines.devices import Gpu, Grant, granted, has_locks, has_more, visible, wanted
-from orchestrator.machines.hardware import Hardware
+from orchestrator.machines.devices import (
+    Gpu,
+    Grant,
+    described,
+    granted,
+    has_locks,
+    has_more,
+    visible,
+    wanted,
+)
+from orchestrator.machines.hardware import Hardware, Node
 from orchestrator.machines.head import Head, running, runtime_folder
 from orchestrator.schedule import environment
 from tests.orchestrator.machines.nvidia import Nvidia
@@ -222,12 +231,22 @@ def test_a_machine_without_nvidias_gpus_has_no_locks(nvidia: Nvidia, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("answer", "known"),
-    [("NVIDIA H200\\nNVIDIA H200\\n", "NVIDIA H200"), ("NVIDIA H200\\nNVIDIA A100\\n", "GPU"), ("", "GPU")],
+    ("program", "known"),
+    [
+        ("printf 'NVIDIA H200\\nNVIDIA H200\\n'", "8 cores, 2 NVIDIA H200s"),
+        ("printf 'NVIDIA H200\\nNVIDIA A100\\n'", "8 cores, 2 GPUs"),
+        ("exit 9", "8 cores, 2 GPUs"),
+    ],
 )
-def test_the_model_of_gpus_of_one_kind_is_known(nvidia: Nvidia, answer: str, known: str) -> None:
-    nvidia.program.write_text(f"#!/bin/sh\nprintf '{answer}'\n")
-    assert devices.model() == known
+def test_gpus_of_one_model_are_described_by_it(nvidia: Nvidia, program: str, known: str) -> None:
+    nvidia.program.write_text(f"#!/bin/sh\n{program}\n")
+    assert described(Hardware(cpus=8, gpus=2)).startswith(f"{known}, ")
+
+
+def test_hardware_without_gpus_and_that_of_a_cluster_is_described(nvidia: Nvidia) -> None:
+    assert described(Hardware(cpus=1, gpus=0)).startswith("1 core, no GPU, ")
+    nodes = Hardware.of([Node(4, 0), Node(16, 8)])
+    assert described(nodes) == "a cluster of 2 nodes, of up to 16 cores, 8 GPUs"
 
 
 def test_a_driver_of_the_gpus_that_does_not_answer_is_named(nvidia: Nvidia) -> None:
