@@ -31,7 +31,7 @@ MOST_POINTS = 60
 """Points of a curve that is kept with the results."""
 
 
-def collected(experiment: Experiment, arm: Arm, history: History, machine: str) -> ArmResult:
+def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
     """Return the results of an arm in the present state of its sweep."""
     sweep, document = history.sweep, history.sweep.document
     attempts = [attempt for trial in history.trials for attempt in history.attempts.get(trial.key, ())]
@@ -60,7 +60,7 @@ def collected(experiment: Experiment, arm: Arm, history: History, machine: str) 
         network="" if cost is None else size(cost),
         chance=chance_of(experiment.metric, history),
         lengths=dict(_lengths(history)),
-        origin=_origin(history, machine),
+        origin=_origin(history),
     )
 
 
@@ -94,17 +94,11 @@ def _cost(seeds: Sequence[Seed], history: History) -> Cost | None:
     return next((cost for trial in ordered if (cost := cost_of(history, trial)) is not None), None)
 
 
-def _origin(history: History, machine: str) -> Origin:
-    """Return the origin of a sweep's trials.
-
-    Args:
-        history: of the sweep.
-        machine: what to name if the sweep does not tell what it ran on: earlier versions did not record it.
-    """
+def _origin(history: History) -> Origin:
     date = time.strftime("%Y-%m-%d", time.gmtime(history.sweep.created_at))
     facts = history.sweep.facts
     commit, versions = str(facts.get("git_commit", "unknown")), tuple(facts.get("versions", {}).items())
-    return Origin(date, commit, ", then ".join(facts.get(HARDWARE, (machine,))), versions)
+    return Origin(date, commit, ", then ".join(facts.get(HARDWARE, ())), versions)
 
 
 def obstacle(experiment: Experiment, arm: Arm, history: History | None, cost: Cost | None = None) -> str:

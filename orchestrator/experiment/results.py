@@ -53,7 +53,7 @@ class Origin:
     Attributes:
         date: when it began, such as `2026-11-22`.
         commit: of the repository.
-        machine: of the ledger, in words; '' if it is not known.
+        machine: what the trials ran on, in words; '' if it is not known.
         versions: names and versions of the packages that can change a result; empty if they are not recorded.
     """
 

@@ -90,11 +90,7 @@ def run(
 def results(experiment: Experiment, workspace: Workspace) -> Results:
     """Return the results of an experiment as they stand."""
     histories = {arm.name: _history(arm, workspace) for arm in experiment.arms}
-    circumstances = _circumstances()
-    arms = tuple(
-        _result(experiment, arm, histories[arm.name], workspace, circumstances.machine)
-        for arm in experiment.arms
-    )
+    arms = tuple(_result(experiment, arm, histories[arm.name], workspace) for arm in experiment.arms)
     samples = {arm.name: sample_of(experiment, arm, histories[arm.name]) for arm in arms if arm.values}
     arms = with_doubts(arms, samples, histories, maximize=experiment.maximize)
     arms = tuple(replace(arm, interval=interval_of(samples[arm.name])) if arm.values else arm for arm in arms)
@@ -113,7 +109,7 @@ def results(experiment: Experiment, workspace: Workspace) -> Results:
         arms=arms,
         claims=experiment.claims,
         orderings=orderings,
-        circumstances=circumstances,
+        circumstances=_circumstances(),
         not_shown=experiment.not_shown,
     )
 
@@ -141,13 +137,11 @@ def _history(arm: Arm, workspace: Workspace) -> History | None:
         return read(ledger, sweep.id)
 
 
-def _result(
-    experiment: Experiment, arm: Arm, history: History | None, workspace: Workspace, machine: str
-) -> ArmResult:
+def _result(experiment: Experiment, arm: Arm, history: History | None, workspace: Workspace) -> ArmResult:
     if arm.sweep is None:
         return _measured(experiment, arm, workspace)
     if history is not None:
-        return collected(experiment, arm, history, machine)
+        return collected(experiment, arm, history)
     return ArmResult(
         name=arm.name,
         about=arm.sweep.subject,
