@@ -35,8 +35,8 @@ def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
     """Return the results of an arm in the present state of its sweep."""
     sweep, document = history.sweep, history.sweep.document
     attempts = [attempt for trial in history.trials for attempt in history.attempts.get(trial.key, ())]
-    cpus = float(document["resources"]["cpu"])
-    spans = [_span(attempt, history) for attempt in attempts]
+    resources, spans = document["resources"], [_span(attempt, history) for attempt in attempts]
+    seconds = sum(end - start for start, end in spans)
     seeds = tuple(seeds_of(experiment, history))
     cost = _cost(seeds, history)
     return ArmResult(
@@ -53,7 +53,8 @@ def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
         digest=sweep.digest,
         trials=len(history.trials),
         wall_seconds=covered(spans),
-        core_seconds=cpus * sum(end - start for start, end in spans),
+        core_seconds=float(resources["cpu"]) * seconds,
+        gpu_seconds=float(resources["gpu"]) * seconds,
         hypothesis=arm.hypothesis,
         size=size_of(document),
         parameters=None if cost is None else cost.parameters,

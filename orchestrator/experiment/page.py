@@ -111,11 +111,13 @@ def _outcomes(results: Results) -> tuple[str, ...]:
 
 
 def spent(results: Results) -> str:
-    """Return trials, wall time and core hours of all arms."""
+    """Return trials, wall time, core hours and GPU hours of all arms."""
     trials = sum(arm.trials for arm in results.arms)
     wall = words.duration(sum(arm.wall_seconds for arm in results.arms))
     cores = sum(arm.core_seconds for arm in results.arms) / 3600
-    return f"{counted(trials, 'trial')}, {wall} of wall time, {cores:.2f} core hours"
+    gpus = sum(arm.gpu_seconds for arm in results.arms) / 3600
+    on_gpus = f", {gpus:.2f} GPU hours" if gpus else ""
+    return f"{counted(trials, 'trial')}, {wall} of wall time, {cores:.2f} core hours{on_gpus}"
 
 
 def parts(results: Results) -> Iterator[Part]:
@@ -156,7 +158,7 @@ def parts(results: Results) -> Iterator[Part]:
     yield Part(
         "What was spent",
         "Every trial that was begun counts, confirmations included.",
-        ("arm", "sweep", "state", "trials", "wall time", "core hours", "began", "commit"),
+        ("arm", "sweep", "state", "trials", "wall time", "core hours", "GPU hours", "began", "commit"),
         tuple(_spending(arm) for arm in results.arms),
     )
     yield Part(
@@ -261,8 +263,9 @@ def _claims(results: Results) -> Iterator[tuple[str, ...]]:
 
 def _spending(arm: ArmResult) -> tuple[str, ...]:
     wall, cores = words.duration(arm.wall_seconds), f"{arm.core_seconds / 3600:.2f}"
+    gpus = f"{arm.gpu_seconds / 3600:.2f}" if arm.gpu_seconds else "–"
     began = ("–", "–") if arm.origin is None else (arm.origin.date, short(arm.origin.commit))
-    return arm.name, arm.sweep or "–", arm.state.lower(), str(arm.trials), wall, cores, *began
+    return arm.name, arm.sweep or "–", arm.state.lower(), str(arm.trials), wall, cores, gpus, *began
 
 
 def short(commit: str) -> str:

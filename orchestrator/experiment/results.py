@@ -82,6 +82,7 @@ class ArmResult:
         trials: that were begun, confirmations included.
         wall_seconds: during which at least one attempt ran.
         core_seconds: processors times seconds, summed over the attempts.
+        gpu_seconds: GPUs times seconds, likewise.
         lack: why the arm has not run here, such as missing data; '' if it has or can.
         hypothesis: whether `published` is a bound of the file itself, from no paper.
         size: of its networks and their training, in words.
@@ -108,6 +109,7 @@ class ArmResult:
     trials: int = 0
     wall_seconds: float = 0.0
     core_seconds: float = 0.0
+    gpu_seconds: float = 0.0
     lack: str = ""
     hypothesis: bool = False
     size: str = ""

@@ -151,12 +151,19 @@ def test_the_page_shows_the_paper_beside_the_measurement() -> None:
         "| not comparable, because other data |",
         "| R | 0.61 ± 0.02484 / 0.6 | 0.51 ± 0.02484 / 0.6 | 0.6 (3 equal seeds) / 0.6 |",
         "| rotrnn | 1 | 0.61 | rotrnn-1 |",
-        "| lru | t-lru-1a2b3c4d | complete | 3 | 60 s | 2.00 | – | – |",
+        "| lru | t-lru-1a2b3c4d | complete | 3 | 60 s | 2.00 | – | – | – |",
         "| rotrnn | – | – | generated \\<data> | feedfeedfeedfeed | beefbeefbeefbeef |",
         "- Spent: 9 trials, 3.0 min of wall time, 6.00 core hours.",
     ):
         assert line in text
     assert "python -m orchestrator.sweep experiment experiments/table-1.yaml --profile full" in text
+
+
+def test_the_page_shows_what_was_spent_on_gpus() -> None:
+    arms = (replace(BOTH.arms[0], gpu_seconds=1_800.0), *BOTH.arms[1:])
+    text = page.markdown(replace(BOTH, arms=arms))
+    assert "6.00 core hours, 0.50 GPU hours." in text
+    assert "| complete | 3 | 60 s | 2.00 | 0.50 |" in text
 
 
 def test_texts_of_a_page_are_escaped() -> None:
@@ -196,7 +203,7 @@ def test_the_list_names_the_whole_commit_of_the_arms(tmp_path: Path) -> None:
     arms = (replace(BOTH.arms[0], origin=origin), *BOTH.arms[1:])
     publication.publish(replace(BOTH, arms=arms), tmp_path)
     assert "| 6.00 | fedcba9+changes, 0123456 |" in publication.index(tmp_path)
-    assert "| complete | 3 | 60 s | 2.00 | 2026-11-20 | fedcba9+changes |" in page.markdown(
+    assert "| complete | 3 | 60 s | 2.00 | – | 2026-11-20 | fedcba9+changes |" in page.markdown(
         replace(BOTH, arms=arms)
     )
 
@@ -371,6 +378,10 @@ def test_an_arm_is_collected_from_the_rows_of_its_sweep() -> None:
     assert len(result.seeds[0].steps) == len(result.seeds[0].curve) > 1
     assert (result.trials, result.data_digest) == (len(history.trials), history.sweep.data_digest)
     assert 0 < result.wall_seconds <= result.core_seconds
+    assert result.gpu_seconds == 0
+    document = {**history.sweep.document, "resources": {"cpu": 1.0, "gpu": 0.5}}
+    shared = replace(history, sweep=replace(history.sweep, document=document))
+    assert collected(experiment(), experiment().arms[0], shared).gpu_seconds == result.core_seconds / 2
     assert result.origin is not None
     assert result.origin.machine == ""
 
