@@ -81,7 +81,7 @@ class ArmResult:
         digest: of the specification, or ''.
         trials: that were begun, confirmations included.
         wall_seconds: during which at least one attempt ran.
-        core_seconds: processors times seconds, summed over the attempts.
+        core_seconds: processors times seconds, summed over the attempts, with the resources of the last run.
         gpu_seconds: GPUs times seconds, likewise.
         lack: why the arm has not run here, such as missing data; '' if it has or can.
         hypothesis: whether `published` is a bound of the file itself, from no paper.
