@@ -35,7 +35,7 @@ claims: [{better: lru, than: s5}]
 
 
 def test_an_experiment_from_command_to_pages(commands: Commands) -> None:
-    """A signal ends it between two trials; the same command goes on and runs nothing twice."""
+    """A signal ends it between two trials; again, with other resources, it goes on and runs nothing twice."""
     file = commands.folder / "table-1.yaml"
     file.write_text(EXPERIMENT)
     docs = commands.folder / "docs" / "experiments"
@@ -47,7 +47,11 @@ def test_an_experiment_from_command_to_pages(commands: Commands) -> None:
     code, output = finish(first)
     assert code == 4, output
 
-    code, output = commands.run(*words)
+    code, output = commands.run(*words, "--set", "training.steps=20")
+    assert code == 2, output
+    assert "must change what a trial takes" in output
+
+    code, output = commands.run(*words, "--set", "resources.cpu=1/2")
     assert code == 0, output
     assert "Arm 2 of 2, s5" in output
     (kept,) = docs.glob("*.json")
@@ -62,7 +66,8 @@ def test_an_experiment_from_command_to_pages(commands: Commands) -> None:
     assert code == 0, output
     assert "Arm" not in output
     ledger = commands.ledger
-    assert len(ledger.sweeps()) == 2
+    assert [sweep.document["resources"]["cpu"] for sweep in ledger.sweeps()] == [0.5, 0.5]
+    assert all(", no GPU, " in hardware for sweep in ledger.sweeps() for hardware in sweep.facts["hardware"])
     trials = [trial for sweep in ledger.sweeps() for trial in ledger.trials(sweep.id)]
     assert len(trials) == 4
     assert {trial.state for trial in trials} == {"COMPLETE"}
