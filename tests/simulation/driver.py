@@ -17,6 +17,7 @@ from orchestrator.errors import Busy, Damaged, Exit, NoSpace, Refusal
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP, SweepState
+from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.engines import Engines
 from orchestrator.session.limits import Stop
@@ -32,6 +33,9 @@ from tests.simulation.kernel import Exited, Kernel, Process
 from tests.simulation.store import URL
 from tests.simulation.system import Machine, SimulatedSystem
 from tests.simulation.tracking import Child, Mlflow
+
+HARDWARE = Hardware(cpus=4, gpus=0)
+"""What the ledger records of a simulated machine; what trials can take is the cluster's."""
 
 SILENCE_SECONDS = 200.0
 PATIENCE_SECONDS = 10.0
@@ -121,7 +125,7 @@ class Driver:
 
     def _drive(self, ledger: Ledger) -> None:
         screen, sweep = Screen(self.kernel), self.sweep
-        run = Run(self.paths, Path("data"), None, unless_stopped=self.unless_stopped)  # type: ignore[arg-type]
+        run = Run(self.paths, Path("data"), HARDWARE, unless_stopped=self.unless_stopped)
         lost = "another driver has taken over"
         with (
             SimulatedDeparture(ledger.system, poll_seconds=1.0) as departure,
