@@ -85,7 +85,6 @@ def enter(claim: Claim, data: TaskData | None) -> None:
     if lost := claim.writer.lose_attempts():
         say(f"Ended {counted(lost, 'attempt')} of a dead driver at the last report.")
     facts, news = _with_code(known.facts, sweep, claim.run.owner, ledger.now())
-    facts = _with_hardware(facts, claim.run.hardware)
     if news:
         say(news)
     if changed := differences(known.document, document):
@@ -193,9 +192,13 @@ def is_finished(claim: Claim) -> bool:
 
 @without_garbage_collection()
 def resume(claim: Claim) -> None:
-    """Open a sweep of an earlier driver again, in the ledger and in MLflow."""
+    """Open a sweep of an earlier driver again, in the ledger and in MLflow, and record its hardware."""
     sweep, ledger = claim.sweep, claim.ledger
     record, trials = record_of(claim), ledger.trials(sweep.id)
+    # Not when the driver enters: a sweep that is finished runs nothing here.
+    facts = _with_hardware(record.facts, claim.run.hardware)
+    if facts != record.facts:
+        claim.writer.amend_sweep(record.document, record.digest, facts)
     if not trials and record.state == "RUNNING":
         return
     unfinished = [trial for trial in trials if trial.state in UNFINISHED_TRIAL]

@@ -43,15 +43,15 @@ def _compared(results: Results) -> tuple[str, str, bool]:
 def _chosen(own: ArmResult, published: ArmResult | None, earlier: Results) -> ArmResult:
     """Return an arm of the ledger, or the published one of the same specification if it leads further.
 
-    The ledger of an earlier version does not tell the hardware; what is published of the same values may.
+    The ledger of an earlier version does not record the hardware; what is published of the same values may.
     """
     if published is None or _identity(published) != _identity(own):
         return own
     circumstances = earlier.circumstances
     origin = Origin(circumstances.date, circumstances.commit, circumstances.machine)
     if not _leads(published, own):
-        is_told = own.origin is None or own.origin.machine or own.values != published.values
-        return own if is_told else replace(own, origin=published.origin or origin)
+        is_known = own.origin is None or own.origin.machine or own.values != published.values
+        return own if is_known else replace(own, origin=published.origin or origin)
     return replace(
         published,
         published=own.published,

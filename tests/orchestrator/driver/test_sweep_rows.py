@@ -205,13 +205,16 @@ def test_code_that_has_changed_since_the_sweep_began_is_said_and_recorded(sessio
 
 
 def test_a_sweep_knows_all_hardware_that_its_trials_ran_on(sessions: Sessions) -> None:
+    """A driver that finds the sweep finished runs nothing."""
     sweep = sessions.sweep(1)
     run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
     with Lease(sessions.ledger, sweep.id) as lease:
         held = Claim(sweep, run, sessions.ledger, lease, Lines(), Departure())
-        for cpus in (1, 1, 4):
-            other = replace(run, hardware=Hardware(cpus=cpus, gpus=0))
-            enter(replace(held, run=other), cast("TaskData", None))
+        for cpus, goes_on in ((1, True), (1, True), (8, False), (4, True)):
+            own = replace(held, run=replace(run, hardware=Hardware(cpus=cpus, gpus=0)))
+            enter(own, cast("TaskData", None))
+            if goes_on:
+                resume(own)
     record = sessions.ledger.sweep(sweep.id)
     assert record is not None
     assert [phrase.partition(",")[0] for phrase in record.facts["hardware"]] == ["1 core", "4 cores"]

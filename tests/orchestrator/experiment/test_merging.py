@@ -70,19 +70,19 @@ def test_the_ledger_is_used_if_it_has_as_many_values() -> None:
     assert merged(whole, ELSEWHERE).arms[1].values == [0.4, 0.4, 0.4]
 
 
-def test_hardware_that_a_ledger_does_not_tell_is_that_of_the_same_published_values() -> None:
-    untold, gpu = Origin("2026-11-02", "0000000000"), Origin("2026-11-02", "0000000000", "1 GPU")
-    whole = replace(arm("lru", 0.5, 0.51, 0.52), origin=untold)
-    told = replace(ELSEWHERE, arms=(ELSEWHERE.arms[0], _published(origin=gpu)))
+def test_hardware_that_a_ledger_does_not_record_is_that_of_the_same_published_values() -> None:
+    unknown, gpu = Origin("2026-11-02", "0000000000"), Origin("2026-11-02", "0000000000", "1 GPU")
+    whole = replace(arm("lru", 0.5, 0.51, 0.52), origin=unknown)
+    known = replace(ELSEWHERE, arms=(ELSEWHERE.arms[0], _published(origin=gpu)))
 
     def origin(own: ArmResult) -> Origin | None:
-        return merged(replace(HERE, arms=(HERE.arms[0], own)), told).arms[1].origin
+        return merged(replace(HERE, arms=(HERE.arms[0], own)), known).arms[1].origin
 
     assert origin(whole) == gpu
-    assert origin(replace(whole, origin=replace(untold, machine="2 cores"))) == Origin(
+    assert origin(replace(whole, origin=replace(unknown, machine="2 cores"))) == Origin(
         "2026-11-02", "0000000000", "2 cores"
     )
-    assert origin(replace(arm("lru", 0.5, 0.51, 0.53), origin=untold)) == untold
+    assert origin(replace(arm("lru", 0.5, 0.51, 0.53), origin=unknown)) == unknown
 
 
 def test_what_was_spent_on_an_unfinished_arm_stays_published() -> None:
