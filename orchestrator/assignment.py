@@ -147,8 +147,9 @@ class Outcome:
         node: name of the machine that the attempt runs on.
         queued: True if the attempt waits for a slot of its engine, or for the engine's device if `engine` is
             None: a sign of life, not a report.
+        training: True if the attempt trains on towards its next report: a sign of life, not a report.
         held: seconds for which the attempt has had a slot of its shared engine; None before it has one, and
-            without a shared engine. Beside `queued` it tells that the attempt trains now.
+            without a shared engine.
         alone: True, beside `queued`, if the engine trains nothing else until the attempt's next report.
         complete: True if a function or a command has ended before its last step, and so its trial.
     """
@@ -163,6 +164,7 @@ class Outcome:
     engine: str | None = None
     node: str | None = None
     queued: bool = False
+    training: bool = False
     held: float | None = None
     alone: bool = False
     complete: bool = False
@@ -172,7 +174,7 @@ class Outcome:
 
         A script may report a metric that is named like one of its other keys; these come first.
         """
-        flat = {"step": self.step, "done": self.done, "queued": self.queued}
+        flat = {"step": self.step, "done": self.done, "queued": self.queued, "training": self.training}
         return {**self.metrics, **flat, "outcome": asdict(self)}
 
     @staticmethod

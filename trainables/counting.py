@@ -7,13 +7,13 @@ length is known when it is traced is compiled by itself too, and counted as ofte
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
 from jax import numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
 from trainables.cost import Cost
 from trainables.data.task import Signature
@@ -155,9 +155,7 @@ def loops(program: Jaxpr) -> Iterator[Loop]:
     for equation in program.eqns:
         name, params = equation.primitive.name, equation.params
         if name == "scan":
-            first = params["num_consts"]
-            carried = tuple(range(first, first + params["num_carry"]))
-            yield Loop(params["jaxpr"], params["length"], carried)
+            yield Loop(params["jaxpr"], params["length"], _carried_by(equation))
         elif name == "while":
             first = params["body_nconsts"]
             start = equation.invars[params["cond_nconsts"] + first :]
@@ -166,6 +164,22 @@ def loops(program: Jaxpr) -> Iterator[Loop]:
         elif name not in _UNCOUNTED:
             for value in params.values():
                 yield from _loops_of_parameter(value)
+
+
+def _carried_by(scan: JaxprEqn) -> tuple[int, ...]:
+    """Return which inputs of the body of a scan are carried on: they follow constants, and precede slices.
+
+    The parameters that say how many there are of each have other names in JAX 0.11 than in 0.10. But a slice
+    has one axis less than the array that it is of, and nothing else has.
+    """
+    body: ClosedJaxpr = scan.params["jaxpr"]
+
+    def whole(outside: Sequence[Any], inside: Sequence[Any]) -> int:
+        return sum(outer.aval.ndim == inner.ndim for outer, inner in zip(outside, inside, strict=True))
+
+    carried = whole(scan.outvars, body.out_avals)
+    first = whole(scan.invars, body.in_avals) - carried
+    return tuple(range(first, first + carried))
 
 
 def _loops_of_parameter(value: Any) -> Iterator[Loop]:

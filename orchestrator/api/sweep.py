@@ -444,7 +444,7 @@ class Sweep:
 
         Args:
             observer: receives messages and progress; if None, messages are logged.
-            deadline: seconds that a running trial may stay silent before it is killed and retried.
+            deadline: seconds that a running trial may neither train nor report before it is retried.
             tracking_patience: seconds to wait for MLflow at the end; records that it has not taken by then
                 wait in the ledger for the next run.
             wait: seconds to wait while no trial can start. If None, 3600 on a cluster; on this machine 10, or

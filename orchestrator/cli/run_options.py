@@ -52,7 +52,7 @@ class RunOptions:
         typer.Option(
             "--deadline",
             metavar="SECONDS",
-            help="How long a running trial may stay silent before it is killed and retried.",
+            help="How long a running trial may neither train nor report before it is killed and retried.",
             rich_help_panel=EXECUTION,
         ),
     ] = DEADLINE_SECONDS

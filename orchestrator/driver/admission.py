@@ -78,7 +78,7 @@ class Run:
         known: id of the sweep of the ledger to resume, or None to find it by its file.
         new: start another sweep even if the ledger knows one of this file.
         reopen: keys of failed trials to run again.
-        deadline: seconds that a running attempt may stay silent.
+        deadline: seconds that a running attempt may neither train nor report.
         tracking_patience: seconds to wait, at the end, for MLflow to accept what is pending.
         wait: how long to wait while no trial can start.
         unless_stopped: leave a sweep as it is that a person has stopped.

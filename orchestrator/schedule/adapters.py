@@ -162,6 +162,8 @@ class SessionStopper(Stopper):
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Return True if the session is stopping or sheds the attempt, or the objective is not finite."""
+        if result["training"]:
+            return False  # what it has trained is not saved yet
         session = session_of(self._sweep_id)
         if session.stopped is not None or not has_finite_objective(result, session.sweep.metric):
             return True
@@ -179,7 +181,7 @@ class SessionCallback(Callback):
 
     Args:
         sweep_id: of the session's sweep.
-        deadline: seconds that an attempt may stay silent.
+        deadline: seconds that an attempt may neither train nor report.
     """
 
     def __init__(self, sweep_id: str, deadline: float) -> None:

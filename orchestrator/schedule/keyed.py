@@ -145,9 +145,9 @@ class KeyedScheduler(TrialScheduler):
         """Keep the trial: the session may retry it."""
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Return the rule's decision; a confirmation and a queued attempt always continue."""
+        """Return the rule's decision; a confirmation and an attempt without a report always continue."""
         key = trial_key_of(trial.trial_id)
-        if is_confirmation(key) or result["queued"]:
+        if is_confirmation(key) or result["queued"] or result["training"]:
             return str(TrialScheduler.CONTINUE)
         return str(self._rule.on_trial_result(NO_CONTROLLER, self._keyed(key), result))
 

@@ -26,7 +26,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.schedule import ray_private
 from orchestrator.training import process
-from orchestrator.training.engine_server import SIGN_OF_LIFE, STOP_POLL
+from orchestrator.training.attempt import SIGN_OF_LIFE
+from orchestrator.training.engine_server import STOP_POLL
 
 ENGINES = "sweep-engines"
 """Namespace of the actors that are engines."""
@@ -57,7 +58,7 @@ class SharedEngine:
         self._missed = 0
 
     async def advance(self, assignment: Assignment) -> Outcome:
-        """Train to the next report; the death of the engine is an outcome with a cause.
+        """Train towards the next report; the death of the engine is an outcome with a cause.
 
         The first outcome of an attempt is `queued`, and names the engine once that has a device.
         """
@@ -71,7 +72,7 @@ class SharedEngine:
             )
         except (RayActorError, ValueError) as error:  # it has ended, or was given back
             return await self._lost(error)
-        self._held = self._held or not outcome.queued or outcome.held is not None
+        self._held = self._held or not outcome.queued
         return outcome
 
     async def _entered(self, assignment: Assignment) -> Outcome:

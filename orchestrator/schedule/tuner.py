@@ -45,7 +45,7 @@ def run(
         session: decides what is launched and receives every outcome.
         share: of the joined cluster; the session was made with it.
         curves: the first objective in the reports of earlier runs of this sweep.
-        deadline: seconds that an attempt may stay silent before it is killed.
+        deadline: seconds that an attempt may neither train nor report before it is killed.
         tick: called twice a second.
         trainable: trains; benchmarks of the service pass one that trains nothing.
 

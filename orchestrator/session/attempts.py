@@ -52,11 +52,13 @@ class Running:
         best: best validation value so far, or None.
         best_step: its step.
         best_metrics: all metrics of that step.
-        reported_at: time of the launch or of the last outcome, by the session's clock.
+        reported_at: time of the launch or of the last outcome, by the session's clock; a sign that the
+            attempt trains on does not count.
         last: the last outcome, or None.
         cause: why the driver itself ended the attempt, or None.
         started_at: when a worker or the queue of an engine took the attempt; None while it waits for either.
         progressed_at: time of the last report; `started_at` before the first one.
+        trained_at: time of the last sign that the attempt trains on; 0 before the first one.
         charged: whether the attempt costs time: it holds its resources, and not only a place in a queue.
     """
 
@@ -71,6 +73,7 @@ class Running:
     cause: str | None = None
     started_at: float | None = None
     progressed_at: float = 0.0
+    trained_at: float = 0.0
     charged: bool = False
 
     @property
@@ -162,11 +165,14 @@ class Attempts:
         run = self.running.get(attempt_id)
         if run is None:
             return  # a late report of an attempt that has already ended
-        self._hear(run)
-        if outcome.queued and outcome.held is None:
-            return  # it waits for a slot
-        self._charge(attempt_id, run, outcome.held or 0.0)
+        if outcome.training:
+            run.trained_at = self._clock()
+        else:
+            self._hear(run)
         if outcome.queued:
+            return
+        self._charge(attempt_id, run, outcome.held or 0.0)
+        if outcome.training:
             return
         outcome = run.last = finite_or_failed(outcome, self._sweep.metric)
         if outcome.failure is not None or (outcome.interrupted and outcome.checkpoint is None):
@@ -234,23 +240,25 @@ class Attempts:
             self._board.score(run.trial, run.best, total_violation(self._constraints, run.best_metrics))
 
     def silent(self, deadline: float, stopped_at: float | None = None) -> list[str]:
-        """Return the started attempts that have reported nothing for too long.
+        """Return the started attempts that have given no sign of life for too long.
 
-        Time in which the driver did not listen is left out: it was suspended, or waited for its ledger.
+        An attempt that was asked to end has less time, and signs that it trains on do not lengthen it. Time
+        in which the driver did not listen is left out: it was suspended, or waited for its ledger.
 
         Args:
-            deadline: seconds without a report that an attempt may take.
+            deadline: seconds without a sign of life that an attempt may take.
             stopped_at: when all attempts were asked to end, or None; each has `LEAVE_SECONDS` to do so.
         """
         now = self._clock()
         if (deaf := now - self._listened_at) > DEAF_SECONDS:
             for run in self.running.values():
                 run.reported_at = min(now, run.reported_at + deaf)
+                run.trained_at = min(now, run.trained_at + deaf)
         self._listened_at = now
 
         def is_late(run: Running) -> bool:
             asked = stopped_at is not None and now - max(run.reported_at, stopped_at) > LEAVE_SECONDS
-            return asked or now - run.reported_at > deadline
+            return asked or now - max(run.reported_at, run.trained_at) > deadline
 
         expected = {name: run for name, run in self.running.items() if run.started and run.cause is None}
         return [name for name, run in expected.items() if is_late(run)]

@@ -399,7 +399,7 @@ class Session:
         """Return the started attempts that the driver should kill: they have been silent for too long.
 
         Args:
-            deadline: seconds that an attempt may stay silent; it has less time to answer a stop request.
+            deadline: seconds that an attempt may neither train nor report; less, to answer a stop request.
         """
         silent = self._attempts.silent(deadline, self._stopped_at)
         return [*silent, *(self._attempts.ignoring(self._share.overdue) - set(silent))]

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from trainables.engine import Engine, TrainReport
 
 
+SIGN_OF_LIFE = 30.0
+"""Seconds after which a worker answers that its attempt waits or trains on: it might be taken for hung."""
+
+
 class Attempt:
     """One attempt of one trial in a slot of an engine.
 
@@ -52,6 +56,7 @@ class Attempt:
         self._stretches: Stretches = [[]]
         self._devices = [engine.device]
         self._unreported: PerStep | None = None
+        self._asked = False
         self._admit(assignment.resume)
 
     def _admit(self, resume: SavedCheckpoint | None) -> None:
@@ -85,10 +90,30 @@ class Attempt:
         return min(training.interval - self._step % training.interval, training.steps - self._step)
 
     def advance(self) -> Outcome:
-        """Train to the next report without neighbours; return at once if the attempt must stop."""
-        if interruption := self.interruption():
-            return interruption
-        return self.outcome(self._engine.advance({self._slot: self.wanted}, stop=self.must_stop)[self._slot])
+        """Train towards the next report without neighbours; return at once if the attempt must stop.
+
+        After `SIGN_OF_LIFE` seconds return a `training` outcome; the next call goes on.
+        """
+        if not self._asked:
+            if interruption := self.interruption():
+                return interruption
+            self._engine.ask(self._slot, self.wanted)
+            self._asked = True
+        began = time.monotonic()
+        while (report := self._round()) is None:
+            if time.monotonic() - began > SIGN_OF_LIFE:
+                return Outcome(self._step, done=False, metrics={}, training=True)
+        self._asked = False
+        return self.outcome(report)
+
+    def _round(self) -> TrainReport | None:
+        """Run a round; return the report if it is due, or if the attempt must stop before it."""
+        ended = self._engine.round()
+        for error in ended.failures.values():
+            raise error
+        if self._slot in ended.reports:
+            return ended.reports[self._slot]
+        return self._engine.cut(self._slot) if self.must_stop() else None
 
     def interruption(self) -> Outcome | None:
         """Return the outcome that ends the attempt at its last checkpoint, or None if it may go on."""

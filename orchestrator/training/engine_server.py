@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.training import process
-from orchestrator.training.attempt import Attempt, failure_outcome, unbegun
+from orchestrator.training.attempt import SIGN_OF_LIFE, Attempt, failure_outcome, unbegun
 from orchestrator.training.engine_cache import EngineCache, configure
 from orchestrator.training.slot_table import Occupancy, Request, Slot, SlotTable
 
@@ -43,9 +43,6 @@ SILENT = 60.0
 
 ABANDONED = 600.0
 """Seconds without a request after which a worker counts as dead, while no trial is queued."""
-
-SIGN_OF_LIFE = 30.0
-"""Seconds after which a queued request is answered, so that the driver does not take its attempt for hung."""
 
 STOP_POLL = 0.5
 """Seconds between two looks for a stop request on behalf of a queued request."""
@@ -107,6 +104,7 @@ class EngineServer:
         self._seated_at: dict[str, float] = {}
         self._unanswered: dict[str, Future[Outcome]] = {}
         self._expected, self._ready_at, self._active_at = slots, 0.0, time.monotonic()
+        self._trained_at = 0.0
 
     # ---------------------------------------------------------------- called from any thread
 
@@ -115,7 +113,8 @@ class EngineServer:
 
         While the attempt is queued for a slot, return a `queued` outcome after `SIGN_OF_LIFE` seconds, or as
         soon as it is asked to stop; the worker then asks again, unless the driver stops it. Once it has a
-        slot, return another one with `held`, unless it has reported by then: its time is charged from now on.
+        slot, return a `training` outcome, unless it has reported by then: its time is charged from now on.
+        Return another one whenever the report takes longer than `SIGN_OF_LIFE` and the engine has trained.
 
         Args:
             assignment: of the attempt.
@@ -136,9 +135,11 @@ class EngineServer:
             is_stopped = process.stop_requested(assignment.channel, assignment.attempt_id)
             if (late or is_stopped) and answer.cancel():
                 return waiting
-            if first and (held := self._held(assignment.attempt_id)) is not None and not answer.done():
+            held = self._held(assignment.attempt_id)
+            is_due = first or (late and self._trained_at > began)
+            if held is not None and is_due and not answer.done():
                 self._unanswered[assignment.attempt_id] = answer
-                return replace(waiting, held=held)
+                return Outcome(0, done=False, metrics={}, training=True, held=held)
         return await outcome
 
     def submit(self, assignment: Assignment, worker: str, *, first: bool) -> Future[Outcome]:
@@ -305,6 +306,7 @@ class EngineServer:
         except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
             self._fail(error)
             return
+        self._trained_at = time.monotonic()
         for index, failure in ended.failures.items():
             self._answer(occupied[index], failure_outcome(occupied[index].request.assignment, failure))
         done = {*ended.reports, *ended.failures}

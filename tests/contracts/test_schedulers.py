@@ -52,7 +52,8 @@ def _decisions(name: str) -> tuple[dict[str, str], list[CurvePoint]]:
             attempt: Any = SimpleNamespace(trial_id=f"{key}.1")
             result = {"step": step, "val/accuracy": final * (0.9 + step / 3000)}
             scheduler.on_trial_add(None, attempt)
-            last[key] = scheduler.on_trial_result(None, attempt, {**result, "queued": False})
+            signs = {"queued": False, "training": False}
+            last[key] = scheduler.on_trial_result(None, attempt, {**result, **signs})
             metrics = {"val/accuracy": result["val/accuracy"]}
             reports.append(CurvePoint(key, step, metrics, float(len(reports))))
     return last, reports

@@ -215,7 +215,7 @@ def check_decisions(sweep: SweepConfig, variant: Variant, outcome: Outcome, undi
         key, step = report.trial_key, report.step
         if is_confirmation(key) or step >= sweep.training.steps:
             continue
-        result = {"step": step, "queued": False, **report.metrics}
+        result = {"step": step, "queued": False, "training": False, **report.metrics}
         trial = KeyedTrial(f"{key}.1")
         decision = rule.on_trial_result(NO_CONTROLLER, trial, result)  # type: ignore[arg-type]
         if decision == TrialScheduler.STOP:

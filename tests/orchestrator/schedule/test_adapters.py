@@ -36,7 +36,7 @@ def test_the_adapters_can_be_pickled_and_find_the_session(tmp_path: Path) -> Non
         session.stop("stopped by a test", "INTERRUPTED")
         assert search.is_finished()
         assert stopper.stop_all()
-        assert stopper("any attempt", {})
+        assert stopper("any attempt", {"training": False})
     with pytest.raises(KeyError):
         session_of(sweep_id)
 
@@ -50,10 +50,13 @@ def test_an_objective_that_is_not_finite_ends_the_attempt_before_the_stopping_ru
     session = sessions.open(sessions.sweep(1))
     with registered(session, Engines(lambda: 0)):
         stopper = SessionStopper(session.sweep.id)
-        report = {"step": 10, "done": False, "queued": False}
+        report = {"step": 10, "done": False, "queued": False, "training": False}
         assert stopper("any attempt", {**report, "val/accuracy": value})
         assert not stopper("any attempt", {**report, "val/accuracy": 0.5, "val/loss": value})
         assert not stopper("any attempt", {**report, "queued": True})
+        session.stop("enough", "INTERRUPTED")
+        assert stopper("any attempt", {**report, "queued": True})
+        assert not stopper("any attempt", {**report, "training": True}), "its steps are not saved yet"
 
 
 def test_a_started_attempt_that_waits_for_a_new_engine_is_not_silent(tmp_path: Path) -> None:

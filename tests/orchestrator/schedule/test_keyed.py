@@ -39,7 +39,7 @@ def attempt(name: str) -> SimpleNamespace:
 
 
 def result(step: int, value: float) -> dict[str, Any]:
-    return {"step": step, "val/accuracy": value, "queued": False}
+    return {"step": step, "val/accuracy": value, "queued": False, "training": False}
 
 
 GOOD = [TrialReport(f"s-{number}", result(step, 0.9)) for number in range(4) for step in (100, 200)]
@@ -88,11 +88,12 @@ def test_a_retry_is_the_same_trial() -> None:
     assert recorded == {"s-0": 0.5, "s-1": 0.7}
 
 
-def test_a_sign_of_life_is_not_compared() -> None:
+@pytest.mark.parametrize("sign", ["queued", "training"])
+def test_a_sign_of_life_is_not_compared(sign: str) -> None:
     """It has no metric, and the trial continues."""
     scheduler = KeyedScheduler(asha(), GOOD)
     scheduler.on_trial_add(None, attempt("s-9.1"))
-    alive = {"step": 0, "queued": True}
+    alive = {"step": 0, "queued": False, "training": False, sign: True}
     assert scheduler.on_trial_result(None, attempt("s-9.1"), alive) == TrialScheduler.CONTINUE
 
 

@@ -169,7 +169,7 @@ def test_waiting_for_a_slot_of_an_engine_costs_nothing(sessions: Sessions) -> No
     assert session.stopped is None
     assert session.running[waiting.attempt_id].started, "signs of life are expected of it"
     assert sessions.ledger.trial_attempts(waiting.trial_key)[0].taken_at is None
-    session.reported(waiting.attempt_id, replace(in_queue, held=600.0))
+    session.reported(waiting.attempt_id, replace(in_queue, queued=False, training=True, held=600.0))
     sessions.clock.now += 2990
     session.check_limits()
     assert session.stopped is None

@@ -393,6 +393,34 @@ def test_a_sign_of_life_is_not_a_report(sessions: Sessions) -> None:
     assert sessions.ledger.trial(assignment.trial_key).state == "COMPLETE"
 
 
+def test_a_trial_that_trains_on_is_never_silent(sessions: Sessions) -> None:
+    """Its interval takes hours; once no sign comes any more, it is silent after the deadline."""
+    session = sessions.open(sessions.sweep(1))
+    assignment = launch(session)
+    for _ in range(20):
+        sessions.clock.now += 590
+        session.reported(assignment.attempt_id, Outcome(0, done=False, metrics={}, training=True))
+        assert session.silent(600.0) == []
+    assert sessions.ledger.trial_reports(assignment.trial_key) == []
+    sessions.clock.now += 10
+    assert session.silent(600.0) == []
+    for _ in range(60):
+        sessions.clock.now += 10
+        silent = session.silent(600.0)
+    assert silent == [assignment.attempt_id]
+
+
+def test_a_trial_that_only_trains_on_has_not_obeyed_a_stop(sessions: Sessions) -> None:
+    session = sessions.open(sessions.sweep(1))
+    assignment = launch(session)
+    session.stop("enough", "INTERRUPTED")
+    for _ in range(13):
+        sessions.clock.now += 5
+        session.reported(assignment.attempt_id, Outcome(0, done=False, metrics={}, training=True))
+        silent = session.silent(600.0)
+    assert silent == [assignment.attempt_id]
+
+
 # ------------------------------------------------------------------ shared resources
 
 

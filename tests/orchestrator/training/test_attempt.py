@@ -8,11 +8,13 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
 
 from orchestrator.assignment import SIZE, Assignment, Outcome, SavedCheckpoint
+from orchestrator.training import attempt
 from orchestrator.training.attempt import Attempt, OwnEngine, failure_outcome
 from orchestrator.training.engine_cache import cache_of_process
 from orchestrator.training.evaluation import evaluate
@@ -196,6 +198,39 @@ def test_a_worker_that_was_given_up_does_not_replace_a_recorded_checkpoint(
     engine.release()
     shutil.rmtree(tmp_path / "b")
     assert advance(engine, assign("b", 3, resume=recorded)).step == 20
+
+
+def test_a_long_interval_gives_signs_of_life_and_trains_the_same(
+    engine: OwnEngine, assign: Assign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds of one step and then of three, each too long: three signs of life before ten steps are done."""
+    expected = saved(advance(engine, assign("a", 1)))
+    engine.release()
+    monkeypatch.setattr(Engine, "round", partialmethod(Engine.round, most=3))
+    monkeypatch.setattr(attempt, "SIGN_OF_LIFE", -1.0)
+    trial = assign("b", 1)
+    for _ in range(3):
+        sign = engine.advance(trial)
+        assert (sign.training, sign.queued, sign.done) == (True, False, False)
+        assert (sign.step, sign.metrics, sign.checkpoint) == (0, {}, None)
+    report = advance(engine, trial)
+    assert (report.training, report.step) == (False, 10)
+    assert saved(report).digest == expected.digest
+
+
+def test_a_stop_between_two_signs_of_life_saves_what_was_trained(
+    engine: OwnEngine, assign: Assign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Engine, "round", partialmethod(Engine.round, most=3))
+    monkeypatch.setattr(attempt, "SIGN_OF_LIFE", -1.0)
+    trial = assign("a", 1)
+    assert engine.advance(trial).training
+    monkeypatch.setattr(Attempt, "must_stop", lambda _: True)
+    outcome = advance(engine, trial)
+    assert (outcome.step, outcome.interrupted, outcome.done) == (4, True, True)
+    monkeypatch.undo()
+    engine.release()
+    assert advance(engine, assign("a", 2, resume=saved(outcome))).step == 10
 
 
 def test_an_upload_leaves_files_that_are_being_written_and_those_of_later_attempts(

@@ -332,14 +332,45 @@ def test_a_queued_trial_gives_a_sign_of_life_and_then_gets_its_slot(
     monkeypatch.setattr(engine_server, "SIGN_OF_LIFE", 60)
     asked = time.monotonic()
     seated = asyncio.run(server.advance(other, "another worker", first=True))
-    assert (seated.queued, seated.step) == (True, 0), "another program takes longer to compile"
+    assert (seated.training, seated.step) == (True, 0), "another program takes longer to compile"
     assert seated.held is not None
     assert seated.held < time.monotonic() - asked
     outcome = asyncio.run(server.advance(other, "another worker", first=False))
-    assert (outcome.queued, outcome.step) == (False, 10)
+    assert (outcome.training, outcome.step) == (False, 10)
     assert outcome.held is not None
     assert seated.held < outcome.held < time.monotonic() - asked
     server.release(other.attempt_id)
+
+
+def test_a_trial_gives_signs_of_life_as_long_as_its_engine_trains(
+    folder: Path, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds of one step, slower than `SIGN_OF_LIFE`; then one that does not end."""
+    trial, round_of = assignment(folder, 97), Engine.round
+    hangs, goes_on = threading.Event(), threading.Event()
+    signs: list[Outcome] = []
+
+    def slow(engine: Engine) -> Round:
+        time.sleep(0.3)
+        if len(signs) == 3:
+            hangs.set()
+            goes_on.wait(60)
+        return round_of(engine, most=1)
+
+    async def asked(seconds: float, *, first: bool = False) -> Outcome:
+        return await asyncio.wait_for(server.advance(trial, "worker", first=first), seconds)
+
+    monkeypatch.setattr(Engine, "round", slow)
+    monkeypatch.setattr(engine_server, "SIGN_OF_LIFE", 0.5)
+    monkeypatch.setattr(engine_server, "STOP_POLL", 0.05)
+    while len(signs) < 3:
+        signs.append(asyncio.run(asked(250, first=not signs)))
+    assert [(sign.training, sign.queued, sign.step) for sign in signs] == [(True, False, 0)] * 3
+    wait_until(hangs.is_set)
+    with pytest.raises(TimeoutError):
+        asyncio.run(asked(3))
+    goes_on.set()
+    server.release(trial.attempt_id)
 
 
 def test_an_engine_is_gone_before_the_next_one_is_constructed(
