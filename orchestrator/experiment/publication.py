@@ -152,9 +152,10 @@ def _details(kept: Results, folder: Path) -> str:
     has_picture = _picture_of(kept, folder).exists()
     shown = [f"![{plain(kept.title)}]({folder.name}/{kept.id}.svg)"] if has_picture else []
     hidden = [f"Not shown: {plain(kept.not_shown)}"] if kept.not_shown else []
+    profile = f" (profile {plain(kept.profile)})" if kept.profile else ""
     return "\n\n".join(
         [
-            f"## {plain(kept.title)}",
+            f"## {plain(kept.title)}{profile}",
             f"[{kept.id}]({folder.name}/{kept.id}.md), {plain(kept.source)}. {plain(page.spent(kept))}.",
             *shown,
             table(first.header, first.rows),

@@ -193,6 +193,8 @@ def test_the_list_names_every_result_and_what_is_withdrawn(tmp_path: Path) -> No
     assert "| table-1 | A paper, Table 1 | 2 | 2 | 1 | 0 | 0 | 0 | 3 | 9 | 6.00 | 0123456 |" in text
     assert "![Two layers](experiments/table-1.svg)" in text
     assert "[table-1-laptop](experiments/table-1-laptop.md)" in text
+    assert "\n## Two layers\n" in text
+    assert "\n## Two layers (profile laptop)\n" in text
     assert "| adding | 0.0107 | no memory is needed | a.yaml |" in text
     assert text.endswith("## Generators\n")
 
