@@ -284,7 +284,7 @@ class Tune:
     def _result(self, actor: Actor, result: dict[str, Any]) -> None:
         attempt_id, outcome = actor.attempt_id, Outcome.from_result(result)
         trial: Any = KeyedTrial(attempt_id)
-        stops = self.session.stopped is not None or outcome.done
+        stops = outcome.done or (self.session.stopped is not None and not outcome.training)
         decision = "" if stops else self._scheduler.on_trial_result(None, trial, result)
         self._tell(self.session.reported, attempt_id, outcome)
         if stops or decision == TrialScheduler.STOP:

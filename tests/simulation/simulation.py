@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from orchestrator.schedule import schedulers
 from orchestrator.storage import store
+from orchestrator.training import attempt
 from orchestrator.training import process as stop_requests
 from tests.simulation import faults as drawn_faults
 from tests.simulation import invariants
@@ -125,6 +126,8 @@ class _Simulation:
                 stack.enter_context(Watch(kernel, world.machines, partial(self._try, flushed.delete)))
                 stack.enter_context(world.store)
                 stack.enter_context(evaluating(kernel, world.machines))
+                if self._result.size == "long" and self._result.seed % 5 == 3:
+                    stack.enter_context(patch.object(attempt, "SIGN_OF_LIFE", -1.0))  # after every round
                 stack.enter_context(patch.object(schedulers, "session_of", world.session_of))
                 stack.enter_context(patch.object(store, "PROBE_BYTES", 1))  # a full disk refuses any file
                 stack.enter_context(patch.object(stop_requests, "may_begin", world.cluster.may_begin))

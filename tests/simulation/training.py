@@ -26,6 +26,7 @@ from tests.simulation.kernel import Kernel, Signal
 from tests.simulation.system import Machine
 from trainables.cost import Cost
 from trainables.engine import TrainReport
+from trainables.engine.engine import Round
 from trainables.per_step import PerStep
 from trainables.trial import TrialSettings
 
@@ -106,6 +107,8 @@ class CountingEngine:
     def __init__(self, kernel: Kernel, work: Work, trial_key: str, seconds: float) -> None:
         self._kernel, self._work, self._key, self._seconds = kernel, work, trial_key, seconds
         self._state = State(b"", 0, 0)
+        self._path: list[State] = []
+        self._done, self._pace = 0, 0.0
 
     def admit(self, slot: int, settings: TrialSettings) -> None:
         self._state = State.first(settings)
@@ -114,19 +117,23 @@ class CountingEngine:
         step, chain = arrays["state"]
         self._state = State(State.salt_of(settings), int(step), int(chain))
 
-    def advance(self, steps: Mapping[int, int], *, stop: Callable[[], bool]) -> dict[int, TrainReport]:
-        ((slot, wanted),) = steps.items()
-        path, pace = self._state.path(wanted), self._seconds * (0.5 + self._kernel.random.random())
-        done = 0
-        while done < wanted and not (done and stop()):
-            count = min(ROUND_STEPS, wanted - done)
-            self._kernel.sleep(count * pace)
-            self._work.steps[self._key] = self._work.steps.get(self._key, 0) + count
-            done += count
-        self._state = path[done - 1]
-        losses = [state.loss() for state in path[:done]]
-        per_step = PerStep(*np.array([losses, losses, [1.0] * done], np.float32))
-        return {slot: TrainReport(self._state.step, done, per_step, 1e-3, done, (), True, 0.0, 0.0, ())}
+    def ask(self, slot: int, steps: int) -> None:
+        self._path, self._done = self._state.path(steps), 0
+        self._pace = self._seconds * (0.5 + self._kernel.random.random())
+
+    def round(self) -> Round:
+        count = min(ROUND_STEPS, len(self._path) - self._done)
+        self._kernel.sleep(count * self._pace)
+        self._work.steps[self._key] = self._work.steps.get(self._key, 0) + count
+        self._done += count
+        return Round({0: count}, {0: self.cut(0)} if self._done == len(self._path) else {}, {})
+
+    def cut(self, slot: int) -> TrainReport:
+        path = self._path[: self._done]
+        self._state = path[-1]
+        losses = [state.loss() for state in path]
+        per_step = PerStep(*np.array([losses, losses, [1.0] * len(path)], np.float32))
+        return TrainReport(self._state.step, len(path), per_step, 1e-3, len(path), (), True, 0.0, 0.0, ())
 
     def evaluate(self, slot: int, split: str, examples: int | None) -> dict[str, float]:
         return {"loss": 1.0, "accuracy": self._state.accuracy()}

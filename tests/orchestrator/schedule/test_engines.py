@@ -69,7 +69,7 @@ def answers(worker, assignment):
         yield ray.get(worker.advance.remote(assignment))
 
 def report(worker, assignment):
-    return until(answers(worker, assignment), lambda outcome: not outcome.queued)
+    return until(answers(worker, assignment), lambda outcome: not outcome.queued and not outcome.training)
 
 def idle(pool, sweep):
     # Leave an engine that was borrowed and given back; return its process.
@@ -424,9 +424,10 @@ for seated in attempts:
     engines.ensure(seated.attempt_id)
 seats = [engines.workers.lend(seated) for seated in attempts[:2]]
 def trained(seat):
-    while (outcome := Outcome.from_result(ray.get(seat.train.remote()))).queued:
-        pass
-    return outcome
+    while True:
+        outcome = Outcome.from_result(ray.get(seat.train.remote()))
+        if not outcome.queued and not outcome.training:
+            return outcome
 print([trained(seat).step for seat in seats], [isinstance(seat, ray.actor.ActorHandle) for seat in seats])
 print(len({seat._ray_actor_id for seat in seats}), [ray.get(seat.__ray_ready__.remote()) for seat in seats])
 print(ray.get(seats[0].reset.remote(attempts[2].to_config(), storage=None)), trained(seats[0]).step)
