@@ -284,7 +284,7 @@ def test_a_trial_that_the_scheduler_stopped_is_not_resumed(sessions: Sessions) -
     sessions.writer(sweep).lose_attempts()
     after = sessions.open(sweep)
     after.settle_stopped({f"{sweep.id}-1"})
-    states = [sessions.ledger.trial(f"{sweep.id}-{number}").state for number in (0, 1)]
+    states = [sessions.ledger.trial(f"{sweep.id}-{index}").state for index in (0, 1)]
     assert states == ["PREEMPTED", "PRUNED"]
     assert [number(launch(after)) for _ in range(2)] == [0, 2]
 
