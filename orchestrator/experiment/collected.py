@@ -62,6 +62,7 @@ def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
         chance=chance_of(experiment.metric, history),
         lengths=dict(_lengths(history)),
         origin=_origin(history),
+        begun_at=sweep.created_at,
     )
 
 

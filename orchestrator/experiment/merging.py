@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from orchestrator.experiment.file import Claim
 from orchestrator.experiment.order import Ordering, ordering
-from orchestrator.experiment.results import ArmResult, Origin, Results
+from orchestrator.experiment.results import ArmResult, Origin, Results, Run
 from orchestrator.report.noise import Sample
 
 
@@ -18,6 +18,7 @@ def merged(present: Results, earlier: Results) -> Results:
 
     A published arm is kept if its specification is that of the present file. It keeps its origin, so that
     the page names the commit that ran it. What the file says of an arm, such as its bound, is the file's.
+    Runs of the same specification in other ledgers stay beside the one that stands: every trial counts.
 
     Args:
         present: of the ledger at hand.
@@ -49,19 +50,31 @@ def _chosen(own: ArmResult, published: ArmResult | None, earlier: Results) -> Ar
         return own
     circumstances = earlier.circumstances
     origin = Origin(circumstances.date, circumstances.commit, circumstances.machine)
+    published = replace(published, origin=published.origin or origin)
     if not _leads(published, own):
         is_known = own.origin is None or own.origin.machine or own.values != published.values
-        return own if is_known else replace(own, origin=published.origin or origin)
-    return replace(
-        published,
-        published=own.published,
-        cell=own.cell,
-        hypothesis=own.hypothesis,
-        size=own.size,
-        obstacle="" if own.hypothesis else own.obstacle or published.obstacle,
-        lack="",
-        origin=published.origin or origin,
-    )
+        stands = own if is_known else replace(own, origin=published.origin)
+    else:
+        stands = replace(
+            published,
+            published=own.published,
+            cell=own.cell,
+            hypothesis=own.hypothesis,
+            size=own.size,
+            obstacle="" if own.hypothesis else own.obstacle or published.obstacle,
+            lack="",
+        )
+    return replace(stands, elsewhere=_elsewhere(stands, (*own.runs, *published.runs)))
+
+
+def _elsewhere(stands: ArmResult, runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Return the runs that have trials in ledgers other than that of the arm, the latest state of each."""
+    counted = stands.runs[0]
+    others: list[Run] = []
+    for run in sorted(runs, key=lambda run: run.core_seconds, reverse=True):
+        if run.trials and not any(run.is_run(other) for other in (counted, *others)):
+            others.append(run)
+    return tuple(others)
 
 
 def _leads(published: ArmResult, own: ArmResult) -> bool:

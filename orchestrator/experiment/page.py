@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from orchestrator.counts import counted
 from orchestrator.experiment.controls import base_of
-from orchestrator.experiment.results import ArmResult, Results
+from orchestrator.experiment.results import ArmResult, Results, Run
 from orchestrator.experiment.verdict import ANSWERS, OUTCOMES, interval
 from orchestrator.report import html, words
 from orchestrator.report.figures import style
@@ -97,6 +97,13 @@ def _sizes(results: Results) -> Iterator[str]:
         yield f"Networks and training: {'; '.join(sizes)}."
 
 
+_COUNTED = "Every trial that was begun counts, confirmations included."
+_ELSEWHERE = (
+    " The first line of an arm is the run whose values stand; further ones are runs of the same specification"
+    " in other ledgers."
+)
+
+
 def _is_stated(results: Results, *, hypothesis: bool) -> bool:
     """Return True if the file states bounds or claims of a kind; a file without any states published ones."""
     kinds = {arm.hypothesis for arm in results.arms if arm.published is not None}
@@ -112,10 +119,10 @@ def _outcomes(results: Results) -> tuple[str, ...]:
 
 def spent(results: Results) -> str:
     """Return trials, wall time, core hours and GPU hours of all arms."""
-    trials = sum(arm.trials for arm in results.arms)
-    wall = words.duration(sum(arm.wall_seconds for arm in results.arms))
-    cores = sum(arm.core_seconds for arm in results.arms) / 3600
-    gpus = sum(arm.gpu_seconds for arm in results.arms) / 3600
+    trials = sum(run.trials for run in results.runs)
+    wall = words.duration(sum(run.wall_seconds for run in results.runs))
+    cores = sum(run.core_seconds for run in results.runs) / 3600
+    gpus = sum(run.gpu_seconds for run in results.runs) / 3600
     on_gpus = f", {gpus:.2f} GPU hours" if gpus else ""
     return f"{counted(trials, 'trial')}, {wall} of wall time, {cores:.2f} core hours{on_gpus}"
 
@@ -157,9 +164,9 @@ def parts(results: Results) -> Iterator[Part]:
     )
     yield Part(
         "What was spent",
-        "Every trial that was begun counts, confirmations included.",
+        _COUNTED + (_ELSEWHERE if any(arm.elsewhere for arm in results.arms) else ""),
         ("arm", "sweep", "state", "trials", "wall time", "core hours", "GPU hours", "began", "commit"),
-        tuple(_spending(arm) for arm in results.arms),
+        tuple(_spending(arm, run) for arm in results.arms for run in arm.runs),
     )
     yield Part(
         "Data",
@@ -261,11 +268,11 @@ def _claims(results: Results) -> Iterator[tuple[str, ...]]:
         yield f"{claim.better} is better than {claim.than}", phrase, verdict.phrase
 
 
-def _spending(arm: ArmResult) -> tuple[str, ...]:
-    wall, cores = words.duration(arm.wall_seconds), f"{arm.core_seconds / 3600:.2f}"
-    gpus = f"{arm.gpu_seconds / 3600:.2f}" if arm.gpu_seconds else "–"
-    began = ("–", "–") if arm.origin is None else (arm.origin.date, short(arm.origin.commit))
-    return arm.name, arm.sweep or "–", arm.state.lower(), str(arm.trials), wall, cores, gpus, *began
+def _spending(arm: ArmResult, run: Run) -> tuple[str, ...]:
+    wall, cores = words.duration(run.wall_seconds), f"{run.core_seconds / 3600:.2f}"
+    gpus = f"{run.gpu_seconds / 3600:.2f}" if run.gpu_seconds else "–"
+    began = ("–", "–") if run.origin is None else (run.origin.date, short(run.origin.commit))
+    return arm.name, arm.sweep or "–", run.state.lower(), str(run.trials), wall, cores, gpus, *began
 
 
 def short(commit: str) -> str:

@@ -128,13 +128,13 @@ _HEADER = ("experiment", "source", *VERDICTS, "seeds", "trials", "core hours", "
 
 
 def _row(kept: Results) -> list[str]:
-    cores = sum(arm.core_seconds for arm in kept.arms) / 3600
+    cores = sum(run.core_seconds for run in kept.runs) / 3600
     return [
         kept.id,
         kept.source,
         *(str(kept.count(outcome)) for outcome in VERDICTS),
         str(kept.seeds_asked),
-        str(sum(arm.trials for arm in kept.arms)),
+        str(sum(run.trials for run in kept.runs)),
         f"{cores:.2f}",
         ", ".join(_commits(kept)),
     ]

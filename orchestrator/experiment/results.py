@@ -64,6 +64,40 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class Run:
+    """What the trials of an arm have cost in one ledger.
+
+    Attributes:
+        begun_at: when its sweep was created, in seconds since 1970; 0 if that is not recorded. A sweep has
+            the same id in every ledger, so this tells its runs apart.
+        state: of the sweep.
+        trials: that were begun, confirmations included.
+        wall_seconds: during which at least one attempt ran.
+        core_seconds: processors times seconds, summed over the attempts, with the resources of the last run.
+        gpu_seconds: GPUs times seconds, likewise.
+        origin: the day, the commit and the machine, or None if they are not known.
+    """
+
+    begun_at: float
+    state: str
+    trials: int
+    wall_seconds: float
+    core_seconds: float
+    gpu_seconds: float
+    origin: Origin | None
+
+    def is_run(self, other: Run) -> bool:
+        """Return True if both are of one ledger; of one day and commit where a time is not recorded."""
+        if self.begun_at and other.begun_at:
+            return self.begun_at == other.begun_at
+        return _day(self.origin) == _day(other.origin)
+
+
+def _day(origin: Origin | None) -> tuple[str, str] | None:
+    return None if origin is None else (origin.date, origin.commit)
+
+
+@dataclass(frozen=True)
 class ArmResult:
     """The results of one arm.
 
@@ -93,6 +127,8 @@ class ArmResult:
         lengths: the values of each seed by the name of a test split with longer sequences, such as `x2`.
         origin: the day, the commit and the machine of the results.
         interval: of the mean, with the noise of seeds and of test examples; None where a source is not known.
+        begun_at: when the sweep was created, as of a `Run`.
+        elsewhere: runs of the same specification in other ledgers, whose values do not stand here.
     """
 
     name: str
@@ -120,6 +156,22 @@ class ArmResult:
     lengths: Mapping[str, Sequence[float]] = field(default_factory=dict)
     origin: Origin | None = None
     interval: tuple[float, float] | None = None
+    begun_at: float = 0.0
+    elsewhere: tuple[Run, ...] = ()
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Return what was spent on the arm: the run whose values stand, and then those of other ledgers."""
+        own = Run(
+            self.begun_at,
+            self.state,
+            self.trials,
+            self.wall_seconds,
+            self.core_seconds,
+            self.gpu_seconds,
+            self.origin,
+        )
+        return own, *self.elsewhere
 
     @property
     def values(self) -> list[float]:
@@ -202,6 +254,11 @@ class Results:
             if arm.values:
                 names.setdefault(arm.origin or of_all, []).append(arm.name)
         return names
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Return the runs of all arms, those of other ledgers included."""
+        return tuple(run for arm in self.arms for run in arm.runs)
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
@@ -317,9 +374,16 @@ def _arm(document: dict[str, Any]) -> ArmResult:
             "doubts": tuple(document.get("doubts", ())),
             "lengths": {name: tuple(values) for name, values in document.get("lengths", {}).items()},
             "interval": tuple(document["interval"]) if document.get("interval") else None,
-            "origin": origin_of(document["origin"]) if document.get("origin") else None,
+            "origin": _origin(document),
+            "elsewhere": tuple(
+                Run(**{**run, "origin": _origin(run)}) for run in document.get("elsewhere", ())
+            ),
         }
     )
+
+
+def _origin(document: Mapping[str, Any]) -> Origin | None:
+    return origin_of(document["origin"]) if document.get("origin") else None
 
 
 def origin_of(document: Mapping[str, Any]) -> Origin:

@@ -92,8 +92,38 @@ def test_what_was_spent_on_an_unfinished_arm_stays_published() -> None:
     new = replace(arm("lru"), state="NEW", trials=0)
     kept = merged(replace(HERE, arms=(HERE.arms[0], new)), elsewhere).arms[1]
     assert (kept.state, kept.trials, kept.core_seconds) == ("INTERRUPTED", 3, 3_600.0)
-    again = replace(new, state="RUNNING", trials=1)
-    assert merged(replace(HERE, arms=(HERE.arms[0], again)), elsewhere).arms[1].trials == 1
+
+
+def test_a_run_in_another_ledger_stays_beside_the_one_that_stands(tmp_path: Path) -> None:
+    """An arm that one machine has begun and another one has completed has cost what both have spent."""
+    there, here = Origin("2026-11-01", "fedcba9876"), Origin("2026-11-02", "0123456789")
+    begun = replace(
+        arm("lru"), state="INTERRUPTED", trials=3, core_seconds=3_600.0, origin=there, begun_at=1.0
+    )
+    whole = replace(arm("lru", 0.5, 0.5, 0.5), core_seconds=7_200.0, origin=here, begun_at=2.0)
+    publication.publish(results_of(begun), tmp_path)
+    data, text = publication.publish(results_of(whole), tmp_path)
+    assert "6 trials, 2.0 min of wall time, 3.00 core hours" in text.read_text()
+    assert (
+        "| lru | t-lru-1a2b3c4d | interrupted | 3 | 60 s | 1.00 | – | 2026-11-01 | fedcba9 |"
+        in text.read_text()
+    )
+    publication.publish(results_of(replace(begun, trials=2, core_seconds=60.0)), tmp_path)
+    publication.publish(results_of(replace(whole, core_seconds=7_200.0)), tmp_path)
+    (kept,) = results.read(data).arms
+    assert [(run.state, run.trials) for run in kept.runs] == [("COMPLETE", 3), ("INTERRUPTED", 3)]
+
+
+def test_the_same_run_counts_once() -> None:
+    """It is known by when its sweep was created; results of earlier versions by their day and commit."""
+    origin = Origin("2026-11-01", "fedcba9876")
+    begun = replace(arm("lru", 0.5), origin=origin, begun_at=1.0)
+    later = replace(arm("lru", 0.5, 0.5), origin=origin, begun_at=1.0)
+    assert merged(results_of(later), results_of(begun)).arms[0].elsewhere == ()
+    assert merged(results_of(begun), results_of(later)).arms[0].elsewhere == ()
+    assert merged(results_of(later), results_of(replace(begun, begun_at=0.0))).arms[0].elsewhere == ()
+    other = replace(begun, begun_at=0.0, origin=replace(origin, date="2026-10-01"))
+    assert len(merged(results_of(later), results_of(other)).arms[0].elsewhere) == 1
 
 
 def test_what_the_file_says_of_a_kept_arm_is_what_it_says_now() -> None:
