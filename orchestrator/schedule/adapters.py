@@ -223,7 +223,10 @@ class SessionCallback(Callback):
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """Report an attempt whose process has died."""
         session = session_of(self._sweep_id)
-        cause, message = ray_private.cause_of_death(_error_text(trial))
+        text = _error_text(trial)
+        cause, message = ray_private.cause_of_death(text)
+        if cause == "worker lost":
+            message = " ".join(filter(None, (message, ray_private.last_words(text))))
         if cause in ray_private.DEATHS_OF_A_PROCESS and self._engines.engine_of(trial.trial_id) is not None:
             again = session.has_lost_its_slot(trial.trial_id)
             cause = self._engines.cause_of_lost_worker(trial.trial_id, again=again)

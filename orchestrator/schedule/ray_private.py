@@ -7,14 +7,17 @@ function says which. tests/orchestrator/schedule/test_ray_private.py fails when 
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray._private import worker as process
 from ray._private.services import canonicalize_bootstrap_address
 from ray._private.state import state
 from ray._raylet import (  # type: ignore[attr-defined]
@@ -445,6 +448,53 @@ def cause_of_death(text: str) -> tuple[str, str]:
         if any(phrase in text for phrase in phrases):
             return cause, message
     return "error", message
+
+
+_PROCESS = re.compile(r"^\s*pid: (\d+)$.*^\s*ip: (\S+)$", re.MULTILINE | re.DOTALL)
+"""What names a dead process and its machine in the text of Ray's error."""
+
+_DUMP = re.compile(r"\*\*\* SIG[A-Z]+ received")
+_FATAL = "Fatal Python error"
+_MARK = re.compile(r":(job_id|actor_name|task_name):")
+"""Lines of Ray's own in the log of a process: the dump of a fatal signal, and marks of what it ran."""
+
+_READ = 65_536
+"""Bytes at the end of a log that are looked at."""
+
+_SHOWN = 500
+"""Characters of a line that are shown."""
+
+
+def last_words(text: str) -> str:
+    """Return a sentence on what a dead process wrote last, or where; '' if Ray names no process.
+
+    A library that ends the process, such as XLA for a flag that it does not know, says why there alone.
+    Publicly, Ray hands out logs through its dashboard, which a worker's cluster need not have.
+
+    Args:
+        text: of Ray's error.
+    """
+    if (found := _PROCESS.search(text)) is None:
+        return ""
+    pid, address = found.groups()
+    node = process.global_worker.node
+    logs = [] if node is None else list(Path(node.get_logs_dir_path()).glob(f"worker-*-{pid}.err"))
+    if not logs or address != node.node_ip_address:
+        return f"What it wrote last is in worker-*-{pid}.err, among Ray's logs on {address}."
+    latest = max(logs, key=lambda log: log.stat().st_mtime)
+    with latest.open("rb") as log:
+        log.seek(max(0, latest.stat().st_size - _READ))
+        words = end_of(log.read().decode(errors="replace"))
+    return f"It wrote last: {words}" if words else ""
+
+
+def end_of(log: str) -> str:
+    """Return the last line that a process wrote before Ray dumped a fatal signal, and the signal's name."""
+    lines = [line.strip() for line in log.splitlines() if line.strip() and not _MARK.match(line)]
+    dumps = (index for index, line in enumerate(lines) if _DUMP.search(line) or line.startswith(_FATAL))
+    end = next(dumps, len(lines))
+    fatal = [line for line in lines[end:] if line.startswith(_FATAL)]
+    return "; ".join(line[:_SHOWN] for line in [*lines[:end][-1:], *fatal[:1]])
 
 
 def forget_statistics(trial: Trial) -> None:

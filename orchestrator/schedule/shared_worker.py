@@ -98,7 +98,8 @@ class SharedEngine:
             await asyncio.sleep(STOP_POLL)  # the driver learns of the death, too
             return Outcome(0, done=False, metrics={}, queued=True)
         self._attempt = None
-        return _engine_lost(str(error).splitlines()[0])
+        said = str(error).splitlines()[0]
+        return _engine_lost(" ".join(filter(None, (said, ray_private.last_words(str(error))))))
 
     def release(self) -> None:
         """Free the slot."""

@@ -80,7 +80,9 @@ with cluster.connected(Hardware(cpus=2, gpus=0)):
     seen["addable"] = state.addable
     class Process:
         def id(self): return os.getpid()
-        def die(self): os.kill(os.getpid(), 9)
+        def die(self):
+            os.write(2, b"no such flag\\n")
+            os.abort()
     groups = [ray_private.has_placement_group()]
     group = ray.util.placement_group([{"CPU": 1}])
     ray.get(group.ready())
@@ -105,6 +107,8 @@ with cluster.connected(Hardware(cpus=2, gpus=0)):
         ray.get(actor.die.remote())
     except ray.exceptions.RayActorError as error:
         seen["death"] = ray_private.cause_of_death(f"Failure # 1\\n{error}")
+        seen["words"] = ray_private.last_words(str(error))
+        seen["elsewhere"] = ray_private.last_words("\\tpid: 7\\n\\tip: 192.0.2.99\\n")
     print_to_stdstream({"lines": ["raylet", ""], "pid": "raylet", "is_err": False}, ignore_prefix=False)
     seen["draining"] = [list(ray_private.draining_nodes())]
     ray_command = str(Path(sys.executable).with_name("ray"))
@@ -151,6 +155,8 @@ EXPECTED = {
     "wants": [False, True, True, True],
     "free": 1.0,
     "death": ["worker lost", "The actor died unexpectedly before finishing this task."],
+    "words": "It wrote last: no such flag; Fatal Python error: Aborted",
+    "elsewhere": "What it wrote last is in worker-*-7.err, among Ray's logs on 192.0.2.99.",
     "draining": [[], [True]],
 }
 
@@ -242,6 +248,31 @@ def test_a_cause_is_recognised_by_its_phrase(text: str, cause: str) -> None:
 
 def test_the_message_is_the_first_line_of_the_error() -> None:
     assert cause_of_death(KILLED)[1] == "The actor died unexpectedly before finishing this task."
+
+
+@pytest.mark.parametrize(
+    ("log", "end"),
+    [
+        (":job_id:01\n:actor_name:Worker\nloading\nUnknown flag --x\n", "Unknown flag --x"),
+        (
+            "Unknown flag\n\n[2026] *** SIGABRT received ***\nPC\nFatal Python error: Aborted\n\nStack\n",
+            "Unknown flag; Fatal Python error: Aborted",
+        ),
+        (
+            ":job_id:01\nFatal Python error: Segmentation fault\nStack",
+            "Fatal Python error: Segmentation fault",
+        ),
+        ("w" * 1_000, "w" * 500),
+        (":job_id:01\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_last_words_of_a_process_stand_before_the_dump_of_its_signal(log: str, end: str) -> None:
+    assert ray_private.end_of(log) == end
+
+
+def test_an_error_that_names_no_process_has_no_last_words() -> None:
+    assert ray_private.last_words("The actor died unexpectedly before finishing this task.") == ""
 
 
 def test_the_statistics_of_an_ended_attempt_are_dropped() -> None:
