@@ -477,15 +477,21 @@ def last_words(text: str) -> str:
     if (found := _PROCESS.search(text)) is None:
         return ""
     pid, address = found.groups()
-    node = process.global_worker.node
-    logs = [] if node is None else list(Path(node.get_logs_dir_path()).glob(f"worker-*-{pid}.err"))
-    if not logs or address != node.node_ip_address:
-        return f"What it wrote last is in worker-*-{pid}.err, among Ray's logs on {address}."
-    latest = max(logs, key=lambda log: log.stat().st_mtime)
-    with latest.open("rb") as log:
-        log.seek(max(0, latest.stat().st_size - _READ))
-        words = end_of(log.read().decode(errors="replace"))
-    return f"It wrote last: {words}" if words else ""
+    name, node = f"worker-*-{pid}.err", process.global_worker.node
+    try:
+        logs = [] if node is None else list(Path(node.get_logs_dir_path()).glob(name))
+        if logs and address == node.node_ip_address:
+            words = end_of(_end(max(logs, key=lambda log: log.stat().st_mtime)))
+            return f"It wrote last: {words}" if words else ""
+    except OSError:
+        pass  # Ray belongs to another user, or its log has just been removed
+    return f"What it wrote last is in {name}, among Ray's logs on {address}."
+
+
+def _end(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _READ))
+        return file.read().decode(errors="replace")
 
 
 def end_of(log: str) -> str:

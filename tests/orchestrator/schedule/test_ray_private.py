@@ -275,6 +275,15 @@ def test_an_error_that_names_no_process_has_no_last_words() -> None:
     assert ray_private.last_words("The actor died unexpectedly before finishing this task.") == ""
 
 
+def test_a_log_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool may be another user's; the end of an attempt is recorded all the same."""
+    (tmp_path / "worker-1-7.err").mkdir()  # nobody can read it, root included
+    node = SimpleNamespace(get_logs_dir_path=lambda: str(tmp_path), node_ip_address="192.0.2.1")
+    monkeypatch.setattr(ray_private.process, "global_worker", SimpleNamespace(node=node))
+    named = "What it wrote last is in worker-*-7.err, among Ray's logs on 192.0.2.1."
+    assert ray_private.last_words("\tpid: 7\n\tip: 192.0.2.1\n") == named
+
+
 def test_the_statistics_of_an_ended_attempt_are_dropped() -> None:
     """Tune would keep them until the end of the sweep."""
     trial = Trial("anything", stub=True)
