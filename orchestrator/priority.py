@@ -1,4 +1,4 @@
-"""The priority of the drivers that the service starts."""
+"""The priority of drivers, and of the sessions that they start."""
 
 from __future__ import annotations
 
@@ -33,12 +33,21 @@ def niceness(default: int = 0) -> int:
 def lower(pid: int) -> None:
     """Give a process the niceness of this driver, and its session too, which must be its own.
 
-    Linux may share processors between sessions first (autogroups), and then a session that has just begun has
-    normal priority whatever that of its processes is. The niceness is that of the process's first thread and
-    of what this starts from now on.
+    The niceness is that of the process's first thread and of what this starts from now on.
     """
     if not (wanted := niceness()):
         return
-    with suppress(OSError):  # it has ended; or no autogroups, or too soon after another change
+    with suppress(OSError):  # it has ended
         os.setpriority(os.PRIO_PROCESS, pid, max(wanted, os.getpriority(os.PRIO_PROCESS, pid)))
-        Path(f"/proc/{pid}/autogroup").write_text(str(wanted))
+        lower_session(pid)
+
+
+def lower_session(pid: int) -> None:
+    """Give the session of a process, which must be its own, the niceness of the process.
+
+    Linux may share processors between sessions first (autogroups), and then a session that has just begun has
+    normal priority whatever that of its processes is: what `nice` starts would compete as if it were not.
+    """
+    with suppress(OSError):  # it has ended; or no autogroups, or too soon after another change
+        if wanted := os.getpriority(os.PRIO_PROCESS, pid):
+            Path(f"/proc/{pid}/autogroup").write_text(str(wanted))

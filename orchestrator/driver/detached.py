@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from orchestrator import concealment
+from orchestrator.priority import lower_session
 from orchestrator.system import DETACHED
 
 DETACH = "SWEEP_DETACH"
@@ -47,6 +48,7 @@ def begin(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    lower_session(driver.pid)
     assert driver.stdin is not None, "it is a pipe"
     with suppress(BrokenPipeError), driver.stdin:  # it may have ended already, which its log explains
         driver.stdin.write(secrets)

@@ -32,6 +32,7 @@ from filelock import FileLock, Timeout
 
 from orchestrator.machines.devices import Grant, wanted
 from orchestrator.machines.head import INHERITED, Head, Setup, running, temporary_folder
+from orchestrator.priority import lower_session
 from orchestrator.system import System
 
 POLL_SECONDS = 0.5
@@ -181,6 +182,7 @@ def _begin(folder: Path, setup: Setup, grant: Grant) -> tuple[Head, subprocess.P
         start_new_session=True,
         pass_fds=grant.descriptors,
     )
+    lower_session(process.pid)
     grant.name(process.pid)
     system = System()
     inherited = {name: os.environ.get(name, "") for name in INHERITED}

@@ -48,6 +48,15 @@ def test_a_process_that_has_ended_is_left_alone(
     priority.lower(process.pid)
 
 
+@pytest.mark.parametrize("more", [0, 7])
+def test_a_session_follows_its_process(process: subprocess.Popen[bytes], more: int) -> None:
+    """Where processors are shared between sessions first, `nice` would have no effect on a new one."""
+    wanted = psutil.Process(process.pid).nice() + more
+    psutil.Process(process.pid).nice(wanted)
+    priority.lower_session(process.pid)
+    assert priorities(process.pid) == {wanted}
+
+
 @pytest.mark.parametrize("text", ["-1", "20", "low", "1.5"])
 def test_another_niceness_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(NICENESS, text)
