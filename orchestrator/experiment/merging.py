@@ -51,10 +51,7 @@ def _chosen(own: ArmResult, published: ArmResult | None, earlier: Results) -> Ar
     circumstances = earlier.circumstances
     origin = Origin(circumstances.date, circumstances.commit, circumstances.machine)
     published = replace(published, origin=published.origin or origin)
-    if not _leads(published, own):
-        is_known = own.origin is None or own.origin.machine or own.values != published.values
-        stands = own if is_known else replace(own, origin=published.origin)
-    else:
+    if _leads(published, own):
         stands = replace(
             published,
             published=own.published,
@@ -64,15 +61,18 @@ def _chosen(own: ArmResult, published: ArmResult | None, earlier: Results) -> Ar
             obstacle="" if own.hypothesis else own.obstacle or published.obstacle,
             lack="",
         )
+    else:
+        is_known = own.origin is None or own.origin.machine or own.values != published.values
+        stands = own if is_known else replace(own, origin=published.origin)
     return replace(stands, elsewhere=_elsewhere(stands, (*own.runs, *published.runs)))
 
 
 def _elsewhere(stands: ArmResult, runs: Sequence[Run]) -> tuple[Run, ...]:
     """Return the runs that have trials in ledgers other than that of the arm, the latest state of each."""
-    counted = stands.runs[0]
+    own = stands.runs[0]
     others: list[Run] = []
     for run in sorted(runs, key=lambda run: run.core_seconds, reverse=True):
-        if run.trials and not any(run.is_run(other) for other in (counted, *others)):
+        if run.trials and not any(run.is_run(other) for other in (own, *others)):
             others.append(run)
     return tuple(others)
 

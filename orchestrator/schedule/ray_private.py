@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray._private import worker as process
 from ray._private.services import canonicalize_bootstrap_address
 from ray._private.state import state
+from ray._private.worker import global_worker
 from ray._raylet import (  # type: ignore[attr-defined]
     GCS_AUTOSCALER_CLUSTER_CONFIG_KEY,
     GCS_AUTOSCALER_STATE_NAMESPACE,
@@ -477,18 +477,18 @@ def last_words(text: str) -> str:
     if (found := _PROCESS.search(text)) is None:
         return ""
     pid, address = found.groups()
-    name, node = f"worker-*-{pid}.err", process.global_worker.node
+    name, node = f"worker-*-{pid}.err", global_worker.node
     try:
         logs = [] if node is None else list(Path(node.get_logs_dir_path()).glob(name))
         if logs and address == node.node_ip_address:
-            words = end_of(_end(max(logs, key=lambda log: log.stat().st_mtime)))
+            words = end_of(_tail(max(logs, key=lambda log: log.stat().st_mtime)))
             return f"It wrote last: {words}" if words else ""
     except OSError:
         pass  # Ray belongs to another user, or its log has just been removed
     return f"What it wrote last is in {name}, among Ray's logs on {address}."
 
 
-def _end(log: Path) -> str:
+def _tail(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _READ))
         return file.read().decode(errors="replace")

@@ -92,6 +92,10 @@ def test_what_was_spent_on_an_unfinished_arm_stays_published() -> None:
     new = replace(arm("lru"), state="NEW", trials=0)
     kept = merged(replace(HERE, arms=(HERE.arms[0], new)), elsewhere).arms[1]
     assert (kept.state, kept.trials, kept.core_seconds) == ("INTERRUPTED", 3, 3_600.0)
+    again = replace(new, state="RUNNING", trials=1)
+    begun_anew = merged(replace(HERE, arms=(HERE.arms[0], again)), elsewhere).arms[1]
+    assert begun_anew.trials == 1
+    assert [run.trials for run in begun_anew.runs] == [1, 3]
 
 
 def test_a_run_in_another_ledger_stays_beside_the_one_that_stands(tmp_path: Path) -> None:

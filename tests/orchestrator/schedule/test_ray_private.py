@@ -80,7 +80,8 @@ with cluster.connected(Hardware(cpus=2, gpus=0)):
     seen["addable"] = state.addable
     class Process:
         def id(self): return os.getpid()
-        def die(self):
+        def die(self): os.kill(os.getpid(), 9)
+        def abort(self):
             os.write(2, b"no such flag\\n")
             os.abort()
     groups = [ray_private.has_placement_group()]
@@ -107,6 +108,9 @@ with cluster.connected(Hardware(cpus=2, gpus=0)):
         ray.get(actor.die.remote())
     except ray.exceptions.RayActorError as error:
         seen["death"] = ray_private.cause_of_death(f"Failure # 1\\n{error}")
+    try:
+        ray.get(ray.remote(num_cpus=0)(Process).remote().abort.remote())
+    except ray.exceptions.RayActorError as error:
         seen["words"] = ray_private.last_words(str(error))
         seen["elsewhere"] = ray_private.last_words("\\tpid: 7\\n\\tip: 192.0.2.99\\n")
     print_to_stdstream({"lines": ["raylet", ""], "pid": "raylet", "is_err": False}, ignore_prefix=False)
@@ -277,9 +281,9 @@ def test_an_error_that_names_no_process_has_no_last_words() -> None:
 
 def test_a_log_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pool may be another user's; the end of an attempt is recorded all the same."""
-    (tmp_path / "worker-1-7.err").mkdir()  # nobody can read it, root included
+    (tmp_path / "worker-1-7.err").mkdir()  # a folder cannot be read as a file, by root either
     node = SimpleNamespace(get_logs_dir_path=lambda: str(tmp_path), node_ip_address="192.0.2.1")
-    monkeypatch.setattr(ray_private.process, "global_worker", SimpleNamespace(node=node))
+    monkeypatch.setattr(ray_private, "global_worker", SimpleNamespace(node=node))
     named = "What it wrote last is in worker-*-7.err, among Ray's logs on 192.0.2.1."
     assert ray_private.last_words("\tpid: 7\n\tip: 192.0.2.1\n") == named
 
