@@ -16,13 +16,10 @@ from orchestrator.experiment.file import Arm, Experiment
 from orchestrator.experiment.reductions import REDUCTIONS, Curves
 from orchestrator.experiment.results import ArmResult, Origin, Seed
 from orchestrator.ledger.records import HARDWARE, AttemptRecord
-from orchestrator.ledger.scores import unpack
 from orchestrator.report.answer import size
 from orchestrator.report.figures.style import thinned
 from orchestrator.report.history import History
-from orchestrator.report.noise import Sample, mean_of
 from orchestrator.report.seeds import seed_results
-from orchestrator.report.statistics import estimated
 from orchestrator.report.summary import cost_of, test_metric
 from trainables.cost import Cost
 from trainables.tasks import TASKS
@@ -153,7 +150,9 @@ def seeds_of(experiment: Experiment, history: History) -> list[Seed]:
         tested = seed_results(history, metric).results
         of_training = base_of(metric).replace("test/", "val/")
         drawn = {seed.trial: _drawn(_curves(history, seed.trial, of_training)) for seed in tested}
-        return [Seed(seed.seed, seed.trial, seed.value, *drawn[seed.trial]) for seed in tested]
+        return [
+            Seed(seed.seed, seed.trial, seed.value, *drawn[seed.trial], seed.scores or "") for seed in tested
+        ]
     tested = seed_results(history, test_metric(history.metric)).results
     pairs = [(seed, _curves(history, seed.trial, metric)) for seed in tested]
     known = [(seed, curves) for seed, curves in pairs if curves is not None]
@@ -162,36 +161,6 @@ def seeds_of(experiment: Experiment, history: History) -> list[Seed]:
         Seed(seed.seed, seed.trial, value, *_drawn(curves))
         for (seed, curves), value in zip(known, values, strict=True)
     ]
-
-
-def sample_of(experiment: Experiment, arm: ArmResult, history: History | None) -> Sample:
-    """Return the values of an arm as a sample, with the scores of test examples where they are recorded.
-
-    Args:
-        experiment: of the arm.
-        arm: with at least one value.
-        history: of its sweep, or None if the arm has none.
-    """
-    results = seed_results(history, experiment.metric).results if history else ()
-    scores = [unpack(seed.scores) for seed in results if seed.scores is not None]
-    is_whole = bool(results) and len(scores) == len(results) and experiment.metric.startswith("test/")
-    return Sample(
-        name=arm.name,
-        values=np.array(arm.values),
-        scores=np.array(scores) if is_whole else None,
-        data=arm.data_digest,
-        share=experiment.metric.startswith("test/accuracy"),
-    )
-
-
-def interval_of(sample: Sample) -> tuple[float, float] | None:
-    """Return the interval of a mean with the noise of seeds and of test examples, if both are known."""
-    if not mean_of(sample).complete:
-        return None
-    found = estimated(sample)
-    assert found.low is not None
-    assert found.high is not None
-    return float(found.low), float(found.high)
 
 
 def _curves(history: History, key: str, metric: str) -> Curves | None:

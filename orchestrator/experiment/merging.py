@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from orchestrator.experiment.file import Claim
 from orchestrator.experiment.order import Ordering, ordering
 from orchestrator.experiment.results import ArmResult, Origin, Results, Run
-from orchestrator.report.noise import Sample
+from orchestrator.experiment.samples import is_scored, sample_of
 
 
 def merged(present: Results, earlier: Results) -> Results:
@@ -90,24 +88,29 @@ def _identity(arm: ArmResult) -> str:
 def _ordering(present: Results, claim: Claim, earlier: Results) -> Ordering | None:
     """Compare the arms of a claim, at least one of which is published.
 
-    The scores of test examples are not published. If both arms and the number of claims are those of the
-    earlier results, their comparison stands; otherwise the arms are compared over seeds alone.
+    Earlier versions did not publish the scores of test examples. What such results say of two arms stands
+    while both are the published ones and their confidence is shared by no more claims than it was.
     """
-    both = [arm for arm in present.arms if arm.name in {claim.better, claim.than}]
-    if any(not arm.values for arm in both):
+    both = {arm.name: arm for arm in present.arms if arm.name in {claim.better, claim.than}}
+    if any(not arm.values for arm in both.values()):
         return None
-    if len(present.claims) == len(earlier.claims) and _same(both, {arm.name: arm for arm in earlier.arms}):
+    samples = {name: sample_of(arm, present.metric) for name, arm in both.items()}
+    is_known = not is_scored(present.metric) or all(each.scores is not None for each in samples.values())
+    if not is_known and _same(both.values(), earlier) and len(present.claims) <= len(earlier.claims):
         for stated, measured in zip(earlier.claims, earlier.orderings, strict=True):
             if (stated.better, stated.than) == (claim.better, claim.than):
                 return measured
-    samples = {arm.name: Sample(arm.name, np.array(arm.values), None, "", share=False) for arm in both}
     return ordering(
         samples[claim.better],
         samples[claim.than],
         maximize=present.maximize,
         comparisons=len(present.claims),
+        paired=present.paired,
+        scored=is_scored(present.metric),
     )
 
 
-def _same(arms: list[ArmResult], published: Mapping[str, ArmResult]) -> bool:
-    return all(arm.name in published and arm.values == published[arm.name].values for arm in arms)
+def _same(arms: Iterable[ArmResult], earlier: Results) -> bool:
+    """Return True if arms have the values that were published of them."""
+    published = {arm.name: arm.values for arm in earlier.arms}
+    return all(arm.values == published.get(arm.name) for arm in arms)

@@ -10,7 +10,7 @@ import scipy
 
 from orchestrator.report import words
 from orchestrator.report.noise import Measured, Sample, Variance, welch
-from orchestrator.report.statistics import CONFIDENCE, compared, seeds_needed
+from orchestrator.report.statistics import CONFIDENCE, LEAST_SEEDS, compared, seeds_needed
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,19 @@ class Ordering:
 
 
 def ordering(
-    first: Sample, second: Sample, *, maximize: bool, comparisons: int = 1, paired: bool = False
+    first: Sample,
+    second: Sample,
+    *,
+    maximize: bool,
+    comparisons: int = 1,
+    paired: bool = False,
+    scored: bool = False,
 ) -> Ordering:
     """Compare two arms.
 
     With the scores of single test examples, both sources of noise count; values without examples, such as
-    norms of hidden states or a loss, are compared over seeds alone.
+    norms of hidden states or a loss, are compared over seeds alone. Where scores belong to the metric and are
+    missing, the noise of the examples is unknown, and no arm is named better.
 
     Args:
         first: results of the one arm.
@@ -62,7 +69,10 @@ def ordering(
         maximize: whether a higher value is better.
         comparisons: number of claims that share the confidence.
         paired: whether both have values of the same seeds, in the same order, and share what a seed draws.
+        scored: whether the metric is a mean over test examples whose scores are recorded.
     """
+    if unlike := _unlike(first, second, scored=scored):
+        return Ordering(first.mean - second.mean, None, None, None, None, unlike, ())
     if paired:
         return _over_pairs(first, second, maximize=maximize, comparisons=comparisons)
     if first.scores is None or second.scores is None:
@@ -81,14 +91,26 @@ def ordering(
     )
 
 
+def _unlike(first: Sample, second: Sample, *, scored: bool) -> str:
+    """Return why two arms cannot be compared, '' if they can."""
+    both = (first, second)
+    if wrong := [sample.name for sample in both if not np.isfinite(sample.values).all()]:
+        return f"a value of {' and of '.join(wrong)} is not finite"
+    if first.data and second.data and not first.is_paired_with(second):
+        return "the two have other data"
+    if scored and (unknown := [sample.name for sample in both if sample.scores is None]):
+        return f"the scores of the test examples are not recorded for {', '.join(unknown)}"
+    return ""
+
+
 def _over_seeds(first: Sample, second: Sample, *, maximize: bool, comparisons: int) -> Ordering:
     """Compare two arms by Welch's test over their seeds, with Bonferroni's correction."""
-    mean = first.mean - second.mean
-    if min(first.seeds, second.seeds) < 2:
+    mean, fewest = first.mean - second.mean, min(first.seeds, second.seeds)
+    if fewest < 2:
         return _of_single_seed(mean)
     noise = tuple(_variance(sample.values) for sample in (first, second))
     leads = first if (mean > 0) == maximize else second
-    return _by_t(mean, noise, leads.name, comparisons, "seeds")
+    return _by_t(mean, noise, leads.name, comparisons, "seeds", fewest)
 
 
 def _over_pairs(first: Sample, second: Sample, *, maximize: bool, comparisons: int) -> Ordering:
@@ -99,7 +121,7 @@ def _over_pairs(first: Sample, second: Sample, *, maximize: bool, comparisons: i
     if both < 2:
         return _of_single_seed(mean)
     leads = first if (mean > 0) == maximize else second
-    return _by_t(mean, (_variance(differences),), leads.name, comparisons, "paired seeds")
+    return _by_t(mean, (_variance(differences),), leads.name, comparisons, "paired seeds", both)
 
 
 def _variance(values: np.ndarray) -> Variance:
@@ -111,8 +133,12 @@ def _of_single_seed(mean: float) -> Ordering:
     return Ordering(mean, None, None, None, None, "a single seed has no noise to compare with", ())
 
 
-def _by_t(mean: float, noise: tuple[Variance, ...], leads: str, comparisons: int, source: str) -> Ordering:
+def _by_t(
+    mean: float, noise: tuple[Variance, ...], leads: str, comparisons: int, source: str, fewest: int
+) -> Ordering:
     """Return what Student's t says of a difference.
+
+    Seeds of equal values show no noise: that no other seed would have another value is not established.
 
     Args:
         mean: the difference.
@@ -120,15 +146,17 @@ def _by_t(mean: float, noise: tuple[Variance, ...], leads: str, comparisons: int
         leads: the arm with the better mean.
         comparisons: number of claims that share the confidence.
         source: of the noise.
+        fewest: number of seeds of the arm that has fewer.
     """
     total, tail = welch(noise), (1 - CONFIDENCE) / 2 / comparisons
     error = math.sqrt(total.value)
     if error == 0.0:
-        low, high, p = mean, mean, 1.0 if mean == 0.0 else 0.0
-    else:
-        half = -float(scipy.special.stdtrit(total.degrees, tail)) * error
-        low, high = mean - half, mean + half
-        p = min(1.0, comparisons * 2.0 * float(scipy.special.stdtr(total.degrees, -abs(mean) / error)))
+        return Ordering(mean, None, None, None, None, "equal seeds show no noise to compare with", ())
+    half = -float(scipy.special.stdtrit(total.degrees, tail)) * error
+    low, high = mean - half, mean + half
+    p = min(1.0, comparisons * 2.0 * float(scipy.special.stdtr(total.degrees, -abs(mean) / error)))
+    if fewest < LEAST_SEEDS:
+        return Ordering(mean, low, high, p, None, f"fewer than {LEAST_SEEDS} seeds of an arm", (source,))
     if p <= 1 - CONFIDENCE:
         return Ordering(mean, low, high, p, leads, "", (source,))
     # Without examples there is no noise over them; one degree of freedom of nothing changes nothing.

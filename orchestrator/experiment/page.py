@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from orchestrator.counts import counted
-from orchestrator.experiment.controls import base_of
+from orchestrator.experiment.controls import base_of, doubts
 from orchestrator.experiment.results import ArmResult, Results, Run
 from orchestrator.experiment.verdict import ANSWERS, OUTCOMES, interval
 from orchestrator.report import html, words
@@ -31,7 +31,7 @@ class Part:
 CLAIMS, BY_LENGTH = "Claims", "By length"
 """Titles of parts that may be absent."""
 
-_MEASURED = ("arm", "about", "parameters", "measured", "seeds", "median", "best", "chance")
+_MEASURED = ("arm", "about", "parameters", "measured", "seeds", "trials", "median", "best", "chance")
 
 MOST_SIZES = 4
 """A summary lists no more sizes of networks; the table of data has that of every arm."""
@@ -135,8 +135,8 @@ def parts(results: Results) -> Iterator[Part]:
         "The mean over seeds, ± half of its interval of 95 % confidence (Student's t over the seeds); median"
         " and best over seeds, the best chosen after the fact; the best constant answer; and what is stated."
         " The interval is that of other seeds on the same test examples: the noise of the examples is in"
-        " claims, and in verdicts that name it. A value that is not established to differ from a control is"
-        " marked.",
+        " claims, and in verdicts that name it. A value that is not established to be better than a control"
+        " is marked. Each mark and each bound has a confidence of 95 % of its own, not all of them together.",
         (*_MEASURED, "stated" if stated else "published", "verdict"),
         tuple(_beside(results, arm) for arm in results.arms),
     )
@@ -201,9 +201,8 @@ def mean_of(values: Sequence[float]) -> str:
         return "–"
     mean, ends = words.setting(float(np.mean(values))), interval(values)
     if ends is None:
-        return f"{mean} (one seed)"
-    half = words.setting((ends[1] - ends[0]) / 2)
-    return f"{mean} ({len(values)} equal seeds)" if ends[0] == ends[1] else f"{mean} ± {half}"
+        return f"{mean} ({'one seed' if len(values) == 1 else f'{len(values)} equal seeds'})"
+    return f"{mean} ± {words.setting((ends[1] - ends[0]) / 2)}"
 
 
 def _beside(results: Results, arm: ArmResult) -> tuple[str, ...]:
@@ -212,14 +211,16 @@ def _beside(results: Results, arm: ArmResult) -> tuple[str, ...]:
         note = f" [{arm.published.note}]" if arm.published.note else ""
         own = arm.published.source not in {"", results.source}
         published = arm.published.phrase + (f" ({arm.published.source})" if own else "") + note
-    doubts = f" (within noise of {', '.join(arm.doubts)})" if arm.doubts else ""
+    near = doubts(results, arm)
+    mark = f" (not shown to beat {', '.join(near)})" if near else ""
     best = max if results.maximize else min
     return (
         arm.name,
         arm.about,
         words.count(arm.parameters),
-        measured(arm) + doubts,
+        measured(arm) + mark,
         str(len(arm.values)),
+        str(sum(run.trials for run in arm.runs)),
         words.setting(float(np.median(arm.values))) if arm.values else "–",
         words.setting(best(arm.values)) if arm.values else "–",
         "–" if arm.chance is None else words.setting(arm.chance),

@@ -23,7 +23,7 @@ from orchestrator.experiment.verdict import (
     ordered,
 )
 
-FORMAT = 1
+FORMAT = 2
 """Number of the format of the JSON files."""
 
 
@@ -37,6 +37,8 @@ class Seed:
         value: what arms are compared by.
         steps: of its curve; empty if it has none.
         curve: of the metric that training reports.
+        scores: of every test example, as `orchestrator.ledger.scores` packs them; '' if they are not
+            recorded, or if the value is not a mean over test examples.
     """
 
     seed: int
@@ -44,6 +46,7 @@ class Seed:
     value: float
     steps: Sequence[int] = ()
     curve: Sequence[float] = ()
+    scores: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,6 @@ class ArmResult:
         parameters: trained numbers of a network, or None if they are not recorded.
         network: all that was counted of a network, in words; '' if nothing is recorded.
         chance: score of the best constant answer, or None if it is not known.
-        doubts: the controls that the values are not established to differ from.
         lengths: the values of each seed by the name of a test split with longer sequences, such as `x2`.
         origin: the day, the commit and the machine of the results.
         interval: of the mean, with the noise of seeds and of test examples; None where a source is not known.
@@ -152,7 +154,6 @@ class ArmResult:
     parameters: int | None = None
     network: str = ""
     chance: float | None = None
-    doubts: tuple[str, ...] = ()
     lengths: Mapping[str, Sequence[float]] = field(default_factory=dict)
     origin: Origin | None = None
     interval: tuple[float, float] | None = None
@@ -217,6 +218,7 @@ class Results:
         orderings: of the arms of each claim, as measured; None if one of them has no value yet.
         circumstances: of the run.
         not_shown: what the results do not show, or ''.
+        paired: whether the seeds of all arms are compared in pairs.
     """
 
     name: str
@@ -234,6 +236,7 @@ class Results:
     orderings: tuple[Ordering | None, ...]
     circumstances: Circumstances
     not_shown: str = ""
+    paired: bool = False
 
     @property
     def id(self) -> str:
@@ -335,7 +338,7 @@ def read(path: Path) -> Results:
         document = json.loads(path.read_text(encoding="utf-8"))
         number = document.pop("format")
         if number != FORMAT:
-            remedy = "Run the experiment again."
+            remedy = "Move it away and publish the experiment again: arms that have ended do not run again."
             raise BadInput(str(path), f"must have the format {FORMAT}", str(number), remedy)
         return _results(document)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -371,7 +374,6 @@ def _arm(document: dict[str, Any]) -> ArmResult:
             "seeds": tuple(_seed(seed) for seed in document["seeds"]),
             "published": Published(**published) if published else None,
             "cell": (cell[0], cell[1]) if cell else None,
-            "doubts": tuple(document.get("doubts", ())),
             "lengths": {name: tuple(values) for name, values in document.get("lengths", {}).items()},
             "interval": tuple(document["interval"]) if document.get("interval") else None,
             "origin": _origin(document),

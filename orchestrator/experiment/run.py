@@ -13,11 +13,11 @@ from orchestrator import provenance
 from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.errors import BadData, BadInput, Exit
-from orchestrator.experiment.collected import collected, interval_of, obstacle, sample_of, size_of
-from orchestrator.experiment.controls import with_doubts
+from orchestrator.experiment.collected import collected, obstacle, size_of
 from orchestrator.experiment.file import Arm, Claim, Experiment, function_of
 from orchestrator.experiment.order import Ordering, ordering
 from orchestrator.experiment.results import ArmResult, Circumstances, Origin, Results, Seed, origin_of
+from orchestrator.experiment.samples import interval_of, is_scored, sample_of
 from orchestrator.machines import devices
 from orchestrator.machines.hardware import Hardware, detect
 from orchestrator.report.history import History, read
@@ -89,10 +89,8 @@ def run(
 
 def results(experiment: Experiment, workspace: Workspace) -> Results:
     """Return the results of an experiment as they stand."""
-    histories = {arm.name: _history(arm, workspace) for arm in experiment.arms}
-    arms = tuple(_result(experiment, arm, histories[arm.name], workspace) for arm in experiment.arms)
-    samples = {arm.name: sample_of(experiment, arm, histories[arm.name]) for arm in arms if arm.values}
-    arms = with_doubts(arms, samples, histories, maximize=experiment.maximize)
+    arms = tuple(_result(experiment, arm, _history(arm, workspace), workspace) for arm in experiment.arms)
+    samples = {arm.name: sample_of(arm, experiment.metric) for arm in arms if arm.values}
     arms = tuple(replace(arm, interval=interval_of(samples[arm.name])) if arm.values else arm for arm in arms)
     orderings = tuple(_ordering(experiment, claim, samples) for claim in experiment.claims)
     return Results(
@@ -111,6 +109,7 @@ def results(experiment: Experiment, workspace: Workspace) -> Results:
         orderings=orderings,
         circumstances=_circumstances(),
         not_shown=experiment.not_shown,
+        paired=experiment.paired,
     )
 
 
@@ -125,6 +124,7 @@ def _ordering(experiment: Experiment, claim: Claim, samples: Mapping[str, Sample
         maximize=experiment.maximize,
         comparisons=len(experiment.claims),
         paired=experiment.paired,
+        scored=is_scored(experiment.metric),
     )
 
 
@@ -221,6 +221,7 @@ def _measured(experiment: Experiment, arm: Arm, workspace: Workspace) -> ArmResu
         published=arm.published,
         obstacle=obstacle(experiment, arm, None),
         cell=arm.cell,
+        trials=len(answers),
         wall_seconds=seconds,
         core_seconds=seconds,
         hypothesis=arm.hypothesis,

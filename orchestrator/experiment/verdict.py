@@ -107,8 +107,7 @@ def judged(values: Sequence[float], published: Published | None, *, seeds: int, 
         return Verdict("not comparable", obstacle)
     if len(values) < seeds:
         return Verdict("not comparable", _few(values, seeds))
-    mean, (low, high) = float(np.mean(values)), published.range
-    is_within = low <= mean <= high
+    is_within = _lies_within(float(np.mean(values)), published.range)
     reason = _against(values, published) + _loose(values, published, is_within=is_within)
     return Verdict("reproduced" if is_within else "not reproduced", reason)
 
@@ -139,6 +138,8 @@ def answered(
     if len(values) < seeds:
         return Verdict("not established", _few(values, seeds))
     reason, (low, high) = f"{_against(values, bound, ends)}, {size}", bound.range
+    if _are_equal(values):
+        return Verdict("not established", f"{reason}; equal seeds show no noise")
     ends = ends or interval(values)
     if ends is None:
         return Verdict("not established", reason)
@@ -147,6 +148,15 @@ def answered(
     if ends[1] < low or ends[0] > high:
         return Verdict("refuted", reason)
     return Verdict("not established", reason)
+
+
+def _lies_within(mean: float, limits: Interval) -> bool:
+    """Return True if a mean lies within limits, or on one of them but for rounding."""
+    return limits[0] <= mean <= limits[1] or bool(np.isclose(mean, limits, rtol=1e-9, atol=1e-12).any())
+
+
+def _are_equal(values: Sequence[float]) -> bool:
+    return len(values) > 1 and min(values) == max(values)
 
 
 def _few(values: Sequence[float], seeds: int) -> str:
@@ -160,10 +170,10 @@ def _against(values: Sequence[float], published: Published, ends: Interval | Non
 
 def _measured(values: Sequence[float], wide: Interval | None) -> str:
     mean, ends = float(np.mean(values)), wide or interval(values)
+    if _are_equal(values):
+        return f"{words.setting(mean)} ({len(values)} equal seeds)"
     if ends is None:
         return f"{words.setting(mean)} (one seed)"
-    if ends[0] == ends[1]:
-        return f"{words.setting(mean)} ({len(values)} equal seeds)"
     low, high = map(words.setting, ends)
     of = "" if wide is None else " and their test examples"
     return f"{words.setting(mean)} (from {low} to {high} with 95 % confidence, {len(values)} seeds{of})"
@@ -187,8 +197,11 @@ def _tolerance(published: Published) -> str:
 
 
 def interval(values: Sequence[float]) -> Interval | None:
-    """Return the confidence interval of a mean over seeds by Student's t; None for fewer than two seeds."""
-    if len(values) < 2:
+    """Return the confidence interval of a mean over seeds by Student's t.
+
+    None for fewer than two seeds, and for seeds of equal values, which show no noise.
+    """
+    if len(values) < 2 or _are_equal(values):
         return None
     error = float(np.std(values, ddof=1)) / np.sqrt(len(values))
     half = -float(scipy.special.stdtrit(len(values) - 1, (1 - CONFIDENCE) / 2)) * error
@@ -212,9 +225,11 @@ class Found:
 
     @property
     def why(self) -> str:
-        """Return why there is no winner, and how many seeds would be enough."""
-        needed = "" if self.enough is None else f"; {self.enough} seeds of each would be enough"
-        return self.reason + needed
+        """Return why there is no winner, and how many seeds would be enough if nothing else changed."""
+        if self.enough is None:
+            return self.reason
+        needed = f"{self.enough} seeds of each would be enough"
+        return f"{self.reason}; if difference and noise are as measured, {needed}"
 
 
 def ordered(

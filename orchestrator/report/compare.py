@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from math import comb
 from typing import Any
 
+from orchestrator.counts import counted
 from orchestrator.report.controls import doubts
 from orchestrator.report.samples import sample_of
 from orchestrator.report.statistics import CONFIDENCE, Comparison, MeanEstimate, compared, estimated
@@ -136,7 +137,15 @@ def _comparison(group: Sequence[Summary], comparisons: int) -> TaskComparison:
 
 
 def _without_survivors(comparison: Comparison, group: Sequence[Summary]) -> Comparison:
-    """Withdraw a winner some of whose confirmations failed or diverged: its mean leaves them out."""
+    """Withdraw a winner some of whose confirmations failed or diverged: its mean leaves them out.
+
+    Confirmations of any sweep that have not ended may change the comparison, so nothing wins before.
+    """
+    for summary in group:
+        if comparison.winner and (pending := summary.seeds.pending):
+            has = "has" if pending == 1 else "have"
+            reason = f"{counted(pending, 'confirmation')} of {summary.sweep_id} {has} not ended"
+            return replace(comparison, winner=None, reason=reason)
     for summary in group:
         missing, known = summary.seeds.missing, len(summary.seeds.results)
         if summary.sweep_id == comparison.winner and missing:

@@ -173,6 +173,33 @@ def difference_of(first: Sample, second: Sample) -> Measured:
     return Measured(mean, above - below, seeds, _without(welch((of_one, of_other)), joint))
 
 
+def beside_single(sample: Sample, single: Sample, examples: int | None = None) -> Measured:
+    """Return the mean of a sample minus the value of a single training, with its noise.
+
+    One training shows no noise over seeds: its own is taken to be that of the seeds of the sample. Where the
+    scores of its examples are not known, their noise is taken to be that of the sample's examples.
+
+    Args:
+        sample: of several trainings, or of one.
+        single: of one training.
+        examples: number of those that gave the value of `single`, if they are not those of the sample.
+    """
+    mean, seeds = sample.mean - float(single.values[0]), None
+    if sample.seeds > 1:
+        own = _over_seeds(sample)
+        seeds = (Variance(own.value * (1 + sample.seeds), own.degrees),)
+    if sample.scores is None:
+        return Measured(mean, mean, seeds, None)
+    scores, joint = sample.scores.mean(axis=0), _joint(sample.scores)
+    if single.scores is not None and single.is_paired_with(sample):
+        centre, noise = _over_examples(scores - single.scores[0], _PAIRED if sample.share else _NOTHING)
+        return Measured(mean, centre, seeds, _without(noise, joint))
+    _, of_sample = _over_examples(scores, _BESIDE if sample.share else _NOTHING)
+    count = examples or sample.scores.shape[1]
+    of_single = Variance(float(np.mean(np.var(sample.scores, axis=1))) / count, max(count - 1, 1))
+    return Measured(mean, mean, seeds, welch((_without(of_sample, joint), of_single)))
+
+
 @dataclass(frozen=True)
 class _Pseudo:
     """Examples added to shares: their number, and the sums of their scores and of the squares of these.

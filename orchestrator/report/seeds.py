@@ -40,14 +40,16 @@ class SeedResults:
         results: one for each seed; without confirmations, that of the best trial alone.
         fresh: whether the seeds were drawn after the choice of the hyperparameters.
         missing: number of finished confirmations without a result, because they failed or diverged.
+        pending: number of confirmations that have not ended.
     """
 
     results: tuple[SeedResult, ...] = ()
     fresh: bool = False
     missing: int = 0
+    pending: int = 0
 
 
-_SCORED = ("test/accuracy", "test/mse", "test/bits")
+SCORED = ("test/accuracy", "test/mse", "test/bits")
 """The metrics of which the score of every test example is recorded."""
 
 
@@ -57,17 +59,19 @@ def seed_results(history: History, metric: str) -> SeedResults:
     best = best_trial(history.trials, maximize=history.maximize, violations=violations)
     if best is None:
         return SeedResults()
-    confirmations = [t for t in confirmations_of(history.trials, best) if t.state in FINISHED_TRIAL]
+    known = confirmations_of(history.trials, best)
+    confirmations = [trial for trial in known if trial.state in FINISHED_TRIAL]
+    pending = len(known) - len(confirmations)
     alone = [best] if history.sweep.document["budget"]["trials"] == 1 else []
-    fresh = [_result(history, trial, metric) for trial in (*alone, *confirmations)]
+    fresh = [result_on_test(history, trial, metric) for trial in (*alone, *confirmations)]
     results = tuple(result for result in fresh if result is not None)
     if results:
-        return SeedResults(results, True, len(fresh) - len(results))
+        return SeedResults(results, True, len(fresh) - len(results), pending)
     usable = best_trial(
         history.trials, maximize=history.maximize, violations=violations, checkpoints=history.checkpoints
     )
-    of_best = None if usable is None else _result(history, usable, metric)
-    return SeedResults(() if of_best is None else (of_best,), False, len(fresh))
+    of_best = None if usable is None else result_on_test(history, usable, metric)
+    return SeedResults(() if of_best is None else (of_best,), False, len(fresh), pending)
 
 
 def evaluation_on_test(history: History, trial: TrialRecord) -> EvaluationRecord | None:
@@ -76,9 +80,10 @@ def evaluation_on_test(history: History, trial: TrialRecord) -> EvaluationRecord
     return rows[-1] if rows else None
 
 
-def _result(history: History, trial: TrialRecord, metric: str) -> SeedResult | None:
+def result_on_test(history: History, trial: TrialRecord, metric: str) -> SeedResult | None:
+    """Return the value and the scores of a trial on the test split; None without a finite value."""
     evaluation = evaluation_on_test(history, trial)
     value = None if evaluation is None else evaluation.metrics.get(metric)
     if evaluation is None or value is None or not math.isfinite(value):
         return None
-    return SeedResult(trial.key, trial.seed, value, evaluation.scores if metric in _SCORED else None)
+    return SeedResult(trial.key, trial.seed, value, evaluation.scores if metric in SCORED else None)

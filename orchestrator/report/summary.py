@@ -13,9 +13,18 @@ from orchestrator.config.matching import chosen_sizes
 from orchestrator.ledger.records import STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.selection import Constraints, best_checkpoint, best_trial, ranked
 from orchestrator.report.history import History
-from orchestrator.report.seeds import SeedResults, evaluation_on_test, seed_results
+from orchestrator.report.seeds import (
+    SeedResult,
+    SeedResults,
+    evaluation_on_test,
+    result_on_test,
+    seed_results,
+)
 from orchestrator.report.settings import departures, setting_of
 from trainables.cost import SIZES, Cost
+
+MEMORYLESS = "none"
+"""Name of the layer without recurrence, which is a control."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +126,7 @@ class Summary:
         rows: trials of the search, best first; then the pruned, the unfinished, the failed ones.
         confirmations: rows of the retrainings of the chosen hyperparameters.
         seeds: the test results that stand for the sweep, by seed.
+        memoryless: the test result of the best trial without recurrence, or None if it was not evaluated.
         further: the test metric of further test splits, such as `test/accuracy_x2`, of the same trainings.
         published_source: paper and table, or None.
         published: published results by metric.
@@ -147,6 +157,7 @@ class Summary:
     rows: tuple[LeaderboardRow, ...]
     confirmations: tuple[LeaderboardRow, ...]
     seeds: SeedResults
+    memoryless: SeedResult | None
     further: Mapping[str, tuple[float, ...]]
     published_source: str | None
     published: Mapping[str, float]
@@ -212,6 +223,7 @@ def summarise(history: History) -> Summary:
         rows=rows,
         confirmations=tuple(_row(history, trial) for trial in history.trials if trial.role != "search"),
         seeds=seed_results(history, test_metric(history.metric)),
+        memoryless=_memoryless(history, rows),
         further=_further(history),
         published_source=source,
         published={name: float(value) for name, value in published.items()},
@@ -220,6 +232,23 @@ def summarise(history: History) -> Summary:
         failures=dict(Counter(cause_of(trial) for trial in search if trial.state == "FAILED").most_common()),
         spending=spending(history),
     )
+
+
+def row_of_memoryless(layer: str, rows: Sequence[LeaderboardRow]) -> LeaderboardRow | None:
+    """Return the best complete trial without recurrence, or None.
+
+    Args:
+        layer: of the file, which is that of a trial that does not search it.
+        rows: of the leaderboard, best first.
+    """
+    complete = (row for row in rows if row.rank is not None)
+    return next((row for row in complete if row.params.get("layer", layer) == MEMORYLESS), None)
+
+
+def _memoryless(history: History, rows: Sequence[LeaderboardRow]) -> SeedResult | None:
+    row = row_of_memoryless(_kind(history.sweep.document), rows)
+    trials = (trial for trial in history.trials if row is not None and trial.key == row.key)
+    return next((result_on_test(history, trial, test_metric(history.metric)) for trial in trials), None)
 
 
 def _departures(history: History, params: Mapping[str, Any]) -> tuple[str, ...]:

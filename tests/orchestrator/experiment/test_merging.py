@@ -5,11 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from orchestrator.experiment import publication, results
+from orchestrator.experiment.controls import doubts
 from orchestrator.experiment.file import Claim
 from orchestrator.experiment.merging import merged
+from orchestrator.experiment.order import ordering
 from orchestrator.experiment.results import ArmResult, Circumstances, Origin
+from orchestrator.experiment.samples import sample_of
+from orchestrator.ledger.scores import pack
 from tests.orchestrator.experiment.test_results import arm, results_of
+from tests.orchestrator.report import confirmed
 
 CLAIM = (Claim("rotrnn", "lru"),)
 
@@ -31,7 +38,6 @@ def test_arms_of_two_machines_make_one_publication(tmp_path: Path) -> None:
         "lru": [0.5, 0.51, 0.52],
     }
     assert both.arms[1].origin == Origin("2026-11-01", "fedcba9876", "64 cores")
-    assert both.orders[0].outcome == "reproduced"
     assert "2026-11-01 | fedcba9 |" in text.read_text()
     publication.publish(ELSEWHERE, tmp_path)
     again = results.read(data)
@@ -138,13 +144,63 @@ def test_what_the_file_says_of_a_kept_arm_is_what_it_says_now() -> None:
     assert merged(HERE, old).arms[1].obstacle == "a smaller profile"
 
 
-def test_a_published_comparison_stands_while_its_arms_and_the_number_of_claims_do() -> None:
-    """It may rest on the scores of test examples, which are not published."""
-    whole = results_of(arm("rotrnn", 0.6, 0.61, 0.62), arm("lru", 0.5, 0.51, 0.52), claims=CLAIM)
+def scored(name: str, *shares: float) -> ArmResult:
+    """Return an arm with seeds that have these shares of right answers on the same test examples."""
+    answers = [confirmed.right_answers(share, seed=7) for share in shares]
+    whole = arm(name, *(float(np.mean(each)) for each in answers))
+    seeds = zip(whole.seeds, answers, strict=True)
+    return replace(whole, seeds=tuple(replace(seed, scores=pack(each)) for seed, each in seeds))
+
+
+def test_a_claim_about_arms_of_two_ledgers_counts_the_noise_of_their_examples(tmp_path: Path) -> None:
+    """The seeds of each agree: without that noise, a difference of 4 of 400 examples would be established."""
+    one, other = scored("rotrnn", 0.6, 0.6025, 0.6), scored("lru", 0.59, 0.5925, 0.59)
+    publication.publish(results_of(arm("rotrnn"), other, claims=CLAIM), tmp_path)
+    data, _ = publication.publish(results_of(one, arm("lru"), claims=CLAIM), tmp_path)
+    (merged_order,) = results.read(data).orderings
+    samples = [sample_of(each, "test/accuracy") for each in (one, other)]
+    assert merged_order == ordering(*samples, maximize=True, scored=True)
+    assert merged_order.sources == ("seeds", "examples")
+    alone = [replace(each, scores=None) for each in samples]
+    assert ordering(*alone, maximize=True).winner == "rotrnn"
+    assert merged_order.winner is None
+
+
+def test_arms_whose_scores_were_not_published_are_not_compared_anew() -> None:
+    """Versions before did not publish them: the noise of the examples is unknown."""
+    whole = merged(HERE, ELSEWHERE)
     assert whole.orderings[0] is not None
-    scored = replace(whole, orderings=(replace(whole.orderings[0], sources=("seeds", "examples")),))
-    empty = results_of(arm("rotrnn"), arm("lru"), claims=CLAIM)
-    assert merged(empty, scored).orderings == scored.orderings
-    two = results_of(arm("rotrnn"), arm("lru"), claims=(*CLAIM, Claim("lru", "rotrnn")))
-    anew = merged(two, scored).orderings
-    assert [each.sources for each in anew if each is not None] == [("seeds",), ("seeds",)]
+    assert whole.orderings[0].winner is None
+    assert whole.orderings[0].reason == "the scores of the test examples are not recorded for rotrnn, lru"
+    assert whole.orders[0].outcome == "not established"
+
+
+def test_seeds_of_measured_arms_stay_paired() -> None:
+    """What a seed draws varies by far more than the arms differ."""
+    first, second = arm("rotrnn", 1.0, 5.0, 9.0, 14.0), arm("lru", 1.5, 5.6, 9.4, 14.7)
+    here = replace(results_of(first, arm("lru"), claims=CLAIM), metric="error", paired=True)
+    there = replace(results_of(arm("rotrnn"), second, claims=CLAIM), metric="error", paired=True)
+    (order,) = merged(here, there).orderings
+    assert order is not None
+    assert (order.winner, order.sources) == ("lru", ("paired seeds",))
+
+
+def test_controls_of_another_ledger_mark_an_arm() -> None:
+    own, control = scored("rotrnn", 0.6, 0.61, 0.6), scored("none", 0.6, 0.61, 0.61)
+    whole = merged(results_of(own, arm("none")), results_of(arm("rotrnn"), control))
+    assert doubts(whole, whole.arms[0]) == ("none",)
+    unknown = replace(whole, arms=(own, arm("none", 0.2, 0.21, 0.22)))
+    assert doubts(unknown, own) == ()
+    assert doubts(replace(whole, arms=(own, arm("none", 0.5, 0.6, 0.7))), own) == ("none",)
+
+
+def test_a_published_comparison_stands_while_its_arms_do_and_no_claim_is_added() -> None:
+    """It may rest on scores that were not published, and more claims would need a larger difference."""
+    two = (*CLAIM, Claim("lru", "rotrnn"))
+    whole = results_of(arm("rotrnn", 0.6, 0.61, 0.62), arm("lru", 0.5, 0.51, 0.52), claims=two)
+    tested = tuple(replace(each, sources=("seeds", "examples")) for each in whole.orderings if each)
+    earlier = replace(whole, orderings=tested)
+    assert merged(results_of(arm("rotrnn"), arm("lru"), claims=two), earlier).orderings == tested
+    assert merged(results_of(arm("rotrnn"), arm("lru"), claims=CLAIM), earlier).orderings == tested[:1]
+    more = merged(results_of(arm("rotrnn"), arm("lru"), claims=(*two, CLAIM[0])), earlier).orderings
+    assert [each.winner for each in more if each is not None] == [None, None, None]

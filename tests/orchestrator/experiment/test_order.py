@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import ttest_ind, ttest_rel
@@ -95,10 +97,41 @@ def test_a_single_seed_establishes_nothing() -> None:
     assert "a single seed" in measured.reason
 
 
-def test_equal_constants_do_not_differ_and_other_constants_do() -> None:
-    one, two = sample("a", 1.0, 1.0), sample("b", 2.0, 2.0)
-    assert ordering(one, sample("c", 1.0, 1.0), maximize=True).p == 1.0
-    assert ordering(one, two, maximize=True).winner == "b"
+@pytest.mark.parametrize("paired", [False, True])
+def test_equal_seeds_establish_nothing(paired: bool) -> None:
+    """They show no noise, so another seed may have any value."""
+    one, two = sample("a", 1.0, 1.0, 1.0), sample("b", 2.0, 2.0, 2.0)
+    measured = ordering(one, two, maximize=True, paired=paired)
+    assert (measured.winner, measured.p, measured.enough) == (None, None, None)
+    assert measured.phrase == "-1"
+    assert measured.reason == "equal seeds show no noise to compare with"
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_two_seeds_establish_nothing(paired: bool) -> None:
+    """As in `compare`; the distances of two values from their median are always equal."""
+    measured = ordering(sample("a", 1.0, 1.001), sample("b", 2.0, 2.002), maximize=True, paired=paired)
+    assert measured.winner is None
+    assert measured.reason == "fewer than 3 seeds of an arm"
+
+
+def test_other_data_and_values_that_are_not_finite_are_not_compared() -> None:
+    first, second = sample("a", 1.0, 1.1, 1.2), sample("b", 2.0, 2.1, 2.2)
+    assert ordering(first, second, maximize=True).winner == "b"
+    other = ordering(first, replace(second, data="other"), maximize=True)
+    assert (other.winner, other.reason) == (None, "the two have other data")
+    wrong = ordering(first, sample("b", 2.0, np.nan, 2.2), maximize=True)
+    assert (wrong.winner, wrong.reason, wrong.enough) == (None, "a value of b is not finite", None)
+
+
+def test_scores_that_are_missing_are_noise_that_is_unknown() -> None:
+    """Seeds may agree on test examples of which others would say something else."""
+    scores = np.zeros((3, 10))
+    first, second = sample("a", 0.5, 0.51, 0.52, scores=scores), sample("b", 0.6, 0.61, 0.62)
+    assert ordering(first, second, maximize=True).winner == "b"
+    measured = ordering(first, second, maximize=True, scored=True)
+    assert (measured.winner, measured.p) == (None, None)
+    assert measured.reason == "the scores of the test examples are not recorded for b"
 
 
 def test_with_examples_both_sources_of_noise_count() -> None:

@@ -13,11 +13,12 @@ import pytest
 
 from orchestrator.errors import BadInput, Damaged
 from orchestrator.experiment import page, picture, publication, results
-from orchestrator.experiment.collected import collected, covered, interval_of, sample_of
-from orchestrator.experiment.controls import with_doubts
+from orchestrator.experiment.collected import collected, covered
+from orchestrator.experiment.controls import doubts
 from orchestrator.experiment.file import Arm, Claim, Experiment
 from orchestrator.experiment.order import Ordering, ordering
 from orchestrator.experiment.results import ArmResult, Circumstances, Origin, Results, Seed
+from orchestrator.experiment.samples import interval_of, sample_of
 from orchestrator.experiment.verdict import Published
 from orchestrator.ledger.records import ReportRecord
 from orchestrator.report.history import History
@@ -129,7 +130,7 @@ def test_results_survive_their_json(tmp_path: Path) -> None:
     assert text.read_text() == page.markdown(BOTH)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"format": 1}', '{"format": 1, "arms": []}'])
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 2}', '{"format": 2, "arms": []}'])
 def test_a_damaged_file_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(Damaged, match="must hold the results of an experiment"):
@@ -137,17 +138,17 @@ def test_a_damaged_file_is_refused(tmp_path: Path, content: str) -> None:
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text(json.dumps({**BOTH.document(), "format": 2}))
-    with pytest.raises(BadInput, match="must have the format 1"):
+    (tmp_path / "a.json").write_text(json.dumps({**BOTH.document(), "format": 1}))
+    with pytest.raises(BadInput, match="must have the format 2"):
         results.read(tmp_path / "a.json")
 
 
 def test_the_page_shows_the_paper_beside_the_measurement() -> None:
     text = page.markdown(BOTH)
     for line in (
-        "| rotrnn | rotrnn on listops | – | 0.61 ± 0.02484 | 3 | 0.61 | 0.62 | – | 0.6 | reproduced: 0.61"
+        "| rotrnn | rotrnn on listops | – | 0.61 ± 0.02484 | 3 | 3 | 0.61 | 0.62 | – | 0.6 | reproduced: 0.61"
         " (from 0.5852 to 0.6348 with 95 % confidence, 3 seeds) against 0.6 ± 0.05 |",
-        "| s5 | s5 on listops | – | 0.6 (3 equal seeds) | 3 | 0.6 | 0.6 | – | 0.6 "
+        "| s5 | s5 on listops | – | 0.6 (3 equal seeds) | 3 | 3 | 0.6 | 0.6 | – | 0.6 "
         "| not comparable, because other data |",
         "| R | 0.61 ± 0.02484 / 0.6 | 0.51 ± 0.02484 / 0.6 | 0.6 (3 equal seeds) / 0.6 |",
         "| rotrnn | 1 | 0.61 | rotrnn-1 |",
@@ -332,9 +333,9 @@ def test_nothing_is_said_to_be_printed_by_a_paper_that_prints_nothing() -> None:
 
 
 def test_a_control_within_noise_is_marked() -> None:
-    doubted = replace(BOTH.arms[0], chance=0.6, doubts=("chance", "none"))
-    text = page.markdown(replace(BOTH, arms=(doubted, *BOTH.arms[1:])))
-    assert "| 0.61 ± 0.02484 (within noise of chance, none) | 3 | 0.61 | 0.62 | 0.6 |" in text
+    doubted, control = replace(BOTH.arms[0], chance=0.6), arm("none", 0.6, 0.61, 0.6)
+    text = page.markdown(replace(BOTH, arms=(doubted, *BOTH.arms[1:], control)))
+    assert "| 0.61 ± 0.02484 (not shown to beat chance, none) | 3 | 3 | 0.61 | 0.62 | 0.6 |" in text
 
 
 def test_values_at_longer_sequences_have_a_table(tmp_path: Path) -> None:
@@ -394,24 +395,23 @@ def test_confirmations_are_the_seeds_of_a_search() -> None:
     history = confirmed.history([0.6, 0.7, 0.8])
     result = collected(wanted, wanted.arms[0], history)
     assert result.values == pytest.approx([0.6, 0.7, 0.8])
-    sample = sample_of(wanted, result, history)
+    sample = sample_of(result, "test/accuracy")
     assert sample.scores is not None
     assert sample.scores.mean(axis=1) == pytest.approx([0.6, 0.7, 0.8])
 
 
 def test_the_interval_of_an_arm_has_the_noise_of_its_examples(tmp_path: Path) -> None:
     """It is wider than that over seeds which agree, kept with the results, and decides on a hypothesis."""
-    history, wanted = confirmed.history([0.92, 0.92, 0.92]), experiment()
+    history, wanted = confirmed.history([0.92, 0.9225, 0.92]), experiment()
     found = collected(wanted, wanted.arms[0], history)
-    ends = interval_of(sample_of(wanted, found, history))
+    ends = interval_of(sample_of(found, "test/accuracy"))
     assert ends is not None
     assert ends[0] < 0.9 < 0.92 < ends[1]
     tested = replace(found, published=Published(at_least=0.9), hypothesis=True, obstacle="")
     luck, sure = (results_of(replace(tested, interval=given)) for given in (ends, None))
     assert [each.verdicts[found.name].outcome for each in (luck, sure)] == ["not established", "confirmed"]
     assert results.read(publication.publish(luck, tmp_path)[0]) == luck
-    alone = replace(sample_of(wanted, found, history), scores=None)
-    assert interval_of(alone) is None
+    assert interval_of(sample_of(found, "test/loss")) is None
 
 
 def of_lengths(shares: list[float], facts: dict[str, object] | None = None) -> History:
@@ -443,28 +443,46 @@ def test_longer_sequences_have_values_and_curves() -> None:
     assert collected(wanted, wanted.arms[0], confirmed.history([0.6])).lengths == {}
 
 
-def test_a_result_within_noise_of_a_control_has_doubts() -> None:
-    wanted = experiment()
-    facts = {"chance": {"test": 0.42}}
-    near, far = of_lengths([0.4, 0.43, 0.41], facts), of_lengths([0.8, 0.81, 0.79], facts)
+def with_control(*shares: float) -> tuple[ArmResult, ArmResult]:
+    """Return the arm of a sweep with a seed for each share, and that of the layer `none`, near 0.41."""
+    wanted, facts = experiment(), {"chance": {"test": 0.42}}
     none = of_lengths([0.4, 0.42, 0.41], facts)
     document = none.sweep.document
     model = {**document["model"], "layer": "none"}
     none = replace(none, sweep=replace(none.sweep, document={**document, "model": model}))
-    histories = {"near": near, "far": far, "none": none}
-    arms = [
-        replace(collected(wanted, replace(wanted.arms[0], name=name), history))
-        for name, history in histories.items()
-    ]
-    samples = {result.name: sample_of(wanted, result, histories[result.name]) for result in arms}
-    doubted = with_doubts(arms, samples, histories, maximize=True)
-    assert {result.name: result.doubts for result in doubted} == {
-        "near": ("chance", "none"),
-        "far": (),
-        "none": ("chance",),
-    }
+    own = collected(wanted, replace(wanted.arms[0], name="own"), of_lengths(list(shares), facts))
+    return own, collected(wanted, replace(wanted.arms[0], name="none"), none)
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ((0.8, 0.81, 0.79), ()),
+        ((0.4, 0.43, 0.41), ("chance", "none")),
+        ((0.2, 0.21, 0.19), ("chance", "none")),  # established to be worse
+        ((0.8,), ("none",)),  # a single seed is compared with no other arm
+        ((0.3,), ("chance", "none")),
+    ],
+)
+def test_a_result_that_is_not_better_than_a_control_is_doubted(
+    shares: tuple[float, ...], expected: tuple[str, ...]
+) -> None:
+    arms = with_control(*shares)
     assert arms[0].chance == 0.42
-    assert collected(experiment("val/loss"), wanted.arms[0], near).chance is None
+    assert doubts(results_of(*arms), arms[0]) == expected
+    assert doubts(results_of(*arms), arms[1]) == ("chance",)
+
+
+def test_equal_seeds_at_chance_are_doubted_and_those_above_are_not() -> None:
+    """A network that always gives the most frequent answer has exactly that score with every seed."""
+    at, above = (replace(arm("a", *[value] * 3), chance=0.5) for value in (0.5, 1.0))
+    assert doubts(results_of(at), at) == ("chance",)
+    assert doubts(results_of(above), above) == ()
+
+
+def test_chance_is_that_of_the_metric_that_training_optimises() -> None:
+    wanted, facts = experiment("val/loss"), {"chance": {"test": 0.42}}
+    assert collected(wanted, wanted.arms[0], of_lengths([0.4], facts)).chance is None
 
 
 def test_an_arm_has_the_commit_the_hardware_and_the_versions_that_ran_it() -> None:

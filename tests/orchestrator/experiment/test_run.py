@@ -101,7 +101,8 @@ def test_a_function_is_called_once_for_each_arm_and_seed(
     present = results(experiment, workspace)
     assert [arm.values for arm in present.arms] == [[2.0, 2.1], [4.0, 4.1]]
     assert [verdict.outcome for verdict in present.verdicts.values()] == ["reproduced", "not reproduced"]
-    assert present.orders[0].outcome == "reproduced"
+    assert present.orders[0].phrase == "not established: fewer than 3 seeds of an arm"
+    assert [arm.trials for arm in present.arms] == [2, 2]
     monkeypatch.setattr("orchestrator.provenance.git_commit", lambda: "a later commit")
     assert results(experiment, workspace).arms[0].origin == present.arms[0].origin is not None
 

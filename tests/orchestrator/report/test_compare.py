@@ -161,6 +161,19 @@ def test_the_survivors_of_failed_confirmations_name_none() -> None:
     ]
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "WAITING"])
+def test_nothing_is_named_before_all_confirmations_have_ended(state: str) -> None:
+    """Neither the leader nor a rival whose further seeds may change the comparison."""
+    begun = {name: history(values) for name, values in (("low", LOW), ("high", HIGH))}
+    for name, before in begun.items():
+        more = replace(before, trials=(*before.trials, confirmation(4, state)))
+        whole = {**begun, name: more}
+        both = [replace(summarise(each), sweep_id=sweep) for sweep, each in whole.items()]
+        assert _concluded(*both) == [
+            f"No sweep is named the best on retrieval: 1 confirmation of {name} has not ended."
+        ]
+
+
 def test_a_sweep_without_a_result_is_left_out() -> None:
     whole = sweeps.history()
     pruned = tuple(trial for trial in whole.trials if trial.state != "COMPLETE")

@@ -7,7 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.report.noise import Sample, Variance, difference_of, half_width, mean_of, welch
+from orchestrator.report.noise import (
+    Sample,
+    Variance,
+    beside_single,
+    difference_of,
+    half_width,
+    mean_of,
+    welch,
+)
 
 
 def sample(scores: object, name: str = "a", data: str = "d", *, share: bool = False) -> Sample:
@@ -118,3 +126,28 @@ def test_two_equal_shares_may_differ() -> None:
         assert low is not None
         assert high is not None
         assert -0.1 < low < 0.0 < high < 0.1
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+def test_a_single_training_is_rarely_found_to_differ_from_its_like(paired: bool, spread: float) -> None:
+    """Of 1,000 trainings beside three seeds of the same setting, at most a twentieth and a margin."""
+    rng, found = np.random.default_rng(0), 0
+    for _ in range(1000):
+        seeds = spread * rng.normal(size=(4, 1)) / 5
+        examples = rng.normal(size=25) if paired else rng.normal(size=(4, 25))
+        scores = seeds + examples + rng.normal(size=(4, 25))
+        if not paired:
+            scores[:3] = seeds[:3] + examples[0] + rng.normal(size=(3, 25))
+        others = sample(scores[:3])
+        single = sample(scores[3:], "b") if paired else unrecorded([float(scores[3].mean())], "b")
+        found += beside_single(others, single).p_value() <= 0.05
+    assert found / 1000 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 1000)
+
+
+def test_a_single_training_beside_seeds_without_scores_has_their_noise() -> None:
+    """The prediction interval of one more observation: variance 1 of the seeds, times 1 + 1/3."""
+    measured = beside_single(unrecorded([1.0, 2.0, 3.0]), unrecorded([2.5], "b"))
+    assert measured.mean == -0.5
+    assert measured.seeds == (Variance(pytest.approx(4 / 3), 2),)
+    assert measured.examples is None
