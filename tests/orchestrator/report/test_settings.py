@@ -76,7 +76,7 @@ def test_a_searched_hyperparameter_may_differ_and_a_searched_size_may_not() -> N
 
 @pytest.mark.parametrize(
     ("name", "stated"),
-    [("rotrnn-table-1", 17), ("rotrnn-table-2", 3), ("lru-table-3", 6), ("lru-table-6", 12)],
+    [("rotrnn-table-1", 23), ("rotrnn-table-2", 3), ("lru-table-3", 6), ("lru-table-6", 12)],
 )
 def test_arms_of_tables_have_the_published_setting(name: str, stated: int) -> None:
     """Or else a verdict on them would be refused at full size too."""
