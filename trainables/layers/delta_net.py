@@ -58,9 +58,6 @@ class DeltaNet(ChunkedLayer):
     Parameters: W_q, W_k (N, D), W_v (D, D), conv_q, conv_k (N, 4), conv_v (D, 4), whose last columns weigh
     the present step, W_beta (H, D), norm (D/H,), out_proj (D, D); out_proj_backward (D, D) if bidirectional.
 
-    W_beta sets the steps, so it is trained at the recurrent rate and not decayed, as all that sets the steps
-    and decays of a layer here. The published code exempts A_log and dt_bias of the gated layer alone.
-
     Source: Yang et al., Parallelizing linear transformers with the delta rule, 2024; fla-org's
     flash-linear-attention (convolutions, norms); Grazzi et al., 2024 (signed: eigenvalues in [-1, 1]).
     """

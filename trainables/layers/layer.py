@@ -290,13 +290,10 @@ Bounds: TypeAlias = tuple[float | Array, float | Array]
 def ring(key: Array, shape: tuple[int, ...], bounds: Bounds) -> Array:
     """Draw eigenvalues uniformly on the ring of moduli in `bounds`; return -log(modulus).
 
-    It is at least 2^-24, the distance of 1 from the float below: a draw that rounds to 1 has a logarithm of
-    its own, and a modulus below 1.
-
     Source: LRU, lemma 2.
     """
     low, high = bounds
-    return jnp.maximum(-0.5 * jnp.log(_uniform(key, shape) * (high**2 - low**2) + low**2), 2.0**-24)
+    return -0.5 * jnp.log(_uniform(key, shape) * (high**2 - low**2) + low**2)
 
 
 def between(key: Array, shape: tuple[int, ...], bounds: Bounds) -> Array:

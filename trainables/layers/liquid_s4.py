@@ -43,7 +43,7 @@ class LiquidS4(S4):
     settings = LayerSettings(
         summary="Liquid-S4: S4 with kernels on products of the latest inputs.",
         options={
-            "order": Option(2, "Largest number P of inputs in a product.", choices=(2, 3, 4, 5, 6)),
+            "order": Option(2, "Largest number P of inputs in a product.", choices=(2, 3, 4)),
             "kernel": Option(
                 "pb", "Response to products: kb decays as S4's, pb is at once.", choices=("pb", "kb")
             ),

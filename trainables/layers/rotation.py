@@ -13,9 +13,6 @@ from jax import numpy as jnp
 
 EXACT = jax.lax.Precision.HIGHEST
 
-MOST_SQUARINGS = 129
-"""For the largest sum of a row in float32, 2^128."""
-
 
 def rotation(weights: Array) -> Array:
     """Return expm(M - M^T) for every M of `weights`, (..., n, n); orthogonal, with determinant 1.
@@ -52,13 +49,9 @@ _exp_minus_one.defvjp(_forward, _backward)
 
 
 def _scale(generator: Array) -> tuple[Array, Array]:
-    """Return S / 2^s and the least s for which every row of it sums to at most 1/2 in modulus.
-
-    Of an infinite sum, s would be the largest integer, and the loop over it would not end.
-    """
+    """Return S / 2^s and the least s for which every row of it sums to at most 1/2 in modulus."""
     norm = jnp.max(jnp.sum(jnp.abs(generator), axis=-1))
     squarings = jnp.maximum(0, jnp.ceil(jnp.log2(jnp.maximum(norm, 0.5))) + 1).astype(jnp.int32)
-    squarings = jnp.minimum(squarings, MOST_SQUARINGS)
     return generator * jnp.exp2(-squarings.astype(generator.dtype)), squarings
 
 

@@ -38,7 +38,7 @@ class URNN(Layer):
     recurrent = frozenset({"theta", "v_re", "v_im", "b", "V_re", "V_im", "h0_re", "h0_im"})
 
     def __init__(self, d_model: int, d_state: int, *, rngs: nnx.Rngs, bidirectional: bool = False) -> None:
-        """Draw the parameters as the published code does, but for V, C and D, which are normal here.
+        """Draw the parameters as the published code does.
 
         Args:
             d_model: width D.

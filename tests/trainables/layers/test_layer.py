@@ -13,7 +13,7 @@ from jax import numpy as jnp
 
 from tests.trainables.layers.cases import D, apart, sequence
 from trainables.errors import Refusal
-from trainables.layers.layer import Layer, normal, ring
+from trainables.layers.layer import Layer, normal
 from trainables.settings import LayerSettings
 
 N, L, TRUE = 3, 12, 7
@@ -109,11 +109,3 @@ def test_a_layer_of_two_directions_cannot_be_stepped() -> None:
     layer = _layer(True)
     with pytest.raises(Refusal, match="must only look back"):
         layer.step(layer.initial_state(), jnp.zeros(D))
-
-
-def test_no_eigenvalue_is_drawn_on_the_unit_circle() -> None:
-    """Of a million draws from a thin ring up to 1, a hundred would round to 1, whose logarithm is 0."""
-    rates = jax.jit(lambda key: ring(key, (1_000_000,), (0.9999, 1.0)))(jax.random.key(0))
-    assert float(jnp.min(rates)) > 0
-    assert float(jnp.max(jnp.exp(-rates))) < 1
-    assert np.isfinite(np.asarray(jnp.log(rates))).all()

@@ -15,8 +15,6 @@ from tests.trainables.layers.structured_reference import s4
 FORMS: list[Any] = [
     ("pb", 3, "convolution"),
     ("kb", 4, "convolution"),
-    pytest.param("pb", 5, "convolution", marks=pytest.mark.slow),
-    pytest.param("kb", 6, "convolution", marks=pytest.mark.slow),
     pytest.param("kb", 2, "convolution", marks=pytest.mark.slow),
     pytest.param("kb", 3, "sequential", marks=pytest.mark.slow),
     pytest.param("pb", 4, "sequential", marks=pytest.mark.slow),
