@@ -25,7 +25,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.errors import Refusal
-from trainables.layers.recurrence import recurrence, times
+from trainables.layers.recurrence import recurrence, times, until
 from trainables.layers.recurrence.planar import into, real_part
 from trainables.settings import LayerSettings
 
@@ -77,7 +77,7 @@ class Layer(nnx.Module):
         """
         coefficients = self.coefficients()
         inputs = self.inputs(coefficients, until(length, u))
-        outputs, states = self.respond(coefficients, inputs, backward=False)
+        outputs, states = self.respond_until(coefficients, inputs, length, backward=False)
         if self.bidirectional:
             outputs += self.respond_against_time(coefficients, inputs, length)
         return outputs + self.skip(u), self.real(states)
@@ -149,6 +149,17 @@ class Layer(nnx.Module):
         states = self.states(coefficients, inputs)
         return self.read(coefficients, states, backward=backward), states
 
+    def respond_until(
+        self, coefficients: Any, inputs: Any, length: Array | None, *, backward: bool
+    ) -> tuple[Array, Any]:
+        """Return what `respond` does for a sequence with `length` true steps, which come first.
+
+        Rows behind them may hold anything finite. A layer whose states may grow without inputs therefore
+        overrides this, and keeps them finite there and the outputs 0: infinity times the gradient 0 of the
+        padding is nan.
+        """
+        return self.respond(coefficients, inputs, backward=backward)
+
     def respond_from(self, coefficients: Any, state: Any, inputs: Any) -> tuple[Array, Any, Any]:
         """Return the outputs (L, D) after a state, the states of all steps, and the state after the last.
 
@@ -160,7 +171,7 @@ class Layer(nnx.Module):
     def respond_against_time(self, coefficients: Any, inputs: Any, length: Array | None) -> Array:
         """Return the outputs (L, D) of the reverse direction, from the last true step to the first."""
         turned = jax.tree.map(partial(backwards, length), inputs)
-        return backwards(length, self.respond(coefficients, turned, backward=True)[0])
+        return backwards(length, self.respond_until(coefficients, turned, length, backward=True)[0])
 
     def over(self, batch: int) -> Layer:
         """Return the layer to use under `vmap` over a batch of so many sequences; by default this one."""
@@ -214,6 +225,11 @@ class DiagonalLayer(Layer):
     algorithm: str
     activations: str = "float32"
 
+    @property
+    def may_grow(self) -> bool:
+        """Return whether training may move eigenvalues outside the unit circle; by default not."""
+        return False
+
     @abstractmethod
     def coefficients(self) -> Folded:
         """Return the layer as one diagonal recurrence."""
@@ -223,9 +239,23 @@ class DiagonalLayer(Layer):
         assert coefficients.into is not None
         return into(u, coefficients.into, self.activations)
 
-    def states(self, coefficients: Folded, inputs: Array, *, reverse: bool = False) -> Array:
+    def states(
+        self, coefficients: Folded, inputs: Array, *, reverse: bool = False, length: Array | None = None
+    ) -> Array:
         """Return the states, planes (L, 2, N)."""
-        return recurrence(coefficients.decay, inputs, reverse=reverse, algorithm=self.algorithm)
+        return recurrence(
+            coefficients.decay, inputs, reverse=reverse, algorithm=self.algorithm, length=length
+        )
+
+    def respond_until(
+        self, coefficients: Folded, inputs: Array, length: Array | None, *, backward: bool
+    ) -> tuple[Array, Array]:
+        """Return the outputs (L, D) of one direction, and the states, finite in the padding too."""
+        if not self.may_grow:
+            return self.respond(coefficients, inputs, backward=backward)
+        states = self.states(coefficients, inputs, length=length)
+        # Not even outputs that are finite: what follows the layer may square them.
+        return until(length, self.read(coefficients, states, backward=backward)), states
 
     def respond_from(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
         """Return the outputs (L, D) after a state, the states, planes (L, 2, N), and the last of them."""
@@ -240,8 +270,9 @@ class DiagonalLayer(Layer):
 
     def respond_against_time(self, coefficients: Folded, inputs: Array, length: Array | None) -> Array:
         """Return the outputs (L, D) of the reverse direction; nothing is reordered."""
-        states = self.states(coefficients, inputs, reverse=True)
-        return self.read(coefficients, states, backward=True)
+        length = length if self.may_grow else None
+        states = self.states(coefficients, inputs, reverse=True, length=length)
+        return until(length, self.read(coefficients, states, backward=True))
 
     def initial_state(self) -> Array:
         """Return the zero state, planes (2, N)."""
@@ -255,13 +286,6 @@ class DiagonalLayer(Layer):
 
 class Fixed(nnx.BatchStat):
     """An array drawn once and never trained; kept with the running statistics of a model."""
-
-
-def until(length: Array | None, u: Array) -> Array:
-    """Return u (L, D) with zeros from row `length` on."""
-    if length is None:
-        return u
-    return jnp.where(jnp.arange(len(u))[:, None] < length, u, 0)
 
 
 def backwards(length: Array | None, rows: Array) -> Array:

@@ -20,8 +20,8 @@ from jax import numpy as jnp
 from numpy.typing import NDArray
 
 from trainables.errors import Refusal
-from trainables.layers.layer import DiagonalLayer, Fixed, Folded, complex_normal, normal
-from trainables.layers.recurrence import conjugate, planar
+from trainables.layers.layer import DiagonalLayer, Fixed, Folded, backwards, complex_normal, normal
+from trainables.layers.recurrence import conjugate, planar, until
 from trainables.layers.recurrence.blocks import outputs_by_blocks, pays_off
 from trainables.layers.recurrence.planar import rows
 from trainables.settings import BLOCKS_ALGORITHM, Count, LayerSettings, Need, Option
@@ -141,25 +141,42 @@ class LDS(DiagonalLayer):
         """Return the scalar inputs (L, G): of each projection, or of each channel's system."""
         return u @ self.projections[...].T if self.copies else u
 
+    @property
+    def may_grow(self) -> bool:
+        """Return whether training may move eigenvalues outside the unit circle."""
+        return self.kind != "unit"
+
     def respond(self, coefficients: Folded, inputs: Array, *, backward: bool) -> tuple[Array, Array]:
         """Return the outputs (L, D) of one direction and the states, which blocks do not need."""
+        return self.respond_until(coefficients, inputs, None, backward=backward)
+
+    def respond_until(
+        self, coefficients: Folded, inputs: Array, length: Array | None, *, backward: bool
+    ) -> tuple[Array, Array]:
+        """Return the same for a sequence with `length` true steps, which come first."""
+        length = length if self.may_grow else None
+        states = self.states(coefficients, inputs, length=length)
         if not self.by_blocks:
-            return super().respond(coefficients, inputs, backward=backward)
+            return until(length, self.read(coefficients, states, backward=backward)), states
         out = coefficients.out_backward if backward else coefficients.out
         assert out is not None
         drives = self._planes(jnp.eye(inputs.shape[1]))
-        outputs = outputs_by_blocks(coefficients.decay, out, drives, inputs)
-        return outputs, self.states(coefficients, inputs)
+        return outputs_by_blocks(coefficients.decay, out, drives, inputs, length), states
 
     def respond_against_time(self, coefficients: Folded, inputs: Array, length: Array | None) -> Array:
         """Return the outputs (L, D) of the reverse direction."""
         if not self.by_blocks:
             return super().respond_against_time(coefficients, inputs, length)
-        return self.respond(coefficients, inputs[::-1], backward=True)[0][::-1]
+        if not self.may_grow:
+            return self.respond(coefficients, inputs[::-1], backward=True)[0][::-1]
+        turned = backwards(length, inputs)
+        return backwards(length, self.respond_until(coefficients, turned, length, backward=True)[0])
 
-    def states(self, coefficients: Folded, inputs: Array, *, reverse: bool = False) -> Array:
+    def states(
+        self, coefficients: Folded, inputs: Array, *, reverse: bool = False, length: Array | None = None
+    ) -> Array:
         """Return the states, planes (L, 2, any)."""
-        return super().states(coefficients, self._planes(inputs), reverse=reverse)
+        return super().states(coefficients, self._planes(inputs), reverse=reverse, length=length)
 
     def respond_from(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
         """Return the outputs (L, D) after a state, the states, planes (L, 2, any), and the last of them."""

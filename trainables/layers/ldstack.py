@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from trainables.errors import Refusal
 from trainables.layers.layer import Fixed, Layer, normal
 from trainables.layers.lds import initial_parameters, whole_spectrum
-from trainables.layers.recurrence import NONLINEARITIES, planar, recurrence, times
+from trainables.layers.recurrence import NONLINEARITIES, planar, recurrence, times, until
 from trainables.layers.recurrence.blocks import outputs_by_blocks, pays_off
 from trainables.settings import BLOCKS_ALGORITHM, EVEN, Count, LayerSettings, Option
 
@@ -131,12 +131,22 @@ class LDStack(Layer):
 
     def states(self, coefficients: Bases, inputs: Array) -> Array:
         """Return the last layer's states h (L, n)."""
+        return self._until(coefficients, inputs, None)
+
+    def respond_until(
+        self, coefficients: Bases, inputs: Array, length: Array | None, *, backward: bool
+    ) -> tuple[Array, Array]:
+        """Return the outputs (L, D) of one direction and the last layer's states, 0 in the padding."""
+        states = self._until(coefficients, inputs, length)
+        return self.read(coefficients, states, backward=backward), states
+
+    def _until(self, coefficients: Bases, inputs: Array, length: Array | None) -> Array:
         if not self.by_blocks:
-            return self._from(coefficients, (None,) * self.stack_depth, inputs)[0]
+            return self._from(coefficients, (None,) * self.stack_depth, inputs, length)[0]
         decay, out, _ = coefficients
 
         def answer(layer: int, drives: Array, inputs: Array) -> tuple[Array, None]:
-            return outputs_by_blocks(decay, out, drives, inputs), None
+            return outputs_by_blocks(decay, out, drives, inputs, length), None
 
         return self._stacked(coefficients, inputs, answer)[0]
 
@@ -161,16 +171,19 @@ class LDStack(Layer):
         return jnp.stack(after), hidden
 
     def _from(
-        self, coefficients: Bases, before: Sequence[Array | None], inputs: Array
+        self,
+        coefficients: Bases,
+        before: Sequence[Array | None],
+        inputs: Array,
+        length: Array | None = None,
     ) -> tuple[Array, list[Array]]:
         """Return the last layer's states h (L, n), and the last states of every layer, of those before."""
         decay, out, _ = coefficients
 
         def answer(layer: int, drives: Array, inputs: Array) -> tuple[Array, Array]:
-            states = recurrence(
-                decay, _driven(inputs, drives), initial=before[layer], algorithm=self.algorithm
-            )
-            return states.reshape(len(inputs), -1) @ out, states[-1]
+            driven = _driven(inputs, drives)
+            states = recurrence(decay, driven, initial=before[layer], algorithm=self.algorithm, length=length)
+            return until(length, states.reshape(len(inputs), -1) @ out), states[-1]
 
         return self._stacked(coefficients, inputs, answer)
 

@@ -128,6 +128,11 @@ class LRU(DiagonalLayer):
         if self.bidirectional:
             self.C_backward_re, self.C_backward_im = complex_normal(rngs, (d_model, d_state), 1 / d_state)
 
+    @property
+    def may_grow(self) -> bool:
+        """Return whether training may move eigenvalues outside the unit circle."""
+        return self.dense or not self.stable
+
     def coefficients(self) -> Folded:
         """Return the recurrence; if dense, A (N, N) in place of the decay, B (N, D) and C^T (N, D)."""
         if self.dense:
@@ -147,12 +152,15 @@ class LRU(DiagonalLayer):
         """Return gamma B u, planes (L, 2, N), or B u (L, N) if dense."""
         return u @ self.B_re[...].T if self.dense else super().inputs(coefficients, u)
 
-    def states(self, coefficients: Folded, inputs: Array, *, reverse: bool = False) -> Array:
+    def states(
+        self, coefficients: Folded, inputs: Array, *, reverse: bool = False, length: Array | None = None
+    ) -> Array:
         """Return the states, planes (L, 2, N), or (L, N) if dense."""
         if self.dense:
-            transition = coefficients.decay
-            return linear_recurrence(transition, inputs, reverse=reverse, algorithm=self.algorithm)
-        return super().states(coefficients, inputs, reverse=reverse)
+            return linear_recurrence(
+                coefficients.decay, inputs, reverse=reverse, algorithm=self.algorithm, length=length
+            )
+        return super().states(coefficients, inputs, reverse=reverse, length=length)
 
     def respond_from(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
         """Return the outputs (L, D) after a state, the states, and the last of them."""

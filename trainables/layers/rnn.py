@@ -27,10 +27,12 @@ class DenseRNN(Layer):
 
     Attributes:
         rho: the nonlinearity, a name of `NONLINEARITIES`.
+        may_grow: whether nothing bounds the states.
     """
 
     recurrent = frozenset({"A", "B"})
     rho: ClassVar[str]
+    may_grow: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -67,9 +69,16 @@ class DenseRNN(Layer):
         """Return B u, (L, N)."""
         return u @ self.B[...].T
 
-    def states(self, coefficients: None, inputs: Array) -> Array:
+    def states(self, coefficients: None, inputs: Array, *, length: Array | None = None) -> Array:
         """Return the states (L, N)."""
-        return nonlinear_recurrence(self.rho, self.A[...], inputs)
+        return nonlinear_recurrence(self.rho, self.A[...], inputs, length=length)
+
+    def respond_until(
+        self, coefficients: None, inputs: Array, length: Array | None, *, backward: bool
+    ) -> tuple[Array, Array]:
+        """Return the outputs (L, D) of one direction, and the states, 0 in the padding if they may grow."""
+        states = self.states(coefficients, inputs, length=length if self.may_grow else None)
+        return self.read(coefficients, states, backward=backward), states
 
     def respond_from(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
         """Return the outputs (L, D) after a state, the states, and the last of them."""
@@ -120,9 +129,9 @@ class LinearRNN(DenseRNN):
         )
         self.algorithm = algorithm
 
-    def states(self, coefficients: None, inputs: Array) -> Array:
+    def states(self, coefficients: None, inputs: Array, *, length: Array | None = None) -> Array:
         """Return the states (L, N)."""
-        return linear_recurrence(self.A[...], inputs, algorithm=self.algorithm)
+        return linear_recurrence(self.A[...], inputs, algorithm=self.algorithm, length=length)
 
     def advance(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array]:
         """Return the next state, twice."""
@@ -139,6 +148,7 @@ class TanhRNN(DenseRNN):
         parameters=DENSE_PARAMETERS,
     )
     rho = "tanh"
+    may_grow = False
 
 
 class ReluRNN(DenseRNN):

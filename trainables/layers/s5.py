@@ -116,6 +116,11 @@ class S5(DiagonalLayer):
             self.C_backward_re, self.C_backward_im = _readout(rngs, readout_init, basis, d_model)
         self.D = nnx.Param(normal(rngs.params(), (d_model,)))
 
+    @property
+    def may_grow(self) -> bool:
+        """Return whether training may move eigenvalues outside the unit circle: unless they are clipped."""
+        return not self.clip_eigenvalues
+
     def coefficients(self) -> Folded:
         """Return the discretised recurrence of the P/2 stored states; the read-out counts each twice."""
         re = self.Lambda_re[...]

@@ -12,6 +12,7 @@ is the adjoint recurrence run against time, and keeps nothing but the states.
 from trainables.layers.recurrence.dense import NONLINEARITIES, linear_recurrence, nonlinear_recurrence
 from trainables.layers.recurrence.in_chunks import in_chunks, in_chunks_from
 from trainables.layers.recurrence.invariant import ALGORITHMS, recurrence
+from trainables.layers.recurrence.padding import until
 from trainables.layers.recurrence.planar import conjugate, planar, polar, times
 from trainables.layers.recurrence.varying import Pace, pace, varying_recurrence
 
@@ -29,5 +30,6 @@ __all__ = [
     "polar",
     "recurrence",
     "times",
+    "until",
     "varying_recurrence",
 ]

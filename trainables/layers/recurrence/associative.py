@@ -62,4 +62,9 @@ def adjoint(decay: Array, states: Array, cotangent: Array, reverse: bool) -> tup
 
 def _advance(power: Array) -> Advance:
     straight, crossed = factors(power)
-    return lambda state, more: straight * state + crossed * swap(state) + more
+    return lambda state, more: _product(straight, state) + _product(crossed, swap(state)) + more
+
+
+def _product(power: Array, state: Array) -> Array:
+    """Return the product, 0 for a state of 0: the power of a growing decay may be infinite, or nan."""
+    return jnp.where(state == 0, 0, power * state)

@@ -16,6 +16,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.recurrence.invariant import recurrence
+from trainables.layers.recurrence.padding import until
 from trainables.layers.recurrence.planar import conjugate, table, times
 
 SIZES = (8, 16, 32, 64)
@@ -36,7 +37,9 @@ def pays_off(inputs: int, states: int, outputs: int) -> bool:
     return _cost(block_size(inputs, states, outputs), inputs, states, outputs) < by_states
 
 
-def outputs_by_blocks(decay: Array, out: Array, drives: Array, inputs: Array) -> Array:
+def outputs_by_blocks(
+    decay: Array, out: Array, drives: Array, inputs: Array, last: Array | None = None
+) -> Array:
     """Return Re(C x_t), (L, W), where x_t = decay * x_{t-1} + inputs_t @ drives from zero.
 
     Args:
@@ -44,6 +47,8 @@ def outputs_by_blocks(decay: Array, out: Array, drives: Array, inputs: Array) ->
         out: columns of C, (2 N, W), the imaginary ones negated.
         drives: what each state takes of each input, planes (G, 2, N).
         inputs: (L, G).
+        last: length of the true sequence, for decays that may grow; inputs from there on must be 0, and
+            outputs there are.
     """
     (length, count), width = inputs.shape, out.shape[1]
     size = block_size(count, decay.shape[1], width)
@@ -54,10 +59,11 @@ def outputs_by_blocks(decay: Array, out: Array, drives: Array, inputs: Array) ->
     with jax.default_matmul_precision("highest"):
         within = _from_step_to_step(reads[:size] @ drives.reshape(count, -1).T)
         blocks = jnp.pad(inputs, ((0, -length % size), (0, 0))).reshape(-1, len(within))
-        states = recurrence(powers[size], (blocks @ leaves).reshape(-1, *decay.shape))
+        left = (blocks @ leaves).reshape(-1, *decay.shape)
+        states = recurrence(powers[size], left, length=None if last is None else -(-last // size))
         before = jnp.concatenate([jnp.zeros_like(states[:1]), states[:-1]]).reshape(-1, decay.size)
         outputs = blocks @ within + before @ after
-    return outputs.reshape(-1, width)[:length]
+    return until(last, outputs.reshape(-1, width)[:length])
 
 
 def _cost(size: int, inputs: int, states: int, outputs: int) -> float:

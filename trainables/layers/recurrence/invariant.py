@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 from jax import Array
@@ -20,7 +20,8 @@ from jax import numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from trainables.layers.recurrence import associative, chunked, pallas, sequential
-from trainables.layers.recurrence.planar import times
+from trainables.layers.recurrence.padding import until_if_overflown
+from trainables.layers.recurrence.planar import conjugate, times
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def recurrence(
     initial: Array | None = None,
     reverse: bool = False,
     algorithm: str = "auto",
+    length: Array | None = None,
 ) -> Array:
     """Return every state of x_t = decay * x_{t-1} + inputs_t.
 
@@ -86,32 +88,57 @@ def recurrence(
         initial: planes (2, N), the state before the first step; zero if None.
         reverse: whether time runs from L - 1 down to 0.
         algorithm: a name of `ALGORITHMS`, or "auto" for the one measured fastest for this device and size.
+        length: of the true sequence, for decays that may grow; from there on inputs and the gradients by
+            states must be 0.
 
     Returns:
-        The states, planes (L, 2, N).
+        The states, planes (L, 2, N); with a length, those from there on are finite, and may be 0.
     """
     if initial is not None:
         inputs = inputs.at[-1 if reverse else 0].add(times(decay, initial).astype(inputs.dtype))
-    return _states(algorithm, reverse, decay, inputs)
+    return _states(algorithm, reverse, decay, inputs, length)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _states(algorithm: str, reverse: bool, decay: Array, inputs: Array) -> Array:
-    return _solver(algorithm, reverse)(decay, inputs)
-
-
-def _forward(algorithm: str, reverse: bool, decay: Array, inputs: Array) -> tuple[Array, tuple[Array, Array]]:
+def _states(algorithm: str, reverse: bool, decay: Array, inputs: Array, length: Array | None) -> Array:
     states = _solver(algorithm, reverse)(decay, inputs)
-    return states, (decay, states)
+    # Against time, the states come through the padding first, as zeros.
+    return states if reverse else until_if_overflown(length, states)
 
 
-def _backward(
-    algorithm: str, reverse: bool, kept: tuple[Array, Array], cotangent: Array
-) -> tuple[Array, Array]:
-    return _differentiator(algorithm, reverse)(*kept, cotangent)
+Kept: TypeAlias = tuple[Array, Array, Array | None]
+"""The decay, the states and the length."""
+
+
+def _forward(
+    algorithm: str, reverse: bool, decay: Array, inputs: Array, length: Array | None
+) -> tuple[Array, Kept]:
+    states = _states(algorithm, reverse, decay, inputs, length)
+    return states, (decay, states, length)
+
+
+def _backward(algorithm: str, reverse: bool, kept: Kept, cotangent: Array) -> tuple[Array, Array, None]:
+    decay, states, length = kept
+    of_decay, gradients = _differentiator(algorithm, reverse)(decay, states, cotangent)
+    if length is not None and reverse:
+        # The gradients come through the padding last.
+        gradients = until_if_overflown(length, gradients)
+        of_decay = _mended(of_decay, states, gradients)
+    return of_decay, gradients, None
 
 
 _states.defvjp(_forward, _backward)
+
+
+def _mended(of_decay: Array, states: Array, gradients: Array) -> Array:
+    """Return the gradient by the decay of a run against time, computed again if it is not finite."""
+
+    def again(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        pairs = times(conjugate(states[1:].astype(of_decay.dtype)), gradients[:-1].astype(of_decay.dtype))
+        return jnp.zeros_like(carry[0]), jnp.sum(pairs, axis=0)
+
+    broken = jnp.logical_not(jnp.all(jnp.isfinite(of_decay)))
+    return jax.lax.while_loop(lambda carry: carry[0], again, (broken, of_decay))[1]
 
 
 @cache

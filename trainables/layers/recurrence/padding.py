@@ -1,0 +1,35 @@
+"""Rows of a sequence without its padding.
+
+A state whose decay is above 1 in modulus goes on growing through the padding, where it may overflow: infinity
+times the gradient there, which is 0, is nan. So may a gradient that runs through the padding.
+"""
+
+from __future__ import annotations
+
+import jax
+from jax import Array
+from jax import numpy as jnp
+
+
+def until(length: Array | None, rows: Array) -> Array:
+    """Return rows (L, ...) with zeros from row `length` on; as they are if that is None."""
+    if length is None:
+        return rows
+    is_true = jnp.arange(len(rows)) < length
+    return jnp.where(is_true.reshape(-1, *(1 for _ in rows.shape[1:])), rows, 0)
+
+
+def until_if_overflown(length: Array | None, rows: Array) -> Array:
+    """Return rows (L, ...) that grow to the last one, with zeros from row `length` on if that is not finite.
+
+    A loop and no `cond`, which under `vmap` would always compute both sides and write all rows anew: that
+    makes a training step of a layer a fifth slower, and a loop that does not run costs nothing.
+    """
+    if length is None:
+        return rows
+    overflown = jnp.logical_not(jnp.all(jnp.isfinite(rows[-1])))
+
+    def once(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        return jnp.zeros_like(carry[0]), until(length, carry[1])
+
+    return jax.lax.while_loop(lambda carry: carry[0], once, (overflown, rows))[1]
