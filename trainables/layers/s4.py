@@ -68,9 +68,9 @@ class S4(Layer):
     """x' = (Lambda - P P*) x + B u_d, y_d = 2 Re(C_d x) + D_d u_d in every channel d, bilinear in time.
 
     Parameters, for N/2 stored states and K copies of (Lambda, P, B), which channel d shares with all channels
-    of the same d mod K: Lambda_re, Lambda_im (K, N/2), of which the first acts as -1e-4 above it; P, B
-    (K, 2, N/2) and C (D, 2, N/2), planes of real and imaginary parts; log_step (D,), D (D,); C_backward if
-    bidirectional.
+    of the same d mod K: log_Lambda_re, Lambda_im (K, N/2) with Lambda = -exp(log_Lambda_re) + i Lambda_im;
+    P, B (K, 2, N/2) and C (D, 2, N/2), planes of real and imaginary parts; log_step (D,), D (D,); C_backward
+    if bidirectional.
 
     The kernel is the Fourier transform of its values at the roots of unity w,
 
@@ -103,7 +103,7 @@ class S4(Layer):
         ),
     )
     in_pairs = True
-    recurrent = frozenset({"Lambda_re", "Lambda_im", "P", "B", "log_step"})
+    recurrent = frozenset({"log_Lambda_re", "Lambda_im", "P", "B", "log_step"})
     states_at_hand = False
 
     def __init__(
@@ -135,7 +135,7 @@ class S4(Layer):
         self.bidirectional, self.algorithm = bidirectional, algorithm
         stored = d_state // 2
         eigenvalues, low_rank, into = hippo_legs(d_state)
-        self.Lambda_re = nnx.Param(_copied(eigenvalues.real, copies))
+        self.log_Lambda_re = nnx.Param(_copied(np.log(-eigenvalues.real), copies))
         self.Lambda_im = nnx.Param(_copied(eigenvalues.imag, copies))
         self.P = nnx.Param(_copied(np.stack([low_rank.real, low_rank.imag]), copies))
         self.B = nnx.Param(_copied(np.stack([into.real, into.imag]), copies))
@@ -147,7 +147,7 @@ class S4(Layer):
 
     def coefficients(self) -> System:
         """Return the system of every channel."""
-        eigenvalues = jax.lax.complex(jnp.minimum(self.Lambda_re[...], -1e-4), self.Lambda_im[...])
+        eigenvalues = jax.lax.complex(-jnp.exp(self.log_Lambda_re[...]), self.Lambda_im[...])
         repeats = (len(self.D) // len(eigenvalues), 1)
         return System(
             eigenvalues=jnp.tile(eigenvalues, repeats),

@@ -20,7 +20,7 @@ class Discrete(NamedTuple):
 
 def systems(p: Mapping[str, Floats]) -> Iterator[Discrete]:
     """Yield every channel's system, bilinear in time."""
-    eigenvalues = np.minimum(p["Lambda_re"], -1e-4) + 1j * p["Lambda_im"]
+    eigenvalues = -np.exp(p["log_Lambda_re"]) + 1j * p["Lambda_im"]
     low_rank, into, out = (p[name][:, 0] + 1j * p[name][:, 1] for name in ("P", "B", "C"))
     for channel, step in enumerate(np.exp(p["log_step"])):
         copy = channel % len(eigenvalues)

@@ -7,9 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from flax import nnx
+from jax import numpy as jnp
 
 from tests.trainables.layers import structured_reference
-from tests.trainables.layers.cases import apart, build, exact, sequence
+from tests.trainables.layers.cases import apart, build, exact
 from tests.trainables.layers.graded import check
 from trainables.errors import Refusal
 from trainables.layers.s4 import hippo_legs, kernel
@@ -23,7 +25,7 @@ def test_loop(options: dict[str, Any]) -> None:
 
 def test_parameters_can_be_set_from_outside() -> None:
     assert {path: value.shape for path, value in exact(build("s4", copies=2)).items()} == {
-        "Lambda_re": (2, 8),
+        "log_Lambda_re": (2, 8),
         "Lambda_im": (2, 8),
         "P": (2, 2, 8),
         "B": (2, 2, 8),
@@ -59,12 +61,21 @@ def test_kernel_of_any_length(length: int) -> None:
     assert apart(values, np.transpose(expected)) < 1e-5
 
 
-def test_growing_eigenvalues_are_stopped() -> None:
-    """Real parts that training made positive act as -1e-4."""
-    layer = build("s4")
-    layer.Lambda_re[...] = layer.Lambda_re[...] + 1.0
-    expected = structured_reference.s4(exact(layer), np.asarray(sequence(30), np.float64))[0]
-    assert apart(jax.jit(layer)(sequence(30)), expected) < 1e-5
+@pytest.mark.parametrize("name", ["s4", "liquid_s4"])
+@pytest.mark.parametrize("value", [-60.0, -10.0, 0.0, 3.0])
+def test_eigenvalues_decay_and_learn(name: str, value: float) -> None:
+    """The real part is negative for every value of its parameter, and learns, however slow the mode is."""
+    layer = build(name)
+    layer.log_Lambda_re[...] = jnp.full_like(layer.log_Lambda_re[...], value)
+    graph, arrays = nnx.split(layer)
+
+    def real_part(arrays: Any) -> Any:
+        return nnx.merge(graph, arrays).coefficients().eigenvalues.real
+
+    assert np.all(real_part(arrays) < 0)
+    gradient = jax.grad(lambda arrays: jnp.sum(real_part(arrays)))(arrays)["log_Lambda_re"][...]
+    # One number of every channel reads each of the K copies, all of them the same here.
+    np.testing.assert_allclose(gradient, -4 * np.exp(value), rtol=1e-5)
 
 
 def test_refuses_impossible_sizes() -> None:
