@@ -36,14 +36,14 @@ class LiquidS4(S4):
     order 3 is u_t u_{t-1}^2 u_{t-2}, has B times the sum of B's entries for B^2, and leaves P P* out of the
     discrete B. Here both kernels look back alone.
 
-    Source: Hasani et al., Liquid structural state-space models, 2022, equations 5-11 and appendix A;
-    raminmh/liquid-s4 (PB in all published runs).
+    Source: Hasani et al., Liquid structural state-space models, 2022, equations 5-11 and appendix A and
+    table S1 (orders 2, 3, 5 and 6); raminmh/liquid-s4 (PB in all published runs).
     """
 
     settings = LayerSettings(
         summary="Liquid-S4: S4 with kernels on products of the latest inputs.",
         options={
-            "order": Option(2, "Largest number P of inputs in a product.", choices=(2, 3, 4)),
+            "order": Option(2, "Largest number P of inputs in a product.", choices=(2, 3, 4, 5, 6)),
             "kernel": Option(
                 "pb", "Response to products: kb decays as S4's, pb is at once.", choices=("pb", "kb")
             ),

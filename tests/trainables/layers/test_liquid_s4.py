@@ -11,10 +11,15 @@ import pytest
 from tests.trainables.layers.cases import apart, build, sequence
 from tests.trainables.layers.graded import check
 from tests.trainables.layers.structured_reference import s4
+from trainables.layers import LAYERS
 
 FORMS: list[Any] = [
     ("pb", 3, "convolution"),
     ("kb", 4, "convolution"),
+    ("pb", 6, "convolution"),
+    ("kb", 5, "convolution"),
+    pytest.param("pb", 5, "sequential", marks=pytest.mark.slow),
+    pytest.param("kb", 6, "sequential", marks=pytest.mark.slow),
     pytest.param("kb", 2, "convolution", marks=pytest.mark.slow),
     pytest.param("kb", 3, "sequential", marks=pytest.mark.slow),
     pytest.param("pb", 4, "sequential", marks=pytest.mark.slow),
@@ -39,6 +44,13 @@ def test_step_of_decaying_products(order: int) -> None:
 
     whole, stepped = both(u)
     assert apart(stepped, whole) < 1e-5
+
+
+def test_published_orders_are_choices() -> None:
+    """5 on ListOps, 6 on Text, 2 on Retrieval, Pathfinder and Path-X, 3 on Image; source: table S1."""
+    choices = LAYERS.settings("liquid_s4").options["order"].choices
+    assert choices is not None
+    assert {5, 6, 2, 3} <= set(choices)
 
 
 def test_products_matter() -> None:
