@@ -57,8 +57,13 @@ class RotGated(GatedLayer):
     """RotRNN with H heads whose angles and decays depend on the input, normalised at every step.
 
     Parameters: those of `RotRNN`, and W_theta (H, Dh//2, D), W_gamma (H, D), b_gamma (H,). With the three at
-    zero it is RotRNN. For inputs of mean 0 and covariance 1, E||x_t||^2 stays 1 whatever the decays are. With
-    a learned start also x0 (H, Dh), the state P x0 before the first step of either direction.
+    zero it is RotRNN. With a learned start also x0 (H, Dh), the state P x0 before the first step of either
+    direction.
+
+    For independent inputs of mean 0 and covariance 1 and W_gamma = 0, a head that starts from zero has
+    E||x_t||^2 = 1 - gamma^(2 t), whatever the angles are. Decays that depend on the input make xi_t and u_t
+    dependent, and then E||x_t||^2 departs from it, above or below: with W_gamma standard normal and D = 8, it
+    was between 0.98 and 1.12 in eight heads after 60 steps. W_gamma starts at zero.
 
     Source: RotRNN, section 6 (input-dependent rotations as future work); the equations are ours.
     """

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import scipy.linalg
 from flax import nnx
 from jax import Array
 from jax import numpy as jnp
@@ -108,7 +109,7 @@ OF_DELTA_NET = {
     **{"W_beta": (2, 4), "norm": (2,), "out_proj": (4, 4)},
 }
 OF_ROTRNN = {"theta": (4, 2), "gamma_log": (4,), "M": (4, 4, 4), "B": (4, 4, 4), **READ_OUT}
-OF_S4 = {"Lambda_re": (1, 8), "Lambda_im": (1, 8), "P": (1, 2, 8), "B": (1, 2, 8), "C": (4, 2, 8)}
+OF_S4 = {"log_Lambda_re": (1, 8), "Lambda_im": (1, 8), "P": (1, 2, 8), "B": (1, 2, 8), "C": (4, 2, 8)}
 Shapes = dict[str, tuple[int, ...]]
 OF_RG_LRU: Shapes = {
     **{"B": (16, 4), "W_a": (4, 4, 4), "W_x": (4, 4, 4), "b_a": (16,), "b_x": (16,), "Lambda": (16,)},
@@ -176,8 +177,8 @@ def test_rot_gated_is_rotrnn_without_its_gates() -> None:
     assert apart(states, expected_states) < 1e-6
 
 
-def test_rot_gated_keeps_the_norm() -> None:
-    """E ||x_t||^2 is one a head, with gates that vary: the share of the state that fades is what comes in."""
+def test_rot_gated_keeps_the_norm_while_decays_ignore_the_input() -> None:
+    """E ||x_t||^2 tends to one a head, with decays that differ and angles that vary, but W_gamma at zero."""
     layer = build("rot_gated", d_model=8, d_state=32, heads=8)
     layer.b_gamma[...] = jnp.linspace(-1, 1, 8)
     layer.W_theta[...] = 2 * layer.W_theta[...]
@@ -185,6 +186,54 @@ def test_rot_gated_keeps_the_norm() -> None:
     states = jax.jit(jax.vmap(layer.run))(u)[1]
     power = jnp.mean(jnp.sum(states[:, -1].reshape(200, 2, 8, 2) ** 2, axis=(1, 3)), axis=0)
     np.testing.assert_allclose(power, 1, atol=0.12)
+
+
+def test_rot_gated_leaves_the_norm_where_decays_depend_on_the_input() -> None:
+    """With W_gamma, xi_t and u_t are dependent: E ||x_t||^2 is not one, and is what float64 integrals say.
+
+    Of n sequences the mean of ||x_t||^2 lies within five of its standard deviations of the expectation.
+    """
+    layer, steps, count = build("rot_gated", d_model=8, d_state=32, heads=8), 60, 2000
+    layer.W_gamma[...] = jnp.asarray(np.random.default_rng(3).standard_normal((8, 8)), jnp.float32)
+    layer.W_theta[...] = jnp.zeros_like(layer.W_theta[...])
+    u = np.random.default_rng(0).standard_normal((count, steps, 8), np.float32)
+    last = jax.jit(jax.vmap(lambda u: layer.run(u)[1][-1]))(jnp.asarray(u))
+    powers = np.sum(np.asarray(last, np.float64).reshape(count, 2, 8, 2) ** 2, axis=(1, 3))
+    expected = _expected_power(exact(layer), steps)
+    deviation = np.std(powers, axis=0) / count**0.5
+    assert np.all(np.abs(powers.mean(axis=0) - expected) < 5 * deviation)
+    assert np.max(np.abs(powers.mean(axis=0) - 1) / deviation) > 5
+
+
+def _expected_power(p: dict[str, Any], steps: int) -> Any:
+    """Return E ||x_t||^2 of every head for independent u ~ N(0, 1), with W_theta = 0.
+
+    gamma_t and xi_t depend on s = w . u alone, so that u = s w / |w|^2 plus an independent rest, and all
+    expectations are integrals over s.
+    """
+    nodes, weights = np.polynomial.hermite_e.hermegauss(200)
+    weights = weights / weights.sum()
+    powers = []
+    for h, (w, into) in enumerate(zip(p["W_gamma"], p["B"], strict=True)):
+        basis, turn = scipy.linalg.expm(p["M"][h] - p["M"][h].T), np.eye(len(into))
+        for i, angle in enumerate(p["theta"][h]):
+            cos, sin = np.cos(angle), np.sin(angle)
+            turn[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = [[cos, -sin], [sin, cos]]
+        transition, square = basis @ turn @ basis.T, w @ w
+        along = into @ w / np.linalg.norm(into)
+        s = nodes * square**0.5
+        gamma = np.exp(-np.exp(p["gamma_log"][h] + s + p["b_gamma"][h]))
+        xi = np.sqrt(1 - gamma**2)
+        share = along @ along / square
+        taken = weights @ (xi**2 * s**2) / square * share + weights @ xi**2 * (1 - share)
+        mean, power = np.zeros(len(into)), 0.0
+        for _ in range(steps):
+            moved = transition @ mean
+            power = weights @ gamma**2 * power + 2 * (weights @ (gamma * xi * s)) / square * moved @ along
+            power += taken
+            mean = weights @ gamma * moved + weights @ (xi * s) / square * along
+        powers.append(power)
+    return np.array(powers)
 
 
 def test_rot_gated_starts_as_documented() -> None:
