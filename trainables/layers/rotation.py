@@ -14,6 +14,11 @@ from jax import numpy as jnp
 EXACT = jax.lax.Precision.HIGHEST
 
 
+SQUARINGS = 129
+"""Most squarings: those of the largest finite row sum in float32, below 2^128. An infinite one would ask for
+two thousand million."""
+
+
 def rotation(weights: Array) -> Array:
     """Return expm(M - M^T) for every M of `weights`, (..., n, n); orthogonal, with determinant 1.
 
@@ -49,9 +54,10 @@ _exp_minus_one.defvjp(_forward, _backward)
 
 
 def _scale(generator: Array) -> tuple[Array, Array]:
-    """Return S / 2^s and the least s for which every row of it sums to at most 1/2 in modulus."""
+    """Return S / 2^s and the least s for which every row of it sums to at most 1/2 in modulus, if one is."""
     norm = jnp.max(jnp.sum(jnp.abs(generator), axis=-1))
-    squarings = jnp.maximum(0, jnp.ceil(jnp.log2(jnp.maximum(norm, 0.5))) + 1).astype(jnp.int32)
+    doublings = jnp.ceil(jnp.log2(jnp.maximum(norm, 0.5))) + 1
+    squarings = jnp.clip(doublings, 0, SQUARINGS).astype(jnp.int32)
     return generator * jnp.exp2(-squarings.astype(generator.dtype)), squarings
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -43,3 +46,23 @@ def test_zero() -> None:
     gradient = jax.jit(jax.grad(lambda m: rotation(m)[0, 0, 1]))(jnp.zeros((1, 3, 3)))
     assert gradient[0, 0, 1] == 1
     assert gradient[0, 1, 0] == -1
+
+
+@pytest.mark.parametrize(("value", "finite"), [("inf", False), ("nan", False), ("3e38", True)])
+def test_ends_whatever_the_entries_are(value: str, finite: bool) -> None:
+    """An infinite entry gives no finite answer, and gives it; so does a row whose sum overflows give its own.
+
+    In a process of its own, with a limit: a program that squares two thousand million times does not end.
+    """
+    code = (
+        "import jax, numpy as np\n"
+        "from jax import numpy as jnp\n"
+        "from trainables.layers.rotation import rotation\n"
+        f"weights = jnp.zeros((2, 3, 3)).at[0, 0, 1:].set(jnp.float32({value!r}))\n"
+        "graded = jax.jit(jax.value_and_grad(lambda m: jnp.sum(rotation(m))))\n"
+        "print([bool(np.isfinite(part).all()) for part in graded(weights)])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout == f"{[finite, finite]}\n", done.stderr
