@@ -311,13 +311,18 @@ Bounds: TypeAlias = tuple[float | Array, float | Array]
 """An initialisation range (low, high), whose ends may be traced."""
 
 
+SLOWEST = 2.0**-24
+"""-log of the largest modulus below 1 in float32."""
+
+
 def ring(key: Array, shape: tuple[int, ...], bounds: Bounds) -> Array:
-    """Draw eigenvalues uniformly on the ring of moduli in `bounds`; return -log(modulus).
+    """Draw eigenvalues uniformly on the ring of moduli in `bounds`; return -log(modulus), which is not 0.
 
     Source: LRU, lemma 2.
     """
     low, high = bounds
-    return -0.5 * jnp.log(_uniform(key, shape) * (high**2 - low**2) + low**2)
+    # A ring that reaches to 1 has draws that are rounded to 1, and the logarithm of the answer is learned.
+    return jnp.maximum(-0.5 * jnp.log(_uniform(key, shape) * (high**2 - low**2) + low**2), SLOWEST)
 
 
 def between(key: Array, shape: tuple[int, ...], bounds: Bounds) -> Array:

@@ -13,7 +13,7 @@ from jax import numpy as jnp
 
 from tests.trainables.layers.cases import D, apart, sequence
 from trainables.errors import Refusal
-from trainables.layers.layer import Layer, normal
+from trainables.layers.layer import Layer, normal, ring
 from trainables.settings import LayerSettings
 
 N, L, TRUE = 3, 12, 7
@@ -109,3 +109,19 @@ def test_a_layer_of_two_directions_cannot_be_stepped() -> None:
     layer = _layer(True)
     with pytest.raises(Refusal, match="must only look back"):
         layer.step(layer.initial_state(), jnp.zeros(D))
+
+
+def test_a_ring_up_to_the_unit_circle_lies_within_it() -> None:
+    """No draw is so near to 1 that its modulus is 1 in float32, nor -log of it 0, whose log is learned."""
+    rates = ring(jax.random.key(0), (1_000_000,), (0.999, 1.0))
+    assert np.isfinite(jnp.log(rates)).all()
+    assert float(jnp.max(jnp.exp(-jnp.exp(jnp.log(rates))))) < 1
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 0.99), (0.5, 0.999), (0.9, 0.9999), (0.999, 0.999999)])
+def test_rings_inside_the_unit_circle_are_as_drawn(bounds: tuple[float, float]) -> None:
+    """What keeps draws off the circle changes no bit of others."""
+    low, high = bounds
+    drawn = jax.random.uniform(jax.random.key(1), (100_000,), minval=jnp.finfo(jnp.float32).tiny)
+    expected = -0.5 * jnp.log(drawn * (high**2 - low**2) + low**2)
+    np.testing.assert_array_equal(ring(jax.random.key(1), (100_000,), bounds), expected)
