@@ -29,7 +29,9 @@ class LRU(DiagonalLayer):
     settings = LayerSettings(
         summary="LRU: N complex channels on a ring, with a learned normaliser (LRU, section 3).",
         options={
-            "stable": Option(True, "Keep moduli below 1 by a second exponential."),
+            "stable": Option(
+                True, "Keep moduli below 1 by a second exponential; learn the logarithm of phases too."
+            ),
             "cartesian": Option(
                 False, "Learn real and imaginary part of each eigenvalue, not modulus and phase (table 2)."
             ),
@@ -84,7 +86,8 @@ class LRU(DiagonalLayer):
             rngs: the source of randomness; its keys may be traced.
             r_init: range of the moduli (r_min, r_max), within [0, 1]; may be traced.
             theta_init: range of the phases, in radians a step; may be traced.
-            stable: keep moduli below 1 by a second exponential.
+            stable: keep moduli below 1 by a second exponential. It also learns the logarithm of each phase,
+                which the paper introduces later, in section 3.4, with small phases alone.
             cartesian: learn real and imaginary part of each eigenvalue, not modulus and phase; without
                 `stable`, because nothing then keeps moduli below 1.
             normalise: scale the input of each channel by a learned gamma, initially sqrt(1 - |lambda|^2).
