@@ -58,6 +58,9 @@ class DeltaNet(ChunkedLayer):
     Parameters: W_q, W_k (N, D), W_v (D, D), conv_q, conv_k (N, 4), conv_v (D, 4), whose last columns weigh
     the present step, W_beta (H, D), norm (D/H,), out_proj (D, D); out_proj_backward (D, D) if bidirectional.
 
+    W_beta sets the eigenvalues 1 - beta of the transition and is therefore trained as eigenvalues are in all
+    layers here: at the recurrent rate, without weight decay. The published code decays it.
+
     Source: Yang et al., Parallelizing linear transformers with the delta rule, 2024; fla-org's
     flash-linear-attention (convolutions, norms); Grazzi et al., 2024 (signed: eigenvalues in [-1, 1]).
     """
@@ -199,6 +202,8 @@ class GatedDeltaNet(DeltaNet):
     S <- a S before each step, log a = -exp(A_log) softplus(W_alpha u + dt_bias); answers times SiLU(W_g u).
 
     Parameters: those of `DeltaNet`, and W_alpha (H, D), dt_bias, A_log (H,), W_g (D, D).
+    A_log and dt_bias are not decayed, as the published code marks them, nor is W_alpha, which it decays: like
+    W_beta, they set eigenvalues, so all four are trained at the recurrent rate.
 
     Source: Yang et al., Gated delta networks, 2024, section 3 and figure 1; fla-org's
     flash-linear-attention (initial values). Their values are twice as wide as the model; here they are D.

@@ -230,7 +230,8 @@ class GRU(Layer):
     Parameters: W (3, N, D), U (3, N, N), b (3, N) for the reset gate, the update gate and the candidate, in
     this order; C (D, N), D (D,); C_backward (D, N) if bidirectional.
 
-    Source: Cho et al., 2014, with the roles of z and 1 - z as in Chung et al., 2014, exchanged.
+    Source: Cho et al., 2014, whose z is the share of the old state that is kept, as here; in Chung et al.,
+    2014, 1 - z is.
     """
 
     settings = LayerSettings(

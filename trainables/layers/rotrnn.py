@@ -1,9 +1,11 @@
 """RotRNN: a linear recurrence whose transition is a rotation.
 
 A head h of size Dh runs x_t = gamma A x_{t-1} + xi B u_t with A = P Theta P^T, P = expm(M - M^T) orthogonal,
-Theta a block-diagonal rotation and xi such that E||x_t||^2 stays 1. P is constant over a sequence. In the
-coordinates P^T x the input matrix is therefore P^T xi B, the output matrix is C P, and Theta acts on pairs of
-channels: a complex recurrence with decay gamma exp(i theta). P is orthogonal, so no norm changes.
+Theta a block-diagonal rotation and xi such that E||x_t||^2, once 1, stays 1; from the zero state it is
+1 - gamma^(2 t) after t steps, for independent inputs of mean 0 and covariance 1. P is constant over a
+sequence. In the coordinates P^T x the input matrix is therefore P^T xi B, the output matrix is C P, and Theta
+acts on pairs of channels: a complex recurrence with decay gamma exp(i theta). P is orthogonal, so no norm
+changes.
 
 Options take single parts away: the normaliser xi, P, and the training of theta and of gamma. Layers of one
 seed then differ in that part alone, because all others are drawn as before.

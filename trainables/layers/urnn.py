@@ -26,7 +26,8 @@ class URNN(Layer):
     read in reverse from the same first state.
 
     Source: Arjovsky et al., Unitary evolution recurrent neural networks, 2016, equations 6 and 8, and
-    section 4; amarshah/complex_RNN (the small number in modReLU, initial values). Their network has no D.
+    section 4; amarshah/complex_RNN (the small number in modReLU, initial values but those of V and C). Their
+    network has no D.
     """
 
     settings = LayerSettings(
@@ -38,7 +39,9 @@ class URNN(Layer):
     recurrent = frozenset({"theta", "v_re", "v_im", "b", "V_re", "V_im", "h0_re", "h0_im"})
 
     def __init__(self, d_model: int, d_state: int, *, rngs: nnx.Rngs, bidirectional: bool = False) -> None:
-        """Draw the parameters as the published code does.
+        """Draw the parameters as the published code does, but for V and C.
+
+        Theirs are uniform, these normal and truncated, both with the variance of Glorot's rule.
 
         Args:
             d_model: width D.
