@@ -15,8 +15,8 @@ def until(length: Array | None, rows: Array) -> Array:
     """Return rows (L, ...) with zeros from row `length` on; as they are if that is None."""
     if length is None:
         return rows
-    is_true = jnp.arange(len(rows)) < length
-    return jnp.where(is_true.reshape(-1, *(1 for _ in rows.shape[1:])), rows, 0)
+    time = jnp.expand_dims(jnp.arange(len(rows)), tuple(range(1, rows.ndim)))
+    return jnp.where(time < length, rows, 0)
 
 
 def until_if_overflown(length: Array | None, rows: Array) -> Array:
