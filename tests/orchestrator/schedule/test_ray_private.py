@@ -123,6 +123,7 @@ with cluster.connected(Hardware(cpus=2, gpus=0)):
     command = subprocess.Popen([ray_command, "drain-node", *where, *why], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while not drained and time.monotonic() < deadline:
+        time.sleep(0.1)  # leaves the processor to the command
         drained = ray_private.draining_nodes()
     seen["draining"].append([name == node for name in drained])
     command.wait()
