@@ -49,26 +49,33 @@ def _outwards(layer: Any) -> None:
 
 
 FREE = {"stable": False}
-CASES: list[tuple[str, dict[str, Any], Callable[[Any], None]]] = [
+
+
+def _slow(*case: Any) -> Any:
+    """Return a case that takes a part of the code that another layer runs too, and seconds to compile."""
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
+CASES: list[Any] = [
     ("s5", {"blocks": 1}, _s5),
-    ("s5", {"blocks": 1, "algorithm": "chunked"}, _s5),
+    _slow("s5", {"blocks": 1, "algorithm": "chunked"}, _s5),
     ("s5", {"blocks": 1, "bidirectional": True}, _s5),
     ("lru", FREE, _lru),
-    ("lru", {**FREE, "algorithm": "associative"}, _lru),
+    _slow("lru", {**FREE, "algorithm": "associative"}, _lru),
     ("lru", {**FREE, "bidirectional": True}, _lru),
-    ("lru", {**FREE, "bidirectional": True, "algorithm": "associative"}, _lru),
-    ("lru", {**FREE, "cartesian": True}, _cartesian),
+    _slow("lru", {**FREE, "bidirectional": True, "algorithm": "associative"}, _lru),
+    _slow("lru", {**FREE, "cartesian": True}, _cartesian),
     ("lru", {"dense": True}, _dense),
-    ("lru", {"dense": True, "bidirectional": True}, _dense),
-    ("linear_rnn", {}, _dense),
+    _slow("lru", {"dense": True, "bidirectional": True}, _dense),
+    _slow("linear_rnn", {}, _dense),
     ("linear_rnn", {"algorithm": "associative"}, _dense),
-    ("linear_rnn", {"bidirectional": True}, _dense),
+    _slow("linear_rnn", {"bidirectional": True}, _dense),
     ("relu_rnn", {}, _rectified),
     ("lds", {"eigenvalues": "standard", "algorithm": "sequential"}, _outwards),
-    ("lds", {"eigenvalues": "standard", "algorithm": "blocks", "bidirectional": True}, _outwards),
-    ("lds", {"eigenvalues": "hinge", "algorithm": "sequential", "bidirectional": True}, _outwards),
-    ("ldstack", {"algorithm": "sequential"}, _outwards),
-    ("ldstack", {"algorithm": "blocks", "bidirectional": True}, _outwards),
+    _slow("lds", {"eigenvalues": "standard", "algorithm": "blocks", "bidirectional": True}, _outwards),
+    _slow("lds", {"eigenvalues": "hinge", "algorithm": "sequential", "bidirectional": True}, _outwards),
+    _slow("ldstack", {"algorithm": "sequential"}, _outwards),
+    _slow("ldstack", {"algorithm": "blocks", "bidirectional": True}, _outwards),
 ]
 
 

@@ -17,7 +17,7 @@ FORMS: list[Any] = [
     ("pb", 3, "convolution"),
     ("kb", 4, "convolution"),
     ("pb", 6, "convolution"),
-    ("kb", 5, "convolution"),
+    pytest.param("kb", 5, "convolution", marks=pytest.mark.slow),
     pytest.param("pb", 5, "sequential", marks=pytest.mark.slow),
     pytest.param("kb", 6, "sequential", marks=pytest.mark.slow),
     pytest.param("kb", 2, "convolution", marks=pytest.mark.slow),

@@ -48,8 +48,7 @@ def test_zero() -> None:
     assert gradient[0, 1, 0] == -1
 
 
-@pytest.mark.parametrize(("value", "finite"), [("inf", False), ("nan", False), ("3e38", True)])
-def test_ends_whatever_the_entries_are(value: str, finite: bool) -> None:
+def test_ends_whatever_the_entries_are() -> None:
     """An infinite entry gives no finite answer, and gives it; so does a row whose sum overflows give its own.
 
     In a process of its own, with a limit: a program that squares two thousand million times does not end.
@@ -58,11 +57,12 @@ def test_ends_whatever_the_entries_are(value: str, finite: bool) -> None:
         "import jax, numpy as np\n"
         "from jax import numpy as jnp\n"
         "from trainables.layers.rotation import rotation\n"
-        f"weights = jnp.zeros((2, 3, 3)).at[0, 0, 1:].set(jnp.float32({value!r}))\n"
         "graded = jax.jit(jax.value_and_grad(lambda m: jnp.sum(rotation(m))))\n"
-        "print([bool(np.isfinite(part).all()) for part in graded(weights)])"
+        "for value in (np.inf, np.nan, 3e38):\n"
+        "    weights = jnp.zeros((2, 3, 3)).at[0, 0, 1:].set(jnp.float32(value))\n"
+        "    print([bool(np.isfinite(part).all()) for part in graded(weights)])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
-    assert done.stdout == f"{[finite, finite]}\n", done.stderr
+    assert done.stdout.splitlines() == [str([finite] * 2) for finite in (False, False, True)], done.stderr
