@@ -66,7 +66,7 @@ def error(*, layer: str, rate: float, seed: int, steps: int = 1000) -> dict[str,
         return (optax.apply_updates(parameters, updates), state), value
 
     _, losses = jax.lax.scan(train, (start, optimiser.init(start)), length=steps)
-    # Training that diverges overflows; its error is then the largest number that can be told from another.
+    # Training that diverges overflows; its error is then the largest finite number.
     values = np.nan_to_num(np.asarray(losses, np.float64), nan=LARGEST, posinf=LARGEST)
     every = max(1, steps // REPORTS)
     return {

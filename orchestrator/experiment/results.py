@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -22,6 +23,7 @@ from orchestrator.experiment.verdict import (
     judged,
     ordered,
 )
+from orchestrator.ledger.scores import unpack
 
 FORMAT = 2
 """Number of the format of the JSON files."""
@@ -341,7 +343,7 @@ def read(path: Path) -> Results:
             remedy = "Move it away and publish the experiment again: arms that have ended do not run again."
             raise BadInput(str(path), f"must have the format {FORMAT}", str(number), remedy)
         return _results(document)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
         must = "must hold the results of an experiment"
         raise Damaged(str(path), must, str(error)[:200], "Publish them again.") from None
 
@@ -395,4 +397,6 @@ def origin_of(document: Mapping[str, Any]) -> Origin:
 
 
 def _seed(document: dict[str, Any]) -> Seed:
+    if scores := document.get("scores"):
+        unpack(scores)  # what is damaged is refused here, not where it is compared
     return Seed(**{**document, "steps": tuple(document["steps"]), "curve": tuple(document["curve"])})

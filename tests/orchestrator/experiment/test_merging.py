@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from orchestrator.errors import Damaged
 from orchestrator.experiment import publication, results
 from orchestrator.experiment.controls import doubts
 from orchestrator.experiment.file import Claim
@@ -164,6 +166,16 @@ def test_a_claim_about_arms_of_two_ledgers_counts_the_noise_of_their_examples(tm
     alone = [replace(each, scores=None) for each in samples]
     assert ordering(*alone, maximize=True).winner == "rotrnn"
     assert merged_order.winner is None
+
+
+@pytest.mark.parametrize("damaged", ["not base 64", "eJw=", "AAAA"])
+def test_scores_that_are_damaged_are_refused(tmp_path: Path, damaged: str) -> None:
+    own = scored("rotrnn", 0.6, 0.61, 0.62)
+    seeds = (replace(own.seeds[0], scores=damaged), *own.seeds[1:])
+    data, _ = publication.publish(results_of(own), tmp_path)
+    data.write_text(results.dumped(results_of(replace(own, seeds=seeds))))
+    with pytest.raises(Damaged, match="must hold the results of an experiment"):
+        results.read(data)
 
 
 def test_arms_whose_scores_were_not_published_are_not_compared_anew() -> None:
