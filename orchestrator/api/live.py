@@ -254,14 +254,13 @@ def _running(ledger: Ledger, record: SweepRecord, trials: Sequence[TrialRecord])
 
 
 def _budget(record: SweepRecord, attempts: Iterable[AttemptRecord]) -> Budget:
-    limits, used = record.document["budget"], spent(attempts)
-    gpu = float(record.document["resources"].get("gpu", 0.0))
+    limits, used = record.document["budget"], spent(attempts, record)
     return Budget(
         int(limits["trials"]),
         limits.get("hours"),
         limits.get("gpu_hours"),
         used.hours,
-        gpu * used.attempt_hours,
+        used.gpu_hours,
     )
 
 

@@ -79,6 +79,7 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
 
             with execution.connected(claim) as leaving:
                 slotted = execution.with_slots(claim)
+                sweep_rows.record_resources(claim, slotted)
                 stopped, engines = execution.run_session(claim, slotted, curves, shipper.nudge, leaving)
                 if stopped is None or stopped.state == "COMPLETE":
                     if sweep.evaluates_test:

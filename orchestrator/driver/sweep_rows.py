@@ -16,6 +16,7 @@ from orchestrator.ledger.compaction import compact_beside
 from orchestrator.ledger.integrity import examine
 from orchestrator.ledger.records import (
     HARDWARE,
+    RESOURCES,
     UNFINISHED_TRIAL,
     CheckpointRecord,
     CurvePoint,
@@ -77,11 +78,9 @@ def enter(claim: Claim, data: TaskData | None) -> None:
         claim.writer.create_sweep(record, events=[events.sweep_started(record, sweep)])
         return
     document = sweep.document()
-    if known.finished_at and (claim.run.reopen or current(known.document)["budget"] != document["budget"]):
+    if claim.run.reopen or (known.finished_at and current(known.document)["budget"] != document["budget"]):
         # Before the changes: after a kill between them, the next driver must not leave the sweep as finished.
-        claim.writer.set_sweep_state("INTERRUPTED", "it is to go on")
-    for key in claim.run.reopen:
-        claim.writer.reopen_trial(key)
+        claim.writer.reopen("it is to go on", claim.run.reopen)
     if lost := claim.writer.lose_attempts():
         say(f"Ended {counted(lost, 'attempt')} of a dead driver at the last report.")
     facts, news = _with_code(known.facts, sweep, claim.run.owner, ledger.now())
@@ -207,6 +206,21 @@ def resume(claim: Claim) -> None:
         claim.observer.say(f"Resuming {sweep.id}: {counted(done, 'trial')} done, {len(unfinished)} to go on.")
     opened = events.trials_resumed(unfinished, events.milliseconds(ledger.now()))
     claim.writer.set_sweep_state("RUNNING", events=[events.sweep_started(record, sweep), *opened])
+
+
+def record_resources(claim: Claim, slotted: SweepConfig) -> None:
+    """Record what an attempt takes from now on, if that is new.
+
+    Args:
+        claim: of the sweep.
+        slotted: the sweep with its number of slots fixed.
+    """
+    record, resources = record_of(claim), slotted.resources
+    known = list(record.facts.get(RESOURCES, ()))
+    if known and (known[-1]["cpu"], known[-1]["gpu"]) == (resources.cpu, resources.gpu):
+        return
+    taken = {"cpu": resources.cpu, "gpu": resources.gpu, "at": claim.ledger.now()}
+    claim.writer.amend_sweep(record.document, record.digest, {**record.facts, RESOURCES: [*known, taken]})
 
 
 def without_test(claim: Claim) -> list[tuple[TrialRecord, CheckpointRecord]]:

@@ -32,8 +32,8 @@ def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
     """Return the results of an arm in the present state of its sweep."""
     sweep, document = history.sweep, history.sweep.document
     attempts = [attempt for trial in history.trials for attempt in history.attempts.get(trial.key, ())]
-    resources, spans = document["resources"], [_span(attempt, history) for attempt in attempts]
-    seconds = sum(end - start for start, end in spans)
+    spans = [_span(attempt, history) for attempt in attempts]
+    held = [sweep.held_by(attempt) for attempt in attempts]
     seeds = tuple(seeds_of(experiment, history))
     cost = _cost(seeds, history)
     return ArmResult(
@@ -50,8 +50,8 @@ def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
         digest=sweep.digest,
         trials=len(history.trials),
         wall_seconds=covered(spans),
-        core_seconds=float(resources["cpu"]) * seconds,
-        gpu_seconds=float(resources["gpu"]) * seconds,
+        core_seconds=sum(cpu * (end - start) for (cpu, _), (start, end) in zip(held, spans, strict=True)),
+        gpu_seconds=sum(gpu * (end - start) for (_, gpu), (start, end) in zip(held, spans, strict=True)),
         hypothesis=arm.hypothesis,
         size=size_of(document),
         parameters=None if cost is None else cost.parameters,

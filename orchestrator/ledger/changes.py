@@ -83,12 +83,14 @@ def add_trial(tx: Transaction, record: TrialRecord, events: Sequence[Event]) -> 
         tx.emit(events)
 
 
-def reopen_trial(tx: Transaction, trial_key: str, events: Sequence[Event]) -> None:
-    """Set a FAILED trial WAITING, so that it is tried again."""
-    trial = trial_of(tx, trial_key)
-    if trial.state == "FAILED":
-        tx.change(TRIALS, trial, state="WAITING", cause=None, finished_at=None)
-        tx.emit(events)
+def reopen(tx: Transaction, sweep_id: str, reason: str, trial_keys: Sequence[str]) -> None:
+    """Set a finished sweep INTERRUPTED, and the FAILED among some trials WAITING: they are tried again."""
+    sweep = sweep_of(tx, sweep_id)
+    if sweep.state in FINISHED_SWEEP:
+        tx.change(SWEEPS, sweep, state="INTERRUPTED", reason=reason, finished_at=None)
+    for trial in (trial_of(tx, key) for key in trial_keys):
+        if trial.state == "FAILED":
+            tx.change(TRIALS, trial, state="WAITING", cause=None, finished_at=None)
 
 
 def start_attempt(
@@ -188,11 +190,22 @@ def record_report(
             reported_at = report.at
         tx.change(TRIALS, trial, step=max(trial.step, report.step), reported_at=reported_at)
         tx.emit(events)
-    unused, kept = keep_checkpoints(tx, report.trial_key, checkpoints)
+    return supersede(tx, trial, checkpoints, stored, report.at)
+
+
+def supersede(
+    tx: Transaction,
+    trial: TrialRecord,
+    checkpoints: Sequence[CheckpointRecord],
+    stored: Callable[[Path], str] | None,
+    now: float,
+) -> tuple[Path, ...]:
+    """Add checkpoints of a trial; return the folders that no row refers to now, noted if they are stored."""
+    unused, kept = keep_checkpoints(tx, trial.key, checkpoints)
     if stored is not None:
         # Under another root a checkpoint has another path, and is the same one in the store.
         urls = sorted({stored(folder) for folder in unused} - {stored(folder) for folder in kept})
-        delete_later(tx, trial.sweep_id, urls, report.at)
+        delete_later(tx, trial.sweep_id, urls, now)
     return unused
 
 
@@ -299,20 +312,23 @@ def exploit(
     now: float,
     outage_seconds: float | None,
     events: Sequence[Event],
-) -> bool:
-    """End an attempt whose trial continues from another's checkpoint; return False if already ended."""
+    stored: Callable[[Path], str] | None = None,
+) -> tuple[Path, ...] | None:
+    """End an attempt whose trial continues from another's checkpoint; return None if already ended.
+
+    Else return the folders that no row refers to now: the trial may have reported the donor's step itself.
+    """
     trial = trial_of(tx, attempt_of(tx, attempt_id).trial_key)
     cause, value, best_step = f"goes on from {segment.donor}", trial.value, trial.best_step
     if not end_attempt(
         tx, attempt_id, "ENDED", cause, "WAITING", value, best_step, now, outage_seconds, events
     ):
-        return False
+        return None
     trial = trial_of(tx, trial.key)
     segments = [*trial.system_attrs.get("segments", []), asdict(segment)]
     attrs = {**trial.system_attrs, "segments": segments}
     tx.change(TRIALS, trial, params=dict(segment.params), system_attrs=attrs, step=segment.step)
-    keep_checkpoints(tx, trial.key, [replace(checkpoint, kind=kind) for kind in ("last", "pinned")])
-    return True
+    return supersede(tx, trial, [replace(checkpoint, kind=kind) for kind in ("last", "pinned")], stored, now)
 
 
 def add_evaluation(tx: Transaction, evaluation: EvaluationRecord, events: Sequence[Event]) -> None:

@@ -36,6 +36,12 @@ STEP_WORK = "step_work"
 HARDWARE = "hardware"
 """The fact of a sweep that lists what its trials have run on, one phrase for each change between two runs."""
 
+RESOURCES = "resources"
+"""The fact of a sweep that lists the `cpu` and `gpu` of one attempt, and `at` which time they began to hold.
+
+They may change between two runs, and a number of slots that is measured may differ on another machine.
+"""
+
 
 @dataclass(frozen=True)
 class SweepRecord:
@@ -61,6 +67,16 @@ class SweepRecord:
     facts: Mapping[str, Any]
     created_at: float
     finished_at: float | None = None
+
+    def held_by(self, attempt: AttemptRecord) -> tuple[float, float]:
+        """Return the cores and the share of a GPU that an attempt holds.
+
+        Earlier versions did not record them: their attempts count with the first that are known.
+        """
+        now = self.document["resources"]
+        known = self.facts.get(RESOURCES) or [{"cpu": now["cpu"], "gpu": now.get("gpu", 0.0), "at": 0.0}]
+        since = [entry for entry in known if entry["at"] <= attempt.started_at] or known[:1]
+        return float(since[-1]["cpu"]), float(since[-1]["gpu"])
 
 
 @dataclass(frozen=True)

@@ -307,12 +307,16 @@ def _floats(table: Table) -> frozenset[str]:
     return frozenset(column.name for column in table.columns if isinstance(column.type, Float))
 
 
+def storable(text: str) -> str:
+    """Return text as PostgreSQL stores it: the output of a dying process may hold NUL and lone surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+
+
 def _plain(name: str, value: Any, is_float: bool) -> Any:
     if name in JSON_COLUMNS:
         return to_json(value)
     if isinstance(value, str):
-        # PostgreSQL stores neither NUL nor lone surrogates; the output of a dying process may hold both.
-        return value.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+        return storable(value)
     return float(value) if is_float and value is not None else value
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, insert, select, update
 
 from orchestrator.errors import BadInput, Busy
 from orchestrator.ledger.audit import Asked
@@ -24,6 +24,7 @@ from orchestrator.ledger.holder import Holder, Token, busy
 from orchestrator.ledger.lease_backends import holds
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP
+from orchestrator.ledger.rows import storable
 from orchestrator.ledger.stop_requests import ROOM
 from orchestrator.ledger.submission_backup import keep, keeping
 from orchestrator.ledger.sweep_quota import check_quota
@@ -78,6 +79,7 @@ class Submission(Order):
             `crashed_at`, or None.
         reported_before: time of the newest report of the sweep when the newest driver was started, 0 without
             reports, or None. Reports have rising times, however a clock is set.
+        finished_before: when the sweep had finished, as it was when the newest driver was started, or None.
     """
 
     sweep_id: str
@@ -95,6 +97,7 @@ class Submission(Order):
     revision: int = 0
     clock: ClockSetting | None = None
     reported_before: float | None = None
+    finished_before: float | None = None
 
     def by(self, clock: ClockSetting) -> Submission:
         """Return the submission with what a clock with this setting would have shown at its times."""
@@ -166,15 +169,24 @@ def submit(
             _refuse_other(same, order)
             return same, False
         sweep_id = choose(lambda name: _is_known(connection, name))
-        known = _find(connection, SUBMISSION.c.sweep_id == sweep_id)
+        known = _locked(connection, sweep_id)
         if only_own:
             _refuse_of_others(connection, sweep_id, known, order.owner)
         if only_ended and known is not None and known.state in {"QUEUED", "STARTED"}:
             raise _not_ended(connection, known)
-        if known is not None and known.state in {"QUEUED", "STARTED"} and not withdraw:
-            _refuse_stopped(connection, sweep_id)
-        connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
-        if known is not None and (known.state in {"QUEUED", "STARTED"} or not again):
+        of_sweep = STOP_REQUEST.c.sweep_id == sweep_id
+        if known is not None and known.state in {"QUEUED", "STARTED"}:
+            if not withdraw:
+                _refuse_stopped(connection, sweep_id)
+                of_sweep = and_(
+                    of_sweep, STOP_REQUEST.c.asker == ROOM
+                )  # a person may ask for a stop meanwhile
+            if connection.execute(delete(STOP_REQUEST).where(of_sweep)).rowcount and withdraw:
+                # It counts as changed: the service must not end it for a request that it has read before.
+                [known] = change.update(SUBMISSION.c.sweep_id == sweep_id)
+            return known, False
+        connection.execute(delete(STOP_REQUEST).where(of_sweep))
+        if known is not None and not again:
             return known, False
         check_quota(connection, order.owner, sweep_id)
         # The number of starts goes on: a driver of the earlier submission must not write into this one.
@@ -221,7 +233,7 @@ def release(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Sub
     """
 
     def write(change: Change) -> Submission:
-        known = _find(change.connection, SUBMISSION.c.sweep_id == sweep_id)
+        known = _locked(change.connection, sweep_id)
         if known is None or known.state != "PARKED":
             state = known.state if known else "no submission"
             raise BadInput(sweep_id, "must be parked to be released", state, "`queue` shows what waits.")
@@ -416,6 +428,8 @@ class Change:
 
     def update(self, where: ColumnElement[bool], **columns: Any) -> list[Submission]:
         """Change columns of submissions, and return these submissions."""
+        if cause := columns.get("cause"):
+            columns["cause"] = storable(cause)
         values = {**columns, "revision": SUBMISSION.c.revision + 1}
         query = update(SUBMISSION).where(where).values(**values).returning(*SUBMISSION.columns)
         rows = [dict(row) for row in self.connection.execute(query).mappings()]
@@ -461,7 +475,16 @@ def _update(ledger: Ledger, sweep_id: str, expected: ColumnElement[bool], **colu
 
 
 def _find(connection: Connection, where: ColumnElement[bool]) -> Submission | None:
-    row = connection.execute(select(SUBMISSION).where(where)).mappings().one_or_none()
+    return _first(connection, select(SUBMISSION).where(where))
+
+
+def _locked(connection: Connection, sweep_id: str) -> Submission | None:
+    """Return the submission of a sweep, which nobody else changes until the transaction ends, or None."""
+    return _first(connection, select(SUBMISSION).where(SUBMISSION.c.sweep_id == sweep_id).with_for_update())
+
+
+def _first(connection: Connection, query: Select[Any]) -> Submission | None:
+    row = connection.execute(query).mappings().one_or_none()
     return None if row is None else _submission(row)
 
 

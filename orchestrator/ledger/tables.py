@@ -260,6 +260,7 @@ SUBMISSION = Table(
     Column("revision", Integer, nullable=False),
     Column("clock", Text),
     Column("reported_before", Float(53)),
+    Column("finished_before", Float(53)),
     Index("submission_crashed", "crashed_at"),
     Index("submission_of_owner", "owner", "state"),
 )

@@ -49,6 +49,10 @@ class SweepWriter:
         self._reported_at: float | None = None
         self._outages_before: dict[str, float] = {}  # seconds of outages before each attempt was taken
 
+    def check(self) -> None:
+        """Change nothing; call it before something outside the ledger is deleted."""
+        self._write(lambda _: None)
+
     def create_sweep(self, record: SweepRecord, events: Sequence[Event] = ()) -> None:
         """Add the sweep, unless it exists."""
         self._write(lambda tx: changes.create_sweep(tx, record, events), _always)
@@ -93,9 +97,17 @@ class SweepWriter:
         """Add a trial, unless it exists."""
         self._write(lambda tx: changes.add_trial(tx, record, events))
 
-    def reopen_trial(self, trial_key: str, events: Sequence[Event] = ()) -> None:
-        """Set a FAILED trial WAITING; leave a trial in any other state as it is."""
-        self._write(lambda tx: changes.reopen_trial(tx, trial_key, events))
+    def reopen(self, reason: str, trials: Sequence[str] = ()) -> None:
+        """Set the sweep INTERRUPTED if it has finished, and the FAILED among some trials WAITING.
+
+        This is one transaction: a driver that dies in it has reopened nothing, and no trial is forgotten.
+
+        Args:
+            reason: why the sweep goes on.
+            trials: keys of the trials; those in other states are left as they are.
+        """
+        sweep_id = self.token.sweep_id
+        self._write(lambda tx: changes.reopen(tx, sweep_id, reason, trials), _always)
 
     def start_attempt(self, trial_key: str, events: Sequence[Event] = ()) -> AttemptRecord:
         """Start the next attempt of an unfinished trial; an attempt that is still running becomes LOST.
@@ -202,8 +214,13 @@ class SweepWriter:
         )
 
     def exploit(
-        self, attempt_id: str, segment: Segment, checkpoint: CheckpointRecord, events: Sequence[Event] = ()
-    ) -> bool:
+        self,
+        attempt_id: str,
+        segment: Segment,
+        checkpoint: CheckpointRecord,
+        events: Sequence[Event] = (),
+        stored: Callable[[Path], str] | None = None,
+    ) -> tuple[Path, ...] | None:
         """End an attempt whose trial continues from another trial's checkpoint with other hyperparameters.
 
         Args:
@@ -211,14 +228,15 @@ class SweepWriter:
             segment: the part of the trial that starts now.
             checkpoint: the trial's own copy of the donor's checkpoint; it is pinned.
             events: put in the outbox by the same commit.
+            stored: as for `record_report`.
 
         Returns:
-            Whether this call ended the attempt.
+            The checkpoint folders that no row refers to since this commit; None if the attempt had ended.
         """
         now, outage = self.ledger.now(), self._outage_of(attempt_id)
         return self._write(
-            lambda tx: changes.exploit(tx, attempt_id, segment, checkpoint, now, outage, events),
-            acted_on=bool,
+            lambda tx: changes.exploit(tx, attempt_id, segment, checkpoint, now, outage, events, stored),
+            acted_on=lambda unused: unused is not None,
         )
 
     def drop_checkpoint(self, trial_key: str, path: Path) -> None:

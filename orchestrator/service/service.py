@@ -373,6 +373,8 @@ class Service:
         number, now = seen.starts + 1, self._now()
         columns = {"state": "STARTED", "starts": number, "started_at": now, "driver": None, "code": None}
         columns["reported_before"] = self._ledger.last_report_at(seen.sweep_id)
+        sweep = self._ledger.sweep(seen.sweep_id)
+        columns["finished_before"] = sweep.finished_at if sweep else None
         self._lease.check()
         if self._writer.change(seen, **columns, cause=None):
             submission = submissions.submission(self._ledger, seen.sweep_id)

@@ -56,8 +56,14 @@ class Situation:
 
     @property
     def is_finished(self) -> bool:
-        """Return True if a driver has concluded the sweep."""
+        """Return True if a driver has concluded the sweep, perhaps before it was extended or retried."""
         return self.sweep is not None and self.sweep.state in FINISHED_SWEEP
+
+    @property
+    def is_concluded(self) -> bool:
+        """Return True if the newest driver, or a later process, has concluded the sweep."""
+        before = self.submission.finished_before
+        return self.is_finished and self.sweep is not None and self.sweep.finished_at != before
 
     @property
     def is_starting(self) -> bool:

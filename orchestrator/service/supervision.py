@@ -116,7 +116,7 @@ def transition_of(situation: Situation, now: float) -> Transition | None:
     match situation.submission.state:
         case "QUEUED" if situation.is_stopped:
             return _stopped(situation)
-        case "PARKED" if situation.is_finished:
+        case "PARKED" if situation.is_concluded:
             return _ended(situation)
         case "STARTED" if _has_ended(situation, now):
             return _after_driver(situation, now)
@@ -139,7 +139,8 @@ def _is_over(since: float, seconds: float, now: float) -> bool:
 
 def _after_driver(situation: Situation, now: float) -> Transition:
     """Return the transition that follows the end of a driver."""
-    if situation.is_finished:
+    has_found_it = situation.is_finished and situation.submission.code == Exit.COMPLETE
+    if situation.is_concluded or has_found_it:
         return _ended(situation)
     if situation.is_stopped:
         return _stopped(situation)
@@ -234,4 +235,4 @@ def _has_succeeded(situation: Situation, paused_since: float) -> bool:
     submission = situation.submission
     if submission.started_at is None or submission.started_at <= paused_since:
         return False
-    return situation.has_reported or situation.is_finished or submission.code == Exit.COMPLETE
+    return situation.has_reported or situation.is_concluded or submission.code == Exit.COMPLETE

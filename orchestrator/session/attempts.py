@@ -92,6 +92,7 @@ class Attempts:
         paths: where files are written.
         data: folder of the data sets.
         board: the trials of the sweep.
+        spent: by earlier drivers.
         clock: of the session, in seconds.
         account: as which functions and commands run; None for that of their workers.
 
@@ -108,6 +109,7 @@ class Attempts:
         data: Path,
         *,
         board: TrialBoard,
+        spent: Spent,
         clock: Callable[[], float],
         account: Account | None = None,
     ) -> None:
@@ -116,7 +118,7 @@ class Attempts:
         self._board, self._clock = board, clock
         self._constraints: Constraints = sweep.document()["constraints"]
         self.running: dict[str, Running] = {}
-        self._spending = Spending(writer.ledger.attempts(sweep.id))
+        self._spending = Spending(spent, sweep.resources.gpu)
         self._lost_at: list[float] = []
         self._superseded: list[Path] = []
         self._listened_at = clock()
@@ -179,13 +181,17 @@ class Attempts:
             return  # nothing was saved
         best = bool(outcome.metrics) and self._improves(run, outcome)
         url = self._paths.stored(self._writer.ledger.id, self._sweep.id, run.trial.key)
-        self._superseded += _commit(self._writer, attempt_id, outcome, best=best, url=url)
+        self.supersede(_commit(self._writer, attempt_id, outcome, best=best, url=url))
         run.step, run.progressed_at = outcome.step, self._clock()
         if outcome.metrics:
             self._learn(run, outcome, best=best)
 
+    def supersede(self, folders: Sequence[Path]) -> None:
+        """Note the folders of checkpoints that no row refers to any more."""
+        self._superseded += folders
+
     def delete_superseded(self) -> None:
-        """Delete the checkpoints that no row refers to any more, after one flush for all of them."""
+        """Delete the superseded checkpoints, after one flush for all of them."""
         if not self._superseded:
             return
         self._writer.ledger.flush()
@@ -420,7 +426,7 @@ def _commit(
         checkpoints=[_checkpoint_row(key, outcome, kind) for kind in kinds],
         events=[events.points(report), *events.sizes(report)] if outcome.metrics else [],
         node=outcome.node,
-        stored=(lambda folder: store.url_of(folder.name, url)) if url else None,
+        stored=store.urls_under(url),
         at=at,
     )
 

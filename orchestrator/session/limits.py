@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from orchestrator.config.sections import BudgetSection
 from orchestrator.counts import counted
-from orchestrator.ledger.records import FINISHED_TRIAL, AttemptRecord, SweepState
+from orchestrator.ledger.records import FINISHED_TRIAL, AttemptRecord, SweepRecord, SweepState
 from orchestrator.ledger.writer import SweepWriter
 
 HOPELESS_AFTER = 8
@@ -75,14 +75,14 @@ class Spent:
     Attributes:
         hours: wall-clock hours in which at least one worker held resources; the time between two drivers does
             not count.
-        attempt_hours: hours of all attempts, summed; times the GPU share of an attempt they are GPU hours.
+        gpu_hours: hours of all attempts, each times its share of a GPU, summed.
     """
 
     hours: float
-    attempt_hours: float
+    gpu_hours: float
 
 
-def spent(attempts: Iterable[AttemptRecord]) -> Spent:
+def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> Spent:
     """Add up the attempts of a sweep that have ended.
 
     Each counts as if it had ended earlier by the outages of its database. Where an attempt lasts beyond an
@@ -90,27 +90,28 @@ def spent(attempts: Iterable[AttemptRecord]) -> Spent:
     """
     # The clock may have been set back while an attempt ran.
     spans = sorted(
-        (start, max(attempt.ended_at - (attempt.outage_seconds or 0.0), start))
+        (start, max(attempt.ended_at - (attempt.outage_seconds or 0.0), start), sweep.held_by(attempt)[1])
         for attempt in attempts
         if (start := attempt.held_from) is not None and attempt.ended_at is not None
     )
     busy, reached = 0.0, float("-inf")
-    for start, end in spans:
+    for start, end, _ in spans:
         busy += max(end - max(start, reached), 0.0)
         reached = max(reached, end)
-    return Spent(busy / _HOUR, sum(end - start for start, end in spans) / _HOUR)
+    return Spent(busy / _HOUR, sum(gpu * (end - start) for start, end, gpu in spans) / _HOUR)
 
 
 class Spending:
     """Adds up the time in which workers hold resources, without reading an attempt twice.
 
     Args:
-        attempts: of earlier drivers.
+        before: spent by earlier drivers.
+        gpu: share of a GPU of one attempt of this driver.
     """
 
-    def __init__(self, attempts: Iterable[AttemptRecord]) -> None:
-        before = spent(attempts)
-        self._busy, self._held = before.hours * _HOUR, before.attempt_hours * _HOUR
+    def __init__(self, before: Spent, gpu: float) -> None:
+        self._busy, self._gpu_before, self._gpu = before.hours * _HOUR, before.gpu_hours, gpu
+        self._held = 0.0
         self._taken: dict[str, float] = {}
         self._sum_taken, self._busy_since, self._idle_since = 0.0, 0.0, float("-inf")
 
@@ -139,20 +140,19 @@ class Spending:
         """Return the time spent until now, by the clock of the calls of `take` and `end`."""
         busy = self._busy + (now - self._busy_since if self._taken else 0.0)
         held = self._held + len(self._taken) * now - self._sum_taken
-        return Spent(busy / _HOUR, held / _HOUR)
+        return Spent(busy / _HOUR, self._gpu_before + self._gpu * held / _HOUR)
 
 
-def overspent(budget: BudgetSection, total: Spent, gpu: float) -> str | None:
+def overspent(budget: BudgetSection, total: Spent) -> str | None:
     """Return a sentence about the part of a budget that is spent, or None if every part has some left.
 
     Args:
         budget: of the sweep.
         total: time that its attempts have taken.
-        gpu: share of a GPU of one attempt.
     """
     if budget.hours is not None and total.hours >= budget.hours:
         return f"the budget of {counted(budget.hours, 'hour')} is spent"
-    if budget.gpu_hours is not None and gpu * total.attempt_hours >= budget.gpu_hours:
+    if budget.gpu_hours is not None and total.gpu_hours >= budget.gpu_hours:
         return f"the budget of {counted(budget.gpu_hours, 'GPU hour')} is spent"
     return None
 

@@ -159,8 +159,12 @@ class Exploits:
         postponed, self._postponed = self._postponed, {}
         return postponed
 
-    def apply(self, attempt_id: str, donor_key: str) -> None:
-        """End an attempt; the trial's next one has the donor's state and mutated hyperparameters."""
+    def apply(self, attempt_id: str, donor_key: str) -> Sequence[Path]:
+        """End an attempt; the trial's next one has the donor's state and mutated hyperparameters.
+
+        Returns:
+            The folders of the trial's checkpoints that no row refers to any more.
+        """
         key, donor = trial_key_of(attempt_id), self._ledger.trial(donor_key)
         last = next(row for row in self._ledger.trial_checkpoints(donor_key) if row.kind == "last")
         folder = self._copied(last, attempt_id)
@@ -170,7 +174,8 @@ class Exploits:
         now = events.milliseconds(self._ledger.now())
         tag = events.tags(key, {f"segment.{attempt_number(attempt_id)}": asdict(segment)}, now)
         row = replace(last, trial_key=key, path=str(folder))
-        self._writer.exploit(attempt_id, segment, row, events=[tag])
+        url = self._paths.stored(self._ledger.id, self._sweep.id, key)
+        return self._writer.exploit(attempt_id, segment, row, [tag], store.urls_under(url)) or ()
 
     def _copied(self, row: CheckpointRecord, attempt_id: str) -> Path:
         """Copy a donor's checkpoint to the trial of an attempt; return the folder of the copy."""

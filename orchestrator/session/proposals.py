@@ -38,7 +38,9 @@ class Proposals:
         self._several_programs = several_programs(sweep)
         self._proposed: list[TrialRecord] = []
         self._next_number = _number_after(trials, "search")
-        self._confirmations = _number_after(trials, "confirmation")
+        self._next_confirmation = _number_after(trials, "confirmation")
+        self._searched = {trial.key: trial.params for trial in trials if trial.role == "search"}
+        self._confirmed = [trial.params for trial in trials if trial.role == "confirmation"]
         self._search_trials = min(sweep.budget.trials, study.size or sweep.budget.trials)
         self._programs: dict[Hashable, int] = {}
         self._program_of: dict[str, int] = {}
@@ -55,20 +57,21 @@ class Proposals:
 
     @property
     def confirmable(self) -> int:
-        """Return how many confirmations of the best trial are left."""
-        return self._sweep.confirm.seeds - self._confirmations if self.unconfirmed else 0
+        """Return how many confirmations of the best trial are left, 0 without one.
 
-    @property
-    def unconfirmed(self) -> bool:
-        """Return True if a trial can be confirmed and confirmations of the budget are left."""
-        return self._board.best is not None and self._confirmations < self._sweep.confirm.seeds
+        Those of another trial, which was the best one before the search was extended, do not count.
+        """
+        if (best := self._board.best) is None:
+            return 0
+        return max(0, self._sweep.confirm.seeds - self._confirmed.count(self._searched[best[0]]))
 
     @property
     def wanted(self) -> int:
         """Return how many trials the sweep has at its end: those that exist and those still to be created."""
         search = max(self._next_number, self._search_trials)
-        can_confirm = self.searching or self._board.unfinished or self._board.best is not None
-        return search + max(self._confirmations, self._sweep.confirm.seeds if can_confirm else 0)
+        if self._board.best is None and (self.searching or self._board.unfinished):
+            return search + len(self._confirmed) + self._sweep.confirm.seeds
+        return search + len(self._confirmed) + self.confirmable
 
     @property
     def _asked_all(self) -> bool:
@@ -100,8 +103,9 @@ class Proposals:
 
     def confirmation(self, best: TrialRecord) -> TrialRecord:
         """Create and return the next confirmation: the best trial's hyperparameters with a fresh seed."""
-        number = self._confirmations
-        self._confirmations += 1
+        number = self._next_confirmation
+        self._next_confirmation += 1
+        self._confirmed.append(best.params)
         seed = self._sweep.confirmation_seed(number)
         return self._create(number, "confirmation", best.params, seed=seed)
 
@@ -113,6 +117,7 @@ class Proposals:
         self._next_number = number + 1
         seed, attrs = self._sweep.trial_seed(number, proposal.params), proposal.system_attrs
         trial = self._create(number, "search", proposal.params, seed=seed, system_attrs=attrs)
+        self._searched[trial.key] = trial.params
         self._proposed.append(trial)
 
     def _create(

@@ -32,6 +32,7 @@ from orchestrator.session.limits import (
     hopeless,
     overspent,
     since_progress,
+    spent,
     wait_before_retry,
 )
 from orchestrator.session.outages import WHAT, Outages, Probe, probes_of
@@ -129,10 +130,11 @@ class Session:
         self._resources, self._node_wait, self._busy_wait = resources, node_wait, busy_wait
         self._share = share or WholeCluster()
         self._clock, self._began = clock, clock()
-        trials, violations = self.ledger.trials(sweep.id), violations_of(self.ledger, self._record)
+        record, trials = self._record, self.ledger.trials(sweep.id)
+        violations, before = violations_of(self.ledger, record), spent(self.ledger.attempts(sweep.id), record)
         self._board = TrialBoard(trials, maximize=sweep.direction == "maximize", violations=violations)
         self._attempts = Attempts(
-            sweep, writer, study, paths, data, board=self._board, clock=clock, account=account
+            sweep, writer, study, paths, data, board=self._board, spent=before, clock=clock, account=account
         )
         self._proposals = Proposals(sweep, writer, study, self._board, trials)
         self._exploits = Exploits(sweep, writer, paths)
@@ -187,7 +189,7 @@ class Session:
         """Return True if no attempt runs and none will ever be launched again."""
         if self.running:
             return False
-        left = self._board.retries or self._proposals.searching or self._proposals.unconfirmed
+        left = self._board.retries or self._proposals.searching or self._proposals.confirmable
         return self.stopped is not None or not left
 
     def next_assignment(self) -> Assignment | None:
@@ -219,7 +221,7 @@ class Session:
 
     def _next_confirmation(self) -> TrialRecord | None:
         """Return the next confirmation, or None while the search may still change which trial is best."""
-        if self._is_searching() or self._board.retries or not self._proposals.unconfirmed:
+        if self._is_searching() or self._board.retries or not self._proposals.confirmable:
             return None
         best = best_of_sweep(self.ledger, self._record)
         return self._proposals.confirmation(best) if best and self._share.may_start(self) else None
@@ -275,7 +277,7 @@ class Session:
         """End an attempt whose trial goes on from its donor; postpone that while the store is out."""
         key = self.running[attempt_id].trial.key
         try:
-            self._exploits.apply(attempt_id, donor)
+            self._attempts.supersede(self._exploits.apply(attempt_id, donor))
         except NoStore as lost:
             self._outages.begin("store lost", lost.got)
             self._exploits.postpone(attempt_id, donor)
@@ -298,7 +300,7 @@ class Session:
             self.writer.drop_checkpoint(run.trial.key, Path(run.resumed))
         if cause in WHAT:
             self._outages.begin(cause, message)
-        clear_trial(self.ledger, run.trial.key, self.paths.trial_checkpoints(self.sweep.id, run.trial.key))
+        clear_trial(self.writer, run.trial.key, self.paths.trial_checkpoints(self.sweep.id, run.trial.key))
         past, progressed = self.ledger.trial_attempts(run.trial.key), self.ledger.reporters(run.trial.key)
         wait = wait_before_retry(cause, past, progressed)
         if wait is None:
@@ -388,10 +390,10 @@ class Session:
         return self._busy_wait if self._resources.capacity() else self._node_wait
 
     def _over_budget(self) -> str | None:
-        budget, gpu = self.sweep.budget, self.sweep.resources.gpu
+        budget = self.sweep.budget
         if budget.hours is None and budget.gpu_hours is None:
             return None
-        return overspent(budget, self._attempts.spent(), gpu)
+        return overspent(budget, self._attempts.spent())
 
     # ---------------------------------------------------------------- watching
 

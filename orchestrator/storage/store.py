@@ -17,7 +17,7 @@ import tempfile
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
@@ -220,6 +220,15 @@ def url_of(name: str, url: str) -> str:
         return f"{url}/{name}"
     base, _, sweep_id, trial_key = url.rsplit("/", 3)
     return f"{base}/{sweep_id}/{trial_key}/{name}"
+
+
+def urls_under(url: str | None) -> Callable[[Path], str] | None:
+    """Return a function that returns the URL of a checkpoint folder of a trial; None without a store.
+
+    Args:
+        url: of the trial's folder in the store, or None without a store.
+    """
+    return (lambda folder: url_of(folder.name, url)) if url else None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from orchestrator.ledger.records import (
     by_trial,
 )
 from orchestrator.ledger.scores import unpack
-from orchestrator.upkeep.orphans import orphans, orphans_of, owner_of
+from orchestrator.upkeep.orphans import orphans, orphans_of, owner_of, place_of
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
 
@@ -241,7 +241,7 @@ def _on_disk(record: CheckpointRecord, folder: Path) -> Iterator[Finding]:
 
 
 def _orphans(facts: Facts, folder: Path) -> Iterator[Finding]:
-    known = {Path(record.path).resolve() for kept in facts.checkpoints.values() for record in kept}
+    known = {place_of(record.path) for kept in facts.checkpoints.values() for record in kept}
     trials = {trial.key for trial in facts.trials}
     for path in orphans(folder, trials, known):
         if path.parent == folder:

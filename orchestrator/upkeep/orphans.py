@@ -16,6 +16,7 @@ from pathlib import Path
 
 from orchestrator.errors import DISK_FULL, BadInput, NoSpace
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from trainables.durable import flush_folder, make_folder, replace_file
@@ -88,13 +89,21 @@ def unknown_sweeps(ledger: Ledger, paths: Paths) -> list[Path]:
     return [path for path in sorted(paths.checkpoints("").glob("*")) if path.name not in known]
 
 
-def orphans(folder: Path, trials: Collection[str], known: Collection[Path]) -> Iterator[Path]:
+def place_of(path: str | Path) -> str:
+    """Return the place of a checkpoint in the folder of its sweep: its trial and its own name.
+
+    Rows hold whole paths, and the root may have another one since: it was moved, or is mounted elsewhere.
+    """
+    return "/".join(Path(path).parts[-2:])
+
+
+def orphans(folder: Path, trials: Collection[str], known: Collection[str]) -> Iterator[Path]:
     """Yield the orphans under the checkpoint folder of a sweep.
 
     Args:
         folder: holds one folder a trial, and in it one a step; need not exist.
         trials: keys of the sweep's trials; the whole folder of any other trial is an orphan.
-        known: the checkpoints that rows refer to, resolved.
+        known: the places of the checkpoints that rows refer to.
     """
     for trial in sorted(path for path in folder.glob("*") if path.is_dir()):
         if trial.name not in trials:
@@ -103,8 +112,8 @@ def orphans(folder: Path, trials: Collection[str], known: Collection[Path]) -> I
             yield from _unknown(trial, known)
 
 
-def _unknown(trial: Path, known: Collection[Path]) -> list[Path]:
-    return [step for step in sorted(trial.glob("*")) if step.resolve() not in known]
+def _unknown(trial: Path, known: Collection[str]) -> list[Path]:
+    return [step for step in sorted(trial.glob("*")) if place_of(step) not in known]
 
 
 def owner_of(folder: Path) -> str | None:
@@ -165,7 +174,7 @@ def orphans_of(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
     if owner_of(folder) not in (None, ledger.id):
         return []
     trials = {trial.key for trial in ledger.trials(sweep_id)}
-    known = {Path(row.path).resolve() for row in ledger.checkpoints(sweep_id)}
+    known = {place_of(row.path) for row in ledger.checkpoints(sweep_id)}
     return list(orphans(folder, trials, known))
 
 
@@ -192,10 +201,15 @@ def clear(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
     return deleted
 
 
-def clear_trial(ledger: Ledger, trial_key: str, folder: Path) -> None:
-    """Delete the files that a worker left in its trial's folder when it died in the middle of a save."""
-    known = {Path(row.path).resolve() for row in ledger.trial_checkpoints(trial_key)}
-    ledger.flush()  # after a power failure no row may refer to what was deleted
+def clear_trial(writer: SweepWriter, trial_key: str, folder: Path) -> None:
+    """Delete the files that a worker left in its trial's folder when it died in the middle of a save.
+
+    Raises:
+        Busy: another process has taken the lease, and its worker may be writing there.
+    """
+    known = {place_of(row.path) for row in writer.ledger.trial_checkpoints(trial_key)}
+    writer.ledger.flush()  # after a power failure no row may refer to what was deleted
+    writer.check()
     for path in _unknown(folder, known):
         # A worker that was cut off and not killed still writes here; the next driver deletes what is left.
         if path.is_dir() and not path.is_symlink():

@@ -16,12 +16,14 @@ from orchestrator.driver.sweep_rows import (
     interrupt,
     is_finished,
     is_stopped,
+    record_of,
+    record_resources,
     resume,
     without_test,
 )
 from orchestrator.errors import Exit
 from orchestrator.ledger.lease import Lease
-from orchestrator.ledger.records import EvaluationRecord, Event
+from orchestrator.ledger.records import RESOURCES, AttemptRecord, EvaluationRecord, Event
 from orchestrator.ledger.stop_requests import ask_to_stop
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.session import Session
@@ -168,6 +170,22 @@ def test_a_concluded_sweep_goes_on_with_a_failed_trial(sessions: Sessions) -> No
         enter(replace(before, run=again), cast("TaskData", None))
         assert not is_finished(before)
     assert sessions.ledger.trial(f"{before.sweep.id}-0").state == "WAITING"
+
+
+def test_what_an_attempt_takes_is_recorded_once_for_each_change(sessions: Sessions) -> None:
+    """Its hours count with what it held, although a later driver gives trials more or less."""
+    session = sessions.open(sessions.sweep(1))
+    held = claim(sessions, session)
+    with held.lease:
+        for gpu in (1.0, 1.0, 0.125):
+            resources = session.sweep.resources.model_copy(update={"cpu": 2.0, "gpu": gpu})
+            record_resources(held, replace(session.sweep, resources=resources))
+    known = record_of(held).facts[RESOURCES]
+    assert [(entry["cpu"], entry["gpu"]) for entry in known] == [(2.0, 1.0), (2.0, 0.125)]
+    assert known[0]["at"] < known[1]["at"]
+    first = AttemptRecord("s-0.1", "s-0", 1, "ENDED", None, None, known[0]["at"])
+    second = replace(first, started_at=known[1]["at"])
+    assert (record_of(held).held_by(first), record_of(held).held_by(second)) == ((2.0, 1.0), (2.0, 0.125))
 
 
 class Lines(Observer):

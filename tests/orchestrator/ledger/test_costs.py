@@ -98,7 +98,7 @@ def everything_that_changes_a_sweep(ledger: Ledger) -> None:
     write.drop_checkpoint(trial.key, Path("/copy"))
     write.lose_attempts()
     write.end_attempt(write.start_attempt(trial.key).id, "FAILED", "error", "FAILED")
-    write.reopen_trial(trial.key)
+    write.reopen("again", [trial.key])
     write.add_evaluation(EvaluationRecord(donor, 30, "test", {"test/accuracy": 1.0}, 1.0, "scores"))
     write.delivered([row.seq for row in ledger.pending(SWEEP_ID, 500)])
     write.redeliver()

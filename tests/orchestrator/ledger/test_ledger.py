@@ -292,12 +292,28 @@ def test_no_trial_is_complete_without_a_number(
 def test_a_failed_trial_can_be_reopened(begun: tuple[Ledger, AttemptRecord]) -> None:
     """A trial in another state stays as it is."""
     ledger, attempt = begun
-    writer(ledger).reopen_trial(KEY)
+    writer(ledger).reopen("again", [KEY])
     assert ledger.trial(KEY).state == "RUNNING"
     writer(ledger).end_attempt(attempt.id, "FAILED", "out of memory", "FAILED")
-    writer(ledger).reopen_trial(KEY, [event(KEY, 1)])
+    writer(ledger).reopen("again", [KEY])
     trial = ledger.trial(KEY)
     assert (trial.state, trial.cause, trial.finished_at, trial.attempts) == ("WAITING", None, None, 1)
+
+
+def test_a_sweep_is_reopened_with_all_its_trials_or_not_at_all(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """Once it is INTERRUPTED the next driver retries nothing more, so no trial may be left for later."""
+    ledger, attempt = begun
+    writer(ledger).end_attempt(attempt.id, "FAILED", "error", "FAILED")
+    writer(ledger).set_sweep_state("FAILED")
+    before = everything(ledger)
+    with pytest.raises(KeyError, match="no trial"):
+        writer(ledger).reopen("again", [KEY, "a trial that does not exist"])
+    assert everything(ledger) == before
+    writer(ledger).reopen("again", [KEY])
+    sweep = ledger.sweep(SWEEP_ID)
+    assert sweep is not None
+    assert (sweep.state, sweep.reason, sweep.finished_at) == ("INTERRUPTED", "again", None)
+    assert ledger.trial(KEY).state == "WAITING"
 
 
 def test_a_sweep_changes_its_state(ledger: Ledger) -> None:

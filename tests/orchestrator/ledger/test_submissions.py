@@ -73,8 +73,24 @@ def test_a_stop_request_of_a_person_is_withdrawn_only_on_purpose(ledger: Ledger)
         submit(ledger)
     assert asked_to_stop(ledger, "a-1") is not None
     again = submissions.submit(ledger, order(), lambda is_known: "a-1", again=True, withdraw=True)
-    assert again == (first, False)
+    assert again == (replace(first, revision=first.revision + 1), False)
     assert asked_to_stop(ledger, "a-1") is None
+
+
+def test_the_service_does_not_end_a_sweep_for_a_request_that_was_withdrawn(ledger: Ledger) -> None:
+    """It has read the request and decided, and a person withdraws it before the service writes."""
+    submit(ledger)
+    ask_to_stop(ledger, "a-1")
+    seen = submissions.submission(ledger, "a-1")
+    assert seen is not None
+    submissions.submit(ledger, order(), lambda is_known: "a-1", again=True, withdraw=True)
+    assert not service(ledger).change(seen, state="ENDED")
+    submissions.submit(ledger, order(), lambda is_known: "a-1", again=True, withdraw=True)
+    seen = submissions.submission(ledger, "a-1")
+    assert seen is not None
+    assert seen.state == "QUEUED"
+    submissions.submit(ledger, order(), lambda is_known: "a-1", again=True, withdraw=True)
+    assert service(ledger).change(seen, state="ENDED"), "without a request, nothing has changed"
 
 
 def test_the_place_that_the_service_asks_for_is_no_stop_request_of_a_person(ledger: Ledger) -> None:
@@ -91,6 +107,19 @@ def test_an_ended_submission_is_queued_again_without_its_stop_request(ledger: Le
     assert (queued.state, queued.crashes) == ("QUEUED", 0)
     assert queued.starts > first.starts, "an earlier driver would write into this submission"
     assert asked_to_stop(ledger, "a-1") is None
+
+
+@pytest.mark.parametrize("writes", ["the driver", "the service"])
+def test_the_last_words_of_a_driver_may_be_any_bytes(ledger: Ledger, writes: str) -> None:
+    """PostgreSQL stores neither NUL nor lone surrogates: the service would end at every poll."""
+    seen, last = submit(ledger), "killed at \0 and \udcff"
+    if writes == "the driver":
+        assert submissions.end(ledger, "a-1", seen.starts, -9, last)
+    else:
+        assert service(ledger).change(seen, cause=last)
+    ended = submissions.submission(ledger, "a-1")
+    assert ended is not None
+    assert ended.cause == "killed at \\0 and \\udcff"
 
 
 def test_only_the_newest_driver_of_a_submission_begins(ledger: Ledger) -> None:

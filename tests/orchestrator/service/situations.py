@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.records import FINISHED_SWEEP
 from orchestrator.ledger.submissions import Submission
 from orchestrator.service.situation import Situation
 from tests import sweeps
@@ -32,5 +33,6 @@ def started(sweep_id: str = "a", at: float = 100.0, **changes: Any) -> Situation
 
 
 def sweep(state: str, reason: str | None = None) -> Any:
-    """Return the row of a sweep."""
-    return sweeps.sweep_record(state=state, reason=reason)
+    """Return the row of a sweep; a finished one has finished at 500 s."""
+    finished_at = 500.0 if state in FINISHED_SWEEP else None
+    return sweeps.sweep_record(state=state, reason=reason, finished_at=finished_at)

@@ -94,6 +94,41 @@ def test_the_code_of_an_end(situation: Situation, code: Exit) -> None:
     assert after(situation).code == code
 
 
+@pytest.mark.parametrize(
+    "driver",
+    [
+        {"process": "dead"},
+        {"process": "elsewhere"},
+        {"process": "none"},
+        {"code": int(Exit.RESUMABLE)},
+        {"code": int(Exit.BUSY)},
+        {"code": -9},
+    ],
+    ids=lambda driver: "-".join(map(str, driver.values())),
+)
+def test_an_extension_whose_driver_ends_before_its_first_trial_is_not_over(driver: dict[str, Any]) -> None:
+    """The sweep is still COMPLETE, from before the extension: no driver has entered it since."""
+    extended = started(**driver, finished_before=500.0, sweep=sweep("COMPLETE"))
+    left = after(extended)
+    assert (left.state, left.code) == ("QUEUED", extended.submission.code)
+    found = after(started(code=int(Exit.COMPLETE), finished_before=500.0, sweep=sweep("COMPLETE")))
+    assert found.state == "ENDED", "the driver has found that nothing is left to do"
+
+
+def test_a_parked_extension_stays_until_its_sweep_is_concluded_again() -> None:
+    parked = queued(state="PARKED", finished_before=500.0)
+    assert after(replace(parked, sweep=sweep("COMPLETE"))).state == "PARKED"
+    concluded = replace(sweep("COMPLETE"), finished_at=600.0)
+    assert after(replace(parked, sweep=concluded)).state == "ENDED"
+
+
+def test_an_extension_that_has_only_been_started_does_not_end_the_pause() -> None:
+    """Starts are paused, and the sweep that is tried alone had finished before."""
+    crashed = [queued(name, crashed_at=NOW - number, next_try=NOW) for number, name in enumerate("abc")]
+    probe = started("d", at=NOW, finished_before=500.0, sweep=sweep("COMPLETE"))
+    assert next_actions([*crashed, probe], NOW + 1, paused_since=NOW - 1).paused_since == NOW - 1
+
+
 def test_a_crash_is_counted_and_an_interruption_is_not() -> None:
     assert after(started(process="dead", crashes=2, tries=2)).crashes == 3
     interrupted = after(started(code=4, crashes=2, tries=2))

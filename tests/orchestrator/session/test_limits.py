@@ -9,7 +9,7 @@ import pytest
 from orchestrator.assignment import Outcome
 from orchestrator.config.sections import BudgetSection
 from orchestrator.ledger import stop_requests
-from orchestrator.ledger.records import AttemptRecord
+from orchestrator.ledger.records import RESOURCES, AttemptRecord, SweepRecord
 from orchestrator.session.attempts import Running, any_active
 from orchestrator.session.limits import (
     ALLOWED_RETRIES,
@@ -77,37 +77,58 @@ def attempt(start: float, end: float | None) -> AttemptRecord:
     return AttemptRecord("s-0.1", "s-0", 1, "ENDED", None, None, 0.0, ended_at, taken_at=start * 3600)
 
 
+def of_gpus(*shares: tuple[float, float]) -> SweepRecord:
+    """Return a sweep whose attempts take shares of a GPU, each of them from a time on, in hours."""
+    entries = [{"cpu": 1.0, "gpu": gpu, "at": at * 3600} for at, gpu in shares]
+    return sweeps.sweep_record(document={"resources": {"cpu": 1.0, "gpu": 1.0}}, facts={RESOURCES: entries})
+
+
+ONE_GPU = of_gpus()
+
+
 def test_overlapping_attempts_share_the_clock_but_not_the_device() -> None:
-    total = spent([attempt(0, 2), attempt(1, 3)])
-    assert (total.hours, total.attempt_hours) == (3.0, 4.0)
+    total = spent([attempt(0, 2), attempt(1, 3)], ONE_GPU)
+    assert (total.hours, total.gpu_hours) == (3.0, 4.0)
+
+
+def test_gpu_hours_count_by_the_share_of_each_attempt() -> None:
+    """The first driver gave each trial a GPU, the next one an eighth."""
+    hours = [replace(attempt(at, at + 2), started_at=at * 3600.0) for at in (0, 2, 4)]
+    shared = of_gpus((0.0, 1.0), (3.0, 0.125))
+    assert spent(hours, shared) == Spent(6.0, 4.25)
+    earlier_version = of_gpus((3.0, 0.125))
+    assert spent(hours, earlier_version) == Spent(6.0, 0.75)
+    spending = Spending(spent(hours, shared), 0.5)
+    spending.take("s-1.1", 0.0)
+    assert spending.total(3600.0) == Spent(7.0, 4.75)
 
 
 def test_the_time_between_two_drivers_does_not_count() -> None:
-    assert spent([attempt(0, 1), attempt(10, 12)]).hours == 3.0
+    assert spent([attempt(0, 1), attempt(10, 12)], ONE_GPU).hours == 3.0
 
 
 def test_outages_of_the_database_do_not_count() -> None:
     both = [replace(attempt(0, 4), outage_seconds=2 * 3600.0), replace(attempt(1, 5), outage_seconds=7200.0)]
-    assert spent(both) == Spent(hours=3.0, attempt_hours=4.0)
+    assert spent(both, ONE_GPU) == Spent(hours=3.0, gpu_hours=4.0)
 
 
 def test_an_attempt_inside_another_adds_nothing_to_the_clock() -> None:
-    assert spent([attempt(0, 4), attempt(1, 2), attempt(3, 5)]).hours == 5.0
+    assert spent([attempt(0, 4), attempt(1, 2), attempt(3, 5)], ONE_GPU).hours == 5.0
 
 
 def test_an_attempt_that_no_worker_took_costs_nothing() -> None:
     waited = AttemptRecord("s-0.1", "s-0", 1, "LOST", "interrupted", None, 0.0, 3600.0)
-    assert spent([waited, attempt(1, 2)]) == Spent(1.0, 1.0)
+    assert spent([waited, attempt(1, 2)], ONE_GPU) == Spent(1.0, 1.0)
 
 
 def test_an_attempt_of_an_earlier_version_costs_from_its_start_if_it_has_run() -> None:
     """That version did not record when a worker took an attempt, only on which node it reported."""
     ran = AttemptRecord("s-0.1", "s-0", 1, "ENDED", None, "node-1", 0.0, 3600.0)
-    assert spent([ran]).attempt_hours == 1.0
+    assert spent([ran], ONE_GPU).gpu_hours == 1.0
 
 
 def test_a_running_attempt_counts_from_when_it_was_taken_until_now() -> None:
-    spending = Spending([attempt(0, 1)])
+    spending = Spending(spent([attempt(0, 1)], ONE_GPU), 1.0)
     spending.end("s-1.1", 0.0)
     spending.take("s-2.1", 3600.0)
     spending.take("s-2.1", 5400.0)
@@ -125,14 +146,14 @@ def test_a_running_attempt_counts_from_when_it_was_taken_until_now() -> None:
         ({}, 1.0, None),
         ({"hours": 3.5}, 1.0, None),
         ({"hours": 3.0}, 1.0, "the budget of 3 hours is spent"),
-        ({"gpu_hours": 4.0}, 0.5, None),
-        ({"gpu_hours": 4.0}, 1.0, "the budget of 4 GPU hours is spent"),
+        ({"gpu_hours": 4.0}, 2.0, None),
+        ({"gpu_hours": 4.0}, 4.0, "the budget of 4 GPU hours is spent"),
     ],
 )
 def test_a_budget_is_spent_in_hours_or_in_gpu_hours(
     limits: dict[str, float], gpu: float, over: str | None
 ) -> None:
-    assert overspent(BudgetSection(trials=1, **limits), Spent(hours=3.0, attempt_hours=4.0), gpu) == over
+    assert overspent(BudgetSection(trials=1, **limits), Spent(hours=3.0, gpu_hours=gpu)) == over
 
 
 def test_waiting_for_a_worker_costs_nothing(sessions: Sessions) -> None:
@@ -194,7 +215,7 @@ def test_the_time_before_a_first_report_is_charged(sessions: Sessions) -> None:
 
 
 def test_time_that_two_attempts_share_counts_once_in_the_hours_of_a_sweep() -> None:
-    spending = Spending([])
+    spending = Spending(Spent(0.0, 0.0), 0.0)
     spending.take("first", 10.0)
     spending.end("first", 20.0)
     spending.take("second", 19.5)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,32 @@ def test_an_exploit_is_a_recorded_segment_from_a_pinned_checkpoint(sessions: Ses
     session.completed(again.attempt_id)
     assert sessions.ledger.trial(bad.trial_key).state == "COMPLETE"
     assert session.finished
+
+
+@pytest.mark.parametrize("has_store", [False, True], ids=["local folder", "shared store"])
+def test_an_exploit_deletes_the_checkpoint_of_the_same_step(sessions: Sessions, has_store: bool) -> None:
+    """The trial has reported the donor's step itself, and the copy takes the place of its checkpoint."""
+    store = sessions.folder / "store"
+    sessions.paths = replace(sessions.paths, store=store.as_uri() if has_store else None)
+    session = open_population(sessions)
+    good, bad = launch(session), launch(session)
+    for step, value in ((10, 0.9), (20, 0.95)):
+        session.reported(good.attempt_id, outcome(good, step, value))
+    session.reported(bad.attempt_id, outcome(bad, 10, 0.2))
+    session.reported(bad.attempt_id, outcome(bad, 20, 0.1))
+    (own,) = [row for row in sessions.ledger.trial_checkpoints(bad.trial_key) if row.step == 20]
+    if has_store:
+        saved = sessions.paths.trial_checkpoints(session.sweep.id, good.trial_key)
+        shutil.copytree(saved, store / sessions.ledger.id / session.sweep.id / good.trial_key)
+    assert session.exploit(bad.trial_key, 20, [good.trial_key])
+    session.completed(bad.attempt_id)
+    session.check_limits()
+    rows = {Path(row.path) for row in sessions.ledger.trial_checkpoints(bad.trial_key)}
+    left = set(sessions.paths.trial_checkpoints(session.sweep.id, bad.trial_key).iterdir())
+    assert Path(own.path) not in rows | left
+    trial = store / sessions.ledger.id / session.sweep.id / bad.trial_key
+    noted = [(trial / Path(own.path).name).as_uri()] if has_store else []
+    assert sessions.ledger.deletions(session.sweep.id, 9) == noted
 
 
 def test_no_trial_copies_an_earlier_step_or_a_finished_trial(sessions: Sessions) -> None:

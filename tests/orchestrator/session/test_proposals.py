@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,31 @@ def test_the_next_driver_continues_the_confirmations(sessions: Sessions) -> None
     assert again.trial_key == assignment.trial_key == f"{sweep.id}-c0"
     assert again.resume is not None
     assert launch(after).trial_key == f"{sweep.id}-c1"
+
+
+def test_the_best_trial_of_an_extended_search_is_confirmed_too(sessions: Sessions) -> None:
+    """Reports leave out the confirmations of the trial that was the best one before."""
+    sweep = sessions.sweep(1, CONFIRM)
+    session = sessions.open(sweep)
+    for value in (0.6, 0.6, 0.6):
+        train(session, launch(session), value=value)
+    assert session.finished
+    more = replace(sweep, budget=sweep.budget.model_copy(update={"trials": 2}))
+    extended = sessions.open(more)
+    better = launch(extended)
+    train(extended, better, value=0.9)
+    again = [launch(extended), launch(extended)]
+    assert [assignment.trial_key for assignment in again] == [f"{sweep.id}-c2", f"{sweep.id}-c3"]
+    assert len({assignment.settings.seed for assignment in again}) == 2
+    best = sessions.ledger.trial(better.trial_key)
+    for assignment in again:
+        assert sessions.ledger.trial(assignment.trial_key).params == best.params
+        train(extended, assignment, value=0.9)
+    assert extended.finished
+    assert extended.progress().wanted == 6
+    worse = sessions.open(replace(sweep, budget=sweep.budget.model_copy(update={"trials": 3})))
+    train(worse, launch(worse), value=0.1)
+    assert worse.finished, "the best trial is confirmed already"
 
 
 def test_trials_of_one_program_are_launched_together(sessions: Sessions) -> None:

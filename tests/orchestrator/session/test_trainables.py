@@ -241,7 +241,7 @@ def test_everything_that_a_network_has(
     run(session)
     trials = sessions.ledger.trials(sweep.id)
     assert [trial.state for trial in trials] == ["FAILED", "COMPLETE", "COMPLETE"]
-    sessions.writer(sweep).reopen_trial(trials[0].key)
+    sessions.writer(sweep).reopen("again", [trials[0].key])
     run(sessions.open(sweep))
     found = Sweep.find(sweep.id, root=sessions.paths.root)
     assert list(found.trials["state"]) == ["COMPLETE"] * len(found.trials)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, Busy
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointRecord, EvaluationRecord, SweepState
@@ -303,6 +303,32 @@ def test_orphans_are_deleted(site: Site) -> None:
     assert site.problems() == []
 
 
+def test_a_root_that_was_moved_keeps_its_checkpoints(site: Site, tmp_path: Path) -> None:
+    """The rows hold the earlier paths; so do those of a root that two machines mount at different places."""
+    own(site.folder, site.ledger.id)
+    (site.folder / f"{SWEEP_ID}-0" / "step-5").mkdir()
+    moved = Site(site.ledger, tmp_path / "elsewhere" / "checkpoints" / SWEEP_ID)
+    moved.folder.parent.mkdir(parents=True)
+    site.folder.rename(moved.folder)
+    garbage = garbage_of(site.ledger, SWEEP_ID, Paths(tmp_path / "elsewhere"))
+    orphan = moved.folder / f"{SWEEP_ID}-0" / "step-5"
+    assert [entry.path for entry in garbage] == [str(orphan)]
+    assert clear(site.ledger, SWEEP_ID, moved.folder) == [orphan]
+    rows = {row.path for row in site.ledger.checkpoints(SWEEP_ID)}
+    assert len(list(moved.folder.glob("*/step-*"))) == len(rows)
+
+
+def test_a_driver_that_has_lost_its_lease_deletes_no_files_of_a_trial(site: Site) -> None:
+    """It was cut off from the server: the driver that has replaced it has a worker that writes there."""
+    lost = site.writer
+    writer(site.ledger)
+    folder = site.folder / f"{SWEEP_ID}-0"
+    (folder / "step-5").mkdir()
+    with pytest.raises(Busy):
+        clear_trial(lost, f"{SWEEP_ID}-0", folder)
+    assert (folder / "step-5").exists()
+
+
 @pytest.mark.parametrize("how", ["gc", "the next run"])
 def test_what_a_worker_saves_after_its_driver_was_forced_to_leave_is_collected(site: Site, how: str) -> None:
     """The driver has ended the attempt, so that nobody records the checkpoint."""
@@ -337,7 +363,7 @@ def test_orphans_are_deleted_after_a_flush(site: Site, how: str, monkeypatch: py
     if how == "sweep":
         clear(site.ledger, SWEEP_ID, site.folder)
     else:
-        clear_trial(site.ledger, key, site.folder / key)
+        clear_trial(site.writer, key, site.folder / key)
     assert present_at_flush == [True]
     assert not orphan.exists()
 
@@ -349,7 +375,7 @@ def test_a_file_that_a_worker_moves_meanwhile_is_no_error(
     folder = site.folder / f"{SWEEP_ID}-0"
     (folder / "left").mkdir()
     monkeypatch.setattr(orphans, "_unknown", lambda *_: [folder / ".staged", folder / "left"])
-    clear_trial(site.ledger, f"{SWEEP_ID}-0", folder)
+    clear_trial(site.writer, f"{SWEEP_ID}-0", folder)
     assert not (folder / "left").exists()
 
 
