@@ -101,6 +101,10 @@ class Proposals:
             self._program_of[trial.key] = self._programs.setdefault(choice, len(self._programs))
         return self._program_of[trial.key]
 
+    def follow(self, trial: TrialRecord) -> None:
+        """Note the hyperparameters of a trial that goes on from another one with others."""
+        self._searched[trial.key] = trial.params
+
     def confirmation(self, best: TrialRecord) -> TrialRecord:
         """Create and return the next confirmation: the best trial's hyperparameters with a fresh seed."""
         number = self._next_confirmation

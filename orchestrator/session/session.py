@@ -278,6 +278,7 @@ class Session:
         key = self.running[attempt_id].trial.key
         try:
             self._attempts.supersede(self._exploits.apply(attempt_id, donor))
+            self._proposals.follow(self.ledger.trial(key))
         except NoStore as lost:
             self._outages.begin("store lost", lost.got)
             self._exploits.postpone(attempt_id, donor)

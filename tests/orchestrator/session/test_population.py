@@ -116,6 +116,28 @@ def test_an_exploit_is_a_recorded_segment_from_a_pinned_checkpoint(sessions: Ses
     assert session.finished
 
 
+def test_a_trial_that_has_copied_another_is_confirmed_as_it_is_now(sessions: Sessions) -> None:
+    """With its present hyperparameters, which are not those that it began with, and no more often than asked."""
+    file = sessions.folder / "population.yaml"
+    file.write_text(POPULATION.replace("BUDGET", "2") + "confirm: {seeds: 1}\n")
+    session = sessions.open(load(file, profile=None, gpus=0))
+    good, bad = launch(session), launch(session)
+    session.reported(good.attempt_id, outcome(good, 10, 0.9))
+    assert session.exploit(bad.trial_key, 10, [good.trial_key])
+    session.reported(bad.attempt_id, outcome(bad, 10, 0.1))
+    session.completed(bad.attempt_id)
+    again = launch(session)
+    train(session, good, value=0.5)
+    for step in (20, 30):
+        session.reported(again.attempt_id, outcome(again, step, 0.95))
+    session.completed(again.attempt_id)
+    confirmation = launch(session)
+    params = sessions.ledger.trial(bad.trial_key).params
+    assert sessions.ledger.trial(confirmation.trial_key).params == params
+    train(session, confirmation)
+    assert session.finished
+
+
 @pytest.mark.parametrize("has_store", [False, True], ids=["local folder", "shared store"])
 def test_an_exploit_deletes_the_checkpoint_of_the_same_step(sessions: Sessions, has_store: bool) -> None:
     """The trial has reported the donor's step itself, and the copy takes the place of its checkpoint."""
