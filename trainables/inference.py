@@ -71,6 +71,15 @@ class Reader:
             raise Refusal("example", must, repr(example)[:60], f"For example: {self.task.texts}")
         return tuple(self.task.tokens(text, self.signature.length, self.characters) for text in texts)
 
+    def step(self, now: Any) -> np.ndarray:
+        """Return one step of a sequence, a token or numbers (F,), as the network reads it.
+
+        Raises:
+            Refusal: it is no step of the task.
+        """
+        (step,) = self._numbers(np.asarray(now)[None])
+        return np.asarray(step)
+
     def padded(self, examples: Sequence[tuple[np.ndarray, ...]], rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Return inputs and lengths of `rows` examples; examples that fill up are one step of zeros.
 
@@ -157,10 +166,20 @@ class Predictor:
     def predict(self, examples: Sequence[Any]) -> Answers:
         """Answer raw examples: texts, pairs of texts, or arrays as the task stores them.
 
+        Returns:
+            An answer for each example; of an output by step, as many as the example has steps.
+
         Raises:
             Refusal: one of them is not an example of the task.
         """
-        return self._answers(self.logits([self.reader.read(example) for example in examples]))
+        read = [self.reader.read(example) for example in examples]
+        answers = self._answers(self.logits(read))
+        if self.signature.output != "steps":
+            return answers
+        return {
+            name: [row[: len(sequence)] for row, (sequence,) in zip(rows, read, strict=True)]
+            for name, rows in answers.items()
+        }
 
     def logits(self, examples: Sequence[tuple[np.ndarray, ...]]) -> np.ndarray:
         """Return logits (n, C), or (n, L, C) for an output by step, of examples that `reader` has read."""
@@ -177,7 +196,7 @@ class Predictor:
         Raises:
             Refusal: the network also reads the sequence backwards, or compares two sequences.
         """
-        return Stream(self._trained, self._step, initial_state(self._model(self._trained)))
+        return Stream(self.reader, self._trained, self._step, initial_state(self._model(self._trained)))
 
     def steps(self, example: Any) -> Iterator[Answers]:
         """Yield the answer after each step of a raw example, read one step at a time."""
@@ -201,12 +220,16 @@ class Predictor:
 class Stream:
     """One sequence, read step by step; the carried state is all that is remembered of it."""
 
-    def __init__(self, trained: Trained, step: Any, carried: Carried) -> None:
-        self._trained, self._step, self._carried = trained, step, carried
+    def __init__(self, reader: Reader, trained: Trained, step: Any, carried: Carried) -> None:
+        self._reader, self._trained, self._step, self._carried = reader, trained, step, carried
 
     def feed(self, now: Any) -> np.ndarray:
-        """Read one step, a token or numbers (F,); return the logits (C,) after it."""
-        self._carried, logits = self._step(self._trained, self._carried, np.asarray(now))
+        """Read one step, a token or numbers (F,); return the logits (C,) after it.
+
+        Raises:
+            Refusal: it is no step of the task.
+        """
+        self._carried, logits = self._step(self._trained, self._carried, self._reader.step(now))
         return np.asarray(logits)
 
 

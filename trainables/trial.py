@@ -103,7 +103,7 @@ class TrainingSettings:
         schedule: how the rates go on from their peaks, after the warm-up.
         plateau_factor: of the schedule `plateau`: what rates are multiplied by when the loss stops falling.
         plateau_patience: of the same: intervals without a lower mean training loss, before that happens.
-        accumulate: batches whose gradients are averaged for one update.
+        accumulate: batches that make one update, with the mean gradient over all that they count.
         remat: recompute the activations of blocks in the reverse pass, to save memory.
         reproducible: "bits": also on a GPU, train each slot by a program of its own, without kernels whose
             sums depend on chance. On a CPU that is always so.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -331,12 +331,16 @@ class SweepConfig:
                 drawn[name] = params.get(name)
         return set(drawn)
 
-    def largest(self) -> dict[str, Any]:
-        """Return the assignment of the space's upper ends: as large a trial as the search has."""
+    def largest(self, lowest: Collection[str] = ()) -> dict[str, Any]:
+        """Return the assignment of the space's upper ends: as large a trial as the search has.
+
+        Args:
+            lowest: hyperparameters to give their lower ends instead.
+        """
         drawn: dict[str, Any] = {}
         for name, distribution in self.search.items():
             if active(distribution, drawn):
-                drawn[name] = distribution.ends()[1]
+                drawn[name] = distribution.ends()[name not in lowest]
         return drawn
 
     def networks(self, names: frozenset[str]) -> Iterator[ModelSettings]:

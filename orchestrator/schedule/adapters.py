@@ -151,7 +151,8 @@ class SessionStopper(Stopper):
     """Ends each attempt of a stopping session at its next report, and the experiment after the last one.
 
     It also ends an attempt whose resources another sweep gets, and an attempt whose objective is not finite.
-    Tune asks the stopper before the stopping rule, so the rule sees neither report.
+    Tune asks the stopper before the stopping rule, and does not show the rule a report at which this ends an
+    attempt: `KeyedScheduler` does that itself.
 
     Args:
         sweep_id: of the session's sweep.

@@ -122,7 +122,9 @@ def with_slots(sweep: SweepConfig, data: str, compilations: str) -> SweepConfig:
         return sweep
     if slots != "auto":
         return replace(sweep, resources=sweep.resources.shared_by(slots))
-    settings = sweep.settings(sweep.largest(), seed=0)
+    # What a program takes as traced numbers changes no size, and a rate at its upper end may diverge.
+    free = sweep.trainable.free if sweep.trainable else ()
+    settings = sweep.settings(sweep.largest(lowest=free), seed=0)
     task = ray.remote(num_gpus=1)(_in_environment)
     best: int = ray.get(task.remote(environment.of_workers(1.0), _best_slots, settings, data, compilations))
     return replace(sweep, resources=sweep.resources.shared_by(best))

@@ -113,6 +113,7 @@ class KeyedScheduler(TrialScheduler):
         self.adopt: Callable[[Any], object] = lambda controller: None
         self.controller: Any = None
         self._trials: dict[str, Any] = {}
+        self._shown: dict[str, int] = {}  # the newest step of each trial that Tune has shown
         decisions: dict[str, str] = {}
         for key, result in histories:
             decisions[key] = rule.on_trial_result(NO_CONTROLLER, self._keyed(key), result)
@@ -149,10 +150,19 @@ class KeyedScheduler(TrialScheduler):
         key = trial_key_of(trial.trial_id)
         if is_confirmation(key) or result["queued"] or result["training"]:
             return str(TrialScheduler.CONTINUE)
+        self._shown[key] = result["step"]
         return str(self._rule.on_trial_result(NO_CONTROLLER, self._keyed(key), result))
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
-        """Keep the trial's reports in the comparison."""
+        """Show the rule the last report of an attempt if Tune has not: something else has ended the attempt.
+
+        A trial that gives its place up goes on later, and is compared with the others at that step, too. What
+        the rule decides comes too late for this attempt.
+        """
+        key = trial_key_of(trial.trial_id)
+        is_report = math.isfinite(result.get(str(self.metric), math.nan))
+        if is_report and not is_confirmation(key) and self._shown.get(key) != result["step"]:
+            self.on_trial_result(tune_controller, trial, result)
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """Keep the trial: its reports still count."""

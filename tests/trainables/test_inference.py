@@ -79,7 +79,12 @@ def test_stepping_answers_every_step(folder: Path) -> None:
     stream = predictor.stream()
     stepped = np.stack([stream.feed(token) for token in sequence])
     np.testing.assert_allclose(stepped, predictor.logits([(sequence,)])[0], rtol=1e-4, atol=1e-6)
-    assert predictor.predict([sequence])["answer"] == [stepped.argmax(axis=-1).tolist()]
+    whole = stepped.argmax(axis=-1).tolist()
+    shorter = predictor.predict([sequence, sequence[:7]])["answer"]
+    assert shorter == [whole, whole[:7]], "an answer for each step that the example has"
+    for odd in (predictor.signature.vocabulary, -1, 0.5, [0]):
+        with pytest.raises(Refusal, match="example: must"):
+            stream.feed(odd)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import pytest
 from jax import numpy as jnp
 
 from tests.trainables.digits import OfLinen, Perceptron, digits
+from trainables import checkpoint
 from trainables.counter import folded, order_of_steps
 from trainables.engine import Engine
+from trainables.engine.custom import CustomProgram
 from trainables.errors import BadData, Refusal
 from trainables.importing import imported
 from trainables.program import Batch, ProgramData, loaded
@@ -180,6 +183,83 @@ def test_every_example_has_a_score() -> None:
     metrics, scores = engine.evaluate_each(0, "test")
     assert scores.shape == (197,)
     assert metrics["accuracy"] == pytest.approx(scores.mean())
+
+
+class Columns(OfLinen):
+    """Scores of the wrong shape, which would be compared with every example of the batch."""
+
+    def scores(self, outputs: Any, batch: Batch) -> Any:
+        return {name: score[:, None] for name, score in super().scores(outputs, batch).items()}
+
+
+class Averaged(OfLinen):
+    """One score for the whole batch, rows that only fill it included."""
+
+    def scores(self, outputs: Any, batch: Batch) -> Any:
+        return {name: score.mean() for name, score in super().scores(outputs, batch).items()}
+
+
+class Nameless(OfLinen):
+    """No score of the name that `metric` has."""
+
+    metric = "f1"
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (Columns, r"`evaluate`: must return `loss` of shape \(32,\), got shape \(32, 1\)"),
+        (Averaged, r"`evaluate`: must return `loss` of shape \(32,\), got shape \(\)"),
+        (Nameless, "`evaluate`: must return `f1`, got accuracy, loss"),
+    ],
+)
+def test_scores_that_are_not_of_each_example_are_refused(program: type[OfLinen], message: str) -> None:
+    data = ProgramData.of(OfLinen(), Path())
+    with pytest.raises(Refusal, match=message):
+        CustomProgram.of(program(), settings(), data)
+
+
+class OnlyLoss(OfLinen):
+    """The loss is its only score."""
+
+    metric = "loss"
+
+    def scores(self, outputs: Any, batch: Batch) -> Any:
+        return {"loss": super().scores(outputs, batch)["loss"]}
+
+
+class HalfPrecision(OnlyLoss):
+    """An optimiser whose first moments are bfloat16, and which has not yet found a best value."""
+
+    def optimizer(self, free: Any) -> optax.GradientTransformation:
+        adam = optax.adam(free["learning_rate"], mu_dtype=jnp.bfloat16)
+        return optax.chain(
+            adam, optax.GradientTransformation(_nothing_found, lambda more, state, _: (more, state))
+        )
+
+
+def _nothing_found(params: Any) -> Any:
+    return {"best": jnp.float32(jnp.inf)}
+
+
+def test_any_type_and_any_number_may_be_in_the_state(tmp_path: Path) -> None:
+    """Files hold bfloat16 as its bits, and a number that is infinite from the start is no divergence."""
+    trial = replace(settings(), program="tests.trainables.test_program:HalfPrecision")
+    engine = engine_of(trial)
+    engine.admit(0, trial)
+    report = engine.advance({0: 5})[0]
+    assert report.finite
+    assert report.curve(engine.evaluate(0)).keys() == {"val/loss", "train/loss", "learning_rate"}
+    arrays = engine.snapshot(0)
+    saved = checkpoint.save(tmp_path / "step", arrays, {})
+    expected = engine.advance({0: 5})[0].loss
+    engine.evict(0)
+    engine.restore(0, trial, checkpoint.load(saved.folder, saved.digest)[0])
+    assert engine.advance({0: 5})[0].loss == expected
+    engine.evict(0)
+    moment = next(name for name in arrays if "/mu/" in name and name.endswith("kernel"))
+    with pytest.raises(Refusal, match=f"{moment} must be bfloat16"):
+        engine.restore(0, trial, {**arrays, moment: arrays[moment].astype(np.float32)})
 
 
 @pytest.mark.parametrize(

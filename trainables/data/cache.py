@@ -105,8 +105,8 @@ class Cache:
         return [np.load(self._folder / name, mmap_mode="r", allow_pickle=False) for name in wanted]
 
     def rows(self, name: str) -> int:
-        """Return the number of rows of an array, from its header alone."""
-        return len(np.load(self._folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
+        """Return the number of rows of an array, having verified it; a damaged entry is built again."""
+        return len(self.arrays([name])[0])
 
     def _sound(self, name: str) -> bool:
         path = self._folder / name

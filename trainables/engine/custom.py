@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from trainables.engine.slot_program import Scorer, at
 from trainables.engine.state import Free, SlotState
 from trainables.errors import Refusal
 from trainables.optim import Sums
-from trainables.program import Program, Tree
+from trainables.program import Program, ProgramData, Tree
 from trainables.trial import ProgramSettings
 
 BLOCK = 8
@@ -45,6 +45,31 @@ class CustomProgram:
 
     program: Program
     settings: ProgramSettings
+
+    @staticmethod
+    def of(program: Program, settings: ProgramSettings, data: ProgramData) -> CustomProgram:
+        """Return the program for a static choice, once the shapes of what it returns are known to be right.
+
+        Args:
+            program: of the user.
+            settings: any trial's of the static choice.
+            data: that it trains on and evaluates.
+
+        Raises:
+            Refusal: an evaluation does not score every example, or a step has no mean loss. Both would be
+                broadcast, and the results be wrong.
+        """
+        made = CustomProgram(program, settings)
+        train, validation = (
+            jax.tree.map(partial(_shape, made.batch), part) for part in (data.train, data.validation)
+        )
+        state, free = made.shapes().trained.state, made.free(settings).values
+        scores = jax.eval_shape(lambda *given: dict(program.evaluate(*given)), state, validation)
+        for name in ("loss", program.metric):
+            _require(scores, name, (made.batch,), "`evaluate`", "a number for each example")
+        means = jax.eval_shape(lambda *given: dict(program.step(*given)[1]), state, train, _key_shape(), free)
+        _require(means, "loss", (), "`step`", "the mean of the batch")
+        return made
 
     @property
     def depth(self) -> int:
@@ -138,7 +163,8 @@ class CustomProgram:
             norms=jnp.zeros(0),
             rate=free.values.get("learning_rate", jnp.float32(0)),
         )
-        moved = SlotState(Stepped(state, trained.step + 1), free, jnp.isfinite(loss) & _finite(state))
+        finite = jnp.isfinite(loss) & _stays_finite(trained.state, state)
+        moved = SlotState(Stepped(state, trained.step + 1), free, finite)
         return moved, outcome
 
     def scorer(self, trained: Stepped) -> Scorer:
@@ -157,7 +183,7 @@ class CustomProgram:
     def apart(self, trained: Stepped) -> dict[str, np.ndarray]:
         """Return the arrays by the paths in the tree, on the host; a key by its data."""
         leaves = jax.tree_util.tree_leaves_with_path(trained)
-        return {_name(path): np.array(jax.device_get(_data(leaf))) for path, leaf in leaves}
+        return {_name(path): _array(leaf) for path, leaf in leaves}
 
     def together(self, arrays: Mapping[str, np.ndarray]) -> Stepped:
         """Return the state that `apart` took apart.
@@ -173,13 +199,37 @@ class CustomProgram:
         return jax.tree.unflatten(structure, [_leaf(name, wanted[name], arrays[name]) for name in wanted])
 
 
+def _shape(examples: int, leaf: Any) -> jax.ShapeDtypeStruct:
+    """Return the shape of so many examples of an array."""
+    return jax.ShapeDtypeStruct((examples, *leaf.shape[1:]), jnp.result_type(leaf.dtype))
+
+
+def _key_shape() -> Any:
+    return jax.eval_shape(lambda: _key(jnp.zeros(2, jnp.uint32)))
+
+
+def _require(returned: Mapping[str, Any], name: str, shape: tuple[int, ...], what: str, of: str) -> None:
+    remedy = f"{what} returns the loss and the metric by name, {of}: see docs/trainables.md."
+    if name not in returned:
+        raise Refusal(what, f"must return `{name}`", ", ".join(returned) or "nothing", remedy)
+    if returned[name].shape != shape:
+        must = f"must return `{name}` of shape {shape}"
+        raise Refusal(what, must, f"shape {returned[name].shape}", remedy)
+
+
 def _key(words: Array) -> Array:
     return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
-def _finite(state: Tree) -> Array:
-    floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    return jnp.isfinite(sum((jnp.sum(jnp.abs(leaf)) for leaf in floats), start=jnp.float32(0)))
+def _stays_finite(before: Tree, after: Tree) -> Array:
+    """Return whether every number that was finite still is; a state may hold others from its start."""
+
+    def lost(old: Array, new: Array) -> Array:
+        if not jnp.issubdtype(new.dtype, jnp.inexact):
+            return jnp.bool_(False)
+        return jnp.any(jnp.isfinite(old) & ~jnp.isfinite(new))
+
+    return ~jnp.any(jnp.stack([jnp.bool_(False), *jax.tree.leaves(jax.tree.map(lost, before, after))]))
 
 
 def _name(path: tuple[Any, ...]) -> str:
@@ -194,11 +244,22 @@ def _data(leaf: Any) -> Any:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
+def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type in a file: NumPy does not read back those of machine learning, such as bfloat16."""
+    return dtype if dtype.isbuiltin == 1 else np.dtype(f"uint{8 * dtype.itemsize}")
+
+
+def _array(leaf: Any) -> np.ndarray:
+    array = np.array(jax.device_get(_data(leaf)))
+    return array.view(_stored(array.dtype))
+
+
 def _leaf(name: str, wanted: Any, array: np.ndarray) -> Array:
     shape = jax.eval_shape(_data, wanted)
-    if (array.shape, array.dtype) != (shape.shape, shape.dtype):
-        raise _misfit(f"{name} must be {np.dtype(shape.dtype)} {shape.shape}", f"{array.dtype} {array.shape}")
-    return _key(jnp.asarray(array)) if _is_key(wanted) else jnp.asarray(array)
+    dtype = np.dtype(shape.dtype)
+    if (array.shape, array.dtype) != (shape.shape, _stored(dtype)):
+        raise _misfit(f"{name} must be {dtype} {shape.shape}", f"{array.dtype} {array.shape}")
+    return _key(jnp.asarray(array)) if _is_key(wanted) else jnp.asarray(array.view(dtype))
 
 
 def _misfit(must: str, got: str) -> Refusal:

@@ -371,6 +371,7 @@ class NetworkProgram:
         micro, size = training.accumulate, training.batch_size
         layout = self.layout
         params = layout.params.unpack(trained.params)
+        counted = self._counted(at(train, rows)) if micro > 1 else None
 
         def add(carry: Gathered, now: tuple[Array, Before | None]) -> tuple[Gathered, Memory | None]:
             (gradients, stats, outcome), (index, before) = carry, now
@@ -383,11 +384,11 @@ class NetworkProgram:
             # By the arrays and not by the vector: the gradient of a slice is a whole padded vector.
             gradient = jax.grad(self._loss, has_aux=True)
             smoothing = slot.free.values.get("label_smoothing")
-            more, aside = gradient(params, layout.stats.unpack(stats), chosen, noise, before, smoothing)
+            unpacked = layout.stats.unpack(stats)
+            more, aside = gradient(params, unpacked, chosen, noise, before, smoothing, counted)
             moved, part, after = aside
-            outcome = jax.tree.map(jnp.add, outcome, part._replace(loss=part.loss / micro))
-            gathered = gradients + layout.params.pack(more) / micro, layout.stats.pack(moved), outcome
-            return gathered, after
+            outcome = jax.tree.map(jnp.add, outcome, part)
+            return (gradients + layout.params.pack(more), layout.stats.pack(moved), outcome), after
 
         start = (jnp.zeros_like(trained.params), trained.stats, nothing(self.settings.model.depth))
         before = None
@@ -407,20 +408,23 @@ class NetworkProgram:
         noise: Training,
         before: Before | None,
         label_smoothing: Array | None,
+        counted: Array | None,
     ) -> tuple[Array, tuple[Tree, StepMetrics, Memory | None]]:
         """Return what one batch minimises, and aside new running statistics, outcome and memory.
 
-        The loss of the outcome is not smoothed, so that it can be compared with those of evaluations.
+        The loss of the outcome is not smoothed, so that it can be compared with those of evaluations. Of a
+        micro-batch it is the share in the mean over the whole step, in which so much is `counted`.
         """
         model = self.layout.model(params, stats)
         memory = None if before is None else before.memory_of(model)
         logits, norms, memory = model.carry(memory, chosen.inputs, self._lengths(chosen), noise)
         examples = jnp.ones(len(chosen.lengths))
         sums = self._sums(logits, chosen, examples)
-        minimised = loss = sums.loss / jnp.maximum(sums.counted, 1)
+        counted = jnp.maximum(sums.counted if counted is None else counted, 1)
+        minimised = loss = sums.loss / counted
         if label_smoothing is not None:
             margins = margin(logits, chosen.targets, self._weights(chosen, examples))
-            minimised = loss + label_smoothing * margins / jnp.maximum(sums.counted, 1)
+            minimised = loss + label_smoothing * margins / counted
         outcome = StepMetrics(
             loss=loss,
             metric=sums.metric,
@@ -457,6 +461,10 @@ class NetworkProgram:
         weights = self._weights(chosen, examples)
         sums = LOSSES[self.signature.output](logits, chosen.targets, weights)
         return sums._replace(metric=sums.loss / math.log(2)) if self.signature.metric == "bits" else sums
+
+    def _counted(self, chosen: Sequences) -> Array:
+        """Return how many targets count of some examples."""
+        return jnp.sum(self._weights(chosen, jnp.ones(len(chosen.lengths))))
 
     def _weights(self, chosen: Sequences, examples: Array) -> Array:
         return weights_of(self.signature.output, examples, chosen.lengths, chosen.targets)

@@ -22,10 +22,10 @@ def program_of(settings: TrialSettings | ProgramSettings, data: Any) -> SlotProg
         data: `TaskData` of a network, `ProgramData` of a user's program.
 
     Raises:
-        Refusal: the user's program cannot be imported or constructed.
+        Refusal: the user's program cannot be imported or constructed, or does not score every example.
     """
     if isinstance(settings, ProgramSettings):
-        return CustomProgram(loaded(settings), settings)
+        return CustomProgram.of(loaded(settings), settings, data)
     return NetworkProgram.of(settings, data.signature, data.train)
 
 

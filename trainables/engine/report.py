@@ -155,9 +155,9 @@ class TrainReport:
         Args:
             scores: of the evaluation on validation that follows it.
         """
-        score_name = next(name for name in scores if name != "loss")
-        # A program need not score its training examples.
-        trained = {} if math.isnan(self.metric) else {f"train/{score_name}": self.metric}
+        # A program need not score its training examples, and its only score may be the loss.
+        scored = [] if math.isnan(self.metric) else [name for name in scores if name != "loss"]
+        trained = {f"train/{name}": self.metric for name in scored}
         return {
             **{f"val/{name}": value for name, value in scores.items()},
             "train/loss": self.loss,

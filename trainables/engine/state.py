@@ -91,7 +91,8 @@ class SlotState:
     Attributes:
         trained: what a checkpoint holds: `Trained`, or another tree with a `step`.
         free: from the settings.
-        finite: false from the first loss or gradient on that is not finite: the slot is frozen.
+        finite: false from the first loss or gradient on that is not finite, or, in a user's program, from the
+            first number of its state that no longer is: the slot is frozen.
     """
 
     trained: Any

@@ -19,7 +19,10 @@ _SHARES: Mapping[str, range] = MappingProxyType(
 """Tenths of all sequences that belong to each split."""
 
 _MOST_ROWS = 20_000
-"""Rows that are drawn at once."""
+"""Rows that are drawn at once, of sequences that are not long."""
+
+_MOST_TOKENS = 2**27
+"""Tokens that are drawn at once: 1 GiB of 64-bit numbers, and a few arrays of that size."""
 
 _FRUITLESS = 50
 """Rounds of drawing without a sequence of a split after which it is taken to have none."""
@@ -29,7 +32,7 @@ Drawn = tuple[np.ndarray, ...]
 
 
 def drawn(
-    task: str, split: str | None, rows: int, draw: Callable[[int], Drawn]
+    task: str, split: str | None, rows: int, length: int, draw: Callable[[int], Drawn]
 ) -> Iterator[tuple[slice, Drawn]]:
     """Draw sequences until there are enough of a split.
 
@@ -37,6 +40,7 @@ def drawn(
         task: name of the task, for the refusal.
         split: "train", "validation" or "test"; None for all sequences.
         rows: how many are wanted.
+        length: L, of the longest sequence.
         draw: called with a number of rows; returns their arrays.
 
     Yields:
@@ -46,9 +50,10 @@ def drawn(
         Refusal: the rule has no sequence for the split.
     """
     share = 1.0 if split is None else len(_SHARES[split]) / 10
+    most = max(1, min(_MOST_ROWS, _MOST_TOKENS // length))
     done, fruitless = 0, 0
     while done < rows:
-        parts = draw(min(_MOST_ROWS, 16 + round(1.5 * (rows - done) / share)))
+        parts = draw(min(most, 16 + round(1.5 * (rows - done) / share)))
         own = np.arange(len(parts[0]))
         if split is not None:
             own = np.flatnonzero(np.isin(tenths(parts[0]), _SHARES[split]))
@@ -65,7 +70,10 @@ def drawn(
 
 
 def tenths(tokens: np.ndarray) -> np.ndarray:
-    """Return a number from 0 to 9 for each sequence (n, L), by a hash; zeros at its end change nothing."""
+    """Return a number from 0 to 9 for each sequence (n, L), by a hash of all its columns, zeros included.
+
+    The splits of a task hold a sequence in arrays of one width, so that it has one number in all of them.
+    """
     mixed = np.zeros(len(tokens), np.uint64)
     for column in tokens.T.astype(np.uint64):
         mixed = np.where(column > 0, (mixed + column) * np.uint64(0x9E3779B97F4A7C15), mixed)

@@ -47,6 +47,7 @@ class LengthTask(Task):
     target.
     """
 
+    version: ClassVar[int] = 2
     pooling: ClassVar[Pooling] = "last"
 
     @abstractmethod
@@ -136,7 +137,7 @@ class LengthTask(Task):
             return np.pad(tokens, wide), true, np.pad(values, wide, constant_values=IGNORED)
 
         own = split if split in SPLITS else None  # longer sequences are in no other split anyway
-        for kept, (tokens, true, values) in drawn(self.name, own, rows, draw):
+        for kept, (tokens, true, values) in drawn(self.name, own, rows, longest, draw):
             inputs[kept], lengths[kept] = tokens, true
             if by_step:
                 values[:, : _ignored(split, longest)] = IGNORED

@@ -134,6 +134,13 @@ def _pairs(rng: np.random.Generator, passages: Sequence[Sequence[str]], size: in
             f"{2 * quotas.sum()} of {size}",
             "Ask for fewer pairs or for shorter passages.",
         )
+    if quotas.max() > size // 4:
+        raise Refusal(
+            "task retrieval: options",
+            f"no topic of the {split} passages may have more than half of the pairs, or unlike pairs run out",
+            f"{quotas.max()} of {size // 2} pairs of one topic",
+            "Ask for more pairs, or for shorter passages.",
+        )
     firsts = np.repeat(np.arange(len(passages)), quotas)
     alike = [
         pair for topic, quota in zip(passages, quotas, strict=True) for pair in _alike(rng, topic, quota)
@@ -162,7 +169,7 @@ def _alike(rng: np.random.Generator, topic: Sequence[str], number: int) -> list[
 
 
 def _strangers(rng: np.random.Generator, topics: np.ndarray) -> np.ndarray:
-    """Shuffle topic numbers (p,) so that none keeps its position."""
+    """Shuffle topic numbers (p,) so that none keeps its position; none may fill more than half of them."""
     other = rng.permutation(topics)
     while (same := np.flatnonzero(other == topics)).size:
         index, swap = same[0], rng.integers(len(topics))

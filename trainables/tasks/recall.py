@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -49,6 +49,8 @@ class RecallTask(Task):
     share those of test.
     """
 
+    version: ClassVar[int] = 2
+
     @abstractmethod
     def parts(self, options: Mapping[str, Any], split: str) -> tuple[Part, ...]:
         """Return what a split holds: "train", "validation", "test", or a further test split."""
@@ -87,12 +89,12 @@ class RecallTask(Task):
         targets = out.array(f"{split}.targets", shape, np.int32)
         lengths = out.array(f"{split}.lengths", shape[:1], np.int32)
         targets[...] = IGNORED
-        places, start = rng.permutation(shape[0]), 0
+        places, start, own_split = rng.permutation(shape[0]), 0, split.partition("_")[0]
         for part in parts:
             own, start = places[start : start + part.rows], start + part.rows
             lengths[own] = part.length
             draw = partial(self.draw, options, rng, part)
-            for kept, (tokens, asked) in drawn(self.name, split.partition("_")[0], part.rows, draw):
+            for kept, (tokens, asked) in drawn(self.name, own_split, part.rows, part.length, draw):
                 inputs[own[kept], : part.length], targets[own[kept], : part.length] = tokens, asked
         return targets
 

@@ -88,6 +88,43 @@ def test_a_retry_is_the_same_trial() -> None:
     assert recorded == {"s-0": 0.5, "s-1": 0.7}
 
 
+def test_the_report_at_which_a_trial_gives_its_place_up_is_compared() -> None:
+    """Tune shows it to the stopper alone; a resumed sweep finds it in the ledger like any other."""
+    arrivals = [("s-0.1", 100, 0.9), ("s-1.1", 100, 0.1), ("s-1.2", 200, 0.2), ("s-0.1", 200, 0.95)]
+    live = KeyedScheduler(asha())
+    for name, step, value in arrivals:
+        live.on_trial_add(None, attempt(name))
+        if name == "s-1.1":
+            live.on_trial_complete(None, attempt(name), result(step, value))
+        else:
+            live.on_trial_result(None, attempt(name), result(step, value))
+    reports = [
+        ReportRecord(name[:-2], step, name, {"val/accuracy": value}, at)
+        for at, (name, step, value) in enumerate(arrivals)
+    ]
+    assert _recorded(live) == _recorded(KeyedScheduler(asha(), histories(reports)))
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        {},
+        {**result(200, 0.1), "training": True},
+        {"step": 200, "queued": False, "training": False},
+        result(200, float("nan")),
+        result(100, 0.9),
+    ],
+    ids=["none", "a sign of life", "a failure", "not a number", "shown before"],
+)
+def test_nothing_else_is_compared_at_the_end_of_an_attempt(last: dict[str, Any]) -> None:
+    scheduler = KeyedScheduler(asha())
+    scheduler.on_trial_add(None, attempt("s-9.1"))
+    scheduler.on_trial_result(None, attempt("s-9.1"), result(100, 0.9))
+    before = _recorded(scheduler)
+    scheduler.on_trial_complete(None, attempt("s-9.1"), last)
+    assert _recorded(scheduler) == before
+
+
 @pytest.mark.parametrize("sign", ["queued", "training"])
 def test_a_sign_of_life_is_not_compared(sign: str) -> None:
     """It has no metric, and the trial continues."""

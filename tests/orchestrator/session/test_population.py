@@ -117,7 +117,7 @@ def test_an_exploit_is_a_recorded_segment_from_a_pinned_checkpoint(sessions: Ses
 
 
 def test_a_trial_that_has_copied_another_is_confirmed_as_it_is_now(sessions: Sessions) -> None:
-    """With its present hyperparameters, which are not those that it began with, and no more often than asked."""
+    """With its present hyperparameters, not those that it began with, and no more often than asked."""
     file = sessions.folder / "population.yaml"
     file.write_text(POPULATION.replace("BUDGET", "2") + "confirm: {seeds: 1}\n")
     session = sessions.open(load(file, profile=None, gpus=0))

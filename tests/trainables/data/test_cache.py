@@ -96,6 +96,17 @@ def test_damage_after_opening_is_detected_when_an_array_is_read(tmp_path: Path) 
     assert build.calls == 2
 
 
+@pytest.mark.parametrize("content", [b"", b"no array", None], ids=["empty", "altered", "missing"])
+def test_rows_of_a_damaged_array_are_counted_anew(tmp_path: Path, content: bytes | None) -> None:
+    """Tasks count the rows of their splits before they open them."""
+    build = Builds()
+    rows = cache(tmp_path, build).rows("a")
+    path = entry(tmp_path) / "a.npy"
+    path.unlink() if content is None else path.write_bytes(content)
+    assert cache(tmp_path, build).rows("a") == rows
+    assert build.calls == 2
+
+
 def test_a_builder_that_fails_leaves_nothing(tmp_path: Path) -> None:
     def fails(out: Writer) -> dict[str, Any]:
         out.put("a", np.ones(5))

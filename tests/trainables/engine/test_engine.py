@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from tests.trainables.layers.cases import NAMES, OPTIONS
-from tests.trainables.toy import toy_data, toy_trial
+from tests.trainables.toy import CLASSES, LENGTH, VOCABULARY, task_data, toy_data, toy_trial
+from trainables.data.task import IGNORED, Signature
 from trainables.engine import Engine
 from trainables.engine.report import MOST_STEPS
 from trainables.errors import Refusal
@@ -376,6 +377,27 @@ def test_accumulation_and_recomputation_equal_the_plain_step() -> None:
     for name, array in whole.items():
         if name.startswith("params/"):
             np.testing.assert_allclose(parts[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_batches_of_one_step_count_by_their_targets() -> None:
+    """Sequences with a target at one to twelve of their steps: two batches of four equal one of eight."""
+    rng, whole = np.random.default_rng(0), toy_data().train
+    targets = np.full(whole.inputs.shape, IGNORED, np.int32)
+    for row, count in zip(targets, rng.integers(1, LENGTH // 2 + 1, len(targets)), strict=True):
+        row[:count] = rng.integers(0, CLASSES, count)
+    train = replace(whole, targets=targets)
+    data = task_data(Signature("steps", CLASSES, VOCABULARY, 1, LENGTH), train, train, train)
+    model = {"dropout": 0.0, "norm": "layer"}
+    snapshots = []
+    for trial in (toy_trial(model=model, batch_size=4, accumulate=2), toy_trial(model=model)):
+        engine = Engine(trial, data)
+        with _trials(engine, {0: trial}):
+            losses = engine.advance({0: 3})[0].loss
+            snapshots.append((losses, engine.snapshot(0)))
+    (loss, parts), (whole_loss, together) = snapshots
+    assert loss == pytest.approx(whole_loss, rel=1e-5)
+    for name in [name for name in together if name.startswith("params/")]:
+        np.testing.assert_allclose(parts[name], together[name], rtol=1e-3, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.slow

@@ -280,6 +280,29 @@ def test_bad_archives_are_refused(tmp_path: Path, damage: Callable[[Path], objec
         TASK.load({}, tmp_path)
 
 
+def test_the_empty_image_of_the_release_is_left_out(tmp_path: Path) -> None:
+    """LRA's easy images hold one empty file, which their metadata name; any other is damage."""
+    root = pathfinder(tmp_path)
+    easy = root.with_name("curv_baseline")
+    root.rename(easy)
+    whole = TASK.load({"source": "published", "difficulty": "easy"}, tmp_path)
+    first_line(easy, lambda line: line.replace(line.split()[1], "sample_172.png", 1))
+    (easy / "imgs/0/sample_172.png").write_bytes(b"")
+    less = TASK.load({"source": "published", "difficulty": "easy"}, tmp_path)
+    sizes = [len(data.train) + len(data.validation) + len(data.test) for data in (whole, less)]
+    assert sizes[0] == sizes[1] + 1
+    (easy / "imgs/0/sample_172.png").rename(easy / "imgs/0/sample_173.png")
+    first_line(easy, lambda line: line.replace("sample_172.png", "sample_173.png"))
+    with pytest.raises(BadData, match=r"sample_173.png.* got an empty or damaged file"):
+        TASK.load({"source": "published", "difficulty": "easy"}, tmp_path)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_so_few_images_that_a_margin_has_none_are_drawn(number: int) -> None:
+    for seed in range(4):
+        assert drawn(np.random.default_rng(seed), 128, 3, number).images.shape == (number, 128, 128)
+
+
 def test_images_of_another_size_are_refused(tmp_path: Path) -> None:
     pathfinder(tmp_path, side=16).parent.rename(tmp_path / "pathfinder32")
     with pytest.raises(BadData, match="must be a grey image of 32 x 32 pixels"):

@@ -78,6 +78,16 @@ def test_more_pairs_than_exist_are_refused() -> None:
         drawn(255, {"train": 10, "validation": 10_000, "test": 10}, seed=0)
 
 
+@pytest.mark.parametrize("size", [2, 6])
+def test_pairs_of_one_topic_alone_are_refused(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic with more than half of the unlike pairs would have to be its own partner."""
+    topics = [[f"{topic} {number}" for number in range(60)] for topic in "ab"]
+    monkeypatch.setattr(pydoc_passages, "_passages", lambda length: topics)
+    assert len(drawn(255, {"train": 4, "validation": 4, "test": 4}, seed=0)["train"].texts) == 4
+    with pytest.raises(Refusal, match="no topic of the validation passages may have more than half"):
+        drawn(255, {"train": 4, "validation": size, "test": 4}, seed=0)
+
+
 def test_the_embedded_source_is_loud(tmp_path: Path) -> None:
     data = TASK.load({"length": 64, "pairs": 200, "held_out": 40}, tmp_path)
     assert "documentation of Python" in data.source

@@ -20,6 +20,9 @@ from trainables.errors import BadData
 FOLDERS = {"easy": "curv_baseline", "intermediate": "curv_contour_length_9", "hard": "curv_contour_length_14"}
 """The folder of each difficulty."""
 
+EMPTY = Path("curv_baseline/imgs/0/sample_172.png")
+"""An image of the release that is an empty file; its metadata names it. Public loaders leave it out, too."""
+
 _ROOTS = ("", "lra_release/lra_release", "lra_release")
 _FIELDS = 11
 _AGAIN = "Unpack the archive again (`data fetch pathfinder`)."
@@ -56,17 +59,23 @@ def metadata(folder: Path) -> tuple[Path, ...]:
 
 
 def rows(folder: Path, paths: tuple[Path, ...]) -> list[Row]:
-    """Read all metadata.
+    """Read all metadata, without the line of an image that the release holds as an empty file.
 
     Raises:
         BadData: a line is not in the published format, or the lines do not name images of both classes.
     """
-    entries = [row for path in paths for row in _rows(folder, path)]
+    entries = [row for path in paths for row in _rows(folder, path) if not is_empty(row)]
     labels = {row.label for row in entries}
     if len(labels) < 2:
         got = f"only {labels.pop()}" if labels else "zero rows"
         raise BadData(str(folder / "metadata"), "must hold images of both classes", got, _AGAIN)
     return entries
+
+
+def is_empty(row: Row) -> bool:
+    """Return True for the one image that is an empty file in the release itself, unless it is mended."""
+    is_known = row.image.parts[-len(EMPTY.parts) :] == EMPTY.parts
+    return is_known and row.image.is_file() and row.image.stat().st_size == 0
 
 
 def images(entries: list[Row], side: int, progress: Progress) -> Iterator[np.ndarray]:

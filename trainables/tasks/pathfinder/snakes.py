@@ -78,7 +78,9 @@ def drawn(rng: np.random.Generator, side: int, contour: int, number: int) -> Dra
     parts, drawn_rows = [], []
     for margin in scene.margins:
         rows = np.flatnonzero(margins == margin)
-        for part in np.array_split(rows, -(-len(rows) // _at_once(scene)) or 1):
+        if not rows.size:  # few images: none has this margin
+            continue
+        for part in np.array_split(rows, -(-len(rows) // _at_once(scene))):
             parts.append(_drawn(rng, scene, tables(side, margin), contour, labels[part]))
             drawn_rows.append(part)
     order = np.argsort(np.concatenate(drawn_rows))

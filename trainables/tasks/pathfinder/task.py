@@ -127,7 +127,10 @@ class Pathfinder(Task):
             for row, image in enumerate(images):
                 inputs[row, :, 0] = image.ravel()
         labels = np.array([row.label for row in rows], np.int32)
-        note = "" if len(rows) == _PUBLISHED else f"{len(rows):,} images instead of {_PUBLISHED:,}"
+        published = _PUBLISHED - (folder.name == pathfinder_archive.EMPTY.parts[0])
+        note = (
+            "" if len(rows) in {published, _PUBLISHED} else f"{len(rows):,} images instead of {published:,}"
+        )
         return {split: labels[part] for split, part in zip(SPLITS, parts, strict=True)}, note
 
     def _draw(self, options: Mapping[str, Any], out: Writer, progress: Progress) -> dict[str, np.ndarray]:
