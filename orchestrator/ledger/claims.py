@@ -38,7 +38,7 @@ from orchestrator.sharing.rows import (
     Snapshot,
     Use,
 )
-from orchestrator.sharing.usage import charged, is_due
+from orchestrator.sharing.usage import GpuSeconds, charged, is_due, with_gpu_seconds
 from orchestrator.sharing.view import View, renewed
 
 Result = TypeVar("Result")
@@ -99,6 +99,7 @@ class Claims:
     ) -> None:
         self._ledger, self._token, self._pool_id = ledger, token, pool_id
         self._claim, self._rules = claim, rules
+        self._gpu_seconds = GpuSeconds(rules)
 
     def renew(self, nodes: Sequence[PoolNode], amounts: Amounts) -> View | None:
         """Write what the sweep wants and holds, and return the pool after that.
@@ -123,22 +124,29 @@ class Claims:
         return self._written(nodes, amounts, start=True)
 
     def withdraw(self) -> View | None:
-        """Delete the claim, and return the pool without it; None while the database does not answer."""
-        return self._run(self._withdrawn)
+        """Delete the claim and charge its owner; return the pool without it, None without an answer."""
+        view = self._run(self._withdrawn)
+        if view is not None:
+            self._gpu_seconds.observe(view.now, 0, charged=True)
+        return view
 
     def _withdrawn(self, connection: Connection) -> View:
         _lock(connection, self._pool_id)
+        now = _now(connection, self._ledger)
+        if owed := self._gpu_seconds.owed(now):
+            owner = _locked_owner(connection, self._claim.owner)
+            _write_owner(connection, with_gpu_seconds(owner, owed, now))
         snapshot, _ = _read(connection, self._pool_id)
         execute(connection, statements(CLAIM).delete, {"key_sweep_id": self._token.sweep_id})
         left = tuple(claim for claim in snapshot.claims if claim.sweep != self._token.sweep_id)
         if not left:
             execute(connection, statements(POOL).delete, {"key_id": self._pool_id})
-        return View.of(replace(snapshot, claims=left), _now(connection, self._ledger), self._rules)
+        return View.of(replace(snapshot, claims=left), now, self._rules)
 
     def _written(
         self, nodes: Sequence[PoolNode], amounts: Amounts, *, start: bool
     ) -> tuple[View, bool] | None:
-        def written(connection: Connection) -> tuple[View, bool]:
+        def changed(connection: Connection) -> tuple[View, bool, bool]:
             now = _now(connection, self._ledger)
             recorded = _lock(connection, self._pool_id) or _create(connection, self._pool_id, now)
             snapshot, charged_at = _read(connection, self._pool_id)
@@ -156,10 +164,23 @@ class Claims:
             for sweep in (*(row.sweep for row in snapshot.claims if row.sweep not in live), claim.sweep):
                 execute(connection, statements(CLAIM).delete, {"key_sweep_id": sweep})
             execute(connection, statements(CLAIM).insert, _row(self._pool_id, claim, use))
-            _update_pool(connection, self._pool_id, recorded, nodes, view, charged_at)
-            return view, granted
+            written: dict[str, Any] = {}
+            if (text := json.dumps([[node.name, node.cpu, node.devices] for node in nodes])) != recorded:
+                written["nodes"] = text
+            owed = self._gpu_seconds.owed(now) if self._gpu_seconds.is_due(now) else 0
+            if _charge(connection, view, charged_at, claim.owner, owed):
+                written["charged_at"] = now
+            if written:
+                execute(connection, statements(POOL).update, written | {"key_id": self._pool_id})
+            return view, granted, owed > 0
 
-        return self._run(written)
+        done = self._run(changed)
+        if done is None:
+            return None
+        view, granted, is_charged = done
+        devices = view.uses[self._token.sweep_id].devices
+        self._gpu_seconds.observe(view.now, devices, charged=is_charged)
+        return view, granted
 
     def _own(
         self, connection: Connection, snapshot: Snapshot, amounts: Amounts, now: float
@@ -335,27 +356,31 @@ def _row(pool_id: str, claim: PoolClaim, use: Use) -> dict[str, Any]:
     return {name: both[_FIELD.get(name, name)] for name in _COLUMN_NAMES}
 
 
-def _update_pool(
-    connection: Connection,
-    pool_id: str,
-    recorded: str,
-    nodes: Sequence[PoolNode],
-    view: View,
-    charged_at: float | None,
-) -> None:
-    """Write the nodes if they have changed, and past use if it is due."""
-    written: dict[str, Any] = {}
-    if (text := json.dumps([[node.name, node.cpu, node.devices] for node in nodes])) != recorded:
-        written["nodes"] = text
-    if is_due(view, charged_at):
-        written["charged_at"] = view.now
-        names = sorted({claim.owner for claim in view.claims.values()})  # in one order: no deadlock
-        # Read again, locked: `quota` and the drivers of another pool write these rows, too.
-        locked = {name: _locked_owner(connection, name) for name in names}
-        for owner in charged(replace(view, owners={**view.owners, **locked}), charged_at):
-            _write_owner(connection, owner)
-    if written:
-        execute(connection, statements(POOL).update, written | {"key_id": pool_id})
+def _charge(connection: Connection, view: View, charged_at: float | None, owner: str, seconds: int) -> bool:
+    """Charge owners of a pool; return True if past use was due.
+
+    Args:
+        connection: of the transaction.
+        view: of the pool.
+        charged_at: when past use was last charged; None if it never was.
+        owner: of the driver's own sweep.
+        seconds: GPU-seconds of that sweep that are to be charged now.
+    """
+    due = is_due(view, charged_at)
+    names = {claim.owner for claim in view.claims.values()} if due else set()
+    if seconds:
+        names.add(owner)
+    # Read again, locked, and in one order: `quota` and the drivers of another pool write these rows, too.
+    locked = {name: _locked_owner(connection, name) for name in sorted(names)}
+    if due:
+        locked |= {
+            row.name: row for row in charged(replace(view, owners={**view.owners, **locked}), charged_at)
+        }
+    if seconds:
+        locked[owner] = with_gpu_seconds(locked[owner], seconds, view.now)
+    for row in locked.values():
+        _write_owner(connection, row)
+    return due
 
 
 def _locked_owner(connection: Connection, name: str) -> Owner:

@@ -1,14 +1,14 @@
-"""Past use of owners: it decides between equal shares, and it counts against the GPU-hours of the week.
+"""Past use of owners: it decides between equal shares. And the GPU-hours of the week, which quotas limit.
 
 Where the pool has fewer places than owners, all shares are equal in turn, so past use is what makes owners
-take turns.
+take turns. It is sampled; GPU-hours are added up by the drivers of the sweeps, so that short sweeps count.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.sharing.rows import Owner
+from orchestrator.sharing.rows import Owner, Rules
 from orchestrator.sharing.view import View
 
 _WEEK = 7 * 86_400
@@ -51,12 +51,49 @@ def _charged(view: View, owner: Owner, seconds: float) -> Owner:
     since = view.now if owner.charged_at is None else owner.charged_at
     decay = 0.5 ** (max(0.0, view.now - since) / view.rules.half_life)
     more = view.capacity.device_seconds(view.capacity.dominant(cpu, devices), seconds)
-    week = week_of(view.now)
+    return replace(owner, used=round(owner.used * decay) + more, charged_at=view.now)
+
+
+def with_gpu_seconds(owner: Owner, seconds: int, now: float) -> Owner:
+    """Return the row of an owner whose sweep has held GPUs for some more GPU-seconds, in this week."""
+    week = week_of(now)
     before = owner.week_gpu_seconds if owner.week == week else 0
-    return replace(
-        owner,
-        used=round(owner.used * decay) + more,
-        charged_at=view.now,
-        week=week,
-        week_gpu_seconds=before + round(devices * seconds),
-    )
+    return replace(owner, week=week, week_gpu_seconds=before + seconds)
+
+
+class GpuSeconds:
+    """Adds up, in its driver's memory, the GPU-seconds of a sweep that its owner has not been charged for yet.
+
+    A driver that dies does not charge its last ones, `charge_every` at most.
+
+    Args:
+        rules: of the pool.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self._longest = 2 * rules.charge_every
+        self._every = rules.charge_every
+        self._owed, self._devices = 0.0, 0
+        self._since = self._charged_at = float("-inf")
+
+    def owed(self, now: float) -> int:
+        """Return what has not been charged at a time.
+
+        Where the driver has observed nothing for long, as on a machine that was suspended, two intervals count.
+        """
+        return round(self._total(now))
+
+    def _total(self, now: float) -> float:
+        held = min(max(now - self._since, 0.0), self._longest) if self._devices else 0.0
+        return self._owed + self._devices * held
+
+    def is_due(self, now: float) -> bool:
+        """Return True if the owner is to be charged now."""
+        return now - self._charged_at >= self._every and self.owed(now) > 0
+
+    def observe(self, now: float, devices: int, *, charged: bool) -> None:
+        """Note how many GPUs the sweep holds from now on, and whether its owner is charged until now."""
+        self._owed = 0.0 if charged else self._total(now)
+        self._devices, self._since = devices, now
+        if charged or self._charged_at == float("-inf"):
+            self._charged_at = now

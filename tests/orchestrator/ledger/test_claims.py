@@ -131,6 +131,47 @@ def test_a_quota_that_changes_while_a_driver_charges_its_owner_stays_changed(
     assert owner.charged_at is not None, "the driver has charged it, too"
 
 
+@pytest.mark.parametrize("length", [240, 700])
+def test_gpu_hours_count_to_the_second_however_short_a_sweep_is(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """Sweeps of an owner run one after the other, alone in their pool, with 2 GPUs for most of the time."""
+    nodes = [PoolNode("node", 4 * UNIT, 2)]
+    for number in range(3):
+        own = gpu_claims(ledger, f"s-{number}")
+        for second in range(0, length + 1, 10):
+            held = 2 if second < length - 50 else 0
+            assert own.renew(nodes, Amounts(4, held, 0, held)) is not None
+            later(monkeypatch, 10.0)
+        assert own.withdraw() is not None
+        assert not pools(ledger)
+    used = owners(ledger)["ada"].week_gpu_seconds
+    assert used == pytest.approx(3 * 2 * (length - 50), abs=6)
+
+
+def test_the_last_gpus_of_a_sweep_are_charged_when_it_leaves(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others go on; a driver that was suspended for a day is charged for ten minutes."""
+    nodes = [PoolNode("node", 4 * UNIT, 2)]
+    own, other = gpu_claims(ledger, "a"), gpu_claims(ledger, "b", "bob")
+    for held in (own, other):
+        held.renew(nodes, Amounts(4, 1, 0, 1))
+    later(monkeypatch, 20.0)
+    other.renew(nodes, Amounts(4, 1, 0, 1))
+    own.withdraw()
+    assert owners(ledger)["ada"].week_gpu_seconds == pytest.approx(20, abs=2)
+    later(monkeypatch, 86_400.0)
+    other.renew(nodes, Amounts(4, 1, 0, 1))
+    assert owners(ledger)["bob"].week_gpu_seconds == pytest.approx(620, abs=2)
+
+
+def gpu_claims(ledger: Ledger, sweep: str, owner: str = "ada") -> Claims:
+    """Return the claim of a driver of trials that take a GPU each."""
+    claim = PoolClaim(sweep, owner, 0.0, UNIT, 1, want=0)
+    return Claims(ledger, writer(ledger, sweep).token, "pool", claim)
+
+
 def test_a_shortage_is_recorded_once_and_ends_with_the_share(ledger: Ledger) -> None:
     own, other = claims(ledger, "a"), claims(ledger, "b", "bob")
     other.renew(NODES, amounts(4))
