@@ -62,7 +62,7 @@ def with_gpu_seconds(owner: Owner, seconds: int, now: float) -> Owner:
 
 
 class GpuSeconds:
-    """Adds up, in its driver's memory, the GPU-seconds of a sweep that its owner has not been charged for yet.
+    """Adds up, in its driver's memory, the GPU-seconds of a sweep that its owner is not yet charged for.
 
     A driver that dies does not charge its last ones, `charge_every` at most.
 
@@ -79,7 +79,7 @@ class GpuSeconds:
     def owed(self, now: float) -> int:
         """Return what has not been charged at a time.
 
-        Where the driver has observed nothing for long, as on a machine that was suspended, two intervals count.
+        Where the driver has observed nothing for long, as on a suspended machine, two intervals count.
         """
         return round(self._total(now))
 
