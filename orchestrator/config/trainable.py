@@ -110,24 +110,33 @@ class Trainable:
         Args:
             params: a value for every active hyperparameter.
             clock: how long.
-            seed: of the trial.
+            seed: of the trial; a searched `seed` is replaced by it, since the params of a confirmation are
+                those of the best trial.
             limits: what the process of a function or a command may use.
         """
+        own = _with_seed(params, seed)
         if self.kind == "program":
             free = tuple(name for name in self.free if name in params)
-            return ProgramSettings(str(self.target), self.folder, dict(params), clock, seed, free)
+            return ProgramSettings(str(self.target), self.folder, own, clock, seed, free)
         return ScriptSettings(
             function=str(self.target) if self.kind == "function" else None,
             command=tuple(self.target) if self.kind == "command" else None,
             shell=self.shell,
             folder=self.folder,
-            params=dict(params),
+            params=own,
             training=clock,
             seed=seed,
             memory=None if limits.memory is None else round(limits.memory * _GIB),
             minutes=limits.minutes,
             disk=round((limits.disk or DISK) * _GIB),
         )
+
+
+def _with_seed(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Return hyperparameters in which a searched seed is that of the trial."""
+    if int(params.get("seed", seed)) == seed:  # it may have been drawn as 0.75, of which the trial's is 0
+        return dict(params)
+    return {**params, "seed": seed}
 
 
 def task_of(document: Mapping[str, Any]) -> str:

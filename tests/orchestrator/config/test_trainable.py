@@ -33,11 +33,11 @@ FUNCTION, COMMAND, PROGRAM = (
 NET = "class Net(Linen):\n    free = ('learning_rate', 'momentum')\n"
 
 
-def read(folder: Path, trainable: str = FUNCTION, more: str = "") -> SweepConfig:
+def read(folder: Path, trainable: str = FUNCTION, more: str = "", *overrides: str) -> SweepConfig:
     (folder / "m.py").write_text(NET)
     file = folder / "digits.yaml"
     file.write_text(FILE.format(trainable=trainable, more=more))
-    return load(file, profile=None, gpus=1)
+    return load(file, profile=None, overrides=overrides, gpus=1)
 
 
 def test_any_name_can_be_searched_and_conditions_hold(tmp_path: Path) -> None:
@@ -89,6 +89,27 @@ def test_a_program_is_read_without_importing_it(tmp_path: Path) -> None:
     assert isinstance(settings, ProgramSettings)
     assert settings.static_params() == {"optimizer.kind": "sgd"}
     assert settings.free == ("learning_rate", "momentum")
+
+
+@pytest.mark.parametrize("trainable", [FUNCTION, COMMAND, PROGRAM])
+def test_a_searched_seed_is_the_seed_of_the_trial(tmp_path: Path, trainable: str) -> None:
+    """A confirmation has the hyperparameters of the best trial, and sees its own seed among them."""
+    sweep = read(tmp_path, trainable, "", "search.seed={int: [0, 4]}")
+    params = {**sweep.largest(), "seed": 3}
+    fresh = sweep.confirmation_seed(1)
+    for seed in (sweep.trial_seed(17, params), fresh):
+        settings = sweep.settings(params, seed)
+        assert isinstance(settings, ScriptSettings | ProgramSettings)
+        assert (settings.seed, settings.params) == (seed, {**params, "seed": seed})
+    assert params["seed"] == 3 != fresh
+
+
+def test_a_searched_seed_that_is_no_whole_number_stays_as_it_was_drawn(tmp_path: Path) -> None:
+    sweep = read(tmp_path, FUNCTION, "", "search.seed={uniform: [0, 1]}")
+    params = {**sweep.largest(), "seed": 0.75}
+    settings = sweep.settings(params, sweep.trial_seed(17, params))
+    assert isinstance(settings, ScriptSettings)
+    assert (settings.seed, settings.params) == (0, params)
 
 
 @pytest.mark.parametrize(

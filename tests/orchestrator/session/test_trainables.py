@@ -148,6 +148,34 @@ def test_the_next_driver_goes_on_where_a_killed_one_was(
         assert len(steps) <= 18 + 3
 
 
+SEEDS = """
+import json, os, sys
+import sweep_client
+trial = sweep_client.trial()
+seen = [sys.argv[1], os.environ["SWEEP_PARAM_SEED"], os.environ["SWEEP_SEED"]]
+with open(os.environ["SWEEP_PARAMS"]) as file:
+    seen.append(json.load(file)["seed"])
+with open("seeds.jsonl", "a") as file:
+    file.write(json.dumps([int(seed) for seed in (*seen, trial.params["seed"], trial.seed)]) + "\\n")
+trial.report(trial.steps, {"val/loss": 1.0})
+"""
+
+
+def test_a_confirmation_sees_its_own_seed_wherever_a_searched_seed_is_shown(
+    sessions: Sessions, code: Path
+) -> None:
+    (code / "seeds.py").write_text(SEEDS)
+    command = f'command: [{sys.executable}, seeds.py, "{{seed}}"], folder: code'
+    searched = FILE.replace("{learning_rate:", "{seed: {int: [0, 4]}, learning_rate:")
+    sweep = sessions.of(searched.replace("TRAINABLE", command))
+    run(sessions.open(sweep))
+    search, confirmation = sessions.ledger.trials(sweep.id)
+    assert search.params == confirmation.params, "reports find confirmations by them"
+    assert search.seed == search.params["seed"] != confirmation.seed
+    seen = [json.loads(line) for line in (code / "seeds.jsonl").read_text().splitlines()]
+    assert seen == [[search.seed] * 6, [confirmation.seed] * 6]
+
+
 def test_the_last_checkpoint_stays_in_the_store_when_a_sweep_is_resumed_under_another_root(
     sessions: Sessions, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
