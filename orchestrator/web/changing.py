@@ -228,8 +228,7 @@ def _allow_submission(site: Site, user: User) -> None:
 def _allow_start(site: Site, user: User, sweep_id: str) -> None:
     """Check that a user may have the driver of a known sweep started."""
     _allow_submission(site, user)
-    if not site.plugins:
-        check_own(_found(site, sweep_id).specification, site.owner(sweep_id) or user.name)
+    check_own(site, _found(site, sweep_id).specification, site.owner(sweep_id) or user.name)
 
 
 def _settings(site: Site, sweep_id: str, chosen: Settings) -> Document:
@@ -246,8 +245,7 @@ def _again(
 ) -> Document:
     """Submit a known sweep, which must have ended, again in the name of its owner."""
     owner = site.owner(sweep.id) or user.name
-    if not site.plugins:
-        check_own(sweep.specification, owner)
+    check_own(site, sweep.specification, owner)
     return _submitted(site, sweep, owner, options=options, only_ended=True, asked=asked)
 
 

@@ -65,14 +65,21 @@ class ForeignCode(Exception):
         self.refusal = refusal
 
 
-def check_own(specification: SweepConfig, owner: str) -> None:
+def check_own(specification: SweepConfig, owner: str, *, plugins: bool) -> None:
     """Check that a specification runs as this service no code but that of this package.
+
+    Args:
+        specification: of the sweep.
+        owner: in whose name it runs.
+        plugins: whether it may name what other installed packages have added; never the code of a user.
 
     Raises:
         ForeignCode: it has a trainable, or a name that another installed package has added.
         BadInput: its code must run as its owner, and cannot.
     """
     check_network(specification, owner)
+    if plugins:
+        return
     for where, registry, name in _names(specification):
         package = registry.package(name)
         if package is not None:
@@ -118,8 +125,7 @@ def check(given: Mapping[str, Any]) -> dict[str, Any]:
     check_network(specification, given["owner"])
     _check_folder(specification, Path(folder))
     check_size(specification)
-    if not given["plugins"]:
-        check_own(specification, given["owner"])
+    check_own(specification, given["owner"], plugins=given["plugins"])
     plan = planned(sweep, given["owner"], sizes=given["sizes"]) if given["sizes"] is not None else None
     return {"document": specification.document(), "plan": plan}
 

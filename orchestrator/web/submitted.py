@@ -89,15 +89,20 @@ def validated(site: Site, sent: Sent, owner: str, *, sizes: bool) -> dict[str, A
     return {"refusals": [answer["refusal"]] if "refusal" in answer else [], "plan": answer.get("plan")}
 
 
-def check_own(specification: SweepConfig, owner: str) -> None:
-    """Check that a sweep of the ledger runs as this service no code but that of this package.
+def check_own(site: Site, specification: SweepConfig, owner: str) -> None:
+    """Check that a sweep of the ledger runs as this service no code but what the service allows.
+
+    Args:
+        site: that was asked to run it.
+        specification: of the sweep.
+        owner: in whose name it runs.
 
     Raises:
         NotAllowed: it does.
         BadInput: its code must run as its owner, and cannot.
     """
     try:
-        checking.check_own(specification, owner)
+        checking.check_own(specification, owner, plugins=site.plugins)
     except checking.ForeignCode as error:
         refusal = error.refusal
         raise NotAllowed(refusal.where, refusal.must, refusal.got, refusal.remedy) from None

@@ -33,7 +33,7 @@ from orchestrator.web.site import SUBMISSIONS_A_MINUTE, Site
 from tests import sweeps
 from tests.orchestrator.ledger.examples import writer
 from tests.orchestrator.web.routes import ROUTES
-from tests.orchestrator.web.server import FILE, QUEUED, Answer, Client
+from tests.orchestrator.web.server import FILE, QUEUED, Answer, Client, served
 
 
 def submit(client: Client, user: str = "ada", key: str | None = None, **body: object) -> Answer:
@@ -406,18 +406,33 @@ resources: {cpu: 1}
 """
 
 
-def test_the_code_of_another_package_is_not_resumed(client: Client, tmp_path: Path) -> None:
-    """The sweep was submitted in a shell; over HTTP, its code would run as the service."""
+@pytest.mark.parametrize("plugins", [False, True])
+def test_the_code_of_another_package_is_not_resumed(tmp_path: Path, plugins: bool) -> None:
+    """The sweep was submitted in a shell; over HTTP, its code would run as the service.
+
+    Plugins are names of packages that an admin has installed, not the code of users.
+    """
     (tmp_path / "train.py").write_text("def train(trial): pass\n")
     file = tmp_path / "own.yaml"
     file.write_text(OWN_CODE)
-    root, data = client.workspace.paths.root, client.workspace.data
-    entry, _ = service.submit(Sweep.load(file, root=root, data=data), owner="ada")
-    queue.change(entry.sweep_id, paused=True, root=root)
-    for method, path, body in (("POST", "/resume", None), ("PATCH", "", {"paused": False})):
-        answer = client.send(method, f"/api/v1/sweeps/{entry.sweep_id}{path}", "ada", body=body)
-        assert (answer.status, answer.document["where"]) == (403, "trainable"), answer.body
-    assert client.get(f"/sweeps/{entry.sweep_id}")["paused"]
+    requests: tuple[tuple[str, str, object], ...] = (
+        ("POST", "/resume", None),
+        ("PATCH", "", {"paused": False}),
+        ("POST", "/extend", {"trials": 9}),
+        ("POST", "/retry", None),
+    )
+    with served(tmp_path / "mlruns", plugins=plugins) as client:
+        root, data = client.workspace.paths.root, client.workspace.data
+        entry, _ = service.submit(Sweep.load(file, root=root, data=data), owner="ada")
+        queue.change(entry.sweep_id, paused=True, root=root)
+        before = rows(client)
+        answers = [
+            client.send(method, f"/api/v1/sweeps/{entry.sweep_id}{path}", "ada", body=body)
+            for method, path, body in requests
+        ]
+        refused = [(answer.status, answer.document.get("where")) for answer in answers]
+        assert refused == [(403, "trainable")] * len(requests)
+        assert rows(client) == before
 
 
 def test_only_an_admin_grants_urgency(client: Client) -> None:
