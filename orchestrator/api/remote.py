@@ -8,6 +8,7 @@ sweep.trials                      # one mapping a trial
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import time
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from orchestrator.api.live import LiveSweep
@@ -38,6 +39,8 @@ LOOK_SECONDS = 1.0
 
 PAGE = 1_000
 """Rows that are asked for at once."""
+
+_ADDRESS = "Check the address: what answers there must be started by `serve --http`."
 
 _ENDED = frozenset({"COMPLETE", "FAILED", "INTERRUPTED", "PARKED"})
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -263,16 +266,21 @@ class RemoteService:
 
         Raises:
             BadInput: the service refuses the request.
-            NoServer: the server does not answer.
+            NoServer: the server does not answer, or not as a service.
         """
-        with self._answer(method, path, body, headers or {}) as answer:
-            document: dict[str, Any] = json.load(answer)
-            return document
+        content = self._answer(method, path, body, headers or {})
+        try:
+            document = json.loads(content)
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            begin = content[:60].decode(errors="replace")
+            raise _silent(self.url, f"an answer that is no JSON object: {begin!r}", _ADDRESS)
+        return document
 
     def read(self, path: str) -> bytes:
         """Return what the API answers to a GET request, as it is; raises like `call`."""
-        with self._answer("GET", path, None, {}) as answer:
-            return answer.read()
+        return self._answer("GET", path, None, {})
 
     def _pages(self, path: str, name: str) -> Iterator[Mapping[str, Any]]:
         offset, total = 0, 1
@@ -281,7 +289,8 @@ class RemoteService:
             yield from page[name]
             offset, total = offset + PAGE, page["total"]
 
-    def _answer(self, method: str, path: str, body: object, headers: Mapping[str, str]) -> IO[bytes]:
+    def _answer(self, method: str, path: str, body: object, headers: Mapping[str, str]) -> bytes:
+        """Send one request, and return the body of the answer; raises like `call`."""
         content = None if body is None else json.dumps(body).encode()
         own = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **headers}
         request = urllib.request.Request(f"{self.url}/api/v1{path}", content, own, method=method)
@@ -289,13 +298,21 @@ class RemoteService:
         if urlsplit(self.url).hostname in _LOOPBACK:
             handlers.append(urllib.request.ProxyHandler({}))
         try:
-            answer: IO[bytes] = urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_SECONDS)
+            with urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_SECONDS) as answer:
+                content: bytes = answer.read()
         except urllib.error.HTTPError as error:
             with error:
                 raise _refusal(self.url, error) from None
-        except OSError as error:
+        except OSError as error:  # also when the connection ends before the answer begins
             raise _silent(self.url, str(getattr(error, "reason", error))) from None
-        return answer
+        except http.client.IncompleteRead:
+            raise _silent(self.url, "an answer that ends too early") from None
+        except http.client.BadStatusLine as error:
+            got = f"an answer that is no HTTP: {error.line.strip()[:60]!r}"
+            raise _silent(self.url, got, _ADDRESS) from None
+        except http.client.HTTPException as error:
+            raise _silent(self.url, str(error) or type(error).__name__, _ADDRESS) from None
+        return content
 
 
 @dataclass(frozen=True)
@@ -454,11 +471,11 @@ def _refusal(url: str, error: urllib.error.HTTPError) -> Refusal:
     try:
         document = json.loads(error.read())
         parts = [str(document[name]) for name in ("where", "must", "got", "remedy")]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
         return _silent(url, f"{error.code} {error.reason}")
     kind = NoServer if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR else BadInput
     return kind(*parts)
 
 
-def _silent(url: str, got: str) -> NoServer:
-    return NoServer(url, "must be the HTTP server of a service", got, "Try again, or start `serve --http`.")
+def _silent(url: str, got: str, remedy: str = "Try again, or start `serve --http`.") -> NoServer:
+    return NoServer(url, "must be the HTTP server of a service", got, remedy)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import http.server
 import math
 import os
+import socketserver
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -190,3 +193,69 @@ def test_a_redirection_does_not_receive_the_token() -> None:
         listening.shutdown()
         thread.join()
     assert received == ["/api/v1/queue"]
+
+
+@contextmanager
+def answering(content: bytes) -> Iterator[str]:
+    """Answer every request with the same bytes; yield the address.
+
+    The connection is closed after them, or, after a text that ends in `...`, kept for as long as the client
+    waits.
+    """
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                pass
+            self.wfile.write(content)
+            if content.endswith(b"..."):
+                self.rfile.read(1)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as listening:
+        thread = threading.Thread(target=listening.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.server_address[1]}"
+        finally:
+            listening.shutdown()
+            thread.join()
+
+
+HTML = b"<html>Log in to the network</html>"
+HELLO = b"SSH-2.0-OpenSSH_9.6\r\n"
+OTHER_ANSWERS = {
+    "a page": (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + HTML, "no JSON object: '<html>Log in"),
+    "another document": (b"HTTP/1.1 200 OK\r\n\r\n[]", r"no JSON object: '\[\]'"),
+    "bytes of no text": (b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe", "no JSON object"),
+    "half of a body": (b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"queue"', "ends too early"),
+    "half of a chunk": (
+        b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n{"queue"',
+        "ends too early",
+    ),
+    "half of a refusal": (b'HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\n{"where"', "503 Busy"),
+    "a refusal that does not end": (b"HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\n...", "503 Busy"),
+    "a body that does not end": (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n...", "timed out"),
+    "no HTTP": (HELLO, "is no HTTP: 'SSH-2.0-OpenSSH_9.6'"),
+    "nothing": (b"", "closed connection without response"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ANSWERS)
+def test_an_answer_that_is_none_of_a_service_is_a_refusal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program has its port, a network asks for a password first, or the connection breaks."""
+    content, got = OTHER_ANSWERS[name]
+    monkeypatch.setattr(remote, "TIMEOUT_SECONDS", 1.0)
+    with answering(content) as address:
+        with pytest.raises(NoServer, match=got) as refused:
+            Sweep.connect(address, token="secret").queue()
+        assert (refused.value.where, refused.value.must) == (address, "must be the HTTP server of a service")
+    assert exit_of(refused.value) == Exit.RESUMABLE
+
+
+def test_a_report_of_which_half_arrives_is_not_written(tmp_path: Path) -> None:
+    content, got = OTHER_ANSWERS["half of a body"]
+    with answering(content) as address:
+        sweep = remote.RemoteSweep(Sweep.connect(address, token="secret"), sweeps.SWEEP_ID)
+        with pytest.raises(NoServer, match=got):
+            sweep.report(tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
