@@ -229,6 +229,42 @@ def fill(ledger: Ledger, folder: Path, records: Sequence[TrialRecord] | None = N
     writer.add_evaluation(test, events=[point])
 
 
+def fill_script(ledger: Ledger) -> str:
+    """Write a sweep of a function, whose objective is `loss`; return the key of its trial, which runs."""
+    sweep = sweep_record(
+        id="digits-0badf00d",
+        task="train.py:train",
+        document={
+            "name": "digits",
+            "trainable": {"function": "train.py:train", "folder": "/code"},
+            "objective": {"minimize": ["loss"]},
+        },
+        state="RUNNING",
+        facts={**sweep_record().facts, "metric": "loss", "direction": "minimize"},
+        finished_at=None,
+    )
+    create_sweep(ledger, sweep)
+    writer = examples.writer(ledger, sweep.id)
+    key = f"{sweep.id}-0"
+    writer.add_trial(
+        trial(
+            0,
+            "WAITING",
+            key=key,
+            sweep_id=sweep.id,
+            value=None,
+            best_step=None,
+            step=0,
+            attempts=0,
+            finished_at=None,
+        )
+    )
+    attempt = writer.start_attempt(key)
+    metrics = {"loss": 0.25, "learning_rate": 0.004, "seconds/train": 3.0, "seconds/evaluate": 0.5}
+    writer.record_report(attempt.id, INTERVAL, metrics)
+    return key
+
+
 def writer_of(ledger: Ledger) -> SweepWriter:
     """Return a writer of the sweep, as if its driver had just taken the lease."""
     return examples.writer(ledger, SWEEP_ID)

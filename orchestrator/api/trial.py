@@ -21,6 +21,7 @@ from orchestrator.export.saved_files import export_saved
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import AttemptRecord, CheckpointRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.selection import best_checkpoint
+from orchestrator.ledger.shown import unshown_metrics
 from orchestrator.storage import store
 from orchestrator.training.process import worker_environment
 from trainables import checkpoint
@@ -147,6 +148,11 @@ class Trial:
     def runs_script(self) -> bool:
         """Return True if this trial runs a function or a command."""
         return bool({"function", "command"} & self._trainable().keys())
+
+    @property
+    def unshown_metrics(self) -> frozenset[str]:
+        """Return the metrics that are left out where the reports of this trial are shown."""
+        return unshown_metrics(self._document())
 
     @property
     def checkpoint(self) -> Path:
@@ -287,11 +293,15 @@ class Trial:
 
     def _trainable(self) -> Mapping[str, Any]:
         """Return the section `trainable` of the sweep's file; empty if it trains networks of this package."""
+        section: Mapping[str, Any] = self._document().get("trainable", {})
+        return section
+
+    def _document(self) -> Mapping[str, Any]:
+        """Return the document of the sweep."""
         with self.workspace.ledger() as ledger:
             sweep = ledger.sweep(self.record.sweep_id)
         assert sweep is not None, "a trial's sweep is in the ledger"
-        section: Mapping[str, Any] = sweep.document.get("trainable", {})
-        return section
+        return sweep.document
 
     def _best_checkpoint(self) -> CheckpointRecord:
         with self.workspace.ledger() as ledger:

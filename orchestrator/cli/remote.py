@@ -225,7 +225,7 @@ def show(server: str, trial: str, *, as_json: bool) -> None:
         )
     last = found["last_report"]
     if last is not None:
-        metrics = ", ".join(f"{name} {value:.4g}" for name, value in last["metrics"].items() if "/" in name)
+        metrics = ", ".join(f"{name} {last['metrics'][name]:.4g}" for name in found["shown_metrics"])
         print_line(f"  step {last['step']}: {metrics} (the last of {counted(found['reports'], 'report')})")
     for saved in found["checkpoints"]:
         print_line(f"  checkpoint ({saved['kind']}): {saved['path']}")

@@ -28,7 +28,8 @@ def show(trial: TrialKey, root: Root = DEFAULT_ROOT, as_json: Json = False, serv
     if server is not None:
         remote.show(server, trial, as_json=as_json)
         return
-    history = Trial.find(trial, root=root).history()
+    selected = Trial.find(trial, root=root)
+    history = selected.history()
     if as_json:
         print_json(asdict(history))
         return
@@ -42,8 +43,10 @@ def show(trial: TrialKey, root: Root = DEFAULT_ROOT, as_json: Json = False, serv
         node = f" on {attempt.node}" if attempt.node else ""
         line = f"  attempt {attempt.number}: {attempt.state}{node} {attempt.cause or ''}"
         console.print(line.rstrip(), markup=False)
+    unshown = selected.unshown_metrics
     for report in history.reports:
-        metrics = ", ".join(f"{name} {value:.4g}" for name, value in report.metrics.items() if "/" in name)
+        shown = (f"{name} {value:.4g}" for name, value in report.metrics.items() if name not in unshown)
+        metrics = ", ".join(shown)
         console.print(f"  step {report.step}: {metrics}", markup=False)
     for saved in history.checkpoints:
         console.print(f"  checkpoint ({saved.kind}): {saved.path}", markup=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -101,16 +101,26 @@ def _identity(trial: TrialRecord) -> str:
     return f"{trial.role != 'search':d}{trial.number:012}"
 
 
-def whole_trial(history: TrialHistory, evaluations: Sequence[EvaluationRecord]) -> dict[str, Any]:
-    """Return everything that the ledger knows of a trial."""
+def whole_trial(
+    history: TrialHistory, evaluations: Sequence[EvaluationRecord], unshown: Collection[str]
+) -> dict[str, Any]:
+    """Return everything that the ledger knows of a trial.
+
+    Args:
+        history: of the trial.
+        evaluations: of the trial.
+        unshown: metrics of its reports that a short view leaves out.
+    """
     record, reports = history.trial, history.reports
+    last = reports[-1] if reports else None
     return {
         "trial": trial(record),
         "seed": record.seed,
         "attempts": [_chosen(attempt, models.AttemptRow) for attempt in history.attempts],
         "checkpoints": [_chosen(saved, models.CheckpointRow) for saved in history.checkpoints],
         "evaluations": [_chosen(row, models.EvaluationRow) for row in evaluations],
-        "last_report": report(reports[-1]) if reports else None,
+        "last_report": report(last) if last else None,
+        "shown_metrics": [name for name in last.metrics if name not in unshown] if last else [],
         "reports": len(reports),
     }
 

@@ -314,6 +314,10 @@ class TrialDocument(Answer):
     checkpoints: Sequence[CheckpointRow]
     evaluations: Sequence[EvaluationRow]
     last_report: ReportRow | None
+    shown_metrics: Annotated[
+        Sequence[str],
+        Field(description="Metrics of the last report, without those that only tell how it was trained."),
+    ]
     reports: Annotated[int, Field(description="Number of reports.")]
     has_log: Annotated[bool, Field(description="Whether the machine of the service has a log of it.")]
     mlflow: MlflowRun

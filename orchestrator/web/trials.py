@@ -11,7 +11,8 @@ from orchestrator.api.trial import Trial
 from orchestrator.errors import BadInput
 from orchestrator.ledger.keys import trial_key
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import ReportRecord, Role, TrialRecord
+from orchestrator.ledger.records import ReportRecord, Role, SweepRecord, TrialRecord
+from orchestrator.ledger.shown import unshown_metrics
 from orchestrator.web import documents, models
 from orchestrator.web.paging import cursor, read_cursor
 from orchestrator.web.problems import NotFound
@@ -58,7 +59,7 @@ def show_trial(site: Here, sweep_id: SweepId, number: Number, role: TrialRole = 
         with site.ledger() as ledger:
             evaluations = [row for row in ledger.evaluations(sweep_id) if row.trial_key == key]
         return {
-            **documents.whole_trial(found.history(), evaluations),
+            **documents.whole_trial(found.history(), evaluations, found.unshown_metrics),
             "has_log": site.workspace.paths.log(sweep_id, key).exists(),
             "mlflow": mlflow_run(site, sweep_id, key),
         }
@@ -113,16 +114,16 @@ def show_curves(
                 most_trials=trials,
                 most_points=points,
             )
-            return {**shown, "metrics": _metrics(ledger, site, sweep_id)}
+            return {**shown, "metrics": _metrics(ledger, site, record)}
 
     return site.snapshots.get(("curves", sweep_id, metric, trials, points), read, about=sweep_id)
 
 
-def _metrics(ledger: Ledger, site: Site, sweep_id: str) -> list[str]:
-    """Return the names of the metrics in the first reports of a sweep."""
+def _metrics(ledger: Ledger, site: Site, record: SweepRecord) -> list[str]:
+    """Return the names of the metrics in the first reports of a sweep that people are shown."""
 
     def read() -> list[str]:
-        first = ledger.reports_after(sweep_id, None, 10)
-        return sorted({name for row in first for name in row.metrics if "/" in name})
+        first = ledger.reports_after(record.id, None, 10)
+        return sorted({name for row in first for name in row.metrics} - unshown_metrics(record.document))
 
-    return site.snapshots.get(("metrics", sweep_id), read, about=sweep_id)
+    return site.snapshots.get(("metrics", record.id), read, about=record.id)

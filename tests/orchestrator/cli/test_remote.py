@@ -52,3 +52,22 @@ def test_the_verbs_reach_a_service_over_http(
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("the end\n")
         assert run("follow", sweeps.SWEEP_ID, code=4) == "the end\n"
+
+
+def test_show_prints_the_metrics_of_scripts_and_networks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with server.served(tmp_path / "mlruns") as client:
+        monkeypatch.setenv("SWEEP_TOKEN", client.tokens["vera"])
+        with client.workspace.ledger() as ledger:
+            script = sweeps.fill_script(ledger)
+
+        def last_step(trial: str) -> str:
+            assert run_command(["show", trial, "--server", client.address]) == 0
+            return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  step "))
+
+        metrics = "learning_rate 0.004, loss 0.25, seconds/evaluate 0.5, seconds/train 3"
+        assert last_step(script) == f"  step 40: {metrics} (the last of 1 report)"
+        network = last_step(f"{sweeps.SWEEP_ID}-0")
+        assert "val/accuracy" in network
+        assert not any(name in network for name in ("learning_rate", "tokens_per_second"))

@@ -1,4 +1,4 @@
-"""The verb `logs` prints the log of a trial's workers, and from the ledger the attempts on other machines."""
+"""The verbs `logs`, which prints the log of a trial's workers, and `show`, which prints its metrics."""
 
 from __future__ import annotations
 
@@ -74,3 +74,33 @@ def test_a_reason_with_brackets_is_printed_as_it_is(paths: Paths, capsys: pytest
     ledger.close()
     assert run_command(["status", "--root", str(paths.root)]) == 0
     assert f"INTERRUPTED ({reason})" in capsys.readouterr().out
+
+
+def test_show_prints_what_a_script_has_reported(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plain name is as good as one with a slash: here it is the objective."""
+    ledger = Ledger.open(paths.ledger_url)
+    key = sweeps.fill_script(ledger)
+    ledger.close()
+    assert run_command(["show", key, "--root", str(paths.root)]) == 0
+    step = "  step 40: learning_rate 0.004, loss 0.25, seconds/evaluate 0.5, seconds/train 3"
+    assert step in capsys.readouterr().out.splitlines()
+
+
+def test_show_prints_of_how_a_network_was_trained_what_its_sweep_asks_for(
+    paths: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def last_step() -> str:
+        assert run_command(["show", COMPLETE, "--root", str(paths.root)]) == 0
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith("  step ")][-1]
+
+    shown = last_step()
+    assert "val/accuracy" in shown
+    assert not any(name in shown for name in ("learning_rate", "tokens_per_second"))
+    ledger = Ledger.open(paths.ledger_url)
+    record = sweeps.sweep_record()
+    document = {**record.document, "constraints": {"tokens_per_second": {"at_least": 1_000}}}
+    sweeps.writer_of(ledger).amend_sweep(document, record.digest, record.facts)
+    ledger.close()
+    shown = last_step()
+    assert "tokens_per_second 2.3e+04" in shown
+    assert "learning_rate" not in shown

@@ -177,6 +177,16 @@ def test_curves_have_a_band_of_the_rest_and_a_choice_of_metrics(reader: Client) 
     assert (other["metric"], other["band"]) == ("train/loss", {"trials": 0, "points": []})
 
 
+def test_the_choice_of_metrics_has_what_a_script_reports_and_what_a_sweep_observes(client: Client) -> None:
+    with client.workspace.ledger() as ledger:
+        script, _, _ = sweeps.fill_script(ledger).rpartition("-")
+    answer = client.get(f"/sweeps/{script}/curves")
+    assert answer["metric"] == "loss"
+    assert answer["metrics"] == ["learning_rate", "loss", "seconds/evaluate", "seconds/train"]
+    of_training = {"learning_rate", "tokens_per_second"}
+    assert not of_training & set(client.get(f"{SWEEP}/curves")["metrics"])
+
+
 def test_a_sweep_says_what_it_has_spent_and_what_has_happened(reader: Client) -> None:
     live = reader.get(f"{SWEEP}/live")
     assert live["budget"]["trials"] == 8
