@@ -29,7 +29,7 @@ from orchestrator.scripts.reported_folder import own_file
 from orchestrator.storage import store
 from orchestrator.storage.paths import checkpoint_stem
 from orchestrator.training import process
-from orchestrator.training.attempt import OverLimit, OwnAttempts, TrialLog, upload
+from orchestrator.training.attempt import SIGN_OF_LIFE, OverLimit, OwnAttempts, TrialLog, upload
 from trainables import checkpoint
 from trainables.errors import Refusal
 from trainables.trial import ScriptSettings
@@ -151,6 +151,7 @@ class ScriptAttempt:
         self._has_checkpoints = False
         self._unread: deque[bytes] = deque()
         self._interval = 0.0
+        self._asked_to_leave = False
         self._started_at = time.monotonic()
         self._tail: list[str] = []
         try:
@@ -168,28 +169,33 @@ class ScriptAttempt:
     def advance(self) -> Outcome:
         """Answer the report before, and return the next one, or how the script has ended.
 
+        After `SIGN_OF_LIFE` seconds return a `training` outcome; the next call goes on. A script may take any
+        time for a report, and one that hangs cannot be told from it: `resources.minutes` ends either.
+
         Raises:
             Refusal: the script has failed, or has reported something wrong.
         """
         if self._answered < self._read:
             self._answer(go_on=not self._must_stop())
             self._prepare()
-        asked, since = False, time.monotonic()
+        began = since = time.monotonic()
         while True:
             if (report := self._next_report()) is not None:
                 self._interval = time.monotonic() - since
                 if report.step > self._recorded:
-                    return self._outcome(report, interrupted=asked)
+                    return self._outcome(report, interrupted=self._asked_to_leave)
                 self._answer(go_on=True)  # of an earlier attempt, which had got as far
                 since = time.monotonic()
-                continue
-            if (end := self._process.end) is not None and not self._has_more():
-                return self._ended(end, interrupted=asked)
-            if not asked and self._must_stop():
-                self._process.terminate()
-                asked = True
-            wait = PATIENCE * max(time.monotonic() - since, self._interval)
-            time.sleep(min(max(wait, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS))
+            elif (end := self._process.end) is not None and not self._has_more():
+                return self._ended(end, interrupted=self._asked_to_leave)
+            else:
+                if not self._asked_to_leave and self._must_stop():
+                    self._process.terminate()
+                    self._asked_to_leave = True
+                wait = PATIENCE * max(time.monotonic() - since, self._interval)
+                time.sleep(min(max(wait, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS))
+            if time.monotonic() - began > SIGN_OF_LIFE:
+                return Outcome(self._step, done=False, metrics={}, training=True)
 
     def release(self) -> None:
         """End the process with everything that it has started, and remove its files."""

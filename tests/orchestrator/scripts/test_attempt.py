@@ -539,6 +539,82 @@ def test_on_a_stop_request_a_trial_saves_and_leaves(runs: Runs, monkeypatch: pyt
     assert (outcome.step, outcome.interrupted, outcome.done) == (2, True, True)
 
 
+SLOW = """
+import time
+from pathlib import Path
+
+def train(trial):
+    for step in range(trial.start + 2, trial.steps + 1, 2):
+        for _ in range(500):  # an epoch: it ends when the test says so, or after five seconds
+            if trial.stopping or Path(f"go-{step}").exists():
+                break
+            time.sleep(0.01)
+        if trial.stopping:
+            time.sleep(0.5)
+        if not trial.report(step, {"val/loss": 1 / step}):
+            return
+"""
+
+
+def until_the_report(runs: Runs, assigned: Assignment) -> tuple[int, Outcome]:
+    """Return the number of signs of life before the next report, and the report."""
+    outcomes = [runs.own.advance(assigned)]
+    while outcomes[-1].training:
+        outcomes.append(runs.own.advance(assigned))
+    return len(outcomes) - 1, outcomes[-1]
+
+
+def test_a_long_epoch_gives_signs_of_life_and_reports_the_same(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch may take longer than the deadline after which a silent attempt is taken for hung."""
+    monkeypatch.setattr(attempts, "SIGN_OF_LIFE", 0.05)
+    assigned = runs.function(SLOW)
+    for step in (2, 4, 6):
+        for _ in range(3):
+            sign = runs.own.advance(assigned)
+            assert (sign.training, sign.queued, sign.done) == (True, False, False), sign
+            assert (sign.step, sign.metrics, sign.checkpoint) == (step - 2, {}, None)
+        (runs.folder / f"go-{step}").touch()
+        _, report = until_the_report(runs, assigned)
+        assert (report.step, report.metrics["val/loss"], report.failure) == (step, 1 / step, None)
+    assert report.done
+
+
+def test_a_stop_between_two_signs_of_life_is_asked_for_once_and_saves(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "SIGN_OF_LIFE", 0.05)
+    assigned = runs.function(SLOW)
+    (runs.folder / "go-2").touch()
+    assert until_the_report(runs, assigned)[1].step == 2
+    assert runs.own.advance(assigned).training
+    monkeypatch.setattr(process, "stop_requested", lambda channel, attempt: True)
+    signs, outcome = until_the_report(runs, assigned)
+    assert signs > 1, "the script takes half a second to leave"
+    assert (outcome.step, outcome.interrupted, outcome.done) == (4, True, True)
+
+
+def test_a_script_that_is_stuck_is_ended_by_its_minutes_although_it_lives(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "SIGN_OF_LIFE", 0.05)
+    stuck = runs.command("import time\ntime.sleep(600)", minutes=1 / 60)
+    signs, outcome = until_the_report(runs, stuck)
+    assert signs > 3
+    assert outcome.failure == "time limit"
+
+
+def test_a_script_whose_keeper_is_gone_gives_no_sign_of_life(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "SIGN_OF_LIFE", 0.05)
+    text = "import os, signal, time\ntime.sleep(0.5)\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(600)"
+    signs, outcome = until_the_report(runs, runs.command(text))
+    assert signs > 1
+    assert "the process that keeps it was killed" in str(outcome.message)
+
+
 def test_a_trial_that_was_asked_to_stop_before_it_began_is_not_started(runs: Runs) -> None:
     """Its driver may have dropped it: a checkpoint would have no row in the ledger."""
     assigned = runs.command("open('started', 'w')")
