@@ -291,9 +291,9 @@ class RemoteService:
 
     def _answer(self, method: str, path: str, body: object, headers: Mapping[str, str]) -> bytes:
         """Send one request, and return the body of the answer; raises like `call`."""
-        content = None if body is None else json.dumps(body).encode()
+        sent = None if body is None else json.dumps(body).encode()
         own = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **headers}
-        request = urllib.request.Request(f"{self.url}/api/v1{path}", content, own, method=method)
+        request = urllib.request.Request(f"{self.url}/api/v1{path}", sent, own, method=method)
         handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
         if urlsplit(self.url).hostname in _LOOPBACK:
             handlers.append(urllib.request.ProxyHandler({}))
