@@ -115,6 +115,7 @@ def retry(site: Here, user: SignedIn, sweep_id: SweepId, key: Key = None) -> Doc
 @ROUTER.post("/sweeps/{sweep_id}/release", status_code=202, response_model=models.Released)
 def release(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
     """Queue a parked sweep again."""
+    _allow_start(site, user, sweep_id)
     asked = Asked(user.name, "release", sweep_id)
     try:
         service.release(sweep_id, asked=asked, root=site.workspace.paths.root)

@@ -417,6 +417,7 @@ def test_the_code_of_another_package_is_not_resumed(tmp_path: Path, plugins: boo
     file.write_text(OWN_CODE)
     requests: tuple[tuple[str, str, object], ...] = (
         ("POST", "/resume", None),
+        ("POST", "/release", None),
         ("PATCH", "", {"paused": False}),
         ("POST", "/extend", {"trials": 9}),
         ("POST", "/retry", None),
