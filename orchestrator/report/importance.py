@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from orchestrator.config.space import KINDS, Distribution
 from orchestrator.ledger.records import TrialRecord
-from orchestrator.study.distributions import to_optuna
+from orchestrator.study.distributions import as_held, to_optuna
 
 _FEWEST = 10
 """Number of trials below which an importance would be noise."""
@@ -52,11 +52,12 @@ def importances(
         search: the section `search` of the sweep's document.
         maximize: whether a larger value is better.
     """
-    distributions = {name: to_optuna(_distribution(entry)) for name, entry in search.items()}
+    space = {name: _distribution(entry) for name, entry in search.items()}
+    distributions = {name: to_optuna(distribution) for name, distribution in space.items()}
     usable = [trial for trial in trials if trial.state == "COMPLETE" and trial.value is not None]
     if len(usable) < _FEWEST or len({trial.value for trial in usable}) < 3 or len(distributions) < 2:
         return []
-    frozen = [_frozen(trial, distributions) for trial in usable]
+    frozen = [_frozen(trial, space, distributions) for trial in usable]
     full = _shares(frozen, maximize=maximize)
     random = np.random.default_rng(0)
     resampled = [
@@ -89,7 +90,9 @@ class _Finished(FrozenTrial):
         return copy.copy(self)
 
 
-def _frozen(trial: TrialRecord, distributions: Mapping[str, BaseDistribution]) -> FrozenTrial:
+def _frozen(
+    trial: TrialRecord, space: Mapping[str, Distribution], distributions: Mapping[str, BaseDistribution]
+) -> FrozenTrial:
     ended = datetime.fromtimestamp(trial.finished_at or trial.created_at)
     return _Finished(
         number=trial.number,
@@ -98,7 +101,7 @@ def _frozen(trial: TrialRecord, distributions: Mapping[str, BaseDistribution]) -
         value=trial.value,
         datetime_start=ended,
         datetime_complete=ended,
-        params=dict(trial.params),
+        params={name: as_held(space[name], value) for name, value in trial.params.items()},
         distributions={name: distributions[name] for name in trial.params},
         user_attrs={},
         system_attrs={},

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from optuna.distributions import (
@@ -17,6 +18,7 @@ from optuna.distributions import (
 from optuna.trial import Trial
 
 from orchestrator.config.space import Distribution, active
+from orchestrator.study.optuna_private import contains, suggest
 
 
 def to_optuna(distribution: Distribution) -> BaseDistribution:
@@ -28,12 +30,60 @@ def to_optuna(distribution: Distribution) -> BaseDistribution:
     low, high, log = distribution.low, distribution.high, distribution.kind.startswith("log_")
     if distribution.kind in {"int", "log_int"}:
         return IntDistribution(int(low), int(high), log=log, step=int(distribution.step or 1))
-    return FloatDistribution(float(low), float(high), log=log, step=distribution.step)
+    if distribution.step is None:
+        return FloatDistribution(float(low), float(high), log=log)
+    of_optuna = FloatDistribution(float(low), _upper_end(distribution))
+    of_optuna.step = float(distribution.step)  # as an argument it would shorten the range, see `_upper_end`
+    return of_optuna
+
+
+def _upper_end(distribution: Distribution) -> float:
+    """Return the upper end of a range with a step in Optuna.
+
+    Optuna counts the steps in decimals: those of pi are less than four times those of pi/4, so that the range
+    would end after three steps. Where the decimals do not divide, the end lies as little above the last value
+    as keeps all steps, also when Optuna reads the distribution from a file.
+    """
+    low, high = map(float, distribution.ends())
+    count, step = distribution.count(), distribution.step
+    assert count is not None
+    assert step is not None
+    last = Decimal(str(low)) + (count - 1) * Decimal(str(step))
+    if last == Decimal(str(high)):
+        return high
+    end = max(high, low + (count - 1) * step, float(last))
+    return end if Decimal(str(end)) >= last else math.nextafter(end, math.inf)
 
 
 def converted(search: Mapping[str, Distribution]) -> dict[str, BaseDistribution]:
     """Return every distribution of a space as Optuna's."""
     return {name: to_optuna(distribution) for name, distribution in search.items()}
+
+
+def on_step(of_optuna: BaseDistribution, value: Any) -> Any:
+    """Return the value of a distribution of Optuna that is closest to `value`, if it has a step."""
+    if not isinstance(of_optuna, FloatDistribution) or of_optuna.step is None:
+        return value
+    steps = round((value - of_optuna.low) / of_optuna.step)
+    return min(of_optuna.low + steps * of_optuna.step, of_optuna.high)
+
+
+def as_held(distribution: Distribution, value: Any) -> Any:
+    """Return a value of a hyperparameter as a study holds it.
+
+    That is the value itself, but in a range with a step for one that is less exact than Optuna demands, as
+    the value of a file may be, or as the upper end is whose decimals do not divide.
+    """
+    if not _by_steps(distribution) or not distribution.holds(value):
+        return value
+    of_optuna = to_optuna(distribution)
+    assert isinstance(of_optuna, FloatDistribution)
+    exact = of_optuna.high == distribution.high and contains(of_optuna, value)
+    return value if exact else on_step(of_optuna, value)
+
+
+def _by_steps(distribution: Distribution) -> bool:
+    return distribution.kind == "uniform" and distribution.step is not None
 
 
 def draw(trial: Trial, search: Mapping[str, Distribution]) -> dict[str, Any]:
@@ -52,7 +102,9 @@ def _suggest(trial: Trial, name: str, distribution: Distribution) -> Any:
     if isinstance(of_optuna, IntDistribution):
         return trial.suggest_int(name, of_optuna.low, of_optuna.high, step=of_optuna.step, log=of_optuna.log)
     assert isinstance(of_optuna, FloatDistribution)
-    return trial.suggest_float(name, of_optuna.low, of_optuna.high, step=of_optuna.step, log=of_optuna.log)
+    if _by_steps(distribution):
+        return distribution.value(distribution.index(suggest(trial, name, of_optuna)))
+    return trial.suggest_float(name, of_optuna.low, of_optuna.high, log=of_optuna.log)
 
 
 def fits(search: Mapping[str, Distribution], params: Mapping[str, Any]) -> bool:

@@ -6,6 +6,9 @@
   storage only.
 - Every sampler reads the past through `get_all_trials` of the storage, and of a trial's intermediate values
   only the one at the latest step: `WindowedStorage` overrides both.
+- `Trial._suggest`, which draws from a distribution as it is. `Trial.suggest_float` makes one of its ends and
+  its step, and would shorten a range whose decimals the step does not divide.
+- `BaseDistribution._contains`, by which Optuna accepts or refuses a value.
 - The attributes in which CMA-ES keeps its state between generations. Optuna pickles that state, and unpickles
   whatever the attributes hold. Nothing pickled is ever read from disk here: a state that this process has
   pickled becomes plain JSON before it is stored, and is pickled again when a study is rebuilt. A stored
@@ -25,9 +28,10 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
+from optuna.distributions import BaseDistribution
 from optuna.storages import InMemoryStorage
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from orchestrator.errors import Damaged
 from orchestrator.ledger.connect import RECOVER
@@ -114,6 +118,16 @@ class StoredStudy:
 
     def _trial_id(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+
+
+def suggest(trial: Trial, name: str, distribution: BaseDistribution) -> Any:
+    """Draw a hyperparameter of a trial from a distribution as it is."""
+    return trial._suggest(name, distribution)
+
+
+def contains(distribution: BaseDistribution, value: Any) -> bool:
+    """Return True if Optuna accepts a value of a distribution."""
+    return distribution._contains(distribution.to_internal_repr(value))
 
 
 class _Unpickler(pickle.Unpickler):

@@ -30,7 +30,7 @@ from optuna.trial import FrozenTrial
 from orchestrator.config.declarations import Need, SamplerSettings, Setting
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.study.distributions import Grid, converted
+from orchestrator.study.distributions import Grid, converted, on_step
 
 Space = dict[str, BaseDistribution]
 
@@ -315,7 +315,8 @@ class KnownSpace(BaseSampler):
     """A sampler with a given joint space, which Optuna's samplers infer from the finished trials.
 
     They draw independently until a trial is finished, so their first proposals would depend on how fast the
-    first trials are.
+    first trials are. Their draws are exact multiples of a step, which those of the Gaussian process are not:
+    a rebuilt study would have other values than the first one.
     """
 
     def __init__(self, sampler: BaseSampler, joint: Space | None) -> None:
@@ -329,13 +330,15 @@ class KnownSpace(BaseSampler):
 
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: Space) -> dict[str, Any]:
         """Draw from the joint space."""
-        return self._sampler.sample_relative(study, trial, search_space)
+        drawn = self._sampler.sample_relative(study, trial, search_space)
+        return {name: on_step(search_space[name], value) for name, value in drawn.items()}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """Draw what is not in the joint space."""
-        return self._sampler.sample_independent(study, trial, param_name, param_distribution)
+        drawn = self._sampler.sample_independent(study, trial, param_name, param_distribution)
+        return on_step(param_distribution, drawn)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Prepare the draw."""

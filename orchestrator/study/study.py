@@ -202,7 +202,7 @@ class Study:
         self._study.add_trial(
             create_trial(
                 state=observed.state,
-                params=dict(params),
+                params={name: space.as_held(self._sweep.search[name], params[name]) for name in params},
                 distributions={name: self._distributions[name] for name in params},
                 system_attrs={**attrs, **_constraint_attrs(observed)},
                 intermediate_values=dict(sorted(observed.curve.items())),
@@ -256,7 +256,9 @@ def _write(study: Study, file: Path, name: str) -> int:
             # Experimental since Optuna 3.2; without the names the dashboard's pages say "Objective 0".
             warnings.simplefilter("ignore", ExperimentalWarning)
             written.set_metric_names(list(study.metrics))
-        written.add_trials(trials)
+            # Adding a trial reads the distributions of earlier ones, and shortens ranges by their decimals.
+            warnings.filterwarnings("ignore", "The distribution is specified by")
+            written.add_trials(trials)
     finally:
         storage.engine.dispose()
     return len(trials)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import math
 import random
 
 from orchestrator.report.importance import importances
@@ -43,6 +44,18 @@ def test_no_numbers_from_noise() -> None:
     assert importances([sweeps.trial(n, "PRUNED") for n in range(30)], SPACE, maximize=True) == []
     same = [sweeps.trial(n, value=0.5, params={"a": 0.1, "b": 0.01}) for n in range(30)]
     assert importances(same, SPACE, maximize=True) == []
+
+
+def test_the_upper_end_of_a_range_with_a_step_counts() -> None:
+    """Its decimals are no multiple of those of the step, and Optuna would refuse it."""
+    trials = [
+        sweeps.trial(n, params={"a": n % 5 * math.pi / 4, "b": 10 ** -(1 + n % 3)}, value=0.1 * (n % 5))
+        for n in range(30)
+    ]
+    first, _ = importances(
+        trials, {**SPACE, "a": {"uniform": [0, math.pi], "step": math.pi / 4}}, maximize=True
+    )
+    assert first.name == "a"
 
 
 def test_resampling_does_not_copy_every_value_of_every_trial() -> None:

@@ -23,7 +23,9 @@ from orchestrator.study.optuna_private import (
     CHECKED_VERSION,
     StoredStudy,
     WindowedStorage,
+    contains,
     from_plain,
+    suggest,
     to_plain,
 )
 
@@ -50,6 +52,20 @@ def test_a_stored_study_is_addressed_by_numbers() -> None:
     assert (second.intermediate_values, second.value) == ({3: 0.5}, 0.5)
     assert stored.trial(1).system_attrs == second.system_attrs
     assert [trial.number for trial in stored.trials()] == [0, 1]
+
+
+@pytest.mark.filterwarnings("ignore:The distribution is specified by")
+def test_a_trial_draws_from_a_distribution_as_it_is() -> None:
+    """`suggest_float` would make another one of its ends, which ends earlier."""
+    thirds = optuna.distributions.FloatDistribution(0.0, 1.0, step=1 / 3)
+    assert (thirds.high, contains(thirds, 1.0)) == (0.9999999999999999, False)
+    thirds.high = 1.0
+    assert (contains(thirds, 1.0), contains(thirds, 0.5)) == (True, False)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    drawn = [suggest(study.ask(), "x", thirds) for _ in range(40)]
+    assert max(drawn) == 1.0
+    assert drawn == [trial.params["x"] for trial in study.get_trials()]
+    assert all(trial.distributions == {"x": thirds} for trial in study.get_trials())
 
 
 def test_constraints_are_attributes_of_a_trial() -> None:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
+from orchestrator.config.space import Distribution
 from orchestrator.config.sweep_config import Constraint, Objective
 from tests.orchestrator.study.sweeps import CONDITIONAL, FINITE, METRIC, Run, sweep
 
 COST = Objective("seconds/train", "minimize")
 BEST = Objective(METRIC, "maximize")
+BY_STEPS = {
+    "gamma": Distribution("uniform", 0.0, 1.0, 1 / 9),
+    "rate": Distribution("log_uniform", 1e-5, 1e-2),
+    "theta": Distribution("uniform", 0.0, math.pi, math.pi / 4),
+}
 SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
     "random": ("random", {}),
     "tpe": ("tpe", {"n_startup_trials": 5}),
@@ -23,14 +30,17 @@ SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
         {"n_startup_trials": 5, "constraints": (Constraint("seconds/train", None, 2.0),)},
     ),
     "tpe, two objectives": ("tpe", {"n_startup_trials": 5, "objectives": (BEST, COST)}),
+    "tpe, steps": ("tpe", {"n_startup_trials": 5, "search": BY_STEPS}),
     "qmc": ("qmc", {}),
     "qmc, halton": ("qmc", {"qmc_type": "halton", "scramble": False}),
     "grid": ("grid", {"search": FINITE}),
     "nsgaii": ("nsgaii", {"population_size": 4, "objectives": (BEST, COST)}),
+    "nsgaii, steps": ("nsgaii", {"population_size": 4, "search": BY_STEPS}),
     "cmaes": ("cmaes", {"popsize": 4}),
     "cmaes, margin": ("cmaes", {"popsize": 4, "with_margin": True}),
     "cmaes, rate": ("cmaes", {"popsize": 4, "lr_adapt": True}),
     "gp": ("gp", {"n_startup_trials": 4}),
+    "gp, steps": ("gp", {"n_startup_trials": 4, "search": BY_STEPS}),
 }
 STOPPED_EARLY = [case for case, (_, options) in SAMPLERS.items() if "objectives" not in options]
 """Trials of several objectives are not stopped early."""

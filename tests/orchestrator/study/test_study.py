@@ -11,15 +11,26 @@ from dataclasses import replace
 import optuna
 import pytest
 
-from orchestrator.config.space import Distribution
+from orchestrator.config.space import Distribution, ranged
 from orchestrator.config.sweep_config import Constraint, Objective
-from orchestrator.study.distributions import Grid
+from orchestrator.study.distributions import Grid, to_optuna
 from orchestrator.study.observations import BEST as BEST_SHOWN
 from orchestrator.study.samplers import Tpe, trial_seed
 from orchestrator.study.study import Study
 from tests.orchestrator.study.sweeps import CONDITIONAL, FINITE, METRIC, SPACE, STEPS, Run, objective, sweep
 
 PUBLISHED = {"gamma": 0.5, "layers": 6, "rate": 1e-4, "theta": 1.0}
+STEPPED = {
+    "pi by pi/4": (0, math.pi, math.pi / 4),
+    "pi by pi/3": (0, math.pi, math.pi / 3),
+    "2 pi by pi/6": (0, 2 * math.pi, math.pi / 6),
+    "1 by 1/3": (0, 1, 1 / 3),
+    "1 by 1/9": (0, 1, 1 / 9),
+    "-pi to 0 by pi/4": (-math.pi, 0, math.pi / 4),
+    "two values": (0.1, 0.4, 0.4 - 0.1),
+    "in ten digits": (0, 3.1415926536, 0.03141592654),
+}
+"""Ends and steps of ranges whose decimals do not divide."""
 
 
 def _optuna(study: Study) -> list[optuna.trial.FrozenTrial]:
@@ -173,6 +184,69 @@ def test_a_grid_of_any_range_takes_no_memory() -> None:
     assert grid.points == (10**9 + 1) ** 2 - 1
     assert len({tuple(point.items()) for point in points if point}) == 1_000
     assert all(wide[name].holds(value) for point in points if point for name, value in point.items())
+
+
+@pytest.mark.parametrize("name", ["grid", "random", "tpe"])
+@pytest.mark.parametrize("ends", STEPPED)
+def test_every_value_of_a_range_with_a_step_is_tried(
+    ends: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its upper end too, where the decimals of the step do not divide it; the study can be rebuilt."""
+    monkeypatch.setattr("tests.orchestrator.study.sweeps.objective", lambda params: params["gamma"])
+    gamma = ranged("uniform", *STEPPED[ends])
+    values = set(gamma.values())
+    options = {"n_startup_trials": 5} if name == "tpe" else {}
+    run = Run(sweep(name, {"gamma": gamma}, **options))
+    tried = {params["gamma"] for params in run.go(40 if name == "tpe" else 15 * min(len(values), 20))}
+    assert {max(values)} <= tried <= values
+    assert tried == values or name == "tpe" or len(values) > 100
+    rebuilt = Study(run.sweep, list(run.trials.values()), run.reports)
+    assert [trial.params for trial in _optuna(rebuilt)] == [trial.params for trial in _optuna(run.study())]
+
+
+@pytest.mark.parametrize("name", ["grid", "tpe"])
+@pytest.mark.parametrize("ends", STEPPED)
+def test_the_published_value_may_be_the_upper_end_of_a_range_with_a_step(ends: str, name: str) -> None:
+    gamma = ranged("uniform", *STEPPED[ends])
+    run = Run(sweep(name, {"gamma": gamma}, published={"gamma": float(gamma.ends()[1])}))
+    assert run.ask()
+    first = run.trials[0].params["gamma"]
+    assert first == gamma.ends()[1]
+    (stored,) = _optuna(Study(run.sweep, list(run.trials.values()), run.reports))
+    assert stored.params["gamma"] == pytest.approx(first, rel=1e-9)
+
+
+def test_a_value_as_close_to_a_step_as_a_file_may_write_it_is_stored() -> None:
+    """Files allow one part in 10^9 of the number of steps, Optuna allows 10^-8 of a step."""
+    gamma = ranged("uniform", 0.0, 1.0, 0.001)
+    assert gamma.holds(0.9000000005)
+    study = Study(sweep("tpe", {"gamma": gamma}, published={"gamma": 0.9000000005}))
+    first = study.ask(0)
+    assert first is not None
+    assert first.params == {"gamma": 0.9000000005}
+    assert _optuna(study)[0].params == {"gamma": 0.9}
+
+
+def test_a_draw_that_misses_a_step_by_rounding_is_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of the Gaussian process do; the study holds what a rebuilt one will."""
+    monkeypatch.setattr(optuna.samplers.RandomSampler, "sample_independent", lambda *_: 0.7)
+    study = Study(sweep("random", {"gamma": ranged("uniform", 0.0, 1.0, 0.1)}))
+    first = study.ask(0)
+    assert first is not None
+    assert first.params == _optuna(study)[0].params == {"gamma": 7 * 0.1}
+    assert first.params != {"gamma": 0.7}
+
+
+@pytest.mark.parametrize(("low", "high", "step"), [(0.1, 0.9, 0.1), (0.0, 0.3, 0.1), (-1.0, 1.0, 0.05)])
+def test_a_range_whose_decimals_divide_is_that_of_earlier_versions(
+    low: float, high: float, step: float
+) -> None:
+    """Their studies propose the same when they go on, and hold published values as they are written."""
+    known = optuna.distributions.FloatDistribution(low, high, step=step)
+    assert to_optuna(ranged("uniform", low, high, step)) == known
+    study = Study(sweep("tpe", {"gamma": ranged("uniform", 0.1, 0.9, 0.1)}, published={"gamma": 0.7}))
+    study.ask(0)
+    assert _optuna(study)[0].params == {"gamma": 0.7}
 
 
 def test_tpe_learns() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import optuna
 import pytest
 
+from orchestrator.config.space import Distribution
 from orchestrator.config.sweep_config import Objective
 from orchestrator.study.study import Study, store
 from tests.orchestrator.study.sweeps import CONDITIONAL, METRIC, Run, sweep
@@ -40,6 +42,18 @@ def test_optuna_loads_the_same_trials(tmp_path: Path) -> None:
         assert loaded_trial.distributions == trial.distributions
     assert loaded.best_value == 0.7
     assert [path.name for path in tmp_path.iterdir()] == ["study.db"]
+
+
+@pytest.mark.filterwarnings("ignore:The distribution is specified by")
+def test_the_file_has_the_upper_end_of_a_range_with_a_step(tmp_path: Path) -> None:
+    """Optuna shortens a range that it reads by its decimals, which do not divide: all values stay inside."""
+    gamma = Distribution("uniform", 0.0, math.pi, math.pi / 4)
+    study = Study(sweep("grid", {"gamma": gamma}))
+    tried = [study.ask(number) for number in range(5)]
+    store(study, tmp_path / "study.db", "s")
+    loaded = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'study.db'}").trials
+    assert [trial.params for trial in loaded] == [proposal.params for proposal in tried if proposal]
+    assert {trial.distributions["gamma"].high for trial in loaded} == {math.pi}
 
 
 def test_a_file_has_every_point_of_the_curves(tmp_path: Path) -> None:
