@@ -89,16 +89,31 @@ class Mutation:
     def _stepped(self, distribution: Distribution, rng: random.Random, value: Any) -> Any:
         if distribution.kind == "choice":
             return _neighbour(distribution.choices, rng, value)
-        return _within(distribution, value * rng.choice(self.factors))
+        return _multiplied(distribution, value, rng.choice(self.factors))
 
 
 def _drawn(distribution: Distribution, rng: random.Random, value: Any) -> Any:
-    if distribution.kind == "choice":
-        return rng.choice(distribution.choices)
+    count = distribution.count()
+    if count is not None and distribution.kind != "log_int":
+        return distribution.value(rng.randrange(count))
     low, high = distribution.ends()
-    if distribution.kind == "log_uniform":
-        return _within(distribution, math.exp(rng.uniform(math.log(low), math.log(high))))
-    return _within(distribution, rng.uniform(low, high))
+    if distribution.kind == "uniform":
+        return _within(distribution, rng.uniform(low, high))
+    if distribution.kind == "log_int":  # both ends have all that rounds to them, as in a draw of Optuna
+        low, high = low - 0.5, high + 0.5
+    return _within(distribution, math.exp(rng.uniform(math.log(low), math.log(high))))
+
+
+def _multiplied(distribution: Distribution, value: float, factor: float) -> Any:
+    """Return the value closest to a product; if that is the old value, the next one in its direction."""
+    product, count = value * factor, distribution.count()
+    if count is None:
+        return _within(distribution, product)
+    old, index = distribution.index(value), distribution.index(product)
+    if index == old:
+        up = product > value if value else factor > 1
+        index = min(max(old + (1 if up else -1), 0), count - 1)
+    return distribution.value(index)
 
 
 def _neighbour(choices: Sequence[Any], rng: random.Random, value: Any) -> Any:
@@ -106,12 +121,12 @@ def _neighbour(choices: Sequence[Any], rng: random.Random, value: Any) -> Any:
     return choices[min(max(index, 0), len(choices) - 1)]
 
 
-def _within(distribution: Distribution, value: float) -> float:
+def _within(distribution: Distribution, value: float) -> Any:
     """Return the closest value to `value` that the distribution can draw."""
+    if distribution.count() is not None:
+        return distribution.value(distribution.index(value))
     low, high = distribution.ends()
-    if distribution.step:
-        value = low + round((value - low) / distribution.step) * distribution.step
-    return min(max(value, low), high)
+    return float(min(max(value, low), high))
 
 
 class Exploits:

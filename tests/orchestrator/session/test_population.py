@@ -13,8 +13,10 @@ from orchestrator.config import load
 from orchestrator.config.space import Distribution
 from orchestrator.session.population import Mutation, Population
 from orchestrator.session.session import Session
+from orchestrator.study.study import Study
 from tests.orchestrator.session.sessions import SPACE as FILE
 from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
+from tests.orchestrator.study.sweeps import Run, sweep
 from trainables import checkpoint
 
 RATE = Distribution("log_uniform", 1e-4, 1e-2)
@@ -71,6 +73,67 @@ def test_a_step_multiplies_and_stops_at_the_ends_of_the_range() -> None:
     assert sorted(seen) == pytest.approx([0.8e-3, 1.2e-3])
     top = {**PARAMS, "learning_rate": 1e-2}
     assert max(step.applied(top, SPACE, random.Random(seed))["learning_rate"] for seed in range(20)) == 1e-2
+
+
+WHOLE = {
+    "batch": Distribution("int", 2, 64),
+    "depth": Distribution("int", 2, 10, step=4),
+    "width": Distribution("log_int", 2, 512),
+}
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("resample", [0.0, 1.0])
+def test_whole_numbers_stay_whole(seed: int, resample: float) -> None:
+    """A script gets them as they are, and the study of the sweep can be rebuilt with them."""
+    mutation = Mutation(tuple(WHOLE), resample, (0.8, 1.2))
+    changed = mutation.applied({"batch": 8, "depth": 6, "width": 33}, WHOLE, random.Random(seed))
+    assert all(isinstance(value, int) and WHOLE[name].holds(value) for name, value in changed.items())
+    run = Run(sweep("random", WHOLE))
+    run.ask()
+    study = Study(run.sweep, [replace(run.trials[0], params=changed)])
+    assert [trial.params for trial in study.trials()] == [changed]
+
+
+def test_a_fresh_draw_of_a_logarithmic_range_is_logarithmic() -> None:
+    """Half of the draws are below the geometric mean, also of whole numbers."""
+    space = {"width": Distribution("log_int", 1, 1024), "rate": Distribution("log_uniform", 1.0, 1024.0)}
+    mutation, rng = Mutation(tuple(space), 1.0, (0.8, 1.2)), random.Random(0)
+    draws = [mutation.applied({"width": 32, "rate": 32.0}, space, rng) for _ in range(1000)]
+    for name in space:
+        assert 0.4 < sum(draw[name] < 32 for draw in draws) / len(draws) < 0.6
+    assert {1, 2, 3} <= {draw["width"] for draw in draws}
+
+
+def test_fresh_draws_of_whole_numbers_are_as_frequent_at_the_ends() -> None:
+    mutation, rng = Mutation(("depth",), 1.0, (0.8, 1.2)), random.Random(0)
+    draws = [mutation.applied({"depth": 6}, WHOLE, rng)["depth"] for _ in range(1500)]
+    assert all(400 < draws.count(value) < 600 for value in (2, 6, 10))
+
+
+@pytest.mark.parametrize(
+    ("distribution", "value", "expected"),
+    [
+        (Distribution("int", 2, 64), 2, {2, 3}),
+        (Distribution("int", 2, 64), 3, {2, 4}),
+        (Distribution("int", 2, 64), 8, {6, 10}),
+        (Distribution("int", 2, 64), 64, {51, 64}),
+        (Distribution("int", 0, 64, step=16), 32, {16, 48}),
+        (Distribution("int", -4, 4), -2, {-3, -1}),
+        (Distribution("int", 0, 4), 0, {0, 1}),
+        (Distribution("log_int", 2, 512), 2, {2, 3}),
+        (Distribution("uniform", 0.0, 1.0, step=0.25), 0.5, {0.25, 0.75}),
+        (Distribution("int", 5, 5), 5, {5}),
+        (Distribution("uniform", 0.0, 1.0), 0.5, {0.4, 0.6}),
+    ],
+)
+def test_a_step_that_rounds_to_the_same_value_moves_to_the_next_one(
+    distribution: Distribution, value: float, expected: set[float]
+) -> None:
+    """Otherwise 2 * 1.2 = 2.4 would be 2 for ever."""
+    step = Mutation(("x",), 0.0, (0.8, 1.2))
+    seen = {step.applied({"x": value}, {"x": distribution}, random.Random(seed))["x"] for seed in range(20)}
+    assert seen == expected
 
 
 # ------------------------------------------------------------------ exploits in a session
