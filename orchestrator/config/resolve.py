@@ -20,7 +20,7 @@ from orchestrator.config.sections import (
     validated,
 )
 from orchestrator.config.space import read_space
-from orchestrator.config.strategy import check_installed, read_strategy
+from orchestrator.config.strategy import check_installed, check_mutations, read_strategy
 from orchestrator.config.sweep_config import SweepConfig, current
 from orchestrator.config.trainable import read_trainable
 from orchestrator.config.yaml_reader import parse_fragment, read_document, shown
@@ -84,6 +84,7 @@ def from_tree(
     sweep = _validated(root, name, profile, json.dumps(root.plain(), indent=1))
     with root.pointing():
         check_installed(sweep.sampler)
+        check_mutations(sweep.search, sweep.scheduler)
     return sweep
 
 
@@ -127,6 +128,7 @@ def _resolved(
     sweep = _validated(root, name, chosen, text, folder)
     with root.pointing():
         check_installed(sweep.sampler)
+        check_mutations(sweep.search, sweep.scheduler)
     return sweep
 
 

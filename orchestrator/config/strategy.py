@@ -100,6 +100,25 @@ def check_installed(sampler: Sampler) -> None:
         raise Violation(("sampler",), must, f"pip install {' '.join(missing)}{extra}.", "none installed")
 
 
+def check_mutations(space: Space, scheduler: Scheduler) -> None:
+    """Check that a scheduler changes no hyperparameter on which others depend.
+
+    A trial would go on with hyperparameters of another branch. Only files are checked: what a ledger holds of
+    an earlier version can still be read.
+
+    Raises:
+        Violation: it changes one.
+    """
+    option = SCHEDULERS.settings(scheduler.name).mutations
+    if option is None:
+        return
+    for name in scheduler.options[option]:
+        if dependent := next((other for other in space if name in space[other].when), None):
+            must = f"must not name what others depend on: {dependent} is drawn only under some of its values"
+            remedy = f"Take {name} out of the mutations, or search {dependent} without `when:`."
+            raise Violation(("scheduler", scheduler.name, option), must, remedy, f"`{name}`")
+
+
 @cache
 def options_section(kind: str, name: str) -> type[Section]:
     """Return the options of a sampler or a scheduler as a section of the file.

@@ -227,6 +227,24 @@ def test_a_program_may_change_what_is_free_while_it_runs(tmp_path: Path) -> None
     assert sweep.scheduler.options["mutations"] == ["learning_rate"]
 
 
+def test_what_decides_whether_others_are_drawn_cannot_be_changed(tmp_path: Path) -> None:
+    """The trial would go on with the hyperparameters of another branch; what a ledger holds can be read."""
+    mutable = f"{FUNCTION}, mutable: [learning_rate, optimizer.kind]"
+    pbt = "scheduler: {pbt: {mutations: [learning_rate, MORE]}}"
+    with pytest.raises(BadInput) as caught:
+        read(tmp_path, mutable, pbt.replace("MORE", "optimizer.kind"))
+    error = caught.value
+    assert error.where.endswith("digits.yaml:10: scheduler.pbt.mutations")
+    assert (
+        error.must == "must not name what others depend on: momentum is drawn only under some of its values"
+    )
+    assert error.got == "`optimizer.kind`"
+    assert error.remedy == "Take optimizer.kind out of the mutations, or search momentum without `when:`."
+    document = read(tmp_path, mutable, pbt.replace(", MORE", "")).document()
+    document["scheduler"]["pbt"]["mutations"] = ["optimizer.kind"]
+    assert from_document(document).scheduler.options["mutations"] == ["optimizer.kind"]
+
+
 def test_a_script_may_declare_what_may_change(tmp_path: Path) -> None:
     mutable, pbt = f"{FUNCTION}, mutable: [learning_rate]", "scheduler: {pbt: {mutations: [learning_rate]}}"
     assert read(tmp_path, mutable, pbt).scheduler.options["mutations"] == ["learning_rate"]
