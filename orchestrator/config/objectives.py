@@ -38,8 +38,12 @@ def read_objectives(file: SpaceFile) -> tuple[Objective, ...]:
     return tuple(sorted(objectives, key=lambda objective: (objective.metric != leading[0], objective.metric)))
 
 
-def read_named_objectives(file: TrainableFile) -> tuple[Objective, ...]:
+def read_named_objectives(file: TrainableFile, order: Sequence[str]) -> tuple[Objective, ...]:
     """Return the objectives of a file with a `trainable`; the first one that it names decides.
+
+    Args:
+        file: the file.
+        order: the keys of its section `objective`, as they are written.
 
     Raises:
         Violation: there is none, or one is named twice.
@@ -50,7 +54,7 @@ def read_named_objectives(file: TrainableFile) -> tuple[Objective, ...]:
         raise Violation(("objective",), "must name a metric that the trials report", example, "nothing")
     if len({objective.metric for objective in objectives}) < len(objectives):
         raise Violation(("objective",), "must name each metric once", example)
-    return tuple(objectives)
+    return tuple(sorted(objectives, key=lambda objective: order.index(objective.direction)))
 
 
 def _objectives(section: ObjectiveSection) -> list[Objective]:

@@ -21,7 +21,7 @@ from orchestrator.config.sections import (
 )
 from orchestrator.config.space import read_space
 from orchestrator.config.strategy import check_installed, check_mutations, read_strategy
-from orchestrator.config.sweep_config import SweepConfig, current
+from orchestrator.config.sweep_config import FIRST, SweepConfig, current
 from orchestrator.config.trainable import read_trainable
 from orchestrator.config.yaml_reader import parse_fragment, read_document, shown
 from orchestrator.errors import BadInput, redacted
@@ -106,10 +106,18 @@ def from_document(
     trainable = fields.get("trainable")
     if trainable is not None:
         fields["trainable"] = {key: value for key, value in trainable.items() if key != "free"}
+        if isinstance(recorded := fields.get("objective"), Mapping):
+            fields["objective"] = _in_order(recorded)
     root = tree_of(fields, f"{name}, as recorded")
     for override in overrides:
         root = _overridden(root, override, "")
     return _validated(root, name, profile, source_text, recorded=trainable)
+
+
+def _in_order(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section `objective` of a document, whose keys are sorted, in the order of the file."""
+    directions = sorted(recorded.keys() - {FIRST}, key=lambda name: name != recorded.get(FIRST, "maximize"))
+    return {direction: recorded[direction] for direction in directions}
 
 
 def _resolved(
@@ -349,7 +357,8 @@ def _of_trainable(
     space = read_space(file.search)
     trainable = read_trainable(file, space, folder, recorded)
     rules.check_share(file.resources)
-    goals = objectives.read_named_objectives(file)
+    named = root.at(("objective",)).value
+    goals = objectives.read_named_objectives(file, list(named) if isinstance(named, dict) else [])
     sampler, scheduler = read_strategy(file, space, len(goals), trainable.changeable)
     return SweepConfig(
         name=name,

@@ -45,6 +45,9 @@ EARLIER_CHOICES: Mapping[str, Mapping[str, Any]] = {
 }
 """By section: what earlier versions did where their documents have no key for it."""
 
+FIRST = "first"
+"""Key of a document in its section `objective`: the direction that decides, if it is not `maximize`."""
+
 EARLIER_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     layer: {"heads": 4} for layer in ("delta_net", "gated_delta_net", "delta_product")
 }
@@ -275,7 +278,7 @@ class SweepConfig:
             **self._subject_document(),
             "training": self.training.model_dump(mode="json", exclude_none=True),
             "search": {name: distribution.document() for name, distribution in self.search.items()},
-            "objective": _objective_document(self.objectives),
+            "objective": self._objective_document(),
             "constraints": {bound.metric: _bounds_document(bound) for bound in self.constraints},
             "sampler": {self.sampler.name: _given(self.sampler.options)},
             "scheduler": {self.scheduler.name: _given(self.scheduler.options)},
@@ -295,6 +298,15 @@ class SweepConfig:
             "model": self.network.model_dump(mode="json"),
             "evaluate": self.evaluate.model_dump(mode="json", exclude_none=True),
         }
+
+    def _objective_document(self) -> dict[str, Any]:
+        document: dict[str, Any] = {}
+        for objective in self.objectives:
+            document.setdefault(objective.direction, []).append(objective.metric)
+        if self.trainable is not None and list(document) == ["minimize", "maximize"]:
+            # A ledger sorts the keys. Earlier versions let `maximize` decide wherever it stood in the file.
+            document[FIRST] = "minimize"
+        return document
 
     def settings(self, params: Mapping[str, Any], seed: int) -> Settings:
         """Return what a trial with these hyperparameters trains.
@@ -407,13 +419,6 @@ def _training_settings(section: TrainingSection, drawn: Mapping[str, Any]) -> Tr
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
-
-
-def _objective_document(objectives: tuple[Objective, ...]) -> dict[str, list[str]]:
-    document: dict[str, list[str]] = {}
-    for objective in objectives:
-        document.setdefault(objective.direction, []).append(objective.metric)
-    return document
 
 
 def _bounds_document(constraint: Constraint) -> dict[str, float]:

@@ -245,6 +245,27 @@ def test_what_decides_whether_others_are_drawn_cannot_be_changed(tmp_path: Path)
     assert from_document(document).scheduler.options["mutations"] == ["optimizer.kind"]
 
 
+@pytest.mark.parametrize("first", ["minimize", "maximize"])
+def test_the_objective_named_first_decides(tmp_path: Path, first: str) -> None:
+    """Also of a document of the ledger, whose keys are sorted."""
+    metrics = {"minimize": "val/loss", "maximize": "speed"}
+    other = next(direction for direction in metrics if direction != first)
+    goals = f"{first}: {metrics[first]}, {other}: {metrics[other]}"
+    file = tmp_path / "digits.yaml"
+    text = FILE.format(trainable=FUNCTION, more="scheduler: none")
+    file.write_text(text.replace("minimize: val/loss", goals))
+    sweep = load(file, profile=None, gpus=0)
+    assert (sweep.direction, sweep.metric) == (first, metrics[first])
+    stored = json.loads(json.dumps(sweep.document(), sort_keys=True))
+    again = from_document(stored)
+    assert again.objectives == sweep.objectives
+    assert again.document() == sweep.document()
+    assert again.digest == sweep.digest == identity(stored)
+    earlier = {**stored, "objective": {"maximize": ["speed"], "minimize": ["val/loss"]}}
+    assert from_document(earlier).metric == "speed", "as in the versions that recorded it"
+    assert (stored == earlier) == (identity(earlier) == sweep.digest) == (first == "maximize")
+
+
 def test_a_script_may_declare_what_may_change(tmp_path: Path) -> None:
     mutable, pbt = f"{FUNCTION}, mutable: [learning_rate]", "scheduler: {pbt: {mutations: [learning_rate]}}"
     assert read(tmp_path, mutable, pbt).scheduler.options["mutations"] == ["learning_rate"]
