@@ -16,6 +16,7 @@ import numpy as np
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import (
+    BaseGASampler,
     BaseSampler,
     CmaEsSampler,
     GPSampler,
@@ -344,8 +345,16 @@ class KnownSpace(BaseSampler):
         """Prepare the draw."""
         self._sampler.before_trial(study, trial)
 
+    def mark(self, study: Study, trial: FrozenTrial) -> None:
+        """Give a trial whose values are not drawn its generation, if the sampler is a genetic one.
 
-def build(sweep: SweepConfig, number: int) -> BaseSampler:
+        Optuna sets it when it draws. A trial without a generation is never a parent.
+        """
+        if isinstance(self._sampler, BaseGASampler):
+            self._sampler.get_trial_generation(study, trial)
+
+
+def build(sweep: SweepConfig, number: int) -> KnownSpace:
     """Return the sampler of a sweep for trial `number`; the sweep must not have a grid."""
     adapter: type[SamplerAdapter] = SAMPLERS[sweep.sampler.name]
     conditional = any(distribution.when for distribution in sweep.search.values())

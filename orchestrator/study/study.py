@@ -100,8 +100,7 @@ class Study:
         assert number == len(self._proposals), f"trial {number} asked, {len(self._proposals)} is next"
         proposal: Proposal | None
         if number == 0 and self._published is not None:
-            self._add(UNFINISHED, self._published, {})
-            proposal = Proposal(self._published, {})
+            proposal = self._given(self._published)
         elif self._grid is not None:
             proposal = self._next_of_grid(number)
         else:
@@ -155,6 +154,14 @@ class Study:
     def trials(self) -> list[FrozenTrial]:
         """Return every trial of the sweep as Optuna holds it, without those of earlier sweeps."""
         return self._stored.trials()[self._earlier :]
+
+    def _given(self, params: Mapping[str, Any]) -> Proposal:
+        """Add the first trial with given values."""
+        self._add(UNFINISHED, params, {})
+        if self._grid is None:
+            samplers.build(self._sweep, 0).mark(self._study, self._trial(0))
+        of_trial = to_plain(self._trial(0).system_attrs)
+        return Proposal(params, {"trial": of_trial} if of_trial else {})
 
     def _draw(self, number: int) -> Proposal:
         before = self._stored.study_attributes()

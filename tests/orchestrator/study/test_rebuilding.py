@@ -35,6 +35,14 @@ SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
     "qmc, halton": ("qmc", {"qmc_type": "halton", "scramble": False}),
     "grid": ("grid", {"search": FINITE}),
     "nsgaii": ("nsgaii", {"population_size": 4, "objectives": (BEST, COST)}),
+    "nsgaii, published": (
+        "nsgaii",
+        {
+            "population_size": 4,
+            "objectives": (BEST, COST),
+            "published": {"gamma": 0.3, "layers": 2, "rate": 1e-3, "theta": 0.1},
+        },
+    ),
     "nsgaii, steps": ("nsgaii", {"population_size": 4, "search": BY_STEPS}),
     "cmaes": ("cmaes", {"popsize": 4}),
     "cmaes, margin": ("cmaes", {"popsize": 4, "with_margin": True}),

@@ -13,6 +13,7 @@ import pytest
 
 from orchestrator.config.space import Distribution, ranged
 from orchestrator.config.sweep_config import Constraint, Objective
+from orchestrator.ledger.records import ReportRecord
 from orchestrator.study.distributions import Grid, to_optuna
 from orchestrator.study.observations import BEST as BEST_SHOWN
 from orchestrator.study.samplers import Tpe, trial_seed
@@ -247,6 +248,33 @@ def test_a_range_whose_decimals_divide_is_that_of_earlier_versions(
     study = Study(sweep("tpe", {"gamma": ranged("uniform", 0.1, 0.9, 0.1)}, published={"gamma": 0.7}))
     study.ask(0)
     assert _optuna(study)[0].params == {"gamma": 0.7}
+
+
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_the_published_trial_of_a_genetic_sampler_is_a_parent(rebuilt: bool) -> None:
+    """It belongs to the first generation, as a trial of Optuna's queue does of which something is drawn."""
+    costs = Objective("seconds/train", "minimize")
+    best = {"gamma": 0.3, "layers": 2, "rate": 1e-3, "theta": 0.1}
+    chosen = sweep(
+        "nsgaii", population_size=2, published=best, objectives=(Objective(METRIC, "maximize"), costs)
+    )
+    run = Run(chosen, rebuilt=rebuilt)
+    for number in range(5):
+        run.ask()
+        metrics = {METRIC: 0.9 - number / 10, "seconds/train": 1.0 + number}
+        key = f"sweep-{number}"
+        run.reports.append(ReportRecord(key, STEPS, f"{key}.1", metrics, 0.0))
+        run.study().tell(number, "COMPLETE", metrics[METRIC], STEPS, metrics)
+        ended = {"state": "COMPLETE", "value": metrics[METRIC], "best_step": STEPS, "step": STEPS}
+        run.trials[number] = replace(run.trials[number], **ended)
+    key = "NSGAIISampler:generation"
+    assert [trial.system_attrs.get(key) for trial in _optuna(run.study())] == [0, 0, 1, 1, 2]
+    parents = run.study()._stored.study_attributes()["NSGAIISampler:parent:2"]
+    assert _optuna(run.study())[0]._trial_id in parents
+    queue = optuna.create_study(sampler=optuna.samplers.NSGAIISampler(population_size=2, seed=0))
+    queue.enqueue_trial({"x": 0.5})
+    queue.ask({name: optuna.distributions.FloatDistribution(0.0, 1.0) for name in ("x", "y")})
+    assert queue.get_trials()[0].system_attrs[key] == run.trials[0].system_attrs["trial"][key] == 0
 
 
 def test_tpe_learns() -> None:
