@@ -308,7 +308,7 @@ class RemoteService:
         except http.client.IncompleteRead:
             raise _silent(self.url, "an answer that ends too early") from None
         except http.client.BadStatusLine as error:
-            got = f"an answer that is no HTTP: {error.line.strip()[:60]!r}"
+            got = f"an answer that is no HTTP: {str(error).strip()[:60]!r}"
             raise _silent(self.url, got, _ADDRESS) from None
         except http.client.HTTPException as error:
             raise _silent(self.url, str(error) or type(error).__name__, _ADDRESS) from None
