@@ -36,6 +36,9 @@ def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
     held = [sweep.held_by(attempt) for attempt in attempts]
     seeds = tuple(seeds_of(experiment, history))
     cost = _cost(seeds, history)
+    of_test = base_of(experiment.metric)
+    lengths_metric = of_test if of_test.startswith("test/") else test_metric(history.metric)
+    lengths = dict(_lengths(history, lengths_metric))
     return ArmResult(
         name=arm.name,
         about=f"{document['model']['layer']} on {sweep.task}",
@@ -57,7 +60,8 @@ def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
         parameters=None if cost is None else cost.parameters,
         network="" if cost is None else size(cost),
         chance=chance_of(experiment.metric, history),
-        lengths=dict(_lengths(history)),
+        lengths=lengths,
+        lengths_metric=lengths_metric if lengths else "",
         origin=_origin(history),
         begun_at=sweep.created_at,
     )
@@ -74,9 +78,13 @@ def size_of(document: Mapping[str, Any]) -> str:
     return f"{blocks} of width {model['d_model']}, {training['steps']:,} steps of {training['batch_size']}"
 
 
-def _lengths(history: History) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """Yield the values of the seeds on the test split and on each split of longer sequences."""
-    metric = test_metric(history.metric)
+def _lengths(history: History, metric: str) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """Yield the values of the seeds on the test split and on each split of longer sequences, by its name.
+
+    Args:
+        history: of the sweep.
+        metric: on the test split, such as `test/accuracy`.
+    """
     names = {name for rows in history.evaluations.values() for row in rows for name in row.metrics}
     longer = (re.fullmatch(rf"{re.escape(metric)}_x(\d+)", name) for name in names)
     times = sorted(int(match[1]) for match in longer if match)

@@ -233,10 +233,11 @@ def _by_length(results: Results) -> Part:
     """Return the values on test splits of longer sequences."""
     tested = [arm for arm in results.arms if arm.lengths]
     names = sorted({name for arm in tested for name in arm.lengths}, key=lambda name: int(name[1:]))
+    of = ", ".join(sorted({arm.lengths_metric for arm in tested}))
     return Part(
         BY_LENGTH,
-        "Mean over seeds ± half of its interval of 95 % confidence, on sequences of the lengths of training"
-        " (x1) and on longer ones: x4 scores the steps beyond twice and up to four times that length.",
+        f"Mean of {of} over seeds ± half of its interval of 95 % confidence, on sequences of the lengths of"
+        " training (x1) and on longer ones: x4 scores the steps beyond twice and up to four times that length.",
         ("arm", *names),
         tuple((arm.name, *(mean_of(arm.lengths.get(name, ())) for name in names)) for arm in tested),
     )

@@ -159,10 +159,16 @@ def _details(kept: Results, folder: Path) -> str:
             f"[{kept.id}]({folder.name}/{kept.id}.md), {plain(kept.source)}. {plain(page.spent(kept))}.",
             *shown,
             table(first.header, first.rows),
-            *(table(part.header, part.rows) for part in further),
+            *(_shown(part) for part in further),
             *hidden,
         ]
     )
+
+
+def _shown(part: page.Part) -> str:
+    """Return a further table; that of other lengths with its sentence, which says of what the values are."""
+    rows = table(part.header, part.rows)
+    return f"{part.caption}\n\n{rows}" if part.title == page.BY_LENGTH else rows
 
 
 def _withdrawn(file: Path) -> list[str]:

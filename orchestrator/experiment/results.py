@@ -129,6 +129,7 @@ class ArmResult:
         network: all that was counted of a network, in words; '' if nothing is recorded.
         chance: score of the best constant answer, or None if it is not known.
         lengths: the values of each seed by the name of a test split with longer sequences, such as `x2`.
+        lengths_metric: of these values, such as `test/accuracy`; '' without any.
         origin: the day, the commit and the machine of the results.
         interval: of the mean, with the noise of seeds and of test examples; None where a source is not known.
         begun_at: when the sweep was created, as of a `Run`.
@@ -157,6 +158,7 @@ class ArmResult:
     network: str = ""
     chance: float | None = None
     lengths: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    lengths_metric: str = ""
     origin: Origin | None = None
     interval: tuple[float, float] | None = None
     begun_at: float = 0.0

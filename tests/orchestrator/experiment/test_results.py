@@ -339,10 +339,12 @@ def test_a_control_within_noise_is_marked() -> None:
 
 
 def test_values_at_longer_sequences_have_a_table(tmp_path: Path) -> None:
-    longer = replace(BOTH.arms[0], lengths={"x1": (0.9, 0.9), "x2": (0.8, 0.8), "x10": (0.5,)})
+    lengths = {"x1": (0.9, 0.9), "x2": (0.8, 0.8), "x10": (0.5,)}
+    longer = replace(BOTH.arms[0], lengths=lengths, lengths_metric="test/accuracy")
     some = replace(BOTH, arms=(longer, *BOTH.arms[1:]))
     for text in (page.markdown(some), publication.index(publication.publish(some, tmp_path)[0].parent)):
         assert "| arm | x1 | x2 | x10 |" in text
+        assert "Mean of test/accuracy over seeds" in text
         assert "| rotrnn | 0.9 (2 equal seeds) | 0.8 (2 equal seeds) | 0.5 (one seed) |" in text
     assert "By length" not in page.markdown(BOTH)
 
@@ -439,8 +441,18 @@ def test_longer_sequences_have_values_and_curves() -> None:
         "x2": (0.4, 0.4),
         "x4": (0.3, 0.3),
     }
+    assert result.lengths_metric == "test/accuracy"
     assert all(len(seed.curve) > 1 for seed in result.seeds)
     assert collected(wanted, wanted.arms[0], confirmed.history([0.6])).lengths == {}
+
+
+def test_values_at_longer_sequences_are_of_the_metric_that_is_compared() -> None:
+    """The search chose by another one, the loss."""
+    wanted = experiment("test/accuracy_x4")
+    history = of_lengths([0.6, 0.7], {"metric": "val/loss"})
+    result = collected(wanted, wanted.arms[0], history)
+    assert result.lengths_metric == "test/accuracy"
+    assert result.lengths["x4"] == (0.3, 0.3)
 
 
 def with_control(*shares: float) -> tuple[ArmResult, ArmResult]:
