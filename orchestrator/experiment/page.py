@@ -237,7 +237,8 @@ def _by_length(results: Results) -> Part:
     return Part(
         BY_LENGTH,
         f"Mean of {of} over seeds ± half of its interval of 95 % confidence, on sequences of the lengths of"
-        " training (x1) and on longer ones: x4 scores the steps beyond twice and up to four times that length.",
+        " training (x1) and on longer ones: x4 scores the steps beyond twice and up to four times that"
+        " length.",
         ("arm", *names),
         tuple((arm.name, *(mean_of(arm.lengths.get(name, ())) for name in names)) for arm in tested),
     )
