@@ -150,7 +150,7 @@ def _published_value(path: Path, distribution: Distribution, value: Any) -> Any:
         raise Violation(path, must, "Widen the search, or correct the value.")
     if distribution.kind == "choice":
         return next(choice for choice in distribution.choices if choice == value)
-    return int(value) if distribution.kind in {"int", "log_int"} else float(value)
+    return round(value) if distribution.kind in {"int", "log_int"} else float(value)
 
 
 def tested_metrics(task: str, data: Mapping[str, Any]) -> list[str]:

@@ -139,12 +139,13 @@ def _is_over(since: float, seconds: float, now: float) -> bool:
 
 def _after_driver(situation: Situation, now: float) -> Transition:
     """Return the transition that follows the end of a driver."""
-    has_found_it = situation.is_finished and situation.submission.code == Exit.COMPLETE
-    if situation.is_concluded or has_found_it:
+    if situation.is_concluded:
         return _ended(situation)
     if situation.is_stopped:
         return _stopped(situation)
     submission = situation.submission
+    if situation.is_finished and submission.code == Exit.COMPLETE:  # nothing was left to do
+        return _ended(situation)
     if situation.makes_room and submission.code in {None, Exit.COMPLETE, Exit.RESUMABLE}:
         return _queued(submission, now, reason_of(ROOM))
     match submission.code:

@@ -113,6 +113,8 @@ def test_an_extension_whose_driver_ends_before_its_first_trial_is_not_over(drive
     assert (left.state, left.code) == ("QUEUED", extended.submission.code)
     found = after(started(code=int(Exit.COMPLETE), finished_before=500.0, sweep=sweep("COMPLETE")))
     assert found.state == "ENDED", "the driver has found that nothing is left to do"
+    stopped = after(replace(extended, stopped_by="node"))
+    assert (stopped.state, stopped.code) == ("ENDED", Exit.RESUMABLE), "it can be resumed"
 
 
 def test_a_parked_extension_stays_until_its_sweep_is_concluded_again() -> None:
