@@ -17,5 +17,5 @@ done
 set -- *.whl
 [ -f "$1" ] || { echo "setup.sh: $PWD must hold a checkout or the project's wheel; copy one there" >&2; exit 2; }
 [ -x .venv/bin/python ] || "$PYTHON" -m venv .venv
-extras=${CUDA:+cuda$CUDA}${CUDA:+${JOBS:+,}}${JOBS:+jobs}
-.venv/bin/python -m pip install --quiet "$1${extras:+[$extras]}"
+# Several machines need the clients of PostgreSQL and S3, which the locked requirements of a checkout hold.
+.venv/bin/python -m pip install --quiet "$1[postgres,s3${CUDA:+,cuda$CUDA}${JOBS:+,jobs}]"
