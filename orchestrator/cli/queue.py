@@ -83,7 +83,13 @@ def _row(position: str, owner: str, priority_class: str, *figures: str) -> str:
 def move(
     sweep: SweepId,
     priority_class: Annotated[str, typer.Argument(metavar="CLASS", help="One of urgent, normal, idle.")],
-    weight: Annotated[float, typer.Option("--weight", help="Among the owner's sweeps: twice the weight is twice the share. Back to 1 if left out.")] = 1.0,
+    weight: Annotated[
+        float,
+        typer.Option(
+            "--weight",
+            help="Among the owner's sweeps: twice the weight is twice the share. Back to 1 if left out.",
+        ),
+    ] = 1.0,
     root: Root = DEFAULT_ROOT,
     server: Server = None,
 ) -> None:

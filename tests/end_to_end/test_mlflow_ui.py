@@ -209,6 +209,7 @@ def _drawn(chrome: Chrome) -> bool:
     return bool(chrome.find_element(By.TAG_NAME, "body").get_attribute("data-drawn") == "yes")
 
 
+@pytest.mark.slow
 def test_the_report_opens_offline(finished: Finished, tmp_path: Path) -> None:
     file = finished.paths.report(finished.history.sweep.id) / "report.html"
     with browser.opened(tmp_path / "profile") as chrome:

@@ -245,6 +245,7 @@ def _words(one: psutil.Process) -> list[str]:
         return []
 
 
+@pytest.mark.slow
 def test_a_function_is_swept_stopped_early_and_checked(commands: Commands) -> None:
     file = written(commands.folder / "own", "function", pause=0, scheduler="{asha: {reduction: 2}}")
     code, printed = commands.run(file)

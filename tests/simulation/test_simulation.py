@@ -37,6 +37,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 """A killed process leaves its files open, as a real one does; the collection after each run closes them."""
 
 
+@pytest.mark.slow  # `make test` runs 2,000 other seeds first
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_every_invariant_holds_under_faults(chunk: int) -> None:
     """A run leaves no file open either: many seeds run in one process."""

@@ -29,7 +29,7 @@ def course(stretches: Stretches, tmp_path: Path) -> dict[int, dict[str, float]]:
 @pytest.mark.parametrize(
     ("slots", "beside", "sizes"),
     [
-        (2, ({}, {1: 20}, {1: 5}), {1, 2}),
+        pytest.param(2, ({}, {1: 20}, {1: 5}), {1, 2}, marks=pytest.mark.slow),
         pytest.param(4, ({}, {1: 20}, {1: 5, 2: 20, 3: 20}), {1, 2, 4}, marks=pytest.mark.slow),
     ],
 )

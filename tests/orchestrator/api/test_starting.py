@@ -81,10 +81,10 @@ def test_a_node_without_a_checkout_needs_the_wheel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "requirement"),
     [
-        ([], "sweeps.whl"),
-        (["JOBS=1"], "sweeps.whl[jobs]"),
-        (["CUDA=13"], "sweeps.whl[cuda13]"),
-        (["CUDA=13", "JOBS=1"], "sweeps.whl[cuda13,jobs]"),
+        ([], "sweeps.whl[postgres,s3]"),
+        (["JOBS=1"], "sweeps.whl[postgres,s3,jobs]"),
+        (["CUDA=13"], "sweeps.whl[postgres,s3,cuda13]"),
+        (["CUDA=13", "JOBS=1"], "sweeps.whl[postgres,s3,cuda13,jobs]"),
     ],
 )
 def test_a_node_installs_the_wheel_beside_the_cluster_files(

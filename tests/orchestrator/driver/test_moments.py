@@ -11,7 +11,7 @@ import pytest
 
 from tests.orchestrator.driver.moments import LEFT_SECONDS, Moment, block_and_interrupt, interrupt, warm
 
-SEEDS, FAST_SEEDS = 20, 5
+SEEDS, FAST_SEEDS = 20, 4
 """Moments that are tried, and those of `make test`: each phase with each signal."""
 
 

@@ -150,6 +150,7 @@ def test_readers_do_not_wait_for_a_writer(sqlite_url: str) -> None:
     thread.join()
 
 
+@pytest.mark.slow
 def test_a_restarted_server_costs_nothing(postgres_server: Server, postgres_url: str) -> None:
     """A driver whose server crashes and restarts loses no change and repeats none."""
     ledger = Ledger.open(postgres_url)

@@ -123,6 +123,7 @@ def test_drivers_that_start_at_once_share_one_head_which_ends_with_the_last(fold
     assert not Path(head.temporary).exists()
 
 
+@pytest.mark.slow
 def test_a_head_that_nice_has_started_comes_after_other_sessions(folder: Path) -> None:
     """Linux may share processors between sessions first, and Ray has a session of its own."""
     driver = Driver(niceness=3)

@@ -257,6 +257,7 @@ wait(lambda: engines.nodes().keys() == {second.engine})
 """
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_to_give_up_its_device_gets_no_attempt_and_ends(with_one_device: Run) -> None:
     """The sweep may use one device only: the other attempt gets that of a new engine, once it is free."""
     assert with_one_device(CLOSING) == ["0 1"]
@@ -332,6 +333,7 @@ print(report(workers[0], one).interrupted, report(workers[1], two).interrupted)
 """
 
 
+@pytest.mark.slow
 def test_a_stop_in_one_ledger_interrupts_no_trial_of_another(with_two_devices: Run) -> None:
     """The sweeps come from one file and so have the same id; each has its own engine and its own requests."""
     assert with_two_devices(STOPS) == ["2", "True False"]
@@ -412,6 +414,7 @@ print(outcome.queued, time.monotonic() - published < 2)
 """
 
 
+@pytest.mark.slow
 def test_a_queued_trial_sees_a_stop_request_within_two_seconds(with_one_device: Run) -> None:
     """It needs another program than the trial in the slot; the request needs no shared file."""
     assert with_one_device(QUEUED) == ["True True"]

@@ -71,6 +71,7 @@ def shipper(ledger: Ledger, proxy: Proxy) -> Iterator[Shipper]:
         shipper.close()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_or_refuses_gets_everything_once(
     shipper: Shipper,
     ledger: Ledger,

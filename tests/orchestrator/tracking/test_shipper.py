@@ -130,6 +130,7 @@ def test_undelivered_events_wait_for_the_next_driver(
     assert _stored(tmp_path) == EVERYTHING
 
 
+@pytest.mark.slow
 def test_a_shipper_whose_lease_is_lost_delivers_nothing(
     lease: Lease, ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_resumed_equals_undisturbed(single: Engine, fused: Engine) -> None:
     assert second.hidden_norms == whole.hidden_norms
 
 
+@pytest.mark.slow
 def test_fused_trials_equal_the_same_trials_alone(single: Engine, fused: Engine) -> None:
     """Four different trials in one program have the curves they have alone; one of them stops earlier."""
     trials = {slot: _unlike(slot) for slot in range(4)}

@@ -94,6 +94,7 @@ def test_equal_while_neighbours_join_leave_and_diverge(alone: Course) -> None:
     course.assert_equal(alone)
 
 
+@pytest.mark.slow
 def test_equal_after_a_resume_under_another_number_of_slots(alone: Course) -> None:
     """Each interval runs in a new engine of 1, 2, 4 or 8 slots, from the arrays of the previous one."""
     course = Course()

@@ -14,7 +14,6 @@ from jax import numpy as jnp
 
 from tests.trainables.layers.cases import (
     NAMES,
-    REPRESENTATIVE,
     apart,
     bidirectional_names,
     build,
@@ -39,11 +38,14 @@ FORMS: tuple[tuple[str, Mapping[str, Any]], ...] = (
 )
 """Layers, and options under which they carry a state in a way of their own."""
 
+FAST = {"rotrnn", "rg_lru", "lstm"}
+"""Layers whose cases are not slow: a state of each kind, with and without decays that depend on the input."""
+
 CASES = [
     pytest.param(
         form,
         id=" ".join([name, *(f"{key}={value}" for key, value in options.items())]),
-        marks=[] if name in REPRESENTATIVE and not options else [pytest.mark.slow],
+        marks=[] if name in FAST and not options else [pytest.mark.slow],
     )
     for form, (name, options) in enumerate(FORMS)
 ]

@@ -86,7 +86,11 @@ def _gradients(
         ("lds", {"d_model": 4, "d_state": 24, "eigenvalues": "unit"}),
         pytest.param("lds", {"d_model": 4, "d_state": 24, "eigenvalues": "hinge"}, marks=pytest.mark.slow),
         ("lds", {"d_model": 4, "d_state": 8, "eigenvalues": "hinge", "projections": 3}),
-        ("ldstack", {"d_model": 4, "d_state": 8, "projections": 3, "stack_depth": 3}),
+        pytest.param(
+            "ldstack",
+            {"d_model": 4, "d_state": 8, "projections": 3, "stack_depth": 3},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_gradients_of_blocks(name: str, options: dict[str, Any]) -> None:

@@ -235,7 +235,7 @@ def test_batches_and_slots(algorithm: str) -> None:
             assert apart(one[slot], other) < 1e-5
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", _slow_pallas(ALGORITHMS))
 def test_bfloat16(algorithm: str) -> None:
     """Activations in bfloat16 are read and written, the state is carried in float32: 2^-8 relative."""
     decay, inputs, _ = _problem(512, (0.1, 0.999))
