@@ -63,8 +63,8 @@ class RunOptions:
             "--wait",
             metavar="SECONDS",
             envvar="SWEEP_WAIT",
-            help="How long to wait while no trial can start. If left out, 3600 on a cluster; on this machine"
-            " without limit for other sweeps.",
+            help="How long to wait while no trial can start. If left out: 3600 on a cluster; on this machine"
+            " 10, or without limit while other sweeps use it.",
             rich_help_panel=EXECUTION,
         ),
     ] = None
