@@ -63,7 +63,7 @@ def main() -> int:
     """Print a line for each patch; return 1 if one is not noticed."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants")
     parser.add_argument("names", nargs="*", help="names of patches; by default all")
-    parser.add_argument("--count", type=int, default=2000, help="seeds to try")
+    parser.add_argument("--count", type=int, default=5000, help="most seeds to try")
     parser.add_argument("--size", choices=SIZES, default="short", help="of the sweeps")
     options = parser.parse_args()
     patches = [
