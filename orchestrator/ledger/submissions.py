@@ -479,7 +479,7 @@ def _find(connection: Connection, where: ColumnElement[bool]) -> Submission | No
 
 
 def _locked(connection: Connection, sweep_id: str) -> Submission | None:
-    """Return the submission of a sweep, which nobody else changes until the transaction ends, or None."""
+    """Return the submission of a sweep, locked until the transaction ends, or None."""
     return _first(connection, select(SUBMISSION).where(SUBMISSION.c.sweep_id == sweep_id).with_for_update())
 
 

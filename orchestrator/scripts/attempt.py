@@ -170,7 +170,7 @@ class ScriptAttempt:
         """Answer the report before, and return the next one, or how the script has ended.
 
         After `SIGN_OF_LIFE` seconds return a `training` outcome; the next call goes on. A script may take any
-        time for a report, and one that hangs cannot be told from it: `resources.minutes` ends either.
+        time for a report, and one that hangs looks the same: `resources.minutes` ends either.
 
         Raises:
             Refusal: the script has failed, or has reported something wrong.
