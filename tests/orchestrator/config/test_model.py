@@ -420,3 +420,11 @@ def test_the_largest_trial_can_be_built(tmp_path: Path) -> None:
     sweep = loaded(tmp_path, overrides=["search.depth={int: [1, 3]}", "published="])
     assert sweep.largest()["gamma_init.min"] == 0.9
     assert sweep.settings(sweep.largest(), seed=0).model.depth == 3
+
+
+def test_the_largest_trial_may_have_some_hyperparameters_at_their_lower_ends(tmp_path: Path) -> None:
+    """A rate changes no size, and training may diverge at its upper end."""
+    sweep = loaded(tmp_path, overrides=["published=", "search.clip={log_uniform: [0.1, 10]}"])
+    highest, lowest = sweep.largest(), sweep.largest(lowest=["clip"])
+    assert (highest["clip"], lowest["clip"]) == (10, 0.1)
+    assert {**lowest, "clip": 10} == highest

@@ -143,10 +143,10 @@ POPULATION = FILE.replace("sampler: {random: {seed: 3}}\n", "").replace(
 )
 
 
-def open_population(sessions: Sessions) -> Session:
+def open_population(sessions: Sessions, extra: str = "") -> Session:
     """Open a session of two trials, either of which may copy the other."""
     file = sessions.folder / "population.yaml"
-    file.write_text(POPULATION.replace("BUDGET", "2"))
+    file.write_text(POPULATION.replace("BUDGET", "2") + extra)
     return sessions.open(load(file, profile=None, gpus=0))
 
 
@@ -181,9 +181,7 @@ def test_an_exploit_is_a_recorded_segment_from_a_pinned_checkpoint(sessions: Ses
 
 def test_a_trial_that_has_copied_another_is_confirmed_as_it_is_now(sessions: Sessions) -> None:
     """With its present hyperparameters, not those that it began with, and no more often than asked."""
-    file = sessions.folder / "population.yaml"
-    file.write_text(POPULATION.replace("BUDGET", "2") + "confirm: {seeds: 1}\n")
-    session = sessions.open(load(file, profile=None, gpus=0))
+    session = open_population(sessions, "confirm: {seeds: 1}\n")
     good, bad = launch(session), launch(session)
     session.reported(good.attempt_id, outcome(good, 10, 0.9))
     assert session.exploit(bad.trial_key, 10, [good.trial_key])

@@ -11,6 +11,7 @@ import pytest
 from trainables.data.task import IGNORED, Split
 from trainables.errors import Refusal
 from trainables.tasks import TASKS
+from trainables.tasks.division import drawn
 from trainables.tasks.induction import Induction
 from trainables.tasks.mqar import Mqar
 from trainables.tasks.recall import chosen, weighted
@@ -165,3 +166,19 @@ def test_options_that_contradict_each_other_are_refused(
 ) -> None:
     with pytest.raises(Refusal, match=match):
         TASKS[name].load({**FEW, **options}, tmp_path)
+
+
+def test_long_sequences_are_drawn_in_parts() -> None:
+    """No more than 2^27 tokens at once, however many rows are wanted."""
+    asked: list[int] = []
+
+    def draw(rows: int) -> tuple[np.ndarray, ...]:
+        asked.append(rows)
+        return (np.zeros((rows, 1), np.int64),)
+
+    kept = [rows.stop - rows.start for rows, _ in drawn("recall", None, 10, 2**25, draw)]
+    assert kept == [4, 4, 2]
+    assert max(asked) == 4
+    asked.clear()
+    list(drawn("recall", None, 10, 64, draw))
+    assert asked == [31], "sequences of usual lengths are drawn as before"
