@@ -89,7 +89,9 @@ def ours(trials: int, folder: Path) -> dict[str, float]:
             rate = assignment.settings.training.learning_rate
             saved = SavedCheckpoint(f"{assignment.checkpoints}/step-{self._at}", self._at, "0" * 64, 1)
             done = self._at == REPORTS
-            return Outcome(self._at, done, metrics_of(rate, self._at), saved).to_result()
+            return Outcome(
+                assignment.attempt_id, self._at, done, metrics_of(rate, self._at), saved
+            ).to_result()
 
     sweep, ledger, session, share, shipper = begin(SPACE.format(trials=trials), folder)
     grown = Growth()

@@ -55,7 +55,7 @@ def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str
             self._at = getattr(self, "_at", 0) + 1
             saved = SavedCheckpoint(f"{assignment.checkpoints}/step-{self._at}", self._at, "0" * 64, 1)
             rate = assignment.settings.training.learning_rate
-            return Outcome(self._at, False, metrics_of(rate, 1), saved).to_result()
+            return Outcome(assignment.attempt_id, self._at, False, metrics_of(rate, 1), saved).to_result()
 
     endless = SPACE.format(trials=nodes).replace("steps: 5,", f"steps: {ENDLESS},")
     sweep, ledger, session, share, shipper = begin(endless, folder)

@@ -11,6 +11,9 @@ from orchestrator.ledger.keys import Channel, channel_of, sweep_id_of
 from trainables.errors import Refusal
 from trainables.trial import Settings, settings_from
 
+LARGEST_STEP = 1 << 53
+"""Of a report; the ledger holds no much larger one."""
+
 SIZE = "size/"
 """Prefix of the metrics that hold the numbers of a `trainables.cost.Cost`, in a trial's first report."""
 
@@ -134,6 +137,7 @@ class Outcome:
     """A worker's report of an interval, or of its failure to train one.
 
     Attributes:
+        attempt_id: of the attempt that it is about; its driver accepts it for no other one.
         step: optimiser updates done so far.
         done: True in the last outcome of an attempt.
         metrics: `val/...`, `train/...`, `hidden_norm/layer_k`, `learning_rate`, `tokens_per_second`,
@@ -152,8 +156,10 @@ class Outcome:
             without a shared engine.
         alone: True, beside `queued`, if the engine trains nothing else until the attempt's next report.
         complete: True if a function or a command has ended before its last step, and so its trial.
+        loan: id of the loan by which the driver has the process that answers, or '' if the process is Tune's.
     """
 
+    attempt_id: str
     step: int
     done: bool
     metrics: dict[str, float]
@@ -168,6 +174,7 @@ class Outcome:
     held: float | None = None
     alone: bool = False
     complete: bool = False
+    loan: str = ""
 
     def to_result(self) -> dict[str, Any]:
         """Return the flat result dictionary that Ray Tune and its schedulers read.

@@ -109,7 +109,7 @@ def drive(folder: Path, load: Load, rules: Rules) -> None:
             saved = SavedCheckpoint(f"{assignment.checkpoints}/step-{at}", at, "0" * 64, 1)
             done = at >= assignment.settings.training.steps
             rate = assignment.settings.training.learning_rate
-            return Outcome(at, done, metrics_of(rate, at), saved).to_result()
+            return Outcome(assignment.attempt_id, at, done, metrics_of(rate, at), saved).to_result()
 
         def reset_config(self, new_config: dict[str, Any]) -> bool:
             vars(self).pop("_at", None)

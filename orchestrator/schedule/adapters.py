@@ -22,6 +22,7 @@ from ray.tune.stopper import Stopper
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.schedule import ray_private
 from orchestrator.schedule.engines import Engines
+from orchestrator.schedule.loans import WRONG_LOAN
 from orchestrator.session.attempts import has_finite_objective
 from orchestrator.session.session import Session
 
@@ -226,7 +227,9 @@ class SessionCallback(Callback):
         session = session_of(self._sweep_id)
         text = _error_text(trial)
         cause, message = ray_private.cause_of_death(text)
-        if cause == "worker lost":
+        if WRONG_LOAN in text:
+            cause = session.refuse(trial.trial_id, message)
+        elif cause == "worker lost":
             message = " ".join(filter(None, (message, ray_private.last_words(text))))
         if cause in ray_private.DEATHS_OF_A_PROCESS and self._engines.engine_of(trial.trial_id) is not None:
             again = session.has_lost_its_slot(trial.trial_id)

@@ -23,6 +23,7 @@ from orchestrator.machines.head import Head
 from orchestrator.machines.joining import joined
 from orchestrator.schedule import environment, sent_code
 from orchestrator.schedule.engine_pool import BorrowedEngine
+from orchestrator.schedule.loans import WrongLoan
 from orchestrator.schedule.resources import no_answer
 from orchestrator.schedule.warm_pool import WarmPool, pool
 from orchestrator.training import costs as counting
@@ -214,11 +215,14 @@ def _answer(
     variables = environment.of_workers(gpu)
     try:
         if engine is not None:
-            with suppress(RayActorError, Closed):
+            with suppress(RayActorError, Closed, WrongLoan):
                 return ray.get(engine.run_errand(work, *arguments))
         with idle as warm, suppress(RayActorError):
             if warm is not None and (worker := warm.take()) is not None:
-                return ray.get(worker.run.remote(variables, work, *arguments))
+                answer = worker.run(work, *arguments)
+                ray.wait([answer])
+                warm.give_back(worker)
+                return ray.get(answer)
         return ray.get(
             ray.remote(num_cpus=cpu, num_gpus=gpu)(_in_environment).remote(variables, work, *arguments)
         )

@@ -16,10 +16,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,35 +31,16 @@ from orchestrator.ledger.keys import Channel
 from orchestrator.schedule import ray_private, sent_code
 from orchestrator.schedule.imported_code import CODE
 from orchestrator.schedule.leaving import Leaving, end_if_abandoned, watch
+from orchestrator.schedule.loans import Lending, Loan, WrongLoan
 from orchestrator.training import engine_cache, process
-from orchestrator.training.engine_server import Closed, EngineServer
+from orchestrator.training.engine_server import EngineServer
 
 POLL_SECONDS = 0.25
 """Time between two looks at whether the borrower lives, and whether an idle engine is to leave."""
 
 
-@dataclass(frozen=True)
-class Loan:
-    """The use of an engine by one driver, until it has retired the engine and no attempt is left in it.
-
-    Attributes:
-        id: that no other loan has; every call names it, so that none reaches the sweep of a later one.
-        borrower: the driver, as `Holder.write` returns it.
-        service: that has started the driver, in the same form, or ''; an idle engine ends with it.
-        slots: K.
-        environment: of `orchestrator.schedule.environment.of_workers`; JAX and XLA read it when they are
-            imported, with the first loan.
-    """
-
-    id: str
-    borrower: str
-    service: str
-    slots: int
-    environment: Mapping[str, str | None] = field(repr=False)
-
-
 class EngineActor:
-    """The process.
+    """The process. The loan of a driver lasts until it has retired the engine and no attempt is left in it.
 
     Args:
         loan: the first one.
@@ -73,7 +54,7 @@ class EngineActor:
         context = ray.get_runtime_context()
         self._self, self._name = context.current_actor, str(context.get_actor_name())
         self._changing = threading.Condition()
-        self._idle_since, self._leaving = 0.0, False
+        self._idle_since, self._lending = 0.0, Lending(loan.id)
         process.handle_sigterm()
         self._begin(loan)
         threading.Thread(target=self._run, name="engine", daemon=True).start()
@@ -83,9 +64,13 @@ class EngineActor:
     # ---------------------------------------------------------------- called by drivers
 
     async def claim(self, loan: Loan) -> bool:
-        """Begin a loan, unless there is one or this process is about to end; return whether it has begun."""
+        """Begin a loan, unless there is one, it has been withdrawn, or this process is about to end.
+
+        Returns:
+            Whether it has begun.
+        """
         with self._changing:
-            if self._loan is not None or self._leaving:
+            if not self._lending.claim(loan.id):
                 return False
             self._begin(loan)
             self._changing.notify()
@@ -98,7 +83,7 @@ class EngineActor:
     async def live(self, loan: str) -> None:
         """Return when a loan is over; the call fails if the process ends before."""
         with self._changing:
-            over = self._over if self._loan is not None and self._loan.id == loan else None
+            over = self._over if self._lending.present == loan else None
         if over is not None:
             await asyncio.shield(asyncio.wrap_future(over))
 
@@ -109,7 +94,7 @@ class EngineActor:
         process.watch(assignment.channel, ray_private.published_stop)
         here = sent_code.on_this_machine(assignment)
         outcome = await server.advance(here, worker, first=first)
-        return replace(outcome, node=socket.gethostname(), engine=assignment.engine)
+        return replace(outcome, node=socket.gethostname(), engine=assignment.engine, loan=loan)
 
     async def run_errand(self, loan: str, work: Callable[..., Any], *arguments: object) -> Any:
         """Return what `work` returns; it gets the cache of this process as `cache`. See `EngineServer`."""
@@ -118,18 +103,23 @@ class EngineActor:
 
     async def release(self, loan: str, attempt_id: str) -> None:
         """Free the slot of an attempt, if it has one."""
-        with suppress(Closed):
+        with suppress(WrongLoan):
             self._server_of(loan).release(attempt_id)
 
     async def retire(self, loan: str) -> None:
-        """End a loan, if it is not over, as soon as no attempt holds a slot or is queued for one."""
-        with suppress(Closed):
-            self._server_of(loan).retire()
+        """End a loan as soon as no attempt holds a slot or is queued for one.
+
+        One that is over stays so, and one that has not begun yet never begins.
+        """
+        with self._changing:
+            if self._lending.present == loan:
+                self._server.retire()
+            else:
+                self._lending.withdraw(loan)
 
     def _server_of(self, loan: str) -> EngineServer:
         with self._changing:
-            if self._loan is None or self._loan.id != loan:
-                raise Closed("the engine must have been lent to who calls it, got another loan or none")
+            self._lending.check(loan)
             return self._server
 
     # ---------------------------------------------------------------- the loans, one after the other
@@ -140,7 +130,6 @@ class EngineActor:
         process.adopt(loan.environment)
         cache = engine_cache.keep()
         cache.forget_files()
-        self._loan: Loan | None = loan
         self._borrower, self._service = Holder.read(loan.borrower), Holder.read(loan.service)
         self._over: Future[None] = Future()
         self._channels: set[Channel] = set()
@@ -151,7 +140,7 @@ class EngineActor:
             self._server.run()
             while self._given_back():
                 with self._changing:
-                    self._changing.wait_for(lambda: self._loan is not None)
+                    self._changing.wait_for(lambda: self._lending.present is not None)
                 self._server.run()
         finally:
             ray.kill(self._self)
@@ -161,7 +150,7 @@ class EngineActor:
         in_the_way = not self._rules.seconds or self._rules.is_in_the_way(self._service)
         with self._changing:
             if self._server.failed or in_the_way:
-                self._leaving = True
+                self._lending.is_leaving = True
                 return False
             self._server.close()
             for channel in self._channels:
@@ -170,7 +159,9 @@ class EngineActor:
             os.environ.update(self._before)
             os.chdir(self._folder)
             ray_private.publish_borrower(self._name, "")
-            self._loan, self._borrower = None, None
+            assert self._lending.present is not None, "the server has run for a loan"
+            self._lending.end(self._lending.present)
+            self._borrower = None
             self._idle_since = time.monotonic()
             self._over.set_result(None)
             return True
@@ -180,11 +171,10 @@ class EngineActor:
     def _look(self) -> None:
         """End this process with its borrower, or if it is idle and has no reason to stay."""
         with self._changing:
-            loan, borrower, idle_since = self._loan, self._borrower, self._idle_since
+            loan, borrower, idle_since = self._lending.present, self._borrower, self._idle_since
         if loan is not None:
             end_if_abandoned(borrower)
         elif self._rules.is_due(idle_since, self._service):
             with self._changing:
-                if self._loan is None:
-                    self._leaving = True
+                if self._lending.leave():
                     ray.kill(self._self)

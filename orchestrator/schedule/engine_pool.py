@@ -8,7 +8,6 @@ driver.
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +18,9 @@ from ray.exceptions import RayActorError
 from orchestrator.ledger.holder import Holder
 from orchestrator.machines.warmth import SERVICE, warm_seconds
 from orchestrator.schedule import environment
-from orchestrator.schedule.engine_actor import EngineActor, Loan
+from orchestrator.schedule.engine_actor import EngineActor
 from orchestrator.schedule.imported_code import CODE
+from orchestrator.schedule.loans import Loan
 from orchestrator.schedule.shared_worker import ENGINES, LivingActor
 from orchestrator.schedule.warm_pool import key_of
 
@@ -63,6 +63,7 @@ class EnginePool:
 
     def __init__(self, seconds: float = 0.0, key: str = "") -> None:
         self._seconds, self._key = seconds, key
+        self._taken: dict[str, BorrowedEngine] = {}
 
     @classmethod
     def of(cls, compilations: str, program: str) -> EnginePool:
@@ -84,15 +85,23 @@ class EnginePool:
         """
         # A trial has a share of the device's memory; their engine has all of it.
         service = os.environ.get(SERVICE, "")
-        loan = Loan(uuid.uuid4().hex, Holder.here().write(), service, slots, environment.of_workers(1.0))
+        loan = Loan(Holder.here().write(), service, environment.of_workers(1.0), slots)
         name, handle = (self._claimed(loan) if self._seconds else None) or self._created(loan, labels)
-        return BorrowedEngine(handle, handle.live.remote(loan.id), name, loan.id)
+        engine = BorrowedEngine(handle, handle.live.remote(loan.id), name, loan.id)
+        if self._seconds:
+            self._taken = {known: one for known, one in self._taken.items() if one.lives} | {name: engine}
+        return engine
 
     def _claimed(self, loan: Loan) -> tuple[str, Any] | None:
-        """Return the first idle engine of this code and environment that answers."""
+        """Return the first idle engine of this code and environment that answers.
+
+        One that this driver has is not asked: it is not idle, whatever it answers.
+        """
         for actor in ray.util.list_named_actors(all_namespaces=True):
             name = actor["name"]
             if actor["namespace"] != ENGINES or not name.startswith(self._key):
+                continue
+            if name in self._taken and self._taken[name].lives:
                 continue
             try:
                 engine: Any = ray.get_actor(name, namespace=ENGINES)

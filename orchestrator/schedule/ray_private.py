@@ -321,9 +321,11 @@ def lend_actors(controller: Any, lend: Callable[[dict[str, Any]], Any]) -> None:
     Args:
         controller: that has started no actor yet.
         lend: returns the handle of an actor with the methods of a trainable, given the arguments of the
-            trainable, or None if Tune is to create one. Tune ends its use by `stop`, or kills the actor.
+            trainable, or None if Tune is to create one. Tune ends its use by `stop`, or kills the actor, also
+            after `stop`: what `handle_with` names `released` is called once it does neither any more.
     """
-    manager = controller._actor_manager._resource_manager
+    actors = controller._actor_manager
+    manager, resolve = actors._resource_manager, actors._actor_stop_resolved
     acquire = manager._resource_cls
 
     def acquired(**arguments: Any) -> Any:
@@ -332,7 +334,13 @@ def lend_actors(controller: Any, lend: Callable[[dict[str, Any]], Any]) -> None:
         resources.annotate_remote_entities = lambda classes: [_Lent(one, lend) for one in annotate(classes)]
         return resources
 
-    manager._resource_cls = acquired
+    def resolved(tracked_actor: Any) -> None:
+        actor, _ = actors._live_actors_to_ray_actors_resources[tracked_actor]
+        resolve(tracked_actor)
+        if (released := vars(actor).get(_RELEASED)) is not None:
+            released()
+
+    manager._resource_cls, actors._actor_stop_resolved = acquired, resolved
 
 
 # Nor has it one for how long it waits for an event of an actor. It waits 0.1 s, and then asks for the next
@@ -379,7 +387,12 @@ class _Method:
     remote: Callable[..., Any]
 
 
-def handle_with(actor: Any, answers: Mapping[str, Callable[..., Any]]) -> Any:
+_RELEASED = "_sweep_released"
+
+
+def handle_with(
+    actor: Any, answers: Mapping[str, Callable[..., Any]], released: Callable[[], object] | None = None
+) -> Any:
     """Return another handle of an actor, some of whose methods are functions of this process.
 
     Tune takes it for the actor of one trial, although the actor serves several; `ray.kill` of it kills that.
@@ -387,10 +400,34 @@ def handle_with(actor: Any, answers: Mapping[str, Callable[..., Any]]) -> Any:
     Args:
         actor: handle of an actor.
         answers: functions that return a reference, by the name of the method that they replace.
+        released: called once Tune does nothing more with the handle; see `lend_actors`.
     """
     handle = copy(actor)
     vars(handle).update({name: _Method(answer) for name, answer in answers.items()})
+    vars(handle)[_RELEASED] = released
     return handle
+
+
+# An answer of an actor reaches the stopping rule before any callback. So that one which belongs to another
+# trial, or is none at all, changes nothing, it is looked at before Tune does.
+
+
+def check_answers(controller: Any, check: Callable[[str, Any], Exception | None]) -> None:
+    """Let Tune's controller take a wrong answer of an actor for a call that has failed.
+
+    Args:
+        controller: Tune's.
+        check: returns what is wrong with the result of a trial, given the trial's id, or None.
+    """
+    on_result, on_error = controller._on_training_result, controller._trial_task_failure
+
+    def checked(trial: Trial, result: Any) -> None:
+        if (error := check(trial.trial_id, result)) is None:
+            on_result(trial, result)
+        else:
+            on_error(trial, exception=error)
+
+    controller._on_training_result = checked
 
 
 # ------------------------------------------------------------------ Tune's telemetry

@@ -25,6 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.schedule import ray_private
+from orchestrator.schedule.loans import WrongLoan
 from orchestrator.training import process
 from orchestrator.training.attempt import SIGN_OF_LIFE
 from orchestrator.training.engine_server import STOP_POLL
@@ -70,8 +71,14 @@ class SharedEngine:
             outcome: Outcome = await self._actor.advance.remote(
                 self._loan, assignment, self._worker, not self._held
             )
-        except (RayActorError, ValueError) as error:  # it has ended, or was given back
-            return await self._lost(error)
+        except (RayActorError, ValueError, WrongLoan) as error:  # it has ended, or was given back
+            return await self._lost(assignment, error)
+        if (outcome.attempt_id, outcome.loan) != (assignment.attempt_id, self._loan):
+            got = f"of {outcome.attempt_id} by the loan {outcome.loan}"
+            message = (
+                f"an engine must report {assignment.attempt_id} by the loan {self._loan}, got a report {got}"
+            )
+            return _ended(assignment, "foreign report", message)
         self._held = self._held or not outcome.queued
         return outcome
 
@@ -81,7 +88,7 @@ class SharedEngine:
         name, self._loan = ray_private.published_engine(assignment.engine) or ("none", "")
         actor: Any = ray.get_actor(name, namespace=ENGINES)
         ready, began = asyncio.wrap_future(actor.ready.remote(self._loan).future()), time.monotonic()
-        waiting = Outcome(0, done=False, metrics={}, queued=True)
+        waiting = _queued(assignment)
         while not (await asyncio.wait([ready], timeout=STOP_POLL))[0]:
             is_stopped = process.stop_requested(assignment.channel, assignment.attempt_id)
             if time.monotonic() - began > SIGN_OF_LIFE or is_stopped:
@@ -90,16 +97,17 @@ class SharedEngine:
         self._actor = actor
         return replace(waiting, engine=assignment.engine)
 
-    async def _lost(self, error: Exception) -> Outcome:
+    async def _lost(self, assignment: Assignment, error: Exception) -> Outcome:
         """Return the outcome of a dead engine; the driver may replace one that has never had the attempt."""
         self._actor = None
         if not self._held and self._missed < REPLACED:
             self._missed += 1
             await asyncio.sleep(STOP_POLL)  # the driver learns of the death, too
-            return Outcome(0, done=False, metrics={}, queued=True)
+            return _queued(assignment)
         self._attempt = None
         said = str(error).splitlines()[0]
-        return _engine_lost(" ".join(filter(None, (said, ray_private.last_words(str(error))))))
+        message = " ".join(filter(None, (said, ray_private.last_words(str(error)))))
+        return _ended(assignment, "engine lost", message)
 
     def release(self) -> None:
         """Free the slot."""
@@ -108,8 +116,12 @@ class SharedEngine:
         self._actor, self._attempt = None, None
 
 
-def _engine_lost(message: str) -> Outcome:
-    return Outcome(0, done=True, metrics={}, failure="engine lost", message=message)
+def _queued(assignment: Assignment) -> Outcome:
+    return Outcome(assignment.attempt_id, 0, done=False, metrics={}, queued=True)
+
+
+def _ended(assignment: Assignment, failure: str, message: str) -> Outcome:
+    return Outcome(assignment.attempt_id, 0, done=True, metrics={}, failure=failure, message=message)
 
 
 class SharedWorker:
@@ -131,7 +143,8 @@ class SharedWorker:
         try:
             outcome = await task
         except asyncio.CancelledError:
-            outcome = _engine_lost("the driver has given up an attempt that was silent")
+            message = "the driver has given up an attempt that was silent"
+            outcome = _ended(assignment, "engine lost", message)
         finally:
             self._advancing.pop(worker, None)
         return replace(outcome, node=outcome.node or socket.gethostname()).to_result()

@@ -10,8 +10,8 @@ from typing import Any
 from ray import tune
 from ray.tune import TuneError
 
-from orchestrator.assignment import Assignment
-from orchestrator.ledger.keys import channel_of
+from orchestrator.assignment import Assignment, Outcome
+from orchestrator.ledger.keys import channel_of, sweep_id_of, trial_key_of
 from orchestrator.ledger.records import CurvePoint
 from orchestrator.schedule import environment, ray_private, schedulers
 from orchestrator.schedule.adapters import (
@@ -21,9 +21,10 @@ from orchestrator.schedule.adapters import (
     SessionStopper,
     engines_of,
     registered,
+    session_of,
 )
 from orchestrator.schedule.shares import ClusterShare
-from orchestrator.schedule.warm_pool import WarmPool, pool
+from orchestrator.schedule.warm_pool import WarmPool, handle_of, pool
 from orchestrator.schedule.worker import Worker
 from orchestrator.session.session import Session
 from orchestrator.training.process import EVERY
@@ -112,21 +113,43 @@ def run(
 
 
 def _adopted(warm: WarmPool | None, controller: Any) -> None:
-    """Let Tune's controller use warm workers, look at its trials as the session ticks, and keep no answer."""
+    """Let Tune's controller use warm workers, look at its trials as the session ticks, and keep no answer.
+
+    An answer that is not of the attempt for which it was asked never reaches the stopping rule.
+    """
     ray_private.lend_actors(controller, partial(_lent, warm))
     ray_private.wait_for_events(controller, TICK_SECONDS)
     ray_private.drop_read_answers(controller)
+    ray_private.check_answers(controller, partial(_checked, warm))
 
 
 def _lent(warm: WarmPool | None, arguments: dict[str, Any]) -> Any:
     """Return the handle of a worker for a trial, or None if Tune is to create one.
 
-    It finds the engines by their sweep, because Tune pickles it with the scheduler.
+    It finds the engines by their sweep, because Tune pickles it with the scheduler; so does `_checked` with
+    the session.
     """
     assignment = Assignment.from_config(arguments["config"])
     if assignment.slots > 1:
         return engines_of(assignment.sweep_id).workers.lend(assignment)
-    return warm.lend(arguments) if warm is not None else None
+    if warm is None or (worker := warm.lend(arguments["config"], arguments["storage"])) is None:
+        return None
+    return handle_of(worker, warm, has_gpu=assignment.gpu > 0)
+
+
+def _checked(warm: WarmPool | None, attempt_id: str, result: Any) -> Exception | None:
+    """Return what is wrong with the answer to a request for the next report of an attempt, or None.
+
+    The loan of an engine is checked by the process that asks the engine; see `shared_worker`.
+    """
+    try:
+        outcome = Outcome.from_result(result)
+    except (KeyError, TypeError, AttributeError) as error:
+        return ValueError(f"a worker must answer with an outcome, got {error!r}")
+    loan = warm.loan_of(attempt_id) if warm is not None else None
+    session = session_of(sweep_id_of(trial_key_of(attempt_id)))
+    refused = session.refused(attempt_id, outcome, loan)
+    return None if refused is None else RuntimeError(refused)
 
 
 def _with_environment(trainable: type[Worker], gpu_share: float, *, asks_for_gpu: bool) -> type[Worker]:

@@ -12,19 +12,21 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 from ray.exceptions import RayError
 
+from orchestrator.assignment import Assignment
 from orchestrator.config.trainable import Trainable
 from orchestrator.ledger.holder import Holder
 from orchestrator.machines.warmth import SERVICE, memory_is_short, warm_seconds
 from orchestrator.schedule import environment, ray_private
 from orchestrator.schedule.imported_code import CODE
+from orchestrator.schedule.loans import Loan
 from orchestrator.schedule.warm_worker import WarmWorker
 
 NAMESPACE = "sweep-warm"
@@ -41,117 +43,290 @@ _OF_A_SWEEP = ("SWEEP_", "INVOCATION_ID", "OLDPWD", "PWD", "SHLVL", "_")
 """Beginnings of variables that no computation depends on."""
 
 
+class Actors(Protocol):
+    """The actors of a namespace as a driver reaches them: those of Ray, or of the simulation."""
+
+    def names(self) -> list[str]:
+        """Return the names of the living actors."""
+
+    def find(self, name: str) -> Any:
+        """Return the actor of a name, or None if it has ended."""
+
+    def create(self, name: str, loan: Loan, seconds: float) -> Any:
+        """Return a new actor with its first loan.
+
+        Args:
+            name: that no other actor has.
+            loan: of this driver.
+            seconds: without a loan after which it ends.
+        """
+
+    def call(self, actor: Any, method: str, *arguments: object, **named: object) -> Any:
+        """Call a method of an actor; return a reference to the answer."""
+
+    def answers(self, references: Collection[Any], seconds: float) -> dict[Any, Any]:
+        """Return the answers that arrive in time, by reference; a call that has failed has none."""
+
+    def kill(self, actor: Any) -> None:
+        """Kill an actor."""
+
+
+class RayActors:
+    """The warm workers of the joined Ray.
+
+    Args:
+        has_gpu: whether they hold a GPU.
+    """
+
+    def __init__(self, *, has_gpu: bool) -> None:
+        self._has_gpu, self._namespace = has_gpu, WITH_GPU if has_gpu else NAMESPACE
+        options: dict[str, Any] = {"num_gpus": int(has_gpu), "concurrency_groups": {"control": 1}}
+        self._class = ray.remote(num_cpus=0, **options)(WarmWorker)
+
+    def names(self) -> list[str]:
+        """Return the names of the living workers."""
+        actors = ray.util.list_named_actors(all_namespaces=True)
+        return [actor["name"] for actor in actors if actor["namespace"] == self._namespace]
+
+    def find(self, name: str) -> Any:
+        """Return the worker of a name, or None if it has ended."""
+        try:
+            return ray.get_actor(name, namespace=self._namespace)
+        except ValueError:
+            return None
+
+    def create(self, name: str, loan: Loan, seconds: float) -> Any:
+        """Return a new worker; see `WarmWorker`."""
+        named = self._class.options(name=name, namespace=self._namespace, lifetime="detached")
+        return named.remote(loan, seconds, CODE, has_device=self._has_gpu)
+
+    def call(self, actor: Any, method: str, *arguments: object, **named: object) -> Any:
+        """Call a method of a worker; return a reference to the answer."""
+        return getattr(actor, method).remote(*arguments, **named)
+
+    def answers(self, references: Collection[Any], seconds: float) -> dict[Any, Any]:
+        """Return the answers that arrive in time, by reference; a worker that has ended has none."""
+        if not references:
+            return {}
+        found: dict[Any, Any] = {}
+        for reference in ray.wait([*references], num_returns=len(references), timeout=seconds)[0]:
+            with suppress(RayError):
+                found[reference] = ray.get(reference)
+        return found
+
+    def kill(self, actor: Any) -> None:
+        """Kill a worker, which may have ended."""
+        ray.kill(actor)
+
+
+class Borrowed:
+    """A worker that this driver has by a loan, until it returns it. Every call names the loan.
+
+    Args:
+        actors: through which it is reached.
+        name: of the worker.
+        actor: the worker.
+        loan: id of the loan.
+    """
+
+    def __init__(self, actors: Actors, name: str, actor: Any, loan: str) -> None:
+        self.name, self.actor, self.loan = name, actor, loan
+        self.attempt_id = ""
+        self._actors = actors
+
+    def begin(self, config: dict[str, Any], storage: Any) -> None:
+        """Let the worker become that of a trial."""
+        self.attempt_id = Assignment.from_config(config).attempt_id
+        self._call("begin", config, storage)
+
+    def train(self) -> Any:
+        """Ask for the next report of the present attempt; return a reference to it, as all that follows."""
+        return self._call("train", self.attempt_id)
+
+    def reset(self, config: dict[str, Any], storage: Any = None) -> Any:
+        """Replace the attempt that has ended by the next one."""
+        self.attempt_id = Assignment.from_config(config).attempt_id
+        return self._call("reset", config, storage=storage)
+
+    def save(self, folder: str | None = None) -> Any:
+        """Save nothing; see `Worker.save_checkpoint`."""
+        return self._call("save", folder)
+
+    def get_auto_filled_metrics(self, *arguments: Any, **named: Any) -> Any:
+        """Ask for what Tune adds to a report."""
+        return self._call("get_auto_filled_metrics", *arguments, **named)
+
+    def stop(self) -> Any:
+        """Let the worker free its slot; it stays with this driver until it is returned."""
+        self.attempt_id = ""
+        return self._call("stop")
+
+    def run(self, work: Callable[..., Any], *arguments: object) -> Any:
+        """Let the worker call a function; return a reference to what that returns."""
+        return self._call("run", work, *arguments)
+
+    def give_back(self) -> None:
+        """End the loan, which no attempt uses any more."""
+        self._call("return_unused")
+
+    def kill(self) -> None:
+        """Kill the worker."""
+        self._actors.kill(self.actor)
+
+    def _call(self, method: str, *arguments: object, **named: object) -> Any:
+        return self._actors.call(self.actor, method, self.loan, *arguments, **named)
+
+
 class WarmPool:
     """The warm workers that this driver may use, and those that it has.
 
     Args:
         seconds: for which a worker stays that nobody uses.
-        compilations: folder of JAX's persistent compilation cache, which a process uses until it ends.
-        program: digest of the user's code that the process imports, or ''.
+        key: what a worker must have in common with this driver, of `key_of`; its name begins with it.
+        loan: returns a new loan of this driver.
+        actors: through which workers are reached.
         has_gpu: whether a worker has a GPU, which it holds in Ray's accounts: then Tune must ask for none.
     """
 
     def __init__(
-        self, seconds: float, compilations: str, program: str = "", *, has_gpu: bool = False
+        self,
+        seconds: float,
+        key: str,
+        loan: Callable[[], Loan],
+        actors: Actors,
+        *,
+        has_gpu: bool = False,
     ) -> None:
-        self._seconds, self._has_gpu = seconds, has_gpu
-        self._environment = environment.of_workers(float(has_gpu))
-        self._key = key_of(self._environment, compilations, program)
-        self._namespace = WITH_GPU if has_gpu else NAMESPACE
-        self._me, self._service = Holder.here().write(), os.environ.get(SERVICE, "") if has_gpu else ""
-        self._claimed: list[Any] = []
-        options: dict[str, Any] = {"num_gpus": int(has_gpu), "concurrency_groups": {"control": 1}}
-        self._class = ray.remote(num_cpus=0, **options)(WarmWorker)
+        self._seconds, self._key, self._has_gpu = seconds, key, has_gpu
+        self._loan, self._actors = loan, actors
+        self._idle: list[Borrowed] = []
+        self._lent: dict[str, Borrowed] = {}
 
-    def lend(self, arguments: dict[str, Any]) -> Any:
+    def lend(self, config: dict[str, Any], storage: Any) -> Borrowed | None:
         """Return a worker that has become that of a trial, or None if Tune is to create one.
 
         Args:
-            arguments: of the trainable: `config` and `storage`.
+            config: of the trainable; it carries an assignment.
+            storage: of Tune.
         """
-        if (worker := self.take()) is None:
-            return None
-        worker.begin.remote(self._environment, arguments["config"], arguments["storage"])
-        if not self._has_gpu:
-            return worker
-        return ray_private.handle_with(worker, {"stop": partial(_stopped, worker)})
+        if (worker := self.take()) is not None:
+            worker.begin(config, storage)
+        return worker
 
-    def take(self) -> Any:
+    def take(self) -> Borrowed | None:
         """Return a worker of this driver: one that was idle, or else a new one.
 
         If memory is short, a new one with a GPU ends with its trial, and None takes the place of another one.
         """
-        if not self._claimed:
+        if not self._idle:
             self._claim()
-        if self._claimed:
-            return self._claimed.pop()
-        if self._has_gpu:
-            return self._created(0.0 if memory_is_short() else self._seconds)
-        return None if memory_is_short() else self._created(self._seconds)
+        worker = self._idle.pop() if self._idle else self._created()
+        if worker is not None:
+            self._lent[worker.name] = worker
+        return worker
+
+    def give_back(self, worker: Borrowed) -> None:
+        """End the loan of a worker that nothing of this driver uses any more."""
+        if self._lent.get(worker.name) is worker:
+            del self._lent[worker.name]
+            worker.give_back()
+
+    def loan_of(self, attempt_id: str) -> str | None:
+        """Return the loan by which an attempt has its worker, or None if that is not a warm one."""
+        return next((one.loan for one in self._lent.values() if one.attempt_id == attempt_id), None)
 
     def close(self) -> None:
-        """Return the workers that were claimed and not used."""
-        while self._claimed:
-            self._claimed.pop().return_unused.remote(self._me)
+        """Return the workers that were not used, and end those that may still be in use."""
+        for worker in self._lent.values():
+            worker.kill()
+        self._lent.clear()
+        while self._idle:
+            self._idle.pop().give_back()
 
     def _claim(self) -> None:
         """Claim the idle workers of this code and environment: all at once, or the first one with a GPU.
 
-        A GPU that is claimed and not used would be missed by others.
+        A GPU that is claimed and not used would be missed by others. A worker that this driver has lent is
+        not asked: it is not idle, whatever it answers.
         """
-        names = [name for name in self._names() if name.startswith(self._key)]
-        for some in [[name] for name in names] if self._has_gpu else [names]:
-            if not self._claimed:
+        names = [name for name in self._actors.names() if name.startswith(self._key)]
+        others = [name for name in names if name not in self._lent]
+        for some in [[name] for name in others] if self._has_gpu else [others]:
+            if not self._idle:
                 self._claim_of(some)
 
     def _claim_of(self, names: list[str]) -> None:
-        claims = {
-            worker.claim.remote(self._me, self._service): worker
-            for name in names
-            if (worker := self._worker(name)) is not None
-        }
-        done, late = (
-            ray.wait(list(claims), num_returns=len(claims), timeout=CLAIM_SECONDS) if claims else ([], [])
-        )
-        for answer in done:
-            with suppress(RayError):  # it has ended meanwhile
-                if ray.get(answer):
-                    self._claimed.append(claims[answer])
-        for answer in late:
-            claims[answer].return_unused.remote(self._me)
+        asked: dict[Any, Borrowed] = {}
+        for name in names:
+            if (actor := self._actors.find(name)) is not None:
+                loan = self._loan()
+                reference = self._actors.call(actor, "claim", loan)
+                asked[reference] = Borrowed(self._actors, name, actor, loan.id)
+        answers = self._actors.answers(asked.keys(), CLAIM_SECONDS)
+        for reference, worker in asked.items():
+            if reference not in answers:
+                worker.give_back()  # in case that it is only slow
+            elif answers[reference]:
+                self._idle.append(worker)
 
-    def _created(self, seconds: float) -> Any:
+    def _created(self) -> Borrowed | None:
         """Create a worker; idle ones of other code or another environment make room for it."""
-        others = [name for name in self._names() if not name.startswith(self._key)]
+        is_short = memory_is_short()
+        if is_short and not self._has_gpu:
+            return None
+        others = [name for name in self._actors.names() if not name.startswith(self._key)]
         if len(others) >= (os.cpu_count() or 1):
             for name in others:
-                if (other := self._worker(name)) is not None:
-                    other.make_room.remote()
-        named = self._class.options(
-            name=f"{self._key}-{uuid.uuid4().hex}", namespace=self._namespace, lifetime="detached"
-        )
-        return named.remote(seconds, CODE, self._me, self._service, has_device=self._has_gpu)
-
-    def _names(self) -> list[str]:
-        actors = ray.util.list_named_actors(all_namespaces=True)
-        return [actor["name"] for actor in actors if actor["namespace"] == self._namespace]
-
-    def _worker(self, name: str) -> Any:
-        try:
-            return ray.get_actor(name, namespace=self._namespace)
-        except ValueError:
-            return None  # it has ended meanwhile
+                if (other := self._actors.find(name)) is not None:
+                    self._actors.call(other, "make_room")
+        name, loan = f"{self._key}-{uuid.uuid4().hex}", self._loan()
+        actor = self._actors.create(name, loan, 0.0 if is_short else self._seconds)
+        return Borrowed(self._actors, name, actor, loan.id)
 
 
-def _stopped(worker: Any) -> Any:
+def _stopped(worker: Borrowed) -> Any:
     """Stop a worker; return a reference to the answer.
 
     One that still waits for its GPU ends: it would answer only once it has a GPU that no trial waits for.
     """
-    if ray_private.node_of(worker) is None:
-        ray.kill(worker)
+    if ray_private.node_of(worker.actor) is None:
+        worker.kill()
         return ray.put(None)
-    return worker.stop.remote()
+    return worker.stop()
+
+
+def handle_of(worker: Borrowed, warm: WarmPool, *, has_gpu: bool) -> Any:
+    """Return the handle that Tune takes for the actor of a trial.
+
+    Args:
+        worker: of this driver.
+        warm: to which it is returned once Tune does nothing more with it.
+        has_gpu: whether it holds a GPU.
+    """
+    methods: dict[str, Callable[..., Any]] = {
+        "train": worker.train,
+        "reset": worker.reset,
+        "save": worker.save,
+        "get_auto_filled_metrics": worker.get_auto_filled_metrics,
+        "stop": partial(_stopped, worker) if has_gpu else worker.stop,
+    }
+    return ray_private.handle_with(worker.actor, methods, released=partial(warm.give_back, worker))
+
+
+def of_this_ray(seconds: float, compilations: str, program: str = "", *, has_gpu: bool = False) -> WarmPool:
+    """Return the warm workers of the joined Ray.
+
+    Args:
+        seconds: for which a worker stays that nobody uses.
+        compilations: folder of JAX's persistent compilation cache, which a process uses until it ends.
+        program: digest of the user's code that the process imports, or ''.
+        has_gpu: whether a worker has a GPU.
+    """
+    variables = environment.of_workers(float(has_gpu))
+    service = os.environ.get(SERVICE, "") if has_gpu else ""
+    loan = partial(Loan, Holder.here().write(), service, variables)
+    key = key_of(variables, compilations, program)
+    return WarmPool(seconds, key, loan, RayActors(has_gpu=has_gpu), has_gpu=has_gpu)
 
 
 @contextmanager
@@ -171,7 +346,7 @@ def pool(gpu: float, compilations: str, trainable: Trainable | None = None) -> I
         yield None
         return
     program = trainable.imported_code() if trainable else ""
-    warm = WarmPool(seconds, compilations, program, has_gpu=gpu > 0)
+    warm = of_this_ray(seconds, compilations, program, has_gpu=gpu > 0)
     try:
         yield warm
     finally:

@@ -11,6 +11,7 @@ when it has not been borrowed for a while; one with a GPU ends for every reason 
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -25,6 +26,7 @@ from orchestrator.ledger.keys import Channel
 from orchestrator.schedule import ray_private
 from orchestrator.schedule.imported_code import CODE
 from orchestrator.schedule.leaving import Leaving, end_if_abandoned, watch
+from orchestrator.schedule.loans import Lending, Loan, WrongLoan
 from orchestrator.schedule.worker import Worker
 from orchestrator.training import engine_cache, process
 
@@ -33,53 +35,98 @@ POLL_SECONDS = 0.5
 
 Environment = Mapping[str, str | None]
 
+_log = logging.getLogger(__name__)
+
+
+class Host:
+    """What a warm worker does to its process; the simulation has another one."""
+
+    def __init__(self) -> None:
+        self._before, self._folder = dict(os.environ), Path.cwd()
+        context = ray.get_runtime_context()
+        self._self, self._name = context.current_actor, str(context.get_actor_name())
+
+    def adopt(self, environment: Environment) -> None:
+        """Set the environment of a trial, or of other work of a driver."""
+        process.adopt(environment)
+        engine_cache.keep().forget_files()
+
+    def trainable(self, loan: Loan, config: dict[str, Any], storage: Any) -> _Lent:
+        """Return the trainable that serves a loan."""
+        return _Lent(loan, config, storage)
+
+    def restore(self) -> None:
+        """Set the environment and the folder back: nothing of a sweep stays but its engine."""
+        os.environ.clear()
+        os.environ.update(self._before)
+        os.chdir(self._folder)
+
+    def publish(self, borrower: str) -> None:
+        """Publish which driver has this process and its GPU, or '' for none."""
+        ray_private.publish_borrower(self._name, borrower)
+
+    def end(self) -> None:
+        """End this process."""
+        ray.kill(self._self)
+
+    def watch(self, look: Callable[[], None]) -> None:
+        """Call a function every `POLL_SECONDS`."""
+        watch(look, POLL_SECONDS)
+
 
 class WarmWorker:
     """The process; Tune calls the methods of a trainable, and drivers those of the group `control`.
 
+    Every call names the loan for which it is made, and is refused for any other one; see `loans`.
+
     Args:
-        seconds: without a borrower after which it ends.
-        code: digest of the borrower's code; a worker that has imported other code serves only this borrower.
-        borrower: the driver that creates it, as `Holder.write` returns it.
-        service: that has started this driver, in the same form, or ''; a worker with a GPU ends with it.
+        loan: the first one: the driver that creates the process has it.
+        seconds: without a loan after which it ends.
+        code: digest of the borrower's code; a worker that has imported other code serves only this loan.
         has_device: whether this process holds a GPU.
+        host: what it does to its process.
     """
 
     def __init__(
-        self, seconds: float, code: str, borrower: str, service: str = "", *, has_device: bool = False
+        self,
+        loan: Loan,
+        seconds: float,
+        code: str,
+        *,
+        has_device: bool = False,
+        host: Host | None = None,
     ) -> None:
         self._rules = Leaving(seconds if code == CODE else 0.0, has_device)
-        self._before, self._folder = dict(os.environ), Path.cwd()
+        self._host = Host() if host is None else host
         self._lock = threading.Lock()
-        self._idle_since, self._leaving = time.monotonic(), False
+        self._lending, self._idle_since = Lending(loan.id), time.monotonic()
         self._worker: _Lent | None = None
-        context = ray.get_runtime_context()
-        self._self, self._name = context.current_actor, str(context.get_actor_name())
-        self._belong(borrower, service)
-        watch(self._look, POLL_SECONDS)
+        self._belong(loan)
+        self._host.watch(self._look)
 
     # ---------------------------------------------------------------- called by drivers, at any time
 
     @ray.method(concurrency_group="control")
-    def claim(self, borrower: str, service: str = "") -> bool:
-        """Belong to a driver from now on, unless another one has this worker; return whether it does.
+    def claim(self, loan: Loan) -> bool:
+        """Begin a loan, unless there is one, it has been withdrawn, or this process is about to end.
 
-        Args:
-            borrower: the driver.
-            service: that has started it, or ''.
+        Returns:
+            Whether it has begun.
         """
         with self._lock:
-            if self._borrower is not None or self._leaving:
+            if not self._lending.claim(loan.id):
                 return False
-            self._belong(borrower, service)
-            return self._borrower is not None
+            self._belong(loan)
+            return True
 
     @ray.method(concurrency_group="control")
-    def return_unused(self, borrower: str) -> None:
-        """Belong to nobody again, if this driver has claimed the worker and has not used it."""
+    def return_unused(self, loan: str) -> None:
+        """End a loan that no attempt uses; one that has not begun yet never begins."""
         with self._lock:
-            if self._borrower == Holder.read(borrower) and self._worker is None:
-                self._belong_to_nobody()
+            if self._lending.withdraw(loan):
+                self._belong(None)
+            elif self._lending.present == loan:
+                _log.warning("the return of loan %s is refused: an attempt uses it", loan)
 
     @ray.method(concurrency_group="control")
     def make_room(self) -> None:
@@ -89,81 +136,92 @@ class WarmWorker:
 
     # ---------------------------------------------------------------- called one after the other
 
-    def begin(self, environment: Environment, config: dict[str, Any], storage: Any) -> None:
+    def begin(self, loan: str, config: dict[str, Any], storage: Any) -> None:
         """Become the worker of a trial, and of those that follow by `reset`."""
-        self._adopt(environment)
-        self._worker = _Lent(environment, config, storage)
-
-    def train(self) -> Any:
-        """Train one interval and report; as all that follows, see `ray.tune.Trainable`."""
-        return self._lent.train()
-
-    def reset(self, new_config: dict[str, Any], storage: Any = None) -> Any:
-        """Replace the assignment that has ended by the next one."""
-        return self._lent.reset(new_config, storage)
-
-    def save(self, checkpoint_dir: str | None = None) -> Any:
-        """Save nothing; see `Worker.save_checkpoint`."""
-        return self._lent.save(checkpoint_dir)
-
-    def get_auto_filled_metrics(self, *arguments: Any, **named: Any) -> Any:
-        """Return what Tune adds to a report."""
-        return self._lent.get_auto_filled_metrics(*arguments, **named)
-
-    def stop(self) -> None:
-        """Free the slot, and belong to nobody."""
+        lent = self._use(loan)
         try:
-            self._lent.stop()
-        finally:
-            self._give_back()
+            self._worker = self._host.trainable(lent, config, storage)
+        except BaseException:
+            self._rest()
+            raise
 
-    def run(self, environment: Environment, work: Callable[..., Any], *arguments: object) -> Any:
-        """Return what `work` returns, and belong to nobody again."""
-        self._adopt(environment)
+    def train(self, loan: str, attempt_id: str) -> Any:
+        """Train an interval of an attempt and report; as all that follows, see `ray.tune.Trainable`."""
+        trainable = self._lent(loan)
+        if trainable.attempt_id != attempt_id:
+            raise WrongLoan(f"attempt {attempt_id}", f"attempt {trainable.attempt_id}")
+        return trainable.train()
+
+    def reset(self, loan: str, new_config: dict[str, Any], storage: Any = None) -> Any:
+        """Replace the assignment that has ended by the next one."""
+        return self._lent(loan).reset(new_config, storage)
+
+    def save(self, loan: str, checkpoint_dir: str | None = None) -> Any:
+        """Save nothing; see `Worker.save_checkpoint`."""
+        return self._lent(loan).save(checkpoint_dir)
+
+    def get_auto_filled_metrics(self, loan: str, *arguments: Any, **named: Any) -> Any:
+        """Return what Tune adds to a report."""
+        return self._lent(loan).get_auto_filled_metrics(*arguments, **named)
+
+    def stop(self, loan: str) -> None:
+        """Free the slot. The driver has the worker until it returns it: Tune may still kill what it stops."""
+        with self._lock:
+            self._lending.check(loan)
+        try:
+            if self._worker is not None:
+                self._worker.stop()
+        finally:
+            self._rest()
+
+    def run(self, loan: str, work: Callable[..., Any], *arguments: object) -> Any:
+        """Return what `work` returns."""
+        self._use(loan)
         try:
             return work(*arguments)
         finally:
-            self._give_back()
+            self._rest()
 
-    def _adopt(self, environment: Environment) -> None:
-        process.adopt(environment)
-        engine_cache.keep().forget_files()
+    def _use(self, loan: str) -> Loan:
+        with self._lock:
+            self._lending.use(loan)
+            assert self._loan is not None, "the present loan is kept"
+            lent = self._loan
+        self._host.adopt(lent.environment)
+        return lent
 
-    @property
-    def _lent(self) -> _Lent:
+    def _lent(self, loan: str) -> _Lent:
+        with self._lock:
+            self._lending.check(loan)
         if self._worker is None:
             raise RuntimeError("a warm worker must have begun an attempt before it is used")
         return self._worker
 
-    def _give_back(self) -> None:
+    def _rest(self) -> None:
         """Keep nothing of the sweep but its engine."""
         if self._worker is not None:
             process.forget(self._worker.channel)
-        os.environ.clear()
-        os.environ.update(self._before)
-        os.chdir(self._folder)
+        self._host.restore()
         with self._lock:
             self._worker = None
-            self._belong_to_nobody()
+            self._lending.is_used = False
 
-    def _belong(self, borrower: str, service: str) -> None:
-        """Belong to a driver; called with the lock, or before there is another thread."""
+    def _belong(self, loan: Loan | None) -> None:
+        """Belong to a driver, or to none; called with the lock, or before there is another thread."""
+        borrower = "" if loan is None else loan.borrower
         if self._rules.has_device:
-            ray_private.publish_borrower(self._name, borrower)
-        self._borrower, self._service = Holder.read(borrower), Holder.read(service)
-
-    def _belong_to_nobody(self) -> None:
-        if self._rules.has_device:
-            ray_private.publish_borrower(self._name, "")
-        self._borrower, self._idle_since = None, time.monotonic()
+            self._host.publish(borrower)
+        self._loan, self._borrower, self._idle_since = loan, Holder.read(borrower), time.monotonic()
+        if loan is not None:
+            self._service = Holder.read(loan.service)
 
     # ---------------------------------------------------------------- its own end
 
     def _look(self) -> None:
         """End this process with its borrower, or if it is idle and has no reason to stay."""
         with self._lock:
-            borrower, idle_since = self._borrower, self._idle_since
-        if borrower is not None:
+            loan, borrower, idle_since = self._loan, self._borrower, self._idle_since
+        if loan is not None:
             end_if_abandoned(borrower)
         elif self._rules.is_due(idle_since, self._service):
             with self._lock:
@@ -171,16 +229,21 @@ class WarmWorker:
 
     def _end_if_idle(self) -> None:
         """End this process unless a driver has it; called with the lock, so that none gets it meanwhile."""
-        if self._borrower is None:
-            self._leaving = True
-            ray.kill(self._self)
+        if self._lending.leave():
+            self._host.end()
 
 
 class _Lent(Worker):
-    """The trainable of a sweep in a warm worker."""
+    """The trainable of a sweep in a warm worker.
 
-    def __init__(self, environment: Environment, config: dict[str, Any], storage: Any) -> None:
-        self._environment = environment
+    Args:
+        loan: for which it works.
+        config: of the first assignment.
+        storage: of Tune.
+    """
+
+    def __init__(self, loan: Loan, config: dict[str, Any], storage: Any) -> None:
+        self._environment, self.loan = loan.environment, loan.id
         super().__init__(config, storage)
 
     def setup(self, config: dict[str, Any]) -> None:  # type: ignore[override] # as Tune calls it
@@ -191,3 +254,8 @@ class _Lent(Worker):
     def channel(self) -> Channel:
         """Channel of the sweep."""
         return self._assignment.channel
+
+    @property
+    def attempt_id(self) -> str:
+        """Id of the present attempt."""
+        return self._assignment.attempt_id

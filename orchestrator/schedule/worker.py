@@ -29,9 +29,11 @@ class Worker(tune.Trainable):
 
     Attributes:
         asks_for_gpu: whether Tune asks for a GPU of its own for the trial; not if a warm worker holds it.
+        loan: id of the loan for which it works, or '' if the process is Tune's.
     """
 
     asks_for_gpu = True
+    loan = ""
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
@@ -76,7 +78,8 @@ class Worker(tune.Trainable):
             raise RuntimeError("this machine is being preempted")
         self._begun = True
         outcome = self._own.advance(sent_code.on_this_machine(self._assignment))
-        return replace(outcome, node=outcome.node or socket.gethostname()).to_result()
+        node = outcome.node or socket.gethostname()
+        return replace(outcome, node=node, loan=self.loan).to_result()
 
     def _release(self) -> None:
         if self._own is not None:

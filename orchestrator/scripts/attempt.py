@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.accounts import files_as
-from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
+from orchestrator.assignment import LARGEST_STEP, Assignment, Outcome, SavedCheckpoint
 from orchestrator.ledger.keys import attempt_number
 from orchestrator.scripts import reported_folder
 from orchestrator.scripts.keeper import remove
@@ -41,9 +41,6 @@ the report before if that is longer.
 
 SHORTEST_POLL_SECONDS = 0.0001
 LONGEST_POLL_SECONDS = 0.05
-
-LARGEST_STEP = 1 << 53
-"""The ledger holds no much larger one."""
 
 LONGEST_LINE = 1 << 20
 """Bytes of the longest line of a report; more are not read at once."""
@@ -195,7 +192,7 @@ class ScriptAttempt:
                 wait = PATIENCE * max(time.monotonic() - since, self._interval)
                 time.sleep(min(max(wait, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS))
             if time.monotonic() - began > SIGN_OF_LIFE:
-                return Outcome(self._step, done=False, metrics={}, training=True)
+                return Outcome(self._assignment.attempt_id, self._step, done=False, metrics={}, training=True)
 
     def release(self) -> None:
         """End the process with everything that it has started, and remove its files."""
@@ -279,7 +276,14 @@ class ScriptAttempt:
         self._started_at = time.monotonic()
         metrics["seconds/evaluate"] = self._started_at - began
         done = interrupted or report.step >= self._settings.training.steps
-        return Outcome(report.step, done=done, metrics=metrics, checkpoint=saved, interrupted=interrupted)
+        return Outcome(
+            self._assignment.attempt_id,
+            report.step,
+            done=done,
+            metrics=metrics,
+            checkpoint=saved,
+            interrupted=interrupted,
+        )
 
     def _check_copied(self, report: Report) -> None:
         """Check that other trials can go on from a report, where the scheduler lets them."""
@@ -366,7 +370,8 @@ class ScriptAttempt:
         """
         if interrupted:
             step = 0 if self._saved is None else self._saved.step
-            return Outcome(step, done=True, metrics={}, interrupted=True)  # what it has saved was reported
+            # What it has saved was reported.
+            return Outcome(self._assignment.attempt_id, step, done=True, metrics={}, interrupted=True)
         if end.limit is not None:
             raise _over(end.limit)
         if end.code != 0 and (limit := _limit_behind(self._reason(end))):
@@ -376,7 +381,14 @@ class ScriptAttempt:
         if self._saved is None or self._read == 0:
             must = "must report at least once"
             raise Refusal("the script", must, "no report", "Call `trial.report`, or append to SWEEP_REPORTS.")
-        return Outcome(self._saved.step, done=True, metrics={}, checkpoint=self._saved, complete=True)
+        return Outcome(
+            self._assignment.attempt_id,
+            self._saved.step,
+            done=True,
+            metrics={},
+            checkpoint=self._saved,
+            complete=True,
+        )
 
     def _reason(self, end: End) -> str:
         if end.error:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.accounts import Account
-from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
+from orchestrator.assignment import LARGEST_STEP, Assignment, Outcome, SavedCheckpoint
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.keys import trial_key_of
+from orchestrator.ledger.keys import attempt_number, trial_key_of
 from orchestrator.ledger.records import (
     AttemptState,
     CheckpointKind,
@@ -25,7 +25,7 @@ from orchestrator.ledger.records import (
 from orchestrator.ledger.selection import Constraints, total_violation
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
-from orchestrator.session.limits import SLOW_PLACEMENT, SLOW_START, UNCHARGED, Spending, Spent
+from orchestrator.session.limits import FOREIGN, SLOW_PLACEMENT, SLOW_START, UNCHARGED, Spending, Spent
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
@@ -60,6 +60,7 @@ class Running:
         progressed_at: time of the last report; `started_at` before the first one.
         trained_at: time of the last sign that the attempt trains on; 0 before the first one.
         charged: whether the attempt costs time: it holds its resources, and not only a place in a queue.
+        refused: what was wrong with a report for this attempt that was not its own, or None.
     """
 
     trial: TrialRecord
@@ -75,6 +76,7 @@ class Running:
     progressed_at: float = 0.0
     trained_at: float = 0.0
     charged: bool = False
+    refused: str | None = None
 
     @property
     def started(self) -> bool:
@@ -162,11 +164,26 @@ class Attempts:
             self._hear(run)
             self._charge(attempt_id, run, 0.0)
 
+    def refuse(self, attempt_id: str, why: str) -> None:
+        """Note that a process has answered for an attempt with a report that is not the attempt's.
+
+        Nothing of the report is kept. The attempt counts as lost, and ends with `FOREIGN`.
+        """
+        if run := self.running.get(attempt_id):
+            run.refused, run.cause = run.refused or why, run.cause or FOREIGN
+
     def reported(self, attempt_id: str, outcome: Outcome) -> None:
-        """Commit an outcome: its metrics and its checkpoint."""
+        """Commit an outcome: its metrics and its checkpoint.
+
+        An outcome of another attempt is refused. One that no worker may send is a failure with a cause.
+        """
         run = self.running.get(attempt_id)
         if run is None:
             return  # a late report of an attempt that has already ended
+        if why := foreign(attempt_id, outcome):
+            self.refuse(attempt_id, why)
+        if run.refused is not None:
+            return
         if outcome.training:
             run.trained_at = self._clock()
         else:
@@ -176,7 +193,7 @@ class Attempts:
         self._charge(attempt_id, run, outcome.held or 0.0)
         if outcome.training:
             return
-        outcome = run.last = finite_or_failed(outcome, self._sweep.metric)
+        outcome = run.last = accepted(outcome, self._sweep.metric)
         if outcome.failure is not None or (outcome.interrupted and outcome.checkpoint is None):
             return  # nothing was saved
         best = bool(outcome.metrics) and self._improves(run, outcome)
@@ -288,7 +305,12 @@ class Attempts:
         state: AttemptState
         trial_state: TrialState
         state, trial_state = ("LOST", "PREEMPTED") if cause in UNCHARGED else ("FAILED", "WAITING")
-        self._writer.end_attempt(attempt_id, state, cause, trial_state=trial_state)
+        run = self.running[attempt_id]
+        noted = []
+        if run.refused is not None:
+            about = {f"attempt.{attempt_number(attempt_id)}.refused": run.refused}
+            noted.append(events.tags(run.trial.key, about, events.milliseconds(self._writer.ledger.now())))
+        self._writer.end_attempt(attempt_id, state, cause, trial_state=trial_state, events=noted)
         key = self.remove(attempt_id).trial.key
         if cause == "node lost":
             self._lost_at.append(self._clock())
@@ -392,6 +414,56 @@ def _of_kind(rows: Sequence[CheckpointRecord], kind: CheckpointKind) -> Checkpoi
 def has_finite_objective(metrics: Mapping[str, Any], metric: str) -> bool:
     """Return True unless metrics hold an objective that is infinite or NaN."""
     return math.isfinite(metrics.get(metric, 0.0))
+
+
+def foreign(attempt_id: str, outcome: Outcome, loan: str | None = None) -> str | None:
+    """Return why an outcome is not the answer to a request for the report of an attempt, or None if it is.
+
+    Args:
+        attempt_id: of the attempt.
+        outcome: that has come.
+        loan: by which its driver has the process that was asked; None if any will do.
+    """
+    wanted = f"a report must be of {attempt_id}"
+    if outcome.attempt_id != attempt_id:
+        return f"{wanted}, got one of {outcome.attempt_id or 'no attempt'} at step {outcome.step}"
+    if loan is not None and outcome.loan != loan:
+        return f"{wanted} by the loan {loan}, got one by {outcome.loan or 'none'} at step {outcome.step}"
+    return None
+
+
+def accepted(outcome: Outcome, metric: str) -> Outcome:
+    """Return an outcome unchanged if the attempt can go on from it, else as a failure with its cause.
+
+    Args:
+        outcome: of the attempt.
+        metric: the objective.
+    """
+    if outcome.failure is not None:
+        return outcome
+    if why := malformed(outcome, metric):
+        return replace(outcome, done=True, metrics={}, failure="error", message=f"a report must {why}")
+    return finite_or_failed(outcome, metric)
+
+
+def malformed(outcome: Outcome, metric: str) -> str | None:
+    """Return what a report must satisfy and does not, or None if nothing is wrong with it.
+
+    Args:
+        outcome: without a failure.
+        metric: the objective.
+    """
+    step = outcome.step
+    if type(step) is not int or not 0 <= step <= LARGEST_STEP:
+        return f"have a whole step from 0 to {LARGEST_STEP}, got {step!r:.40}"
+    for name, value in outcome.metrics.items():
+        if not isinstance(name, str) or isinstance(value, bool) or not isinstance(value, (int, float)):
+            return f"hold a number for each metric, got {name!r:.80}: {value!r:.40}"
+    if outcome.metrics and metric not in outcome.metrics:
+        return f"hold {metric}, the objective, got {', '.join(sorted(outcome.metrics)[:8])}"
+    if outcome.checkpoint is None and not outcome.interrupted:
+        return f"come with a checkpoint, got none at step {step}"
+    return None
 
 
 def finite_or_failed(outcome: Outcome, metric: str) -> Outcome:

@@ -13,11 +13,14 @@ from orchestrator.ledger.writer import SweepWriter
 HOPELESS_AFTER = 8
 """A sweep stops when all its settled trials, at least so many, have failed: the next would fail too."""
 
+FOREIGN = "foreign report"
+"""Cause of the end of an attempt for which a process has answered with a report that is not the attempt's."""
+
 UNCHARGED = frozenset(
     {"interrupted", "node lost", "driver lost", "disk full", "store lost", "engine lost", "slot lost"}
-    | {"shared"}
+    | {"shared", FOREIGN}
 )
-"""Causes that say nothing about the trial: retried at once and without limit."""
+"""Causes that say nothing about the trial: retried without limit, and all but `FOREIGN` at once."""
 
 ALLOWED_RETRIES = {
     "worker lost": 3,
@@ -189,7 +192,7 @@ def wait_before_retry(
         progressed: ids of the attempts that were the first to report some step of the trial.
     """
     if cause in UNCHARGED:
-        return 0.0
+        return BACKOFF_SECONDS if cause == FOREIGN else 0.0
     recent = since_progress(past, progressed)
     charged = [attempt.cause for attempt in recent if attempt.cause in ALLOWED_RETRIES]
     if charged.count(cause) >= ALLOWED_RETRIES.get(cause, 0):

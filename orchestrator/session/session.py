@@ -23,9 +23,10 @@ from orchestrator.ledger.records import SweepRecord, SweepState, TrialRecord
 from orchestrator.ledger.selection import best_of_sweep, violations_of
 from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
 from orchestrator.ledger.writer import SweepWriter
-from orchestrator.session.attempts import Attempts, Running, any_active
+from orchestrator.session.attempts import Attempts, Running, any_active, foreign
 from orchestrator.session.board import Progress, TrialBoard
 from orchestrator.session.limits import (
+    FOREIGN,
     HOPELESS_AFTER,
     Shortage,
     Stop,
@@ -235,8 +236,17 @@ class Session:
             return None
         if self.running[assignment.attempt_id].step < trial.total_steps:
             return assignment
-        self._attempts.settle(assignment.attempt_id, "COMPLETE")
+        self._settle_complete(assignment.attempt_id)
         return self.next_assignment()
+
+    def _settle_complete(self, attempt_id: str) -> None:
+        """Settle a trial that has done its last step: COMPLETE, or FAILED if it has no value."""
+        run = self.running[attempt_id]
+        if run.best is not None:
+            self._attempts.settle(attempt_id, "COMPLETE")
+            return
+        must = f"a trial must report a finite {self.sweep.metric} before it ends"
+        self._attempts.settle(attempt_id, "FAILED", f"error: {must}, got none by step {run.step}")
 
     def settle_stopped(self, keys: Collection[str]) -> None:
         """Settle the unfinished trials among `keys`: the scheduler stopped them before their driver died."""
@@ -252,8 +262,25 @@ class Session:
         self._attempts.started(attempt_id)
 
     def reported(self, attempt_id: str, outcome: Outcome) -> None:
-        """Commit an outcome: its metrics and its checkpoint."""
+        """Commit an outcome: its metrics and its checkpoint; see `Attempts.reported`."""
         self._attempts.reported(attempt_id, outcome)
+
+    def refused(self, attempt_id: str, outcome: Outcome, loan: str | None) -> str | None:
+        """Return why an outcome is not that of an attempt, which then counts as lost; None if it is.
+
+        Args:
+            attempt_id: of the attempt.
+            outcome: that a process has sent for it.
+            loan: by which the driver has that process; None if any will do.
+        """
+        if why := foreign(attempt_id, outcome, loan):
+            self.refuse(attempt_id, why)
+        return why
+
+    def refuse(self, attempt_id: str, why: str) -> str:
+        """Note that a report for an attempt was not its own, and is not kept; return the cause of its end."""
+        self._attempts.refuse(attempt_id, why)
+        return FOREIGN
 
     def completed(self, attempt_id: str) -> None:
         """Settle an attempt whose process lives on: complete, pruned, interrupted or failed."""
@@ -264,8 +291,10 @@ class Session:
         is_shed = run.cause == "shared" or attempt_id in self._share.overdue
         if outcome is not None and outcome.failure is not None:
             self.failed(attempt_id, outcome.failure, outcome.message)
+        elif run.refused is not None:
+            self.failed(attempt_id, FOREIGN)
         elif outcome is not None and (outcome.complete or outcome.step >= run.trial.total_steps):
-            self._attempts.settle(attempt_id, "COMPLETE")
+            self._settle_complete(attempt_id)
         elif is_shed or outcome is None or outcome.interrupted or self.stopped:
             self._attempts.requeue(attempt_id, "shared" if is_shed else "interrupted", 0.0)
         elif donor is not None:

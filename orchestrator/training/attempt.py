@@ -84,6 +84,11 @@ class Attempt:
         self._engine.restore(self._slot, self._settings, arrays)
 
     @property
+    def attempt_id(self) -> str:
+        """Return the id of the attempt."""
+        return self._assignment.attempt_id
+
+    @property
     def wanted(self) -> int:
         """Return the steps to the next report."""
         training = self._settings.training
@@ -102,7 +107,7 @@ class Attempt:
         began = time.monotonic()
         while (report := self._round()) is None:
             if time.monotonic() - began > SIGN_OF_LIFE:
-                return Outcome(self._step, done=False, metrics={}, training=True)
+                return Outcome(self.attempt_id, self._step, done=False, metrics={}, training=True)
         self._asked = False
         return self.outcome(report)
 
@@ -119,7 +124,9 @@ class Attempt:
         """Return the outcome that ends the attempt at its last checkpoint, or None if it may go on."""
         if self._saved is None or not self.must_stop():
             return None
-        return Outcome(self._step, done=True, metrics={}, checkpoint=self._saved, interrupted=True)
+        return Outcome(
+            self.attempt_id, self._step, done=True, metrics={}, checkpoint=self._saved, interrupted=True
+        )
 
     def must_stop(self) -> bool:
         """Return True if this process is terminating, or the driver has asked the attempt to stop."""
@@ -135,9 +142,18 @@ class Attempt:
         self._stretches[-1] = list(merged([*self._stretches[-1], *report.stretches]))
         if not report.finite:
             message = "the training loss is not finite"
-            return Outcome(self._step, done=True, metrics={}, failure="non-finite", message=message)
+            return Outcome(
+                self.attempt_id, self._step, done=True, metrics={}, failure="non-finite", message=message
+            )
         if not complete:
-            return Outcome(self._step, done=True, metrics={}, checkpoint=self._save({}), interrupted=True)
+            return Outcome(
+                self.attempt_id,
+                self._step,
+                done=True,
+                metrics={},
+                checkpoint=self._save({}),
+                interrupted=True,
+            )
         return self._evaluated(report)
 
     def _evaluated(self, report: TrainReport) -> Outcome:
@@ -148,7 +164,7 @@ class Attempt:
         saved = self._save(report.curve(scores))
         self._log.write(f"step {self._step}: " + ", ".join(f"{k} {v:.6g}" for k, v in metrics.items()))
         done = self._step >= self._settings.training.steps
-        return Outcome(self._step, done=done, metrics=metrics, checkpoint=saved)
+        return Outcome(self.attempt_id, self._step, done=done, metrics=metrics, checkpoint=saved)
 
     def _sizes(self) -> dict[str, float]:
         """Return parameters and state of the network for the first report of the trial, else nothing."""
@@ -193,7 +209,7 @@ def unbegun(assignment: Assignment) -> Outcome | None:
     if process.may_begin(assignment.channel, assignment.attempt_id):
         return None
     step = assignment.resume.step if assignment.resume else 0
-    return Outcome(step, done=True, metrics={}, interrupted=True)
+    return Outcome(assignment.attempt_id, step, done=True, metrics={}, interrupted=True)
 
 
 def upload(folder: Path, url: str) -> None:
@@ -287,7 +303,7 @@ def failure_outcome(assignment: Assignment, error: Exception) -> Outcome:
     with suppress(OSError):  # the log may be on the disk whose lack of space is the error
         log = TrialLog(Path(assignment.log), assignment.attempt_id)
         log.write("".join(traceback.format_exception(error)))
-    return Outcome(step=0, done=True, metrics={}, failure=cause, message=message)
+    return Outcome(assignment.attempt_id, 0, done=True, metrics={}, failure=cause, message=message)
 
 
 def _cause_and_message(error: Exception) -> tuple[str, str]:

@@ -124,7 +124,7 @@ class EngineServer:
         Raises:
             Closed: the server has been closed.
         """
-        waiting = Outcome(0, done=False, metrics={}, queued=True)
+        waiting = Outcome(assignment.attempt_id, 0, done=False, metrics={}, queued=True)
         answer = self._unanswered.pop(assignment.attempt_id, None)
         if answer is None:
             answer = self.submit(assignment, worker, first=first)
@@ -139,7 +139,7 @@ class EngineServer:
             is_due = first or (late and self._trained_at > began)
             if held is not None and is_due and not answer.done():
                 self._unanswered[assignment.attempt_id] = answer
-                return Outcome(0, done=False, metrics={}, training=True, held=held)
+                return replace(waiting, queued=False, training=True, held=held)
         return await outcome
 
     def submit(self, assignment: Assignment, worker: str, *, first: bool) -> Future[Outcome]:
@@ -245,7 +245,7 @@ class EngineServer:
             self._table.release(message)
         elif not self._table.receive(message):
             reason = "the engine has given its slot away"
-            message.answer.set_result(Outcome(0, done=True, metrics={}, failure="slot lost", message=reason))
+            message.answer.set_result(message.failed("slot lost", reason))
 
     def _do(self, errand: Errand) -> None:
         """Do work that is not an attempt's; the engine's device memory is free meanwhile."""
@@ -265,7 +265,7 @@ class EngineServer:
         assignment = request.assignment
         if process.terminating():
             reason = "this machine is being preempted"
-            request.answer.set_result(Outcome(0, done=True, metrics={}, failure="node lost", message=reason))
+            request.answer.set_result(request.failed("node lost", reason))
             return
         if outcome := unbegun(assignment):
             request.answer.set_result(outcome)
@@ -327,7 +327,8 @@ class EngineServer:
                 continue
             if not self._table.may_train(slot):
                 if time.monotonic() - slot.request.at > SIGN_OF_LIFE:
-                    self._answer(slot, Outcome(0, done=False, metrics={}, queued=True))
+                    waiting = Outcome(slot.attempt.attempt_id, 0, done=False, metrics={}, queued=True)
+                    self._answer(slot, waiting)
                 continue
             engine.ask(index, slot.attempt.wanted)
             slot.training = True

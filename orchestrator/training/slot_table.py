@@ -34,6 +34,10 @@ class Request:
         """Return the id of the attempt."""
         return self.assignment.attempt_id
 
+    def failed(self, failure: str, message: str) -> Outcome:
+        """Return the outcome of an attempt that ends with a failure."""
+        return Outcome(self.attempt_id, 0, done=True, metrics={}, failure=failure, message=message)
+
     @property
     def program(self) -> object:
         """Return the key of the compiled program; trials of one engine share it."""
@@ -158,7 +162,9 @@ class SlotTable:
                 continue
             if request.assignment.alone and self.tested is None:
                 self.tested = request.attempt_id
-                request.answer.set_result(Outcome(0, done=False, metrics={}, queued=True, alone=True))
+                request.answer.set_result(
+                    Outcome(request.attempt_id, 0, done=False, metrics={}, queued=True, alone=True)
+                )
                 continue
             self.program = request.program
             return next(index for index in range(self.size) if index not in self.occupied), request

@@ -283,6 +283,9 @@ class Tune:
 
     def _result(self, actor: Actor, result: dict[str, Any]) -> None:
         attempt_id, outcome = actor.attempt_id, Outcome.from_result(result)
+        if self.session.refused(attempt_id, outcome, None):
+            self._kernel.kill(actor.process)
+            return
         trial: Any = KeyedTrial(attempt_id)
         stops = outcome.done or (self.session.stopped is not None and not outcome.training)
         decision = "" if stops else self._scheduler.on_trial_result(None, trial, result)

@@ -32,15 +32,17 @@ from orchestrator.schedule import environment
 environment.prepare(Path(sys.argv[1]) / "token")
 import ray
 from orchestrator.schedule import cluster
-from orchestrator.schedule.warm_pool import WarmPool
+from orchestrator.schedule.warm_pool import of_this_ray
 
 def probe():
     return os.getpid(), os.environ["CUDA_VISIBLE_DEVICES"]
 
 with cluster.connected(Hardware(cpus=1, gpus=1)):
-    worker = WarmPool(600.0, "compilations", has_gpu=True).take()
+    pool = of_this_ray(600.0, "compilations", has_gpu=True)
     for _ in sys.stdin:
-        print(*ray.get(worker.run.remote({}, probe)), flush=True)
+        worker = pool.take()
+        print(*ray.get(worker.run(probe)), flush=True)
+        pool.give_back(worker)
 """
 
 

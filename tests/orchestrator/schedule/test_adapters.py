@@ -20,7 +20,7 @@ from orchestrator.schedule.adapters import (
     session_of,
 )
 from orchestrator.schedule.engines import Engines
-from tests.orchestrator.session.sessions import Sessions, launch, outcome
+from tests.orchestrator.session.sessions import Sessions, launch, outcome, sign
 
 
 def test_the_adapters_can_be_pickled_and_find_the_session(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_started_attempt_that_waits_for_a_new_engine_is_not_silent(tmp_path: P
     session = sessions.open(sessions.sweep(1))
     attempt_id = launch(session).attempt_id
     trial = Trial("any", trial_id=attempt_id, stub=True)
-    waiting = Outcome(0, done=False, metrics={}, queued=True).to_result()
+    waiting = Outcome(attempt_id, 0, done=False, metrics={}, queued=True).to_result()
     with registered(session, Engines(lambda: 0)):
         callback = SessionCallback(session.sweep.id, 60)
         for _ in range(40):
@@ -81,7 +81,7 @@ def test_an_attempt_that_waits_for_its_first_engine_has_not_started(tmp_path: Pa
     assignment = session.next_assignment()
     assert assignment is not None
     trial = Trial("any", trial_id=assignment.attempt_id, stub=True)
-    waiting = Outcome(0, done=False, metrics={}, queued=True).to_result()
+    waiting = sign(assignment, queued=True).to_result()
     with registered(session, Engines(lambda: 0)):
         SessionCallback(session.sweep.id, 60).on_trial_result(0, [trial], trial, waiting)
     assert not session.running[assignment.attempt_id].started

@@ -24,7 +24,7 @@ from tests.attempts import assignment
 from tests.shared_ray import own_ray
 
 DEFINITIONS = """
-import contextlib, io, json, os, signal, subprocess, sys, time, traceback, uuid
+import contextlib, io, json, os, signal, subprocess, sys, time, traceback
 import psutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -37,11 +37,11 @@ environment.prepare(folder / "token")
 import ray
 from orchestrator.ledger.holder import Holder
 from orchestrator.schedule import cluster, hung, ray_private
-from orchestrator.schedule.engine_actor import Loan
 from orchestrator.schedule.engine_pool import EnginePool
 from orchestrator.schedule.engines import Engines
+from orchestrator.schedule.loans import Loan, WrongLoan
 from orchestrator.schedule.shared_worker import SharedEngine
-from orchestrator.schedule.warm_pool import WarmPool
+from orchestrator.schedule.warm_pool import of_this_ray
 from orchestrator.system import System
 from tests.attempts import assignment
 from trainables import checkpoint
@@ -84,11 +84,14 @@ def idle(pool, sweep):
     return pid
 
 def worker_pool(compilations="same", seconds=600.0):
-    return WarmPool(seconds, compilations, has_gpu=True)
+    return of_this_ray(seconds, compilations, has_gpu=True)
 
 def used(pool):
     # Leave a worker that a driver has used; return its process.
-    return ray.get(pool.take().run.remote(pool._environment, os.getpid))
+    worker = pool.take()
+    pid = ray.get(worker.run(os.getpid))
+    pool.give_back(worker)
+    return pid
 
 def other_process():
     sleeper = subprocess.Popen(["sleep", "600"])
@@ -701,7 +704,7 @@ held = holders.seat(shared(1, "holder"))
 holders.ensure(held.attempt_id)
 wait(holders.nodes)
 sleeper, borrower = other_process()
-loan = Loan(uuid.uuid4().hex, borrower, "", 4, environment.of_workers(1.0))
+loan = Loan(borrower, "", environment.of_workers(1.0), 4)
 name, waits = EnginePool(600.0, "same")._created(loan, {})
 end(sleeper)
 other = Engines(lambda: 1, EnginePool(600.0, "other"))
@@ -726,7 +729,7 @@ def test_an_engine_whose_driver_was_killed_while_it_waited_ends_once_it_has_its_
 KILLED = """
 sleeper, borrower = other_process()
 pool = EnginePool(600.0, "same")
-loan = Loan(uuid.uuid4().hex, borrower, "", 4, environment.of_workers(1.0))
+loan = Loan(borrower, "", environment.of_workers(1.0), 4)
 name, actor = pool._created(loan, {})
 wait(lambda: ray_private.node_of(actor))
 time.sleep(1)
@@ -801,9 +804,9 @@ def errand(*, cache):
 request = early.run_errand(errand)
 try:
     ray.get(request)
-except ValueError as error:
+except WrongLoan as error:
     print(type(error.cause).__name__, ray.get(lent.run_errand(errand)))
-print(ray.get(lent.handle.claim.remote(Loan("x", "", "", 4, {}))))
+print(ray.get(lent.handle.claim.remote(Loan("", "", {}, 4))))
 late.close()
 wait(lambda: free() == 1)
 """
@@ -813,7 +816,7 @@ def test_calls_of_an_earlier_loan_do_not_reach_the_sweep_that_has_the_engine_now
     with_one_device: Run,
 ) -> None:
     """An attempt of the earlier sweep that comes late is queued; an engine that is not given back ends."""
-    assert with_one_device(LATE) == ["True False", "True True", "Closed 1", "False"]
+    assert with_one_device(LATE) == ["True False", "True True", "WrongLoan 1", "False"]
 
 
 def seated(engines: Engines, folder: Path, number: int, **changes: Any) -> str:

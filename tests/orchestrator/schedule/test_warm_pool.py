@@ -25,14 +25,18 @@ from orchestrator.schedule import environment
 environment.prepare(Path(sys.argv[1]) / "token")
 import ray
 from orchestrator.schedule import cluster
-from orchestrator.schedule.warm_pool import WarmPool
+from orchestrator.schedule.loans import Loan, WrongLoan
+from orchestrator.schedule.warm_pool import of_this_ray
 from orchestrator.system import System
 
 def probe():
     return os.getpid(), os.environ.get("SWEEP_SECRET")
 
-def used(worker, variables):
-    return ray.get(worker.run.remote(variables, probe))
+def used(pool):
+    worker = pool.take()
+    answer = ray.get(worker.run(probe))
+    pool.give_back(worker)
+    return answer
 
 def ends(pid):
     deadline = time.monotonic() + 30
@@ -43,46 +47,66 @@ def ends(pid):
 os.environ["SWEEP_SECRET"] = "of this sweep"
 seen = {}
 with cluster.connected(Hardware(cpus=2, gpus=0)):
-    mine, other = WarmPool(60.0, "compilations"), WarmPool(60.0, "compilations")
-    first = used(mine.take(), mine._environment)
+    mine, other = of_this_ray(60.0, "compilations"), of_this_ray(60.0, "compilations")
+    first = used(mine)
     worker = mine.take()
     other._claim()
-    seen["claimed by another"] = len(other._claimed)
-    again = used(worker, {})
+    seen["claimed by another"] = len(other._idle)
+    mine._claim()
+    seen["claimed by its own driver"] = len(mine._idle)
+    loan = worker.loan
+    mine.give_back(worker)
+    mine._loan = lambda: Loan(Holder.here().write())  # with another environment
+    again = used(mine)
     seen["same process"] = first[0] == again[0]
     seen["secrets"] = [first[1], again[1]]
     other._claim()
-    seen["claimed when idle"] = len(other._claimed)
+    seen["claimed when idle"] = len(other._idle)
+    for call in (worker.train, worker.stop, lambda: worker.run(probe), worker.get_auto_filled_metrics):
+        try:
+            ray.get(call())
+        except WrongLoan as error:
+            seen["earlier loan"] = seen.get("earlier loan", 0) + (error.cause.called_for == loan)
+    worker.give_back()
+    third = of_this_ray(60.0, "compilations")
+    third._claim()
+    seen["freed by an earlier loan"] = len(third._idle)
     other.close()
-    elsewhere = WarmPool(60.0, "other compilations")
+    elsewhere = of_this_ray(60.0, "other compilations")
     elsewhere._claim()
-    seen["claimed for another folder"] = len(elsewhere._claimed)
+    seen["claimed for another folder"] = len(elsewhere._idle)
+    unused = mine.take()
     try:
-        ray.get(worker.train.remote())
+        ray.get(unused.train())
     except RuntimeError as error:
-        seen["unused"] = str(error).splitlines()[-1]
+        seen["unused"] = str(error.cause)
+    mine.give_back(unused)
 
     sleeper = subprocess.Popen(["sleep", "600"])
-    dies = WarmPool(60.0, "compilations")
-    dies._me = replace(Holder.here(), pid=sleeper.pid, start=System().start_of(sleeper.pid)).write()
+    dies = of_this_ray(60.0, "compilations")
+    borrower = replace(Holder.here(), pid=sleeper.pid, start=System().start_of(sleeper.pid)).write()
+    dies._loan = lambda: Loan(borrower)
     dies.take()
     time.sleep(1.5)
     seen["lives with its driver"] = Path(f"/proc/{first[0]}").exists()
     sleeper.kill()
     sleeper.wait()
     seen["ends with its driver"] = ends(first[0])
-    short = WarmPool(0.5, "compilations")
-    seen["ends when idle"] = ends(used(short.take(), short._environment)[0])
+    short = of_this_ray(0.5, "compilations")
+    seen["ends when idle"] = ends(used(short)[0])
 print(json.dumps(seen))
 """
 
 EXPECTED = {
     "claimed by another": 0,
+    "claimed by its own driver": 0,
     "same process": True,
     "secrets": ["of this sweep", None],
     "claimed when idle": 1,
+    "earlier loan": 4,
+    "freed by an earlier loan": 0,
     "claimed for another folder": 0,
-    "unused": "RuntimeError: a warm worker must have begun an attempt before it is used",
+    "unused": "a warm worker must have begun an attempt before it is used",
     "lives with its driver": True,
     "ends with its driver": True,
     "ends when idle": True,

@@ -160,6 +160,7 @@ def outcome(assignment: Assignment, step: int, value: float, **changes: Any) -> 
         stem, {"weights": np.full(2, value)}, {"trial": assignment.trial_key, "step": step}
     )
     fields: dict[str, Any] = {
+        "attempt_id": assignment.attempt_id,
         "step": step,
         "done": step >= assignment.settings.training.steps,
         "metrics": {"val/accuracy": value, "val/loss": 1.0},
@@ -199,5 +200,10 @@ def train(session: Session, assignment: Assignment, value: float = 0.5, until: i
     session.completed(assignment.attempt_id)
 
 
-def failure(step: int, cause: str) -> Outcome:
-    return Outcome(step, done=True, metrics={}, failure=cause, message="it broke")
+def failure(assignment: Assignment, step: int, cause: str) -> Outcome:
+    return Outcome(assignment.attempt_id, step, done=True, metrics={}, failure=cause, message="it broke")
+
+
+def sign(assignment: Assignment, **what: bool) -> Outcome:
+    """Return a sign of life, which is no report."""
+    return Outcome(assignment.attempt_id, 0, done=False, metrics={}, **what)

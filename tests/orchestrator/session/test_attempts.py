@@ -74,7 +74,7 @@ def test_a_checkpoint_of_another_host_is_expected_in_this_hosts_folder(sessions:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_an_objective_that_is_not_finite_is_a_failure(value: float) -> None:
-    reported = Outcome(10, done=False, metrics={METRIC: value, "val/loss": 1.0})
+    reported = Outcome(TRIAL.key + ".1", 10, done=False, metrics={METRIC: value, "val/loss": 1.0})
     judged = finite_or_failed(reported, METRIC)
     assert (judged.done, judged.failure, judged.metrics) == (True, "non-finite", {})
     assert judged.message == f"{METRIC} is {value}"
@@ -82,5 +82,5 @@ def test_an_objective_that_is_not_finite_is_a_failure(value: float) -> None:
 
 @pytest.mark.parametrize("metrics", [{METRIC: 0.5, "train/loss": math.inf}, {}])
 def test_any_other_outcome_is_unchanged(metrics: dict[str, float]) -> None:
-    reported = Outcome(10, done=False, metrics=metrics)
+    reported = Outcome(TRIAL.key + ".1", 10, done=False, metrics=metrics)
     assert finite_or_failed(reported, METRIC) == reported

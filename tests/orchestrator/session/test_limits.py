@@ -12,6 +12,7 @@ from orchestrator.ledger import stop_requests
 from orchestrator.ledger.records import RESOURCES, AttemptRecord, SweepRecord
 from orchestrator.session.attempts import Running, any_active
 from orchestrator.session.limits import (
+    FOREIGN,
     ALLOWED_RETRIES,
     BACKOFF_CAP_SECONDS,
     HOPELESS_AFTER,
@@ -49,7 +50,7 @@ def test_a_sweep_whose_trials_all_fail_stops_early(sessions: Sessions) -> None:
     session = sessions.open(sessions.sweep(100), capacity=1)
     for _ in range(HOPELESS_AFTER):
         assignment = launch(session)
-        session.reported(assignment.attempt_id, failure(0, "bad data"))
+        session.reported(assignment.attempt_id, failure(assignment, 0, "bad data"))
         session.completed(assignment.attempt_id)
         session.check_limits()
     assert session.stopped is not None
@@ -182,7 +183,7 @@ def test_waiting_for_a_slot_of_an_engine_costs_nothing(sessions: Sessions) -> No
     session = sessions.open(sweep)
     waiting = session.next_assignment()
     assert waiting is not None
-    in_queue = Outcome(0, done=False, metrics={}, queued=True, engine="engine")
+    in_queue = Outcome(waiting.attempt_id, 0, done=False, metrics={}, queued=True, engine="engine")
     for _ in range(20):
         session.reported(waiting.attempt_id, in_queue)
         sessions.clock.now += 1800
@@ -274,7 +275,7 @@ def past(*causes: str) -> list[AttemptRecord]:
 
 @pytest.mark.parametrize("cause", sorted(UNCHARGED))
 def test_a_cause_that_says_nothing_about_the_trial_is_never_charged(cause: str) -> None:
-    assert wait_before_retry(cause, past(*[cause] * 100)) == 0.0
+    assert wait_before_retry(cause, past(*[cause] * 100)) == (2.0 if cause == FOREIGN else 0.0)
 
 
 @pytest.mark.parametrize("cause", sorted(ALLOWED_RETRIES))

@@ -51,7 +51,7 @@ def state(sessions: Sessions, session: Session) -> tuple[str, str | None]:
 
 def fail(session: Session, cause: str) -> None:
     assignment = launch(session)
-    session.reported(assignment.attempt_id, failure(0, cause))
+    session.reported(assignment.attempt_id, failure(assignment, 0, cause))
     session.completed(assignment.attempt_id)
 
 

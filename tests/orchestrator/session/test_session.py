@@ -21,6 +21,7 @@ from tests.orchestrator.session.sessions import (
     launch,
     number,
     outcome,
+    sign,
     step_of,
     step_resumed,
     train,
@@ -182,7 +183,7 @@ def test_retries_are_bounded_across_drivers(sessions: Sessions) -> None:
         session = sessions.open(sweep)
         sessions.clock.now += 100.0
         assignment = launch(session)
-        session.reported(assignment.attempt_id, failure(0, "error"))
+        session.reported(assignment.attempt_id, failure(assignment, 0, "error"))
         session.completed(assignment.attempt_id)
     trial = sessions.ledger.trial(assignment.trial_key)
     assert (trial.state, trial.attempts, trial.cause) == ("FAILED", 2, "error: it broke")
@@ -231,7 +232,7 @@ def test_an_attempt_that_ends_before_it_has_saved_anything_is_not_charged(
         session.stop("stopped by SIGTERM", "INTERRUPTED")
     else:
         sessions.share.overdue = {assignment.attempt_id: sessions.clock.now}
-    nothing = Outcome(0, done=True, metrics={}, interrupted=True)
+    nothing = Outcome(assignment.attempt_id, 0, done=True, metrics={}, interrupted=True)
     session.reported(assignment.attempt_id, nothing)
     session.completed(assignment.attempt_id)
     trial, last = sessions.ledger.trial(assignment.trial_key), sessions.ledger.attempts(sweep.id)[-1]
@@ -298,7 +299,7 @@ def test_after_a_damaged_checkpoint_the_one_before_it_is_resumed(sessions: Sessi
     sessions.clock.now += 100
     second = launch(session)
     assert step_resumed(second) == 20
-    session.reported(second.attempt_id, failure(0, "damaged checkpoint"))
+    session.reported(second.attempt_id, failure(second, 0, "damaged checkpoint"))
     session.completed(second.attempt_id)
     sessions.clock.now += 100
     third = launch(session)
@@ -385,7 +386,7 @@ def test_a_sign_of_life_is_not_a_report(sessions: Sessions) -> None:
     session = sessions.open(sessions.sweep(1))
     assignment = launch(session)
     sessions.clock.now += 500
-    session.reported(assignment.attempt_id, Outcome(0, done=False, metrics={}, queued=True))
+    session.reported(assignment.attempt_id, sign(assignment, queued=True))
     sessions.clock.now += 500
     assert session.silent(600.0) == []
     assert sessions.ledger.trial_reports(assignment.trial_key) == []
@@ -399,7 +400,7 @@ def test_a_trial_that_trains_on_is_never_silent(sessions: Sessions) -> None:
     assignment = launch(session)
     for _ in range(20):
         sessions.clock.now += 590
-        session.reported(assignment.attempt_id, Outcome(0, done=False, metrics={}, training=True))
+        session.reported(assignment.attempt_id, sign(assignment, training=True))
         assert session.silent(600.0) == []
     assert sessions.ledger.trial_reports(assignment.trial_key) == []
     sessions.clock.now += 10
@@ -416,7 +417,7 @@ def test_a_trial_that_only_trains_on_has_not_obeyed_a_stop(sessions: Sessions) -
     session.stop("enough", "INTERRUPTED")
     for _ in range(13):
         sessions.clock.now += 5
-        session.reported(assignment.attempt_id, Outcome(0, done=False, metrics={}, training=True))
+        session.reported(assignment.attempt_id, sign(assignment, training=True))
         silent = session.silent(600.0)
     assert silent == [assignment.attempt_id]
 

@@ -264,7 +264,7 @@ def test_everything_that_a_network_has(
     sweep = identify(load(file, profile="small", gpus=0), sessions.ledger)
     session = sessions.open(sweep)
     assignment = launch(session)
-    session.reported(assignment.attempt_id, failure(0, "disk limit"))
+    session.reported(assignment.attempt_id, failure(assignment, 0, "disk limit"))
     session.completed(assignment.attempt_id)
     run(session)
     trials = sessions.ledger.trials(sweep.id)
@@ -297,7 +297,7 @@ def test_a_trial_that_exceeds_a_limit_is_tried_again_if_that_may_help(
     session = sessions.open(sweep)
     for _ in range(attempts):
         assignment = launch(session)
-        session.reported(assignment.attempt_id, failure(0, cause))
+        session.reported(assignment.attempt_id, failure(assignment, 0, cause))
         session.completed(assignment.attempt_id)
         sessions.clock.now += 100
     assert session.finished
