@@ -26,6 +26,7 @@ from orchestrator.schedule.adapters import (
 from orchestrator.schedule.shares import ClusterShare
 from orchestrator.schedule.warm_pool import WarmPool, handle_of, pool
 from orchestrator.schedule.worker import Worker
+from orchestrator.session.attempts import malformed
 from orchestrator.session.session import Session
 from orchestrator.training.process import EVERY
 from trainables.errors import Refusal
@@ -148,8 +149,12 @@ def _checked(warm: WarmPool | None, attempt_id: str, result: Any) -> Exception |
         return ValueError(f"a worker must answer with an outcome, got {error!r}")
     loan = warm.loan_of(attempt_id) if warm is not None else None
     session = session_of(sweep_id_of(trial_key_of(attempt_id)))
-    refused = session.refused(attempt_id, outcome, loan)
-    return None if refused is None else RuntimeError(refused)
+    if refused := session.refused(attempt_id, outcome, loan):
+        return RuntimeError(refused)
+    is_report = not (outcome.queued or outcome.training or outcome.failure)
+    if is_report and (why := malformed(outcome, session.sweep.metric)):
+        return ValueError(f"a report must {why}")
+    return None
 
 
 def _with_environment(trainable: type[Worker], gpu_share: float, *, asks_for_gpu: bool) -> type[Worker]:

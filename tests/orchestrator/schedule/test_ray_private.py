@@ -308,7 +308,8 @@ def test_tune_still_has_the_method_that_ends_idle_actors() -> None:
 def test_tune_uses_the_actor_that_is_lent_and_creates_one_otherwise() -> None:
     """Of the real manager only the type of what it acquires matters; its source shows how that is used."""
     manager = PlacementGroupResourceManager()
-    controller = SimpleNamespace(_actor_manager=SimpleNamespace(_resource_manager=manager))
+    actors = SimpleNamespace(_resource_manager=manager, _actor_stop_resolved=None)
+    controller = SimpleNamespace(_actor_manager=actors)
     lent = iter(["lent", None])
     ray_private.lend_actors(controller, lambda arguments: next(lent))
     acquired = manager._resource_cls(
@@ -323,6 +324,52 @@ def test_tune_uses_the_actor_that_is_lent_and_creates_one_otherwise() -> None:
     assert "actor = remote_actor_cls.remote(**kwargs)" in start
     acquire = inspect.getsource(PlacementGroupResourceManager.acquire_resources)
     assert "self._resource_cls(placement_group=pg, resource_request=resource_request)" in acquire
+
+
+def test_an_actor_is_released_once_tune_neither_calls_nor_kills_it_any_more() -> None:
+    """Tune may kill an actor that it has asked to stop, until it has read the answer."""
+    done: list[str] = []
+    handle = ray_private.handle_with(SimpleNamespace(), {}, released=lambda: done.append("released"))
+    plain = SimpleNamespace()
+    actors = SimpleNamespace(
+        _resource_manager=PlacementGroupResourceManager(),
+        _actor_stop_resolved=lambda tracked_actor: done.append(f"{tracked_actor} resolved"),
+        _live_actors_to_ray_actors_resources={"lent": (handle, None), "created": (plain, None)},
+    )
+    ray_private.lend_actors(SimpleNamespace(_actor_manager=actors), lambda arguments: None)
+    actors._actor_stop_resolved(tracked_actor="created")
+    actors._actor_stop_resolved(tracked_actor="lent")
+    assert done == ["created resolved", "lent resolved", "released"]
+    removed = inspect.getsource(RayActorManager.remove_actor)
+    assert "self._actor_stop_resolved(tracked_actor=tracked_actor)" in removed
+    assert "on_result=on_actor_stop,\n                    on_error=on_actor_stop," in removed
+    resolved = inspect.getsource(RayActorManager._actor_stop_resolved)
+    assert resolved.index("self._cleanup_actor(") < resolved.index("tracked_actor._on_stop(")
+    assert "self._live_actors_to_ray_actors_resources.pop(" in inspect.getsource(
+        RayActorManager._cleanup_actor
+    )
+
+
+def test_tune_takes_a_wrong_answer_for_a_call_that_has_failed() -> None:
+    met: list[tuple[str, object]] = []
+    controller = SimpleNamespace(
+        _on_training_result=lambda trial, result: met.append((trial.trial_id, result)),
+        _trial_task_failure=lambda trial, exception: met.append((trial.trial_id, exception)),
+    )
+    wrong = RuntimeError("of another trial")
+    ray_private.check_answers(controller, lambda attempt_id, result: wrong if result == "wrong" else None)
+    trial = SimpleNamespace(trial_id="s-0.1")
+    controller._on_training_result(trial, "right")
+    controller._on_training_result(trial, "wrong")
+    assert met == [("s-0.1", "right"), ("s-0.1", wrong)]
+    train = inspect.getsource(TuneController._schedule_trial_train)
+    assert "on_result=self._on_training_result,\n            on_error=self._trial_task_failure," in train
+    failed = inspect.getsource(TuneController._process_trial_failure)
+    assert "self._scheduler_alg.on_trial_error(self, trial)" in failed, "the rule is shown no result"
+    assert "self._schedule_trial_stop(trial, exception=exception)" in failed
+    assert "if not exception and self._maybe_cache_trial_actor(trial)" in inspect.getsource(
+        TuneController._schedule_trial_stop
+    ), "no other trial gets the actor"
 
 
 def test_tune_waits_longer_for_an_event() -> None:

@@ -12,9 +12,9 @@ from orchestrator.ledger import stop_requests
 from orchestrator.ledger.records import RESOURCES, AttemptRecord, SweepRecord
 from orchestrator.session.attempts import Running, any_active
 from orchestrator.session.limits import (
-    FOREIGN,
     ALLOWED_RETRIES,
     BACKOFF_CAP_SECONDS,
+    FOREIGN,
     HOPELESS_AFTER,
     SLOW_PLACEMENT,
     SLOW_START,
