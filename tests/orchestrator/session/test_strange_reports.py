@@ -1,9 +1,8 @@
-"""What a worker may send in place of a report of its attempt: an outcome of the trial, never of the driver."""
+"""What a worker may send in place of a report: an outcome of its trial, never of the driver."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
 
 
 @pytest.fixture
-def sessions(tmp_path: Path) -> Iterator[Sessions]:
-    yield Sessions(tmp_path)
+def sessions(tmp_path: Path) -> Sessions:
+    return Sessions(tmp_path)
 
 
 def attempts(sessions: Sessions, assignment: Assignment) -> list[tuple[str, str | None]]:
@@ -115,7 +114,7 @@ def test_a_trial_that_ends_without_a_value_has_failed(sessions: Sessions, step: 
 
 
 def test_a_driver_goes_on_from_a_trial_whose_last_report_had_no_value(sessions: Sessions) -> None:
-    """An earlier driver was killed after it had recorded the last step: another attempt would train nothing."""
+    """An earlier driver was killed after the last step was recorded: another attempt would train nothing."""
     sweep = sessions.sweep(2)
     session = sessions.open(sweep)
     assignment = launch(session)
