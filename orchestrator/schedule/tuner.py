@@ -147,8 +147,10 @@ def _checked(warm: WarmPool | None, attempt_id: str, result: Any) -> Exception |
         outcome = Outcome.from_result(result)
     except (KeyError, TypeError, AttributeError) as error:
         return ValueError(f"a worker must answer with an outcome, got {error!r}")
-    loan = warm.loan_of(attempt_id) if warm is not None else None
-    session = session_of(sweep_id_of(trial_key_of(attempt_id)))
+    sweep_id = sweep_id_of(trial_key_of(attempt_id))
+    session, loan = session_of(sweep_id), None
+    if engines_of(sweep_id).engine_of(attempt_id) is None:
+        loan = (warm.loan_of(attempt_id) if warm is not None else None) or ""
     if refused := session.refused(attempt_id, outcome, loan):
         return RuntimeError(refused)
     is_report = not (outcome.queued or outcome.training or outcome.failure)

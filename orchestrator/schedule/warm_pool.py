@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import ray
@@ -27,7 +28,7 @@ from orchestrator.machines.warmth import SERVICE, memory_is_short, warm_seconds
 from orchestrator.schedule import environment, ray_private
 from orchestrator.schedule.imported_code import CODE
 from orchestrator.schedule.loans import Loan
-from orchestrator.schedule.warm_worker import WarmWorker
+from orchestrator.schedule.warm_worker import Environment, WarmWorker
 
 NAMESPACE = "sweep-warm"
 WITH_GPU = "sweep-warm-gpu"
@@ -127,17 +128,19 @@ class Borrowed:
         name: of the worker.
         actor: the worker.
         loan: id of the loan.
+        environment: of `orchestrator.schedule.environment.of_workers`. It is sent with the work, because Ray
+            keeps what an actor is created with, and it may hold secrets.
     """
 
-    def __init__(self, actors: Actors, name: str, actor: Any, loan: str) -> None:
+    def __init__(self, actors: Actors, name: str, actor: Any, loan: str, environment: Environment) -> None:
         self.name, self.actor, self.loan = name, actor, loan
         self.attempt_id = ""
-        self._actors = actors
+        self._actors, self._environment = actors, environment
 
     def begin(self, config: dict[str, Any], storage: Any) -> None:
         """Let the worker become that of a trial."""
         self.attempt_id = Assignment.from_config(config).attempt_id
-        self._call("begin", config, storage)
+        self._call("begin", self._environment, config, storage)
 
     def train(self) -> Any:
         """Ask for the next report of the present attempt; return a reference to it, as all that follows."""
@@ -163,7 +166,7 @@ class Borrowed:
 
     def run(self, work: Callable[..., Any], *arguments: object) -> Any:
         """Let the worker call a function; return a reference to what that returns."""
-        return self._call("run", work, *arguments)
+        return self._call("run", self._environment, work, *arguments)
 
     def give_back(self) -> None:
         """End the loan, which no attempt uses any more."""
@@ -185,6 +188,7 @@ class WarmPool:
         key: what a worker must have in common with this driver, of `key_of`; its name begins with it.
         loan: returns a new loan of this driver.
         actors: through which workers are reached.
+        environment: that a worker sets for this driver; see `Borrowed`.
         has_gpu: whether a worker has a GPU, which it holds in Ray's accounts: then Tune must ask for none.
     """
 
@@ -195,10 +199,11 @@ class WarmPool:
         loan: Callable[[], Loan],
         actors: Actors,
         *,
+        environment: Environment = MappingProxyType({}),
         has_gpu: bool = False,
     ) -> None:
         self._seconds, self._key, self._has_gpu = seconds, key, has_gpu
-        self._loan, self._actors = loan, actors
+        self._loan, self._actors, self._environment = loan, actors, environment
         self._idle: list[Borrowed] = []
         self._lent: dict[str, Borrowed] = {}
 
@@ -261,7 +266,7 @@ class WarmPool:
             if (actor := self._actors.find(name)) is not None:
                 loan = self._loan()
                 reference = self._actors.call(actor, "claim", loan)
-                asked[reference] = Borrowed(self._actors, name, actor, loan.id)
+                asked[reference] = self._borrowed(name, actor, loan)
         answers = self._actors.answers(asked.keys(), CLAIM_SECONDS)
         for reference, worker in asked.items():
             if reference not in answers:
@@ -281,7 +286,10 @@ class WarmPool:
                     self._actors.call(other, "make_room")
         name, loan = f"{self._key}-{uuid.uuid4().hex}", self._loan()
         actor = self._actors.create(name, loan, 0.0 if is_short else self._seconds)
-        return Borrowed(self._actors, name, actor, loan.id)
+        return self._borrowed(name, actor, loan)
+
+    def _borrowed(self, name: str, actor: Any, loan: Loan) -> Borrowed:
+        return Borrowed(self._actors, name, actor, loan.id, self._environment)
 
 
 def _stopped(worker: Borrowed) -> Any:
@@ -324,9 +332,9 @@ def of_this_ray(seconds: float, compilations: str, program: str = "", *, has_gpu
     """
     variables = environment.of_workers(float(has_gpu))
     service = os.environ.get(SERVICE, "") if has_gpu else ""
-    loan = partial(Loan, Holder.here().write(), service, variables)
-    key = key_of(variables, compilations, program)
-    return WarmPool(seconds, key, loan, RayActors(has_gpu=has_gpu), has_gpu=has_gpu)
+    loan = partial(Loan, Holder.here().write(), service)
+    key, actors = key_of(variables, compilations, program), RayActors(has_gpu=has_gpu)
+    return WarmPool(seconds, key, loan, actors, environment=variables, has_gpu=has_gpu)
 
 
 @contextmanager

@@ -51,9 +51,9 @@ class Host:
         process.adopt(environment)
         engine_cache.keep().forget_files()
 
-    def trainable(self, loan: Loan, config: dict[str, Any], storage: Any) -> _Lent:
+    def trainable(self, loan: str, environment: Environment, config: dict[str, Any], storage: Any) -> _Lent:
         """Return the trainable that serves a loan."""
-        return _Lent(loan, config, storage)
+        return _Lent(loan, environment, config, storage)
 
     def restore(self) -> None:
         """Set the environment and the folder back: nothing of a sweep stays but its engine."""
@@ -136,11 +136,11 @@ class WarmWorker:
 
     # ---------------------------------------------------------------- called one after the other
 
-    def begin(self, loan: str, config: dict[str, Any], storage: Any) -> None:
+    def begin(self, loan: str, environment: Environment, config: dict[str, Any], storage: Any) -> None:
         """Become the worker of a trial, and of those that follow by `reset`."""
-        lent = self._use(loan)
+        self._use(loan, environment)
         try:
-            self._worker = self._host.trainable(lent, config, storage)
+            self._worker = self._host.trainable(loan, environment, config, storage)
         except BaseException:
             self._rest()
             raise
@@ -174,21 +174,18 @@ class WarmWorker:
         finally:
             self._rest()
 
-    def run(self, loan: str, work: Callable[..., Any], *arguments: object) -> Any:
+    def run(self, loan: str, environment: Environment, work: Callable[..., Any], *arguments: object) -> Any:
         """Return what `work` returns."""
-        self._use(loan)
+        self._use(loan, environment)
         try:
             return work(*arguments)
         finally:
             self._rest()
 
-    def _use(self, loan: str) -> Loan:
+    def _use(self, loan: str, environment: Environment) -> None:
         with self._lock:
             self._lending.use(loan)
-            assert self._loan is not None, "the present loan is kept"
-            lent = self._loan
-        self._host.adopt(lent.environment)
-        return lent
+        self._host.adopt(environment)
 
     def _lent(self, loan: str) -> _Lent:
         with self._lock:
@@ -211,7 +208,7 @@ class WarmWorker:
         borrower = "" if loan is None else loan.borrower
         if self._rules.has_device:
             self._host.publish(borrower)
-        self._loan, self._borrower, self._idle_since = loan, Holder.read(borrower), time.monotonic()
+        self._borrower, self._idle_since = Holder.read(borrower), time.monotonic()
         if loan is not None:
             self._service = Holder.read(loan.service)
 
@@ -220,7 +217,7 @@ class WarmWorker:
     def _look(self) -> None:
         """End this process with its borrower, or if it is idle and has no reason to stay."""
         with self._lock:
-            loan, borrower, idle_since = self._loan, self._borrower, self._idle_since
+            loan, borrower, idle_since = self._lending.present, self._borrower, self._idle_since
         if loan is not None:
             end_if_abandoned(borrower)
         elif self._rules.is_due(idle_since, self._service):
@@ -237,13 +234,14 @@ class _Lent(Worker):
     """The trainable of a sweep in a warm worker.
 
     Args:
-        loan: for which it works.
+        loan: id of the loan for which it works.
+        environment: of the driver.
         config: of the first assignment.
         storage: of Tune.
     """
 
-    def __init__(self, loan: Loan, config: dict[str, Any], storage: Any) -> None:
-        self._environment, self.loan = loan.environment, loan.id
+    def __init__(self, loan: str, environment: Environment, config: dict[str, Any], storage: Any) -> None:
+        self._environment, self.loan = environment, loan
         super().__init__(config, storage)
 
     def setup(self, config: dict[str, Any]) -> None:  # type: ignore[override] # as Tune calls it

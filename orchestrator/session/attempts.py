@@ -428,7 +428,8 @@ def foreign(attempt_id: str, outcome: Outcome, loan: str | None = None) -> str |
     if outcome.attempt_id != attempt_id:
         return f"{wanted}, got one of {outcome.attempt_id or 'no attempt'} at step {outcome.step}"
     if loan is not None and outcome.loan != loan:
-        return f"{wanted} by the loan {loan}, got one by {outcome.loan or 'none'} at step {outcome.step}"
+        got = f"got one by {outcome.loan or 'none'} at step {outcome.step}"
+        return f"{wanted} by the loan {loan or 'none'}, {got}"
     return None
 
 
