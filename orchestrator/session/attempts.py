@@ -457,6 +457,8 @@ def malformed(outcome: Outcome, metric: str) -> str | None:
     step = outcome.step
     if type(step) is not int or not 0 <= step <= LARGEST_STEP:
         return f"have a whole step from 0 to {LARGEST_STEP}, got {step!r:.40}"
+    if not isinstance(outcome.metrics, Mapping):
+        return f"hold metrics by name, got {outcome.metrics!r:.80}"
     for name, value in outcome.metrics.items():
         if not isinstance(name, str) or isinstance(value, bool) or not isinstance(value, (int, float)):
             return f"hold a number for each metric, got {name!r:.80}: {value!r:.40}"

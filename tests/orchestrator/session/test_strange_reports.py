@@ -75,6 +75,7 @@ def failed_with(sessions: Sessions, session: Session, assignment: Assignment) ->
 @pytest.mark.parametrize(
     ("changes", "must"),
     [
+        ({"metrics": [0.5]}, "hold metrics by name, got [0.5]"),
         ({"metrics": {"val/loss": 1.0}}, "hold val/accuracy, the objective, got val/loss"),
         ({"metrics": {"val/accuracy": "0.5"}}, "hold a number for each metric, got 'val/accuracy': '0.5'"),
         ({"metrics": {"val/accuracy": True}}, "hold a number for each metric, got 'val/accuracy': True"),
