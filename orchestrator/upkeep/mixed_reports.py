@@ -133,14 +133,14 @@ def told(
                 and any(is_of_worker(entry.shown, names) for names in others[entry.step])
             ):
                 spare[place].append(entry)
-    # A loss of power takes the end of a log, and the driver: its attempts are LOST.
-    kept = set() if damaged else started.keys() - {row.number for row in attempts if row.state == "LOST"}
+    # A loss of power takes the end of a log with the driver, which then ends no attempt.
+    ended = set() if damaged else {row.number for row in attempts if row.state in {"ENDED", "FAILED"}}
     return Told(
         sweep,
         trial,
         steps,
         list(absent.values()),
-        [report for (attempt, _), report in absent.items() if attempt in kept],
+        [report for (attempt, _), report in absent.items() if attempt in started.keys() & ended],
         [line for lines in spare.values() for line in lines],
         last,
         list(_lives(sweep, attempts, reports, started)),
@@ -253,7 +253,7 @@ def _given(all_told: Sequence[Told]) -> Given:
                 and shows(line.shown, report.metrics)
             ]
             if fitting:
-                closest = min(fitting, key=lambda one: abs(report.at - one[1].at))  # noqa: B023
+                closest = min(fitting, key=lambda one: abs(report.at - one[1].at))
                 given[each.trial.key, report.step] = closest
     return given
 
