@@ -51,12 +51,20 @@ def _of_sweep(ledger: Ledger, sweep: SweepRecord, paths: Paths) -> list[Told]:
     driven = holder(ledger, sweep.id) is not None
     trials = [trial for trial in ledger.trials(sweep.id) if trial.state in FINISHED_TRIAL or not driven]
     attempts, reports = by_trial(ledger.attempts(sweep.id)), by_trial(ledger.reports(sweep.id))
+    checkpoints = by_trial(ledger.checkpoints(sweep.id))
     others = _names_of(row for rows in reports.values() for row in rows)
-    found = []
-    for trial in trials:
-        log = entries(lines_of(paths.log(sweep.id, trial.key)))
-        of_trial = attempts.get(trial.key, ()), reports.get(trial.key, ())
-        found.append(told(sweep, trial, *of_trial, others, log))
+    found = [
+        told(
+            sweep,
+            trial,
+            attempts.get(trial.key, ()),
+            reports.get(trial.key, ()),
+            checkpoints.get(trial.key, ()),
+            others,
+            entries(lines_of(paths.log(sweep.id, trial.key))),
+        )
+        for trial in trials
+    ]
     # Where no log is at hand, as on another machine, nothing can be compared with those of other sweeps.
     at_hand = any(each.last for each in found)
     return found if at_hand else [replace(each, absent=()) for each in found]

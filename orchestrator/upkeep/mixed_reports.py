@@ -12,10 +12,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import inf
+from pathlib import PurePath
 
 from orchestrator.errors import redacted
 from orchestrator.ledger.keys import attempt_number
-from orchestrator.ledger.records import AttemptRecord, ReportRecord, SweepRecord, TrialRecord
+from orchestrator.ledger.records import (
+    AttemptRecord,
+    CheckpointRecord,
+    ReportRecord,
+    SweepRecord,
+    TrialRecord,
+)
 from orchestrator.upkeep.check import Finding
 from orchestrator.upkeep.trial_log import Damage, Entry, Started, Stepped
 
@@ -54,6 +61,7 @@ class Told:
         spare: lines about steps that the trial has not reported.
         last: the highest step of each attempt that the log has, by the attempt's number.
         lives: of its attempts.
+        elsewhere: its checkpoints in the folder of another trial.
     """
 
     sweep: SweepRecord
@@ -64,6 +72,7 @@ class Told:
     spare: Sequence[Stepped]
     last: Mapping[int, int]
     lives: Sequence[Life]
+    elsewhere: Sequence[CheckpointRecord]
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,7 @@ def told(
     trial: TrialRecord,
     attempts: Sequence[AttemptRecord],
     reports: Sequence[ReportRecord],
+    checkpoints: Sequence[CheckpointRecord],
     others: Mapping[int, Collection[Names]],
     log: Iterable[Entry],
 ) -> Told:
@@ -107,6 +117,7 @@ def told(
         trial: of the log.
         attempts: of the trial.
         reports: of the trial.
+        checkpoints: of the trial.
         others: the names of the metrics that the sweep's trials have reported, by the step.
         log: what it says; it is read once, after `reports` were.
     """
@@ -144,7 +155,16 @@ def told(
         [line for lines in spare.values() for line in lines],
         last,
         list(_lives(sweep, attempts, reports, started)),
+        # Of a checkpoint that it has copied from another trial, an earlier version may have kept the place.
+        []
+        if trial.system_attrs.get("segments")
+        else [row for row in checkpoints if _owner(row) != trial.key],
     )
+
+
+def _owner(row: CheckpointRecord) -> str:
+    """Return the key of the trial in whose folder a checkpoint is."""
+    return PurePath(row.path).parent.name
 
 
 def _lives(
@@ -177,7 +197,8 @@ def shows(shown: str, metrics: Mapping[str, float]) -> bool:
     It hides secrets, and a name of several lines is in several entries.
     """
     padded = f", {shown}, "
-    items = [redacted(f"{name} {metrics[name]:.6g}", ()) for name in compared(metrics)]
+    items = [f"{name} {metrics[name]:.6g}" for name in compared(metrics)]
+    items = [redacted(item, ()) if "://" in item else item for item in items]
     is_comparable = _HIDDEN not in shown and all(len(item.splitlines()) == 1 for item in items)
     return not is_comparable or all(f", {item}, " in padded for item in items)
 
@@ -227,6 +248,10 @@ def mixed(all_told: Sequence[Told], chosen: Collection[str]) -> Iterator[Finding
         if steps := lacking.get(key):
             must = "the ledger has all reports of a COMPLETE trial"
             yield Finding(key, f"{must}, this one lacks {named(steps)}; {remedy}")
+        if each.elsewhere:
+            places = {f"step {row.step} is in that of {_owner(row)}" for row in each.elsewhere}
+            must = "the checkpoints of a trial are in its own folder"
+            yield Finding(key, f"{must}, {' and '.join(sorted(places))}; {remedy}")
         if shared := together.get(key):
             must = "a process has one attempt at a time"
             yield Finding(key, f"{must}, {shared}; {remedy}")

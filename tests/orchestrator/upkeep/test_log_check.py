@@ -82,11 +82,13 @@ class Root:
         self.clock.now += 1
         self.log(attempt, f"step {step}: " + ", ".join(f"{k} {v:.6g}" for k, v in metrics.items()))
 
-    def commit(self, attempt: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Record a report and its checkpoint."""
+    def commit(
+        self, attempt: str, step: int, metrics: Mapping[str, float], worker_of: str | None = None
+    ) -> None:
+        """Record a report and its checkpoint, which the worker of an attempt has saved."""
         self.clock.now += 0.25
-        key = trial_key_of(attempt)
-        folder = self.paths.trial_checkpoints(sweep_id_of(key), key)
+        key, owner = trial_key_of(attempt), trial_key_of(worker_of or attempt)
+        folder = self.paths.trial_checkpoints(sweep_id_of(owner), owner)
         saved = checkpoint.save(folder / f"step-{step:09d}", {"a": np.zeros(1)}, {"step": step})
         row = CheckpointRecord(key, step, "last", str(saved.folder), saved.digest, saved.bytes, {})
         best = [CheckpointRecord(key, step, "best", row.path, row.digest, row.bytes, {})] if step == 1 else []
@@ -157,7 +159,7 @@ def lend_twice(root: Root, *, begun: bool = True) -> tuple[str, str]:
     for step in range(1, STEPS + 1):
         values = value_of(thief, step)
         root.train(thief, step, values)
-        root.commit(robbed if step % 2 == 0 else thief, step, values)
+        root.commit(robbed if step % 2 == 0 else thief, step, values, thief)
     root.end(robbed)
     root.end(thief)
     root.finish()
@@ -210,8 +212,19 @@ def test_values_that_no_log_has_are_found(root: Root) -> None:
     """The log of the trial that lacks them is gone."""
     robbed, thief = lend_twice(root)
     root.paths.log(B, thief).unlink()
-    (problem,) = root.found()[robbed]
+    (problem,) = [each for each in root.found()[robbed] if "reports" in each]
     assert problem.startswith("the reports of a trial are in its own log, steps 2, 4, 6 is in none; ")
+
+
+def test_checkpoints_of_another_trial_are_found(root: Root) -> None:
+    """Without any log: the folder of a checkpoint is that of the trial whose worker has saved it."""
+    robbed, thief = lend_twice(root)
+    for log in (root.paths.root / "logs").glob("*/*.log"):
+        log.unlink()
+    assert root.found().keys() == {robbed}
+    (problem,) = root.found()[robbed]
+    must = "the checkpoints of a trial are in its own folder"
+    assert problem.startswith(f"{must}, step 4 is in that of {thief} and step 6 is in that of {thief}; ")
 
 
 def test_another_trial_of_the_same_sweep_is_found(root: Root) -> None:
