@@ -244,17 +244,17 @@ def mixed(all_told: Sequence[Told], chosen: Collection[str]) -> Iterator[Finding
         remedy = f"the results of {each.sweep.id} are not to be trusted: run its file again with `--new`"
         if foreign := _foreign(each, given):
             must = "the reports of a trial are in its own log"
-            yield Finding(key, f"{must}, {foreign}; {remedy}")
+            yield Finding(key, f"{must}, got {foreign}; {remedy}")
         if steps := lacking.get(key):
             must = "the ledger has all reports of a COMPLETE trial"
             yield Finding(key, f"{must}, this one lacks {named(steps)}; {remedy}")
         if each.elsewhere:
-            places = {f"step {row.step} is in that of {_owner(row)}" for row in each.elsewhere}
+            places = {f"step {row.step} in that of {_owner(row)}" for row in each.elsewhere}
             must = "the checkpoints of a trial are in its own folder"
-            yield Finding(key, f"{must}, {' and '.join(sorted(places))}; {remedy}")
+            yield Finding(key, f"{must}, got {' and '.join(sorted(places))}; {remedy}")
         if shared := together.get(key):
             must = "a process has one attempt at a time"
-            yield Finding(key, f"{must}, {shared}; {remedy}")
+            yield Finding(key, f"{must}, but {shared}; {remedy}")
 
 
 Given = Mapping[tuple[str, int], tuple[str, Stepped]]
@@ -288,11 +288,11 @@ def _foreign(each: Told, given: Given) -> str:
     key = each.trial.key
     origins = {row.step: given[key, row.step][0] for row in each.absent if (key, row.step) in given}
     parts = [
-        f"{named([step for step, its in origins.items() if its == origin])} is in that of {origin}"
+        f"{named([step for step, its in origins.items() if its == origin])} in that of {origin}"
         for origin in sorted(set(origins.values()))
     ]
     if unknown := {row.step for row in each.proven} - origins.keys():
-        parts.append(f"{named(unknown)} is in none")
+        parts.append(f"{named(unknown)} in none")
     return " and ".join(parts)
 
 

@@ -173,7 +173,7 @@ def test_reports_of_another_trial_are_found(root: Root) -> None:
     robbed, thief = lend_twice(root)
     found = root.found()
     assert found.keys() == {robbed, thief}
-    origin = f"the reports of a trial are in its own log, steps 2, 4, 6 is in that of {thief}"
+    origin = f"the reports of a trial are in its own log, got steps 2, 4, 6 in that of {thief}"
     assert any(each.startswith(origin) and each.endswith(REMEDY) and A in each for each in found[robbed])
 
 
@@ -190,7 +190,7 @@ def test_two_attempts_in_one_process_are_found(root: Root) -> None:
     found = root.found()
     for one, other in ((robbed, thief), (thief, robbed)):
         pair = f"attempt 1 of {one} and attempt 1 of {other} both had process 12 of node-1"
-        assert any(f"a process has one attempt at a time, {pair}; " in each for each in found[one])
+        assert any(f"a process has one attempt at a time, but {pair}; " in each for each in found[one])
 
 
 def test_a_sweep_is_checked_against_those_that_ran_beside_it(root: Root) -> None:
@@ -213,7 +213,7 @@ def test_values_that_no_log_has_are_found(root: Root) -> None:
     robbed, thief = lend_twice(root)
     root.paths.log(B, thief).unlink()
     (problem,) = [each for each in root.found()[robbed] if "reports" in each]
-    assert problem.startswith("the reports of a trial are in its own log, steps 2, 4, 6 is in none; ")
+    assert problem.startswith("the reports of a trial are in its own log, got steps 2, 4, 6 in none; ")
 
 
 def test_checkpoints_of_another_trial_are_found(root: Root) -> None:
@@ -224,7 +224,7 @@ def test_checkpoints_of_another_trial_are_found(root: Root) -> None:
     assert root.found().keys() == {robbed}
     (problem,) = root.found()[robbed]
     must = "the checkpoints of a trial are in its own folder"
-    assert problem.startswith(f"{must}, step 4 is in that of {thief} and step 6 is in that of {thief}; ")
+    assert problem.startswith(f"{must}, got step 4 in that of {thief} and step 6 in that of {thief}; ")
 
 
 def test_another_trial_of_the_same_sweep_is_found(root: Root) -> None:
@@ -240,7 +240,7 @@ def test_another_trial_of_the_same_sweep_is_found(root: Root) -> None:
     root.finish(A)
     found = root.found(A)
     assert [each.partition(";")[0] for each in found[f"{A}-0"]] == [
-        f"the reports of a trial are in its own log, steps 2, 3 is in that of {A}-1"
+        f"the reports of a trial are in its own log, got steps 2, 3 in that of {A}-1"
     ]
     assert [each.partition(";")[0] for each in found[f"{A}-1"]] == [
         "the ledger has all reports of a COMPLETE trial, this one lacks steps 2, 3"
