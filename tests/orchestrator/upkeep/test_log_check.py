@@ -477,21 +477,8 @@ def strange_numbers(root: Root) -> None:
 
 
 def strange_names(root: Root) -> None:
-    names = (
-        "a, b",
-        "c: d",
-        "e 1, f",
-        "e",
-        "e 1",
-        " ",
-        "",
-        "größe",
-        "step 3: x",
-        "g\nh",
-        "i\u2028j",
-        "seconds/own",
-    )
-    names = (*names, "https://user:word@host/x", "seconds/train")
+    names = ["a, b", "c: d", "e 1, f", "e", "e 1", " ", "", "größe", "step 3: x", "https://user:word@host/x"]
+    names += ["g\nh", "i\u2028j", "seconds/own", "seconds/train"]
     for number in range(3):
         attempt = root.start(A, number, 10)
         for step in range(1, STEPS + 1):
