@@ -19,6 +19,7 @@ from orchestrator.tracking.address import sqlite_path
 from orchestrator.upkeep import orphans
 from orchestrator.upkeep.check import Finding, leftovers
 from orchestrator.upkeep.check import check as check_ledger
+from orchestrator.upkeep.log_check import check_logs
 from orchestrator.upkeep.mlflow_copy import disagreements, set_aside
 from orchestrator.upkeep.mlflow_copy import redeliver as redeliver_sweep
 from orchestrator.upkeep.orphans import Garbage
@@ -81,7 +82,7 @@ class Redelivery:
 
 
 def check(name: str | None = None, *, root: str | Path | None = None) -> Checked:
-    """Check that ledger, submissions, checkpoints, leases and MLflow agree. Nothing is repaired.
+    """Check that ledger, submissions, checkpoints, leases, MLflow and logs agree. Nothing is repaired.
 
     With `SWEEP_CHECKPOINTS`, checkpoints that are not on this machine are copied from the shared store.
 
@@ -104,6 +105,7 @@ def check(name: str | None = None, *, root: str | Path | None = None) -> Checked
         findings = check_submissions(ledger, list(submitted.values()))
         for record in records.values():
             findings += _findings(ledger, record, workspace.paths)
+        findings += check_logs(ledger, list(records.values()), workspace.paths)
         waiting = {sweep_id: count for sweep_id in records if (count := ledger.backlog(sweep_id))}
         left = {
             sweep_id: [str(path) for path in paths]

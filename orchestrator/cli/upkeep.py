@@ -23,7 +23,7 @@ def check(
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
 ) -> int:
-    """Check that ledger, submissions, checkpoints, leases and MLflow agree; nothing is repaired.
+    """Check that ledger, submissions, checkpoints, leases, MLflow and logs agree; nothing is repaired.
 
     Exit codes: 0 they agree, 1 they do not, a line for each finding.
 
