@@ -406,6 +406,8 @@ class ScriptAttempt:
         if resume is None:
             return 0
         files, facts = store.load(Path(resume.path), self._assignment.store, resume.digest)
+        # Without a step: a report without a checkpoint keeps the one of an earlier step.
+        checkpoint.check_trial(Path(resume.path), facts, self._assignment.trial_key)
         if not facts["resumable"]:
             return 0
         for name, content in files.items():

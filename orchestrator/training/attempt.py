@@ -70,6 +70,7 @@ class Attempt:
             self._engine.admit(self._slot, self._settings)
             return
         arrays, facts = store.load(Path(resume.path), self._assignment.store, resume.digest)
+        checkpoint.check_trial(Path(resume.path), facts, self._assignment.trial_key, resume.step)
         store.check_space(Path(self._assignment.checkpoints))
         self._step = int(facts["step"])
         if UNREPORTED in facts:

@@ -214,7 +214,8 @@ class Taker:
     def ask(
         self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
     ) -> dict[str, Any]:
-        return {"created": {}, "refused": []}
+        asked = {"sweep_id": sweeps.SWEEP_ID} if document is None else {"batch": document["batch"]}
+        return {**asked, "created": {}, "refused": []}
 
     def end(self, seconds: float) -> None:
         pass
