@@ -1,8 +1,8 @@
 """Take one training step of settings without their data: `python -m trainables.rehearsal < settings.json`.
 
-Reads a JSON object of documents of `TrialSettings` by name, and prints one line of JSON for each: its name, and
-the loss of the step, or the reason why the settings cannot be trained. The examples, one batch, are drawn by the signature of the
-task.
+Reads a JSON object of documents of `TrialSettings` by name, and prints one line of JSON for each: its name,
+and the loss of the step, or the reason why the settings cannot be trained. The examples, one batch, are drawn
+by the signature of the task.
 """
 
 from __future__ import annotations

@@ -117,6 +117,7 @@ _OF_CHECKPOINT = (
     "a checkpoint must be a folder inside SWEEP_CHECKPOINT, or its absolute path inside SWEEP_FOLDER"
 )
 
+
 def _step_of(line: bytes) -> int | None:
     """Return the step of a line that may be no report; None if it names none."""
     try:

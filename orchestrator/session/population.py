@@ -189,9 +189,7 @@ class Exploits:
         segment = Segment(last.step, donor_key, params)
         now = events.milliseconds(self._ledger.now())
         tag = events.tags(key, {f"segment.{attempt_number(attempt_id)}": asdict(segment)}, now)
-        row = replace(
-            last, trial_key=key, path=str(copied.folder), digest=copied.digest, bytes=copied.bytes
-        )
+        row = replace(last, trial_key=key, path=str(copied.folder), digest=copied.digest, bytes=copied.bytes)
         url = self._paths.stored(self._ledger.id, self._sweep.id, key)
         return self._writer.exploit(attempt_id, segment, row, [tag], store.urls_under(url)) or ()
 

@@ -13,10 +13,11 @@ than the first report of most trials.
     in   {"batch": 7, "recorded": true}
     out  {"batch": 7, "refused": [{"run": ..., "kind": ..., "reason": ...}, ...]}
 
-Every answer names the sweep or the batch that it is about, and no other one is taken for it. Runs that the ledger does not know are created first, and deleted again if the ledger refuses to record them,
-because another driver has taken the lease. `until` is the end of the lease, by a clock that goes on while the
-machine is suspended: after it nothing is written. Any error ends the process; the shipper starts another one
-and sends the batch again. The end of stdin ends the process too.
+Every answer names the sweep or the batch that it is about, and no other one is taken for it. Runs that the
+ledger does not know are created first, and deleted again if the ledger refuses to record them, because
+another driver has taken the lease. `until` is the end of the lease, by a clock that goes on while the machine
+is suspended: after it nothing is written. Any error ends the process; the shipper starts another one and
+sends the batch again. The end of stdin ends the process too.
 
 It also records the load of its machine, which is the driver's: processor, memory, disk, network and GPUs
 become `system/...` metrics of the sweep's run, one point in half a minute.

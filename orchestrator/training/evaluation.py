@@ -50,8 +50,9 @@ def evaluate(
 
     Returns:
         `{"digest": ..., "split": ..., "step": ..., "metrics": {...}, "scores": ..., "trained_on": ...,
-        "evaluated_on": ...}`. `scores` are packed by `orchestrator.ledger.scores`, or None for validation. `trained_on` and `evaluated_on`
-        are kinds of devices, such as `cpu`; `trained_on` is None if the checkpoint does not record it.
+        "evaluated_on": ...}`. `scores` are packed by `orchestrator.ledger.scores`, or None for validation.
+        `trained_on` and `evaluated_on` are kinds of devices, such as `cpu`; `trained_on` is None if the
+        checkpoint does not record it.
 
     Raises:
         DamagedCheckpoint: if a file of the checkpoint is not what was recorded, or is another trial's.
@@ -110,11 +111,12 @@ def check_answer(answer: Mapping[str, Any], digest: str, split: str, step: int) 
     named = {name: answer.get(name) for name in asked}
     if named != asked:
         remedy = "Nothing was recorded; run the same command again."
-        raise ForeignAnswer("the answer of an evaluation", f"must be that to {asked}", f"one to {named}", remedy)
+        raise ForeignAnswer(
+            "the answer of an evaluation", f"must be that to {asked}", f"one to {named}", remedy
+        )
 
 
 if __name__ == "__main__":
     concealment.begin()
-    place, own, data_sets, part, compiled, beside, key = sys.argv[1:8]
-    answer = evaluate(place, own, data_sets, part, compiled, program_folder=beside or None, trial=key)
-    print(json.dumps(answer))  # noqa: T201 - the answer of this process
+    *words, beside, key = sys.argv[1:8]
+    print(json.dumps(evaluate(*words, program_folder=beside or None, trial=key)))  # noqa: T201 - the answer of this process
