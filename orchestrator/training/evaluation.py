@@ -107,13 +107,16 @@ def check_answer(answer: Mapping[str, Any], digest: str, split: str, step: int) 
     Raises:
         ForeignAnswer: it is the answer to another question.
     """
-    asked = {"digest": digest, "split": split, "step": step}
-    named = {name: answer.get(name) for name in asked}
+    asked = digest, split, step
+    named = answer.get("digest"), answer.get("split"), answer.get("step")
     if named != asked:
+        must, got = f"must be of {_question(*asked)}", _question(*named)
         remedy = "Nothing was recorded; run the same command again."
-        raise ForeignAnswer(
-            "the answer of an evaluation", f"must be that to {asked}", f"one to {named}", remedy
-        )
+        raise ForeignAnswer("the answer of an evaluation", must, got, remedy)
+
+
+def _question(digest: object, split: object, step: object) -> str:
+    return f"checkpoint {str(digest)[: checkpoint.DIGITS]} at step {step} on {split}"
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def test_a_copy_for_another_trial_needs_no_file_of_the_donor_on_this_machine(whe
     urls = url_of(where), where.stored(LEDGER, "sweep", "sweep-1")
     copied = store.copy(donor.folder, heir, donor.digest, "sweep-1", urls)
     store.fetch(copied.folder, str(urls[1]), copied.digest)
-    arrays, facts = checkpoint.load(copied.folder, copied.digest)
+    _, facts = checkpoint.load(copied.folder, copied.digest)
     assert facts == {"step": 10, "trial": "sweep-1", "copied_from": None}
     assert sum(file.stat().st_size for file in copied.folder.iterdir()) == copied.bytes
 
