@@ -89,19 +89,38 @@ def save(
     return Saved(folder, digest, size)
 
 
-def copy(source: Path, stem: Path, digest: str) -> Path:
-    """Copy a checkpoint to the folder `<stem>-<digest>`, and return that folder.
+def copy(source: Path, stem: Path, digest: str, trial: str) -> Saved:
+    """Copy a checkpoint to the folder `<stem>-<digest>` of another trial.
 
     Raises:
         DamagedCheckpoint: the source is not the checkpoint whose manifest has this SHA-256.
         OSError: if the disk is full or fails; no folder of that name exists then, unless it was there before.
     """
     _, contents = _verified_files(source, digest)
+    contents[MANIFEST] = handed_over(source, contents[MANIFEST], digest, trial)
+    own = hashlib.sha256(contents[MANIFEST]).hexdigest()
     with stage_beside(stem) as stage:
         _write_flushed(stage, contents)
-        folder = named(stem, digest)
-        publish(stage, folder, digest)
-    return folder
+        folder = named(stem, own)
+        publish(stage, folder, own)
+    return Saved(folder, own, sum(map(len, contents.values())))
+
+
+def handed_over(source: Path, manifest: bytes, digest: str, trial: str) -> bytes:
+    """Return the manifest of a copy for another trial: a checkpoint says whose it is, and whose it was.
+
+    Args:
+        source: folder of the checkpoint.
+        manifest: of the checkpoint.
+        digest: SHA-256 of the manifest, as the ledger records it.
+        trial: key of the trial that gets the copy.
+
+    Raises:
+        DamagedCheckpoint: the manifest is another one.
+    """
+    document = _manifest(source / MANIFEST, manifest, digest)
+    facts = {**document["facts"], "trial": trial, "copied_from": document["facts"].get("trial")}
+    return _text({**document, "facts": facts})
 
 
 def named(stem: Path, digest: str) -> Path:
@@ -122,6 +141,27 @@ def load(folder: Path, digest: str) -> tuple[dict[str, np.ndarray], dict[str, An
     document, contents = _verified_files(folder, digest)
     with np.load(io.BytesIO(contents[ARRAYS]), allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}, document["facts"]
+
+
+def check_trial(folder: Path, facts: Mapping[str, Any], trial: str, step: int | None = None) -> None:
+    """Check that a checkpoint that was read is one of a trial.
+
+    The digest proves that the files are what was recorded; this, that what was recorded is the trial's.
+
+    Args:
+        folder: of the checkpoint.
+        facts: of its manifest.
+        trial: key of the trial.
+        step: that it holds; None for any.
+
+    Raises:
+        DamagedCheckpoint: it is one of another trial or step.
+    """
+    if facts.get("trial") != trial or step not in (None, facts.get("step")):
+        at = "" if step is None else f" at step {step}"
+        got = f"one of {facts.get('trial')} at step {facts.get('step')}"
+        remedy = "Train the trial again: what was recorded as its own is another's."
+        raise DamagedCheckpoint(str(folder), f"must be a checkpoint of {trial}{at}", got, remedy)
 
 
 def is_whole(folder: Path, digest: str) -> bool:
@@ -172,9 +212,13 @@ def _write(stage: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, An
     np.savez(packed, allow_pickle=False, **dict(arrays))
     content = packed.getvalue()
     claim = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    text = json.dumps({"files": {ARRAYS: claim}, "facts": dict(facts)}, sort_keys=True).encode()
+    text = _text({"files": {ARRAYS: claim}, "facts": dict(facts)})
     _write_flushed(stage, {ARRAYS: content, MANIFEST: text})
     return hashlib.sha256(text).hexdigest(), len(content) + len(text)
+
+
+def _text(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True).encode()
 
 
 def _write_flushed(folder: Path, contents: Mapping[str, bytes]) -> None:

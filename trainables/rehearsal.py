@@ -1,8 +1,8 @@
 """Take one training step of settings without their data: `python -m trainables.rehearsal < settings.json`.
 
-Reads a JSON list of documents of `TrialSettings`, and prints one line of JSON for each: the loss of the step,
-or the reason why the settings cannot be trained. The examples, one batch, are drawn by the signature of the
-task.
+Reads a JSON object of documents of `TrialSettings` by name, and prints one line of JSON for each: its name,
+and the loss of the step, or the reason why the settings cannot be trained. The examples, one batch, are drawn
+by the signature of the task.
 """
 
 from __future__ import annotations
@@ -79,5 +79,5 @@ def answer(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for settings in json.load(sys.stdin):
-        print(json.dumps(answer(settings)), flush=True)  # noqa: T201 - the answer of this process
+    for name, settings in json.load(sys.stdin).items():
+        print(json.dumps({"name": name, **answer(settings)}), flush=True)  # noqa: T201 - the answer of this process

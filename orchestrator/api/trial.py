@@ -23,11 +23,14 @@ from orchestrator.ledger.records import AttemptRecord, CheckpointRecord, ReportR
 from orchestrator.ledger.selection import best_checkpoint
 from orchestrator.ledger.shown import unshown_metrics
 from orchestrator.storage import store
+from orchestrator.training import evaluation
 from orchestrator.training.process import worker_environment
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from trainables.inference import Predictor
     from trainables.trained_program import TrainedProgram
 
@@ -181,6 +184,7 @@ class Trial:
         self._check_kind("be evaluated", "function", "command")
         saved = self._best_checkpoint()
         answer = self._evaluated(self._at_hand(saved), saved.digest)
+        evaluation.check_answer(answer, saved.digest, "validation", saved.step)
         recorded = {name: saved.metrics[f"val/{name}"] for name in answer["metrics"]}
         devices = answer["trained_on"], answer["evaluated_on"]
         return Evaluation(answer["step"], answer["metrics"], recorded, *devices)
@@ -197,7 +201,7 @@ class Trial:
         Raises:
             BadInput: the folder exists, or the trial has not reported anything, or has saved no file.
             NoStore: the shared store does not answer.
-            DamagedCheckpoint: a file of the checkpoint is not what was recorded.
+            DamagedCheckpoint: a file of the checkpoint is not what was recorded, or is another trial's.
         """
         target = Path(folder).absolute()
         if self.runs_script:
@@ -207,7 +211,7 @@ class Trial:
         state: Mapping[str, Any] = {}
         if self._trainable():
             saved = self._best_checkpoint()
-            state = checkpoint.load(self._at_hand(saved), saved.digest)[0]
+            state = self._loaded(saved)[0]
         with self.workspace.ledger() as ledger:
             return export_folder.export(ledger, self.record, target, self._facts(ledger), state)
 
@@ -318,10 +322,17 @@ class Trial:
         paths, sweep_id = self.workspace.paths, self.record.sweep_id
         return store.at_hand(paths, ledger_id, sweep_id, self.key, saved.path, saved.digest)
 
+    def _loaded(self, saved: CheckpointRecord) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the arrays and the facts of a checkpoint, which must be this trial's."""
+        folder = self._at_hand(saved)
+        arrays, facts = checkpoint.load(folder, saved.digest)
+        checkpoint.check_trial(folder, facts, self.key)
+        return arrays, facts
+
     def _evaluated(self, folder: Path, digest: str) -> dict[str, Any]:
         paths = self.workspace.paths
         words = [str(folder), digest, str(self.workspace.data), "validation", str(paths.compilations)]
-        words.append(self._trainable().get("folder", ""))
+        words += [self._trainable().get("folder", ""), self.key]
         environment, secrets = concealment.parted({**os.environ, **worker_environment(0)})
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator.training.evaluation", *words],

@@ -33,7 +33,7 @@ from orchestrator.ledger.records import (
 from orchestrator.ledger.selection import best_of_sweep, ranked, violations_of
 from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
 from orchestrator.schedule import cluster, hung, sent_code, tuner
-from orchestrator.schedule.engine_pool import EnginePool
+from orchestrator.schedule.engine_pool import BorrowedEngine, EnginePool
 from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.schedule.shares import ClusterShare
@@ -44,6 +44,7 @@ from orchestrator.storage import store
 from orchestrator.study.study import Study
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
+from orchestrator.training import evaluation
 from orchestrator.upkeep.deletions import deleting
 from orchestrator.upkeep.orphans import own
 from trainables.data.task import Signature
@@ -191,16 +192,23 @@ def evaluate_test(claim: Claim, engines: Engines) -> None:
                 claim.observer.say(f"{trial.key} is left out of the evaluation of test. {why}.")
                 may_have_changed = True  # another trial may be the best one now
                 continue
+            except evaluation.ForeignAnswer as foreign:
+                claim.observer.say(f"{trial.key} is not evaluated on test: {foreign}")
+                continue
             metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
-            evaluation = EvaluationRecord(
+            record = EvaluationRecord(
                 trial.key, answer["step"], "test", metrics, claim.ledger.now(), answer["scores"]
             )
-            claim.writer.add_evaluation(evaluation, events=[events.points(evaluation)])
+            claim.writer.add_evaluation(record, events=[events.points(record)])
     engines.retire()
 
 
 def _evaluated(claim: Claim, trial: TrialRecord, row: CheckpointRecord, engines: Engines) -> dict[str, Any]:
-    """Return the step, the metrics and the packed scores of a checkpoint on the test split."""
+    """Return the step, the metrics and the packed scores of a checkpoint on the test split.
+
+    Raises:
+        ForeignAnswer: the answer is that to another question.
+    """
     sweep, run = claim.sweep, claim.run
     folder = run.paths.at_hand(sweep.id, trial.key, row.path)
     url, data = run.paths.stored(claim.ledger.id, sweep.id, trial.key), str(run.data.absolute())
@@ -208,8 +216,18 @@ def _evaluated(claim: Claim, trial: TrialRecord, row: CheckpointRecord, engines:
     request = cluster.EvaluationRequest(
         *(str(folder), row.digest, data, "test", str(run.paths.compilations), url),
         program_folder=trainable.folder if trainable else None,
+        trial=trial.key,
     )
-    answer = cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu, trainable, engines.idle)
+
+    def asked(engine: BorrowedEngine | None) -> dict[str, Any]:
+        answer = cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu, trainable, engine)
+        evaluation.check_answer(answer, row.digest, "test", row.step)
+        return answer
+
+    try:
+        answer = asked(engines.idle)
+    except evaluation.ForeignAnswer:
+        answer = asked(None)
     claim.lease.check()
     if url:
         # The report and the registered model read it on this machine.
@@ -263,17 +281,21 @@ def count_work(claim: Claim, signature: Signature) -> None:
     unknown = [
         choice for choice, trials in choices.items() if not any(trial.key in known for trial in trials)
     ]
-    settings = [claim.sweep.network_settings(choices[choice][0].params, seed=0) for choice in unknown]
+    names = {choice: choices[choice][0].key for choice in unknown}
+    settings = {
+        name: claim.sweep.network_settings(choices[choice][0].params, seed=0)
+        for choice, name in names.items()
+    }
     compilations = str(claim.run.paths.compilations)
     try:
-        counted = claim.departure.interruptible(
-            lambda: cluster.work(settings, signature, compilations) if settings else [],
+        found = claim.departure.interruptible(
+            lambda: cluster.work(settings, signature, compilations) if settings else {},
             partial(_heed_stop_request, claim),
         )
     except Exception as error:  # noqa: BLE001 - described above
         claim.observer.say(f"The work of a training step is not counted: {redacted(str(error))}")
         return
-    new = dict(zip(unknown, counted, strict=True))
+    new = {choice: found[name] for choice, name in names.items()}
     entries = [
         {
             **(new[choice].document() if choice in new else _entry_of(trials, known)),

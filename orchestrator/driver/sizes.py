@@ -12,12 +12,13 @@ from dataclasses import asdict
 
 from orchestrator import concealment
 from orchestrator.errors import BadInput, Unfinished
+from orchestrator.training import costs
 from orchestrator.training.process import worker_environment
 from trainables.cost import Cost
 from trainables.data.task import Signature
 from trainables.trial import TrialSettings
 
-_MODULE = "orchestrator.training.costs"
+_MODULE = costs.__name__
 
 
 def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bool = False) -> list[Cost]:
@@ -30,10 +31,12 @@ def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bo
 
     Raises:
         BadInput: a network cannot be built.
+        Refusal: the process has answered for others.
         Unfinished: the process was ended by a signal, or has found too little memory.
     """
+    named = {str(number): one for number, one in enumerate(settings)}
     document = {
-        "settings": [asdict(one) for one in settings],
+        "settings": {name: asdict(one) for name, one in named.items()},
         "signature": asdict(signature),
         "compiled": work,
     }
@@ -50,7 +53,9 @@ def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bo
         _check_end(done)
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise BadInput("model", "must be a network that can be built", lines[-1], "Change its options.")
-    return [Cost.from_document(cost) for cost in json.loads(done.stdout)]
+    answer = json.loads(done.stdout)
+    costs.check_names(answer, named)
+    return [Cost.from_document(answer[name]) for name in named]
 
 
 def _check_end(done: subprocess.CompletedProcess[str]) -> None:

@@ -50,21 +50,25 @@ def dry_run(experiment: Experiment, compilations: Path) -> Iterator[str]:
         yield f"{experiment.measure} exists; it is not called"
         return
     groups: dict[object, list[str]] = {}
-    chosen: dict[object, TrialSettings] = {}
+    chosen: dict[str, TrialSettings] = {}
     for arm in experiment.arms:
         assert arm.sweep is not None, "only an experiment of sweeps has them"
         settings = settings_of(arm.sweep)
-        groups.setdefault(settings.static(), []).append(arm.name)
-        chosen.setdefault(settings.static(), settings)
-    for key, answer in zip(groups, _answers(list(chosen.values()), compilations), strict=True):
-        names = ", ".join(groups[key])
+        alike = groups.setdefault(settings.static(), [])
+        alike.append(arm.name)
+        chosen.setdefault(alike[0], settings)
+    of_first = {alike[0]: ", ".join(alike) for alike in groups.values()}
+    for answer in _answers(chosen, compilations):
+        names = of_first[answer["name"]]
         if "loss" not in answer:
             must = "must be trainable for one step"
             raise BadInput(f"{experiment.name}: {names}", must, str(answer["refused"]), "Change the arm.")
         yield f"{names}: loss {answer['loss']:.4g} after one step on drawn examples"
 
 
-def _answers(settings: list[TrialSettings], compilations: Path) -> Iterator[dict[str, Any]]:
+def _answers(settings: dict[str, TrialSettings], compilations: Path) -> Iterator[dict[str, Any]]:
+    """Yield an answer for each of the settings, which names it."""
+    left = set(settings)
     cache = {
         "JAX_COMPILATION_CACHE_DIR": str(compilations),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5",
@@ -79,9 +83,14 @@ def _answers(settings: list[TrialSettings], compilations: Path) -> Iterator[dict
     assert process.stdin is not None
     assert process.stdout is not None
     with process:
-        json.dump([asdict(trial) for trial in settings], process.stdin)
+        json.dump({name: asdict(trial) for name, trial in settings.items()}, process.stdin)
         process.stdin.close()
-        yield from map(json.loads, process.stdout)
-    if process.returncode != 0:
+        for answer in map(json.loads, process.stdout):
+            if answer.get("name") not in left:
+                must, got = "must take a step of the arms that it was given", f"one of {answer.get('name')}"
+                raise BadInput("dry run", must, got, "Run it again.")
+            left.remove(answer["name"])
+            yield answer
+    if process.returncode != 0 or left:
         got = f"exit code {process.returncode}"
         raise BadInput("dry run", "must take a step of every arm", got, "Its messages are above.")

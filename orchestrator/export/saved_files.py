@@ -23,10 +23,11 @@ def export_saved(trial: TrialRecord, saved: CheckpointRecord, kept: Path, folder
 
     Raises:
         BadInput: the folder exists, or the script has saved nothing.
-        DamagedCheckpoint: a file of the checkpoint is not what was recorded.
+        DamagedCheckpoint: a file of the checkpoint is not what was recorded, or is another trial's.
     """
     _check_new(folder)
     files, facts = checkpoint.load(kept, saved.digest)
+    checkpoint.check_trial(kept, facts, trial.key)
     if not facts["resumable"]:
         must, remedy = (
             "must have saved files to export",

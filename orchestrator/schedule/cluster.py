@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -145,6 +145,7 @@ class EvaluationRequest(NamedTuple):
     compilations: str
     stored: str | None = None
     program_folder: str | None = None
+    trial: str | None = None
 
 
 def evaluate(
@@ -183,19 +184,21 @@ def _evaluated(
     return evaluation.evaluate(*request, cache=cache)
 
 
-def work(settings: Sequence[TrialSettings], signature: Signature, compilations: str) -> list[Cost]:
+def work(settings: Mapping[str, TrialSettings], signature: Signature, compilations: str) -> dict[str, Cost]:
     """Count, in a Ray task on a CPU, what the static choice of each trial takes and the work of a step.
 
     Args:
-        settings: of the trials.
+        settings: of the trials, by their keys; so is what is returned.
         signature: of their task.
         compilations: folder of JAX's persistent compilation cache.
 
     Raises:
+        Refusal: the answer is of other trials.
         Exception: what the task raised, without Ray's wrapping.
     """
     warm = pool(0, compilations)
-    answer: list[Cost] = _answer(0, 0, warm, counting.work, settings, signature, compilations)
+    answer: dict[str, Cost] = _answer(0, 0, warm, counting.work, settings, signature, compilations)
+    counting.check_names(answer, settings)
     return answer
 
 

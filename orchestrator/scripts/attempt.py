@@ -45,6 +45,9 @@ LONGEST_POLL_SECONDS = 0.05
 LONGEST_LINE = 1 << 20
 """Bytes of the longest line of a report; more are not read at once."""
 
+LONGEST_NAME = 250
+"""Characters of the longest name of a metric, as in MLflow."""
+
 TAIL = 20
 """Last lines of a script's output that are searched for the reason of its failure."""
 
@@ -65,25 +68,31 @@ class Report:
     checkpoint: str | None
 
     @staticmethod
-    def read(line: bytes, after: int) -> Report:
+    def read(line: bytes, after: int, attempt_id: str) -> Report:
         """Return the report of a line.
 
         Args:
             line: as the script has written it.
             after: step of the report before.
+            attempt_id: of the attempt; a line need not name it, but must not name another one.
 
         Raises:
-            Refusal: it is no report.
+            Refusal: it is no report, or that of another attempt.
         """
         try:
             fields = json.loads(line)
             step, metrics, name = fields["step"], fields["metrics"], fields.get("checkpoint")
             numbers = {str(key): float(value) for key, value in metrics.items()}
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             must = (
                 'a line must be {"step": whole number, "metrics": {name: number}, "checkpoint": name or null}'
             )
             raise _refused(must, line.decode("utf-8", "backslashreplace")[:200]) from error
+        if (named := fields.get("attempt")) not in (None, attempt_id):
+            raise _refused(f"a line must be of its own attempt, {attempt_id}", f"one of {named!r:.80}")
+        if (unfit := next((key for key in numbers if not _is_name(key)), None)) is not None:
+            must = f"a metric must have a name of 1 to {LONGEST_NAME} characters that can be printed"
+            raise _refused(must, f"{unfit!r:.80}")
         if isinstance(step, bool) or not isinstance(step, int) or not after < step <= LARGEST_STEP:
             must = f"a step must be a whole number above {after} and at most {LARGEST_STEP}"
             raise _refused(must, f"{step!r:.40}")
@@ -92,14 +101,28 @@ class Report:
         return Report(step, numbers, name)
 
 
+def _is_name(metric: str) -> bool:
+    return metric.isprintable() and 0 < len(metric) <= LONGEST_NAME
+
+
 def _is_plain(name: str) -> bool:
     parts = Path(name).parts
-    return bool(parts) and ".." not in parts
+    return bool(parts) and ".." not in parts and name.isprintable()
 
 
 _OF_CHECKPOINT = (
     "a checkpoint must be a folder inside SWEEP_CHECKPOINT, or its absolute path inside SWEEP_FOLDER"
 )
+
+
+def _step_of(line: bytes) -> int | None:
+    """Return the step of a line that may be no report; None if it names none."""
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return step if type(step) is int and abs(step) <= LARGEST_STEP else None
+
 
 _CAUSES = {"memory": "out of memory", "minutes": "time limit", "disk": "disk limit"}
 """Cause of a failure by the limit in `resources` that a script has exceeded."""
@@ -143,7 +166,8 @@ class ScriptAttempt:
         self._settings_as_json = asdict(assignment.settings)
         self._saved = assignment.resume
         self._recorded = assignment.resume.step if assignment.resume else 0
-        self._step = self._read = self._answered = self._offset = 0
+        self._step = self._resumed = self._offset = 0
+        self._unanswered: int | None = None
         self._prepared: Path | None = None
         self._has_checkpoints = False
         self._unread: deque[bytes] = deque()
@@ -155,9 +179,15 @@ class ScriptAttempt:
             resumed = self._unpack(assignment.resume)
             store.check_space(Path(assignment.checkpoints))
             self._log.started(resumed)
-            self._step = resumed
+            self._step = self._resumed = resumed
             self._process = ScriptProcess(
-                self._settings, self._place, resumed, self._print, assignment.tracking, assignment.account
+                self._settings,
+                self._place,
+                assignment.attempt_id,
+                resumed,
+                self._print,
+                assignment.tracking,
+                assignment.account,
             )
         except BaseException:
             remove(self._folder)
@@ -172,8 +202,8 @@ class ScriptAttempt:
         Raises:
             Refusal: the script has failed, or has reported something wrong.
         """
-        if self._answered < self._read:
-            self._answer(go_on=not self._must_stop())
+        if self._unanswered is not None:
+            self._answer(self._unanswered, go_on=not self._must_stop())
             self._prepare()
         began = since = time.monotonic()
         while True:
@@ -181,7 +211,7 @@ class ScriptAttempt:
                 self._interval = time.monotonic() - since
                 if report.step > self._recorded:
                     return self._outcome(report, interrupted=self._asked_to_leave)
-                self._answer(go_on=True)  # of an earlier attempt, which had got as far
+                self._answer(report.step, go_on=True)  # an earlier attempt had got as far
                 since = time.monotonic()
             elif (end := self._process.end) is not None and not self._has_more():
                 return self._ended(end, interrupted=self._asked_to_leave)
@@ -196,7 +226,8 @@ class ScriptAttempt:
 
     def release(self) -> None:
         """End the process with everything that it has started, and remove its files."""
-        self._answer(go_on=False)
+        if self._unanswered is not None:
+            self._answer(self._unanswered, go_on=False)
         if self._step >= self._settings.training.steps:
             self._wait_for_end(GRACE)  # it has done its last step, and leaves by itself
         if self._process.end is None:
@@ -209,8 +240,26 @@ class ScriptAttempt:
 
     def _wait_for_end(self, seconds: float) -> None:
         until = time.monotonic() + seconds
+        listens = True
         while self._process.end is None and time.monotonic() < until:
+            listens = listens and self._dismiss()
             time.sleep(0.02)
+
+    def _dismiss(self) -> bool:
+        """Answer the reports that come too late to be recorded: the script waits for that, and then leaves.
+
+        Return False if the script is no longer to be listened to.
+        """
+        try:
+            while (report := self._next_report()) is not None:
+                self._answer(report.step, go_on=False)
+                self._log.write(f"step {report.step}: reported after the attempt had ended, and left out")
+        except Refusal as refusal:
+            self._log.write(str(refusal))
+            if self._unanswered is not None:
+                self._answer(self._unanswered, go_on=False)
+            return False
+        return True
 
     def _prepare(self) -> None:
         """Create the stage of the next checkpoint while the script runs, if its last report had one."""
@@ -226,10 +275,12 @@ class ScriptAttempt:
         self._log.write(line)
         self._tail = [*self._tail[-TAIL + 1 :], line]
 
-    def _answer(self, *, go_on: bool) -> None:
+    def _answer(self, step: int, *, go_on: bool) -> None:
+        """Answer the report of a step."""
+        line = f"{'continue' if go_on else 'stop'} {step}\n"
         with contextlib.suppress(OSError), own_file(self._place.answers, os.O_WRONLY | os.O_APPEND) as file:
-            file.write(b"continue\n" if go_on else b"stop\n")
-        self._answered += 1
+            file.write(line.encode())
+        self._unanswered = None
 
     def _has_more(self) -> bool:
         """Return True if lines were written that have not been taken yet; a part of a line is none.
@@ -254,12 +305,20 @@ class ScriptAttempt:
         return bool(self._unread)
 
     def _next_report(self) -> Report | None:
-        """Return the next report that was written whole."""
+        """Return the next report that was written whole, or None.
+
+        Raises:
+            Refusal: as `Report.read` and `_has_more`.
+        """
         if not self._unread and not self._has_more():
             return None
-        self._read += 1
-        report = Report.read(self._unread.popleft(), self._step)
-        self._step = report.step
+        line = self._unread.popleft()
+        try:
+            report = Report.read(line, self._step, self._assignment.attempt_id)
+        except Refusal:
+            self._unanswered = _step_of(line)  # a script that waits for the answer leaves with it
+            raise
+        self._step = self._unanswered = report.step
         return report
 
     def _outcome(self, report: Report, *, interrupted: bool) -> Outcome:
@@ -352,6 +411,8 @@ class ScriptAttempt:
         if resume is None:
             return 0
         files, facts = store.load(Path(resume.path), self._assignment.store, resume.digest)
+        # Without a step: a report without a checkpoint keeps the one of an earlier step.
+        checkpoint.check_trial(Path(resume.path), facts, self._assignment.trial_key)
         if not facts["resumable"]:
             return 0
         for name, content in files.items():
@@ -378,7 +439,7 @@ class ScriptAttempt:
             raise _over(limit, self._reason(end))
         if end.code != 0:
             raise Refusal("the script", "must end with exit code 0", self._reason(end), "See `sweep logs`.")
-        if self._saved is None or self._read == 0:
+        if self._saved is None or self._step == self._resumed:
             must = "must report at least once"
             raise Refusal("the script", must, "no report", "Call `trial.report`, or append to SWEEP_REPORTS.")
         return Outcome(

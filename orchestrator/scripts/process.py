@@ -98,7 +98,7 @@ class Place:
 
     @property
     def answers(self) -> Path:
-        """Return the file to which the sweep appends an answer to each report."""
+        """Return the file to which the sweep appends an answer to each report, which names its step."""
         return self.folder / "answers"
 
     @property
@@ -133,6 +133,7 @@ class ScriptProcess:
     Args:
         settings: of the trial.
         place: of the attempt.
+        attempt_id: of the attempt; the script's reports may name it.
         step: of the checkpoint in `place.resume`; 0 if there is none.
         say: receives the lines that the script prints.
         tracking: variables that name the trial's run in MLflow, or none.
@@ -146,12 +147,13 @@ class ScriptProcess:
         self,
         settings: ScriptSettings,
         place: Place,
+        attempt_id: str,
         step: int,
         say: Callable[[str], None],
         tracking: Mapping[str, str],
         account: Account | None = None,
     ) -> None:
-        _write(settings, place, step)
+        _write(settings, place, attempt_id, step)
         if account is not None:
             _hand_over(place, account)
         task = {
@@ -400,7 +402,7 @@ def _with_access(tracking: Mapping[str, str]) -> dict[str, str]:
     return {**access, **tracking} if tracking else {}
 
 
-def _write(settings: ScriptSettings, place: Place, step: int) -> None:
+def _write(settings: ScriptSettings, place: Place, attempt_id: str, step: int) -> None:
     """Write the files that a script reads when it starts."""
     for folder in (place.scratch, place.checkpoints, place.temporary):
         folder.mkdir(parents=True)
@@ -408,6 +410,7 @@ def _write(settings: ScriptSettings, place: Place, step: int) -> None:
     place.answers.touch()
     place.params.write_text(json.dumps(dict(settings.params), indent=1), encoding="utf-8")
     facts = {
+        "attempt": attempt_id,
         "params": dict(settings.params),
         "seed": settings.seed,
         "folder": str(place.scratch),
@@ -416,7 +419,8 @@ def _write(settings: ScriptSettings, place: Place, step: int) -> None:
         "steps": settings.training.steps,
         "interval": settings.training.interval,
         "reports": str(place.reports),
-        "answers": str(place.answers),
+        # Under a new name: a copy of an earlier client would take every answer for `stop`, and fails instead.
+        "answers_by_step": str(place.answers),
         "checkpoints": str(place.checkpoints),
     }
     place.trial.write_text(json.dumps(facts, indent=1), encoding="utf-8")

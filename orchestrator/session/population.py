@@ -22,6 +22,7 @@ from orchestrator.session.proposals import static_choice
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths, checkpoint_stem
 from orchestrator.tracking import events
+from trainables.checkpoint import Saved
 
 
 class Population:
@@ -182,24 +183,24 @@ class Exploits:
         """
         key, donor = trial_key_of(attempt_id), self._ledger.trial(donor_key)
         last = next(row for row in self._ledger.trial_checkpoints(donor_key) if row.kind == "last")
-        folder = self._copied(last, attempt_id)
+        copied = self._copied(last, attempt_id)
         rng = random.Random(f"{self._sweep.sampler.seed}/{attempt_id}")
         params = _mutation(self._sweep).applied(donor.params, self._sweep.search, rng)
         segment = Segment(last.step, donor_key, params)
         now = events.milliseconds(self._ledger.now())
         tag = events.tags(key, {f"segment.{attempt_number(attempt_id)}": asdict(segment)}, now)
-        row = replace(last, trial_key=key, path=str(folder))
+        row = replace(last, trial_key=key, path=str(copied.folder), digest=copied.digest, bytes=copied.bytes)
         url = self._paths.stored(self._ledger.id, self._sweep.id, key)
         return self._writer.exploit(attempt_id, segment, row, [tag], store.urls_under(url)) or ()
 
-    def _copied(self, row: CheckpointRecord, attempt_id: str) -> Path:
-        """Copy a donor's checkpoint to the trial of an attempt; return the folder of the copy."""
+    def _copied(self, row: CheckpointRecord, attempt_id: str) -> Saved:
+        """Copy a donor's checkpoint to the trial of an attempt; return the copy."""
         paths, sweep_id, key = self._paths, self._sweep.id, trial_key_of(attempt_id)
         source = paths.at_hand(sweep_id, row.trial_key, row.path)
         name = checkpoint_stem(row.step, attempt_number(attempt_id))
         ledger_id = self._ledger.id
         urls = paths.stored(ledger_id, sweep_id, row.trial_key), paths.stored(ledger_id, sweep_id, key)
-        return store.copy(source, paths.trial_checkpoints(sweep_id, key) / name, row.digest, urls)
+        return store.copy(source, paths.trial_checkpoints(sweep_id, key) / name, row.digest, key, urls)
 
 
 def _mutation(sweep: SweepConfig) -> Mutation:

@@ -12,6 +12,7 @@ URL holds a secret.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 import time
@@ -179,8 +180,10 @@ def holds(where: Paths, ledger_id: str, sweep_id: str, trial_key: str, recorded:
         return bool(files.exists(f"{root}/{MANIFEST}"))
 
 
-def copy(source: Path, stem: Path, digest: str, urls: tuple[str | None, str | None]) -> Path:
-    """Copy a checkpoint of one trial to another trial; return the folder of the copy.
+def copy(
+    source: Path, stem: Path, digest: str, trial: str, urls: tuple[str | None, str | None]
+) -> checkpoint.Saved:
+    """Copy a checkpoint of one trial to another trial, of which the manifest of the copy is then.
 
     With a store the copy exists only there: a worker of the first trial may delete the source from this
     machine at any moment, and the machine that needs the copy will download it.
@@ -189,24 +192,30 @@ def copy(source: Path, stem: Path, digest: str, urls: tuple[str | None, str | No
         source: folder of the checkpoint, on this machine.
         stem: folder of the copy on this machine, without its digest.
         digest: SHA-256 of the checkpoint's manifest.
+        trial: key of the trial that gets the copy.
         urls: of the folders of the two trials in the store; None without a store.
 
     Raises:
-        DamagedCheckpoint: without a store, if the source is not the checkpoint with this digest.
+        DamagedCheckpoint: the manifest is not that with this digest, or, without a store, a file is damaged.
         NoStore: the store cannot be read or written, or lacks the checkpoint.
     """
     donor, heir = urls
     if donor is None or heir is None:
-        return checkpoint.copy(source, stem, digest)
-    folder = checkpoint.named(stem, digest)
+        return checkpoint.copy(source, stem, digest, trial)
+    with _reached(url_of(source.name, donor)) as (files, root):
+        before = files.cat_file(f"{root}/{MANIFEST}")
+    manifest = checkpoint.handed_over(source, before, digest, trial)
+    own = hashlib.sha256(manifest).hexdigest()
+    folder = checkpoint.named(stem, own)
     with (
         _reached(url_of(source.name, donor)) as (files, root),
         _reached(url_of(folder.name, heir)) as (_, target),
     ):
         files.makedirs(target, exist_ok=True)
-        for name in FILES:
-            files.cp_file(f"{root}/{name}", f"{target}/{name}")
-    return folder
+        files.cp_file(f"{root}/{ARRAYS}", f"{target}/{ARRAYS}")
+        files.pipe_file(f"{target}/{MANIFEST}", manifest)
+        size = files.size(f"{target}/{ARRAYS}")
+    return checkpoint.Saved(folder, own, size + len(manifest))
 
 
 def url_of(name: str, url: str) -> str:

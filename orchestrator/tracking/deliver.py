@@ -7,16 +7,17 @@ than the first report of most trials.
 
     in   {"NAME": "value", ...}
     in   {"uri": ..., "artifacts": ..., "experiment": ..., "sweep_id": ..., "runs": {...}, "until": ...}
-    out  {"created": {run: run id, ...}}
+    out  {"sweep_id": ..., "created": {run: run id, ...}}
     in   {"batch": 7, "events": [{"kind": ..., "run": ..., "payload": ..., "at_ms": ...}, ...], "until": ...}
-    out  {"created": {run: run id, ...}}
-    in   {"recorded": true}
+    out  {"batch": 7, "created": {run: run id, ...}}
+    in   {"batch": 7, "recorded": true}
     out  {"batch": 7, "refused": [{"run": ..., "kind": ..., "reason": ...}, ...]}
 
-Runs that the ledger does not know are created first, and deleted again if the ledger refuses to record them,
-because another driver has taken the lease. `until` is the end of the lease, by a clock that goes on while the
-machine is suspended: after it nothing is written. Any error ends the process; the shipper starts another one
-and sends the batch again. The end of stdin ends the process too.
+Every answer names the sweep or the batch that it is about, and no other one is taken for it. Runs that the
+ledger does not know are created first, and deleted again if the ledger refuses to record them, because
+another driver has taken the lease. `until` is the end of the lease, by a clock that goes on while the machine
+is suspended: after it nothing is written. Any error ends the process; the shipper starts another one and
+sends the batch again. The end of stdin ends the process too.
 
 It also records the load of its machine, which is the driver's: processor, memory, disk, network and GPUs
 become `system/...` metrics of the sweep's run, one point in half a minute.
@@ -96,14 +97,16 @@ def serve(
         read: returns the next document of the driver, or None at the end.
         answer: sends a document to the driver.
     """
-    answer({"created": sink.adopted})
+    answer({"sweep_id": sink.sweep_id, "created": sink.adopted})
     while (batch := read()) is not None:
         until.at = batch["until"]
         events = [Event(**event) for event in batch["events"]]
         created = sink.create(events)
-        answer({"created": created})
+        answer({"batch": batch["batch"], "created": created})
         if (verdict := read()) is None:
             return  # the ledger may have recorded the runs
+        if verdict["batch"] != batch["batch"]:
+            raise ValueError(f"a verdict on batch {verdict['batch']} came for batch {batch['batch']}")
         if not verdict["recorded"]:
             sink.delete(created)
             return

@@ -114,6 +114,11 @@ class MlflowSink:
         """MLflow's id of the sweep's own run, or None before it exists."""
         return self._runs.get(self._to.sweep_id)
 
+    @property
+    def sweep_id(self) -> str:
+        """Return the id of the sweep that is delivered."""
+        return self._to.sweep_id
+
     def create(self, events: Sequence[Event]) -> dict[str, str]:
         """Create the runs that the events need and that do not exist yet; return their ids.
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from orchestrator.errors import Busy, redacted
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.tracking.child import delivery_to
+from orchestrator.tracking.child import DeliveryError, delivery_to
 
 _log = logging.getLogger(__name__)
 
@@ -198,8 +198,8 @@ class Shipper:
         identity = {**_identity(self._ledger, self._sweep_id), **known, "until": self._lease.ends_at}
         self._child = child = self._begin({**self._destination, **identity})
         try:
-            adopted = child.ask(None, self._pace.awake, lambda: self._closing)["created"]
-            self._writer.record_mlflow_runs(adopted)
+            adopted = self._answer(child, None, self._pace.awake, sweep_id=self._sweep_id)
+            self._writer.record_mlflow_runs(adopted["created"])
             since = self._system.monotonic()
             while not self._closing:
                 self._ship(child, since)
@@ -221,10 +221,11 @@ class Shipper:
         if rows:
             self._lease.check()
             events = [vars(row.event) for row in rows]
-            batch = {"batch": rows[-1].seq, "events": events, "until": self._lease.ends_at}
-            created = child.ask(batch, self._pace.silence, lambda: self._closing)["created"]
-            recorded = {"recorded": self._recorded(created)}
-            answer = child.ask(recorded, self._pace.silence, lambda: self._closing)
+            number = rows[-1].seq
+            batch = {"batch": number, "events": events, "until": self._lease.ends_at}
+            created = self._answer(child, batch, self._pace.silence, batch=number)["created"]
+            recorded = {"batch": number, "recorded": self._recorded(created)}
+            answer = self._answer(child, recorded, self._pace.silence, batch=number)
             for refusal in answer["refused"]:
                 _log.warning("MLflow rejects %(kind)s of %(run)s: %(reason)s", refusal)
             self._writer.delivered([row.seq for row in rows])
@@ -234,6 +235,26 @@ class Shipper:
             if not self._draining:
                 now = self._system.monotonic()
                 self._sleep(self._pace.gathers(now - since) - (now - began))
+
+    def _answer(
+        self, child: Delivery, document: Mapping[str, Any] | None, seconds: float, **question: object
+    ) -> dict[str, Any]:
+        """Return the answer of a child to a document.
+
+        Args:
+            child: delivers.
+            document: to send, or None for an answer that comes by itself.
+            seconds: longest wait.
+            question: the field that names it in the answer.
+
+        Raises:
+            DeliveryError: there is none, or it is the answer to another question.
+        """
+        answer = child.ask(document, seconds, lambda: self._closing)
+        named = {name: answer.get(name) for name in question}
+        if named != question:
+            raise DeliveryError(f"the delivering process must answer {question}, got {named}")
+        return answer
 
     def _recorded(self, created: Mapping[str, str]) -> bool:
         """Record the runs that a child has created; return False if another driver has taken the lease."""

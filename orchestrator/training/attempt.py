@@ -37,6 +37,10 @@ SIGN_OF_LIFE = 30.0
 """Seconds after which a worker answers that its attempt waits or trains on: it might be taken for hung."""
 
 
+LONGEST_MESSAGE = 2000
+"""Characters of the longest message of a failure; the log has all of it."""
+
+
 class Attempt:
     """One attempt of one trial in a slot of an engine.
 
@@ -70,6 +74,7 @@ class Attempt:
             self._engine.admit(self._slot, self._settings)
             return
         arrays, facts = store.load(Path(resume.path), self._assignment.store, resume.digest)
+        checkpoint.check_trial(Path(resume.path), facts, self._assignment.trial_key, resume.step)
         store.check_space(Path(self._assignment.checkpoints))
         self._step = int(facts["step"])
         if UNREPORTED in facts:
@@ -313,7 +318,7 @@ def _cause_and_message(error: Exception) -> tuple[str, str]:
         if isinstance(error, Refusal | OverLimit)
         else f"{type(error).__name__}: {error}".splitlines()[0]
     )
-    line = redacted(text)  # before Ray Tune writes the outcome to its own state
+    line = _printable(redacted(text))  # before Ray Tune writes the outcome to its own state
     if isinstance(error, OverLimit):
         return error.cause, line
     if isinstance(error, BadData):
@@ -325,6 +330,12 @@ def _cause_and_message(error: Exception) -> tuple[str, str]:
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return "out of memory", line
     return "error", line
+
+
+def _printable(text: str) -> str:
+    """Return a text in one line without what a database, a terminal or a file may refuse."""
+    shown = (char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return "".join(shown)[:LONGEST_MESSAGE]
 
 
 def _metrics(report: TrainReport, scores: dict[str, float], evaluate_seconds: float) -> dict[str, float]:
@@ -357,5 +368,5 @@ class TrialLog:
         """Append a text, one entry for each of its lines."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
         lines = "".join(f"{stamp}Z attempt {self._attempt}: {line}\n" for line in redacted(text).splitlines())
-        with self._file.open("a", encoding="utf-8") as out:
+        with self._file.open("a", encoding="utf-8", errors="backslashreplace") as out:
             out.write(lines)

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from orchestrator import concealment
 from orchestrator.training.engine_cache import configure
 from trainables.cost import Cost
 from trainables.data.task import Signature
+from trainables.errors import Refusal
 from trainables.trial import TrialSettings
 
 
-def costs(settings: Iterable[TrialSettings], signature: Signature, *, compiled: bool) -> list[Cost]:
-    """Return what the static choice of each trial takes.
+def costs(settings: Mapping[str, TrialSettings], signature: Signature, *, compiled: bool) -> dict[str, Cost]:
+    """Return what the static choice of each trial takes, by the names of their settings.
 
     Args:
-        settings: of the trials.
+        settings: of the trials, by any names.
         signature: of their task.
         compiled: whether to compile a training step of each and count its work too.
     """
     # It imports JAX, which reads environment variables.
     from trainables.counting import cost
 
-    return [cost(one, signature, compiled=compiled) for one in settings]
+    return {name: cost(one, signature, compiled=compiled) for name, one in settings.items()}
 
 
-def work(settings: Iterable[TrialSettings], signature: Signature, compilations: str) -> list[Cost]:
-    """Return what the static choice of each trial takes, the work of a training step included.
+def work(settings: Mapping[str, TrialSettings], signature: Signature, compilations: str) -> dict[str, Cost]:
+    """Return what the static choice of each trial takes, the work of a training step included, by name.
 
     Args:
-        settings: of the trials.
+        settings: of the trials, by any names.
         signature: of their task.
         compilations: folder of JAX's persistent compilation cache.
     """
@@ -40,10 +41,22 @@ def work(settings: Iterable[TrialSettings], signature: Signature, compilations: 
     return costs(settings, signature, compiled=True)
 
 
-def _answered(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    settings = map(TrialSettings.from_document, document["settings"])
+def check_names(answer: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Check that an answer of another process is that to the settings that it was given.
+
+    Raises:
+        Refusal: it names others.
+    """
+    if answer.keys() != settings.keys():
+        must, got = f"must be of {', '.join(settings)}", ", ".join(map(str, answer)) or "none"
+        raise Refusal("the answer of a count", must, got, "Run the same command again.")
+
+
+def _answered(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    settings = {name: TrialSettings.from_document(one) for name, one in document["settings"].items()}
     signature = Signature.from_document(document["signature"])
-    return [cost.document() for cost in costs(settings, signature, compiled=document["compiled"])]
+    found = costs(settings, signature, compiled=document["compiled"])
+    return {name: cost.document() for name, cost in found.items()}
 
 
 if __name__ == "__main__":

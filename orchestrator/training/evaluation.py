@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from orchestrator import concealment
 from orchestrator.ledger.scores import pack
 from orchestrator.storage import store
 from orchestrator.training.engine_cache import EngineCache, cache_of_process, configure
+from trainables import checkpoint
+from trainables.errors import Refusal
 from trainables.trial import ProgramSettings, ScriptSettings, settings_from
 
 
@@ -23,10 +26,13 @@ def evaluate(
     compilations: str,
     stored: str | None = None,
     program_folder: str | None = None,
+    trial: str | None = None,
     *,
     cache: EngineCache | None = None,
 ) -> dict[str, Any]:
     """Return the step and the metrics of a checkpoint on one split; of test also the score of every example.
+
+    The answer names its question: the digest of the checkpoint and the split. See `check_answer`.
 
     Of validation, the examples are used that training used (`evaluate_examples` of the settings); of test,
     all. The metrics of a further test split, such as x2, are named `accuracy_x2` and `loss_x2`.
@@ -39,19 +45,23 @@ def evaluate(
         compilations: folder of JAX's persistent compilation cache.
         stored: URL of the trial's checkpoints in the shared store; None if `folder` is complete.
         program_folder: in which the file of a user's program is now; None where it was when it trained.
+        trial: whose checkpoint it must be, by its own facts; None for any.
         cache: of engines and data; None for that of the process.
 
     Returns:
-        `{"step": ..., "metrics": {...}, "scores": ..., "trained_on": ..., "evaluated_on": ...}`. `scores`
-        are packed by `orchestrator.ledger.scores`, or None for validation. `trained_on` and `evaluated_on`
-        are kinds of devices, such as `cpu`; `trained_on` is None if the checkpoint does not record it.
+        `{"digest": ..., "split": ..., "step": ..., "metrics": {...}, "scores": ..., "trained_on": ...,
+        "evaluated_on": ...}`. `scores` are packed by `orchestrator.ledger.scores`, or None for validation.
+        `trained_on` and `evaluated_on` are kinds of devices, such as `cpu`; `trained_on` is None if the
+        checkpoint does not record it.
 
     Raises:
-        DamagedCheckpoint: if a file of the checkpoint is not what was recorded.
+        DamagedCheckpoint: if a file of the checkpoint is not what was recorded, or is another trial's.
         NoStore: if the store cannot be read, or the disk of the checkpoint is not mounted.
     """
     configure(compilations)
     arrays, facts = store.load(Path(folder), stored, digest)
+    if trial is not None:
+        checkpoint.check_trial(Path(folder), facts, trial)
     settings = settings_from(facts["settings"])
     assert not isinstance(settings, ScriptSettings), "the service cannot evaluate a script"
     if program_folder and isinstance(settings, ProgramSettings):
@@ -71,6 +81,8 @@ def evaluate(
     finally:
         engine.evict(0)
     return {
+        "digest": digest,
+        "split": split,
         "step": facts["step"],
         "metrics": metrics,
         "scores": scores,
@@ -79,8 +91,35 @@ def evaluate(
     }
 
 
+class ForeignAnswer(Refusal):
+    """Raised for an answer that names another question."""
+
+
+def check_answer(answer: Mapping[str, Any], digest: str, split: str, step: int) -> None:
+    """Check that an answer of `evaluate` is that to a question, and not to another one.
+
+    Args:
+        answer: as it has come from another process.
+        digest: of the checkpoint that was to be evaluated, as the ledger records it.
+        split: on which.
+        step: of the checkpoint, as the ledger records it.
+
+    Raises:
+        ForeignAnswer: it is the answer to another question.
+    """
+    asked = digest, split, step
+    named = answer.get("digest"), answer.get("split"), answer.get("step")
+    if named != asked:
+        must, got = f"must be of {_question(*asked)}", _question(*named)
+        remedy = "Nothing was recorded; run the same command again."
+        raise ForeignAnswer("the answer of an evaluation", must, got, remedy)
+
+
+def _question(digest: object, split: object, step: object) -> str:
+    return f"checkpoint {str(digest)[: checkpoint.DIGITS]} at step {step} on {split}"
+
+
 if __name__ == "__main__":
     concealment.begin()
-    checkpoint, own, data_sets, part, cache, beside = sys.argv[1:7]
-    answer = evaluate(checkpoint, own, data_sets, part, cache, program_folder=beside or None)
-    print(json.dumps(answer))  # noqa: T201 - the answer of this process
+    *words, beside, key = sys.argv[1:8]
+    print(json.dumps(evaluate(*words, program_folder=beside or None, trial=key)))  # noqa: T201 - the answer of this process

@@ -33,16 +33,16 @@ static double chance(uint64_t seed, uint64_t step) {
     return (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
 }
 
-/* Wait for the answer to the report with a number, from 1; return 1 if it says to go on. */
-static int answer(long number) {
+/* Wait for the answer to the report of a step; return 1 if it says to go on. */
+static int answer(long step) {
     for (;;) {
-        char line[64];
-        long lines = 0;
+        char line[64], word[16];
+        long answered = -1;
         FILE *file = fopen(variable("SWEEP_ANSWERS"), "r");
         while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-            if (strchr(line, '\n') != NULL && ++lines == number) {
+            if (strchr(line, '\n') != NULL && sscanf(line, "%15s %ld", word, &answered) == 2 && answered == step) {
                 fclose(file);
-                return strcmp(line, "continue\n") == 0;
+                return strcmp(word, "continue") == 0;
             }
         }
         if (file != NULL) fclose(file);
@@ -55,7 +55,7 @@ int main(int count, char **words) {
     signal(SIGTERM, leave);
     double rate = atof(words[1]), pause = atof(variable("SWEEP_PARAM_PAUSE")), value = 1.0;
     uint64_t seed = strtoull(variable("SWEEP_SEED"), NULL, 10);
-    long steps = atol(variable("SWEEP_STEPS")), start = atol(variable("SWEEP_STEP")), sent = 0;
+    long steps = atol(variable("SWEEP_STEPS")), start = atol(variable("SWEEP_STEP"));
     char path[4096];
     if (start > 0) {
         snprintf(path, sizeof path, "%s/value", variable("SWEEP_RESUME"));
@@ -78,7 +78,7 @@ int main(int count, char **words) {
         if (file == NULL) return 6;
         fprintf(file, "{\"step\": %ld, \"metrics\": {\"val/loss\": %.17g}, \"checkpoint\": \"next\"}\n", step, value);
         fclose(file);
-        if (!answer(++sent) || asked_to_leave) return 0;
+        if (!answer(step) || asked_to_leave) return 0;
     }
     return 0;
 }

@@ -83,19 +83,37 @@ def test_no_stage_is_left_when_the_disk_is_full(tmp_path: Path, monkeypatch: pyt
     assert not _names(tmp_path / "trial")
 
 
-def test_a_copy_is_whole_under_its_own_name(tmp_path: Path) -> None:
+def test_a_copy_is_whole_under_its_own_name_and_says_whose_it_is_and_was(tmp_path: Path) -> None:
     saved = _saved(tmp_path / "a")
-    folder = checkpoint.copy(saved.folder, tmp_path / "deep" / "b", saved.digest)
-    assert folder.name == f"b-{saved.digest[:12]}"
-    assert checkpoint.is_whole(folder, saved.digest)
-    assert _names(folder.parent) == [folder.name]
+    arrays, before = checkpoint.load(saved.folder, saved.digest)
+    first = checkpoint.copy(saved.folder, tmp_path / "deep" / "b", saved.digest, "s-1")
+    assert first.folder.name == f"b-{first.digest[:12]}" != f"b-{saved.digest[:12]}"
+    assert checkpoint.is_whole(first.folder, first.digest)
+    assert _names(first.folder.parent) == [first.folder.name]
+    assert sum(file.stat().st_size for file in first.folder.iterdir()) == first.bytes
+    second = checkpoint.copy(first.folder, tmp_path / "c", first.digest, "s-2")
+    copied, after = checkpoint.load(second.folder, second.digest)
+    assert {name: array.tobytes() for name, array in copied.items()} == {
+        name: array.tobytes() for name, array in arrays.items()
+    }
+    assert after == {**before, "trial": "s-2", "copied_from": "s-1"}
+    checkpoint.check_trial(second.folder, after, "s-2")
+    with pytest.raises(DamagedCheckpoint, match="must be a checkpoint of s-1, got one of s-2 at step"):
+        checkpoint.check_trial(second.folder, after, "s-1")
+
+
+def test_a_checkpoint_of_another_step_is_refused(tmp_path: Path) -> None:
+    facts = {"trial": "s-1", "step": 10}
+    checkpoint.check_trial(tmp_path, facts, "s-1", 10)
+    with pytest.raises(DamagedCheckpoint, match="of s-1 at step 20, got one of s-1 at step 10"):
+        checkpoint.check_trial(tmp_path, facts, "s-1", 20)
 
 
 def test_a_damaged_checkpoint_is_not_copied(tmp_path: Path) -> None:
     saved = _saved(tmp_path / "a")
     _flip(saved.folder / "arrays.npz")
     with pytest.raises(DamagedCheckpoint, match="arrays"):
-        checkpoint.copy(saved.folder, tmp_path / "b", saved.digest)
+        checkpoint.copy(saved.folder, tmp_path / "b", saved.digest, "s-1")
     assert _names(tmp_path) == [saved.folder.name]
 
 

@@ -34,9 +34,9 @@ def test_a_step_of_every_task(task: str) -> None:
     assert rehearsed(settings(task)) > 0
 
 
-def test_a_process_answers_for_each_settings() -> None:
+def test_a_process_answers_for_each_settings_by_their_name() -> None:
     good, bad = settings("copy"), settings("copy")
-    documents = [asdict(good), {**asdict(bad), "task_options": {"dely": 3}}]
+    documents = {"good": asdict(good), "bad": {**asdict(bad), "task_options": {"dely": 3}}}
     done = subprocess.run(
         [sys.executable, "-m", "trainables.rehearsal"],
         input=json.dumps(documents),
@@ -44,9 +44,9 @@ def test_a_process_answers_for_each_settings() -> None:
         text=True,
         check=True,
     )
-    first, second = map(json.loads, done.stdout.splitlines())
-    assert first["loss"] > 0
-    assert "must be an option of the task" in second["refused"]
+    answers = {one["name"]: one for one in map(json.loads, done.stdout.splitlines())}
+    assert answers["good"]["loss"] > 0
+    assert "must be an option of the task" in answers["bad"]["refused"]
 
 
 def test_settings_that_cannot_be_trained_are_refused() -> None:

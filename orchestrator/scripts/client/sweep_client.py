@@ -50,8 +50,9 @@ class Trial:
         self.steps = facts["steps"]
         self.interval = facts["interval"]
         self.stopping = False
+        self._attempt = facts["attempt"]
         self._reports = facts["reports"]
-        self._answers = facts["answers"]
+        self._answers = facts["answers_by_step"]
         self._checkpoints = facts["checkpoints"]
         self._sent = 0
         self._offset = 0
@@ -71,18 +72,22 @@ class Trial:
             metrics: numbers by name, the objective of the sweep among them.
             checkpoint: folder with everything needed to go on from this step, or None: a trial that is
                 interrupted goes on from its last checkpoint, and without any starts again at step 0.
+
+        Raises:
+            RuntimeError: what should be the answer to this report is none, or that of a later one.
         """
         if self._is_over:
             raise SystemExit(0)
         self._sent += 1
         name = None if checkpoint is None else self._handed_over(Path(checkpoint))
-        line = {"step": int(step), "metrics": {k: float(v) for k, v in metrics.items()}, "checkpoint": name}
+        done = int(step)
+        line = {"step": done, "metrics": {k: float(v) for k, v in metrics.items()}, "checkpoint": name}
         if self._reports is None:
             print(json.dumps(line), flush=True)  # noqa: T201 - outside a sweep it is for a person
             return not self.stopping
         with Path(self._reports).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        self._is_over = not self._answer()
+            file.write(json.dumps({**line, "attempt": self._attempt}) + "\n")
+        self._is_over = not self._answer(done)
         return not (self._is_over or self.stopping)
 
     def stop_on_sigterm(self) -> None:
@@ -103,8 +108,11 @@ class Trial:
         shutil.copytree(checkpoint, Path(self._checkpoints, name))
         return name
 
-    def _answer(self) -> bool:
-        """Wait for the line that answers the report; return True if it says to go on."""
+    def _answer(self, step: int) -> bool:
+        """Wait for the line that answers the report of a step; return True if it says to go on.
+
+        Answers to earlier steps are those of other reports of this attempt, such as of another `Trial`.
+        """
         since = time.monotonic()
         while True:
             with Path(self._answers).open("rb") as file:
@@ -112,8 +120,20 @@ class Trial:
                 line = file.readline()
             if line.endswith(b"\n"):
                 self._offset += len(line)
-                return line == b"continue\n"
-            time.sleep(min(max(_PATIENCE * (time.monotonic() - since), 0.0001), 0.01))
+                word, answered = _read(line)
+                if word not in ("continue", "stop") or answered is None or answered > step:
+                    text = "the answer to the report of step {} must be `continue {}` or `stop {}`, got {!r}"
+                    raise RuntimeError(text.format(step, step, step, line[:80]))
+                if answered == step:
+                    return word == "continue"
+            else:
+                time.sleep(min(max(_PATIENCE * (time.monotonic() - since), 0.0001), 0.01))
+
+
+def _read(line: bytes) -> tuple[str, int | None]:
+    """Return the word of an answer and the step of the report that it answers, None if it names none."""
+    word, _, step = line.decode("utf-8", "replace").strip().partition(" ")
+    return word, int(step) if step.isascii() and step.isdigit() else None
 
 
 def _has_links(folder: Path) -> bool:
@@ -128,6 +148,6 @@ def trial(**params: Any) -> Trial:
         found = Trial(json.loads(Path(path).read_text(encoding="utf-8")))
         found.stop_on_sigterm()
         return found
-    alone: dict[str, Any] = dict.fromkeys(("resume", "reports", "answers", "checkpoints"))
+    alone: dict[str, Any] = dict.fromkeys(("resume", "attempt", "reports", "answers_by_step", "checkpoints"))
     facts = {"params": params, "seed": 0, "folder": ".", "start": 0, "steps": 1000, "interval": 100}
     return Trial({**alone, **facts})

@@ -26,7 +26,9 @@ def _evaluate(request: execution.cluster.EvaluationRequest, *_: object) -> dict[
         _, facts = checkpoint.load(Path(request.folder), request.digest)
     except DamagedCheckpoint as damage:
         raise RayTaskError("evaluate", "traceback", damage).as_instanceof_cause() from damage
-    return {"step": facts["step"], "metrics": {"accuracy": 0.5}, "scores": pack([1.0, 0.0])}
+    assert facts["trial"] == request.trial
+    named = {"digest": request.digest, "split": request.split, "step": facts["step"]}
+    return {**named, "metrics": {"accuracy": 0.5}, "scores": pack([1.0, 0.0])}
 
 
 def test_a_trial_whose_checkpoint_is_damaged_is_left_out(
@@ -49,3 +51,33 @@ def test_a_trial_whose_checkpoint_is_damaged_is_left_out(
     assert [row.trial_key for row in sessions.ledger.evaluations(session.sweep.id)] == [second.trial_key]
     assert f"{best.trial_key} is left out of the evaluation of test." in caplog.text
     assert "arrays.npz: must have" in caplog.text
+
+
+@pytest.mark.parametrize("named", [{"digest": "0" * 64}, {"split": "validation"}, {"step": 20}])
+def test_the_answer_to_another_question_is_not_recorded(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    named: dict[str, object],
+) -> None:
+    """It is asked for again without the engine; the driver goes on if the second answer is foreign, too."""
+    asked: list[object] = []
+
+    def evaluate(request: execution.cluster.EvaluationRequest, *rest: object) -> dict[str, object]:
+        asked.append(request)
+        return {**_evaluate(request), **(named if len(asked) < 4 else {})}
+
+    monkeypatch.setattr(execution.cluster, "evaluate", evaluate)
+    sessions = Sessions(tmp_path)
+    session = sessions.open(sessions.sweep(1))
+    trial = launch(session)
+    train(session, trial, value=0.5)
+    run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
+    with Lease(sessions.ledger, session.sweep.id) as lease, caplog.at_level("INFO", "orchestrator"):
+        claim = Claim(session.sweep, run, sessions.ledger, lease, Observer(), Departure())
+        execution.evaluate_test(claim, Engines(lambda: 0))
+        assert (len(asked), sessions.ledger.evaluations(session.sweep.id)) == (2, [])
+        assert f"{trial.trial_key} is not evaluated on test: the answer of an evaluation" in caplog.text
+        execution.evaluate_test(claim, Engines(lambda: 0))
+    (row,) = sessions.ledger.evaluations(session.sweep.id)
+    assert (len(asked), row.trial_key, row.step) == (4, trial.trial_key, 10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,8 @@ def _evaluate(request: EvaluationRequest, *_: object) -> dict[str, Any]:
     if not store.answers(request.stored):
         raise NoStore(request.stored, "must answer", "no answer", "Wait.")
     store.fetch(Path(request.folder), request.stored, request.digest)
-    return {"step": 30, "metrics": {"accuracy": 0.5}, "scores": pack([1.0, 0.0])}
+    named = {"digest": request.digest, "split": request.split, "step": 30}
+    return {**named, "metrics": {"accuracy": 0.5}, "scores": pack([1.0, 0.0])}
 
 
 def test_an_outage_of_the_store_pauses_the_test_evaluation(searched: Searched) -> None:
@@ -174,9 +175,11 @@ def test_the_work_of_a_step_is_counted_once_and_recorded(
     counts: list[int] = []
     cost = Cost(10, 6, 4, 2, flops=1e6, bytes=2e6)
 
-    def work(settings: Sequence[TrialSettings], signature: Signature, compilations: str) -> list[Cost]:
+    def work(
+        settings: Mapping[str, TrialSettings], signature: Signature, compilations: str
+    ) -> dict[str, Cost]:
         counts.append(len(settings))
-        return [cost] * len(settings)
+        return dict.fromkeys(settings, cost)
 
     monkeypatch.setattr(execution.cluster, "work", work)
     before = searched.record
@@ -192,7 +195,9 @@ def test_the_work_of_a_step_is_counted_once_and_recorded(
 def test_a_failure_to_count_the_work_is_only_reported(
     searched: Searched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def work(settings: Sequence[TrialSettings], signature: Signature, compilations: str) -> list[Cost]:
+    def work(
+        settings: Mapping[str, TrialSettings], signature: Signature, compilations: str
+    ) -> dict[str, Cost]:
         raise RuntimeError("no memory")
 
     monkeypatch.setattr(execution.cluster, "work", work)

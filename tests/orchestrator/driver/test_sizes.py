@@ -9,9 +9,11 @@ import pytest
 
 from orchestrator.api.sweep import Sweep
 from orchestrator.cli.app import run_command
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, Refusal
+from orchestrator.schedule import cluster
+from orchestrator.training.costs import check_names
 from trainables.cost import Cost
-from trainables.data.task import completed
+from trainables.data.task import Signature, completed
 from trainables.tasks import TASKS
 
 SPACE = """\
@@ -27,6 +29,7 @@ search:
   batch_size: {choice: [4, 8]}
 budget: {trials: 4}
 """
+SIGNATURE = Signature("class", classes=2, vocabulary=5, features=1, length=8)
 ENDS = 11 * 8 + 9 * 9
 BLOCK = 2 * 8 + 2 * 8 * 8 + 2 * 8
 
@@ -99,3 +102,15 @@ def test_validate_shows_the_sizes(
         assert sizes == {_lru(4).parameters, _lru(6).parameters, ENDS + BLOCK + 8}
     else:
         assert f"  lru, depth 1, d_model 8, d_state 6: {_lru(6).parameters} parameters (" in out
+
+
+def test_a_count_of_other_networks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their names, whatever their number."""
+    check_names({"b": 1, "a": 2}, {"a": 1, "b": 2})
+    for answer in ({"a": 1}, {"a": 1, "c": 1}, {}):
+        with pytest.raises(Refusal, match="the answer of a count: must be of a, b"):
+            check_names(answer, {"a": 1, "b": 2})
+    monkeypatch.setattr(cluster, "_answer", lambda *_: {"s-9": Cost(1, 1, 1, 1)})
+    settings = _sweep(tmp_path).specification.network_settings({}, seed=0)
+    with pytest.raises(Refusal, match="must be of s-0, got s-9"):
+        cluster.work({"s-0": settings}, SIGNATURE, "")

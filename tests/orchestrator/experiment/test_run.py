@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,6 +129,25 @@ def test_a_dry_run_takes_a_step_of_every_static_choice(tmp_path: Path) -> None:
     text = EXPERIMENT.replace("claims:", "  lru-slow: {training: {learning_rate: 1e-4}}\nclaims:")
     lines = list(dry_run(loaded(tmp_path, text), tmp_path))
     assert [line.partition(": loss")[0] for line in lines] == ["lru, lru-slow", "s5"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "got"), [('{"name": "another", "loss": 1.0}', "one of another"), ("", "")]
+)
+def test_a_dry_run_takes_no_answer_about_another_arm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, got: str
+) -> None:
+    real = subprocess.Popen
+
+    def begin(command: list[str], **options: Any) -> Any:
+        script = (
+            f"import sys; sys.stdin.read(); print({printed!r})" if printed else "import sys; sys.stdin.read()"
+        )
+        return real([command[0], "-c", script], **options)
+
+    monkeypatch.setattr(subprocess, "Popen", begin)
+    with pytest.raises(BadInput, match=f"dry run: must take a step of .*{got}"):
+        list(dry_run(loaded(tmp_path, EXPERIMENT), tmp_path))
 
 
 def test_a_dry_run_of_a_measured_function_looks_it_up(tmp_path: Path) -> None:

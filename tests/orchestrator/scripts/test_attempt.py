@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import pickle
@@ -27,9 +28,12 @@ from orchestrator.scripts import attempt as attempts
 from orchestrator.scripts import keeper
 from orchestrator.scripts import process as processes
 from orchestrator.scripts.attempt import OwnProcess
+from orchestrator.session.attempts import finite_or_failed
 from orchestrator.training import process
+from orchestrator.training.attempt import failure_outcome
 from tests.attempts import asked_since_the_last_look, assignment
 from trainables import checkpoint
+from trainables.errors import Refusal
 from trainables.trial import Clock, ScriptSettings
 
 PARAMS = {"rate": 0.5, "layers": 2, "block.width": 8}
@@ -499,6 +503,216 @@ def test_a_line_that_is_no_report_is_refused(runs: Runs, line: str, message: str
     last = runs.all(runs.command(text))[-1]
     assert last.failure == "error"
     assert message in str(last.message)
+
+
+HUGE = "1" + 400 * "0"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"step": true, "metrics": {"a": 1}}', "a step must be a whole number above 0"),
+        ('{"step": 2.0, "metrics": {"a": 1}}', "a step must be a whole number above 0"),
+        ('{"step": "2", "metrics": {"a": 1}}', "a step must be a whole number above 0"),
+        ('{"step": null, "metrics": {"a": 1}}', "a step must be a whole number above 0"),
+        ('{"step": -1, "metrics": {"a": 1}}', "a step must be a whole number above 0"),
+        (f'{{"step": {HUGE}, "metrics": {{"a": 1}}}}', "a step must be a whole number above 0"),
+        ('{"step": 1' + 5000 * "0" + ', "metrics": {}}', "a line must be {"),
+        ('{"step": 2, "metrics": {"a": {"b": 1}}}', "a line must be {"),
+        ('{"step": 2, "metrics": {"a": [1]}}', "a line must be {"),
+        ('{"step": 2, "metrics": {"a": null}}', "a line must be {"),
+        ('{"step": 2, "metrics": [["a", 1]]}', "a line must be {"),
+        (f'{{"step": 2, "metrics": {{"a": {HUGE}}}}}', "a line must be {"),
+        ('{"step": 2}', "a line must be {"),
+        ("[2, {}]", "a line must be {"),
+        ("2", "a line must be {"),
+        ("null", "a line must be {"),
+        ("", "a line must be {"),
+        ('{"step": 2, "metrics": {"a": ' + 100_000 * "[" + "}}", "a line must be {"),
+        ('{"step": 2, "metrics": {"": 1}}', "a metric must have a name of 1 to 250 characters"),
+        ('{"step": 2, "metrics": {"a\\u0000": 1}}', "a metric must have a name of 1 to 250 characters"),
+        ('{"step": 2, "metrics": {"\\ud800": 1}}', "a metric must have a name of 1 to 250 characters"),
+        ('{"step": 2, "metrics": {"' + 251 * "a" + '": 1}}', "a metric must have a name of 1 to 250"),
+        ('{"step": 2, "metrics": {"a": 1}, "checkpoint": 2}', "a checkpoint must be a folder"),
+        ('{"step": 2, "metrics": {"a": 1}, "checkpoint": "a\\u0000"}', "a checkpoint must be a folder"),
+        ('{"step": 2, "metrics": {"a": 1}, "checkpoint": "\\ud800"}', "a checkpoint must be a folder"),
+        ('{"step": 2, "metrics": {"a": 1}, "attempt": "s-1.1"}', "a line must be of its own attempt, s-0.1"),
+        ('{"step": 2, "metrics": {"a": 1}, "attempt": 7}', "a line must be of its own attempt, s-0.1"),
+    ],
+)
+def test_a_strange_report_is_a_failure_of_its_trial(runs: Runs, line: str, message: str) -> None:
+    """One process reports all of it: what a script can write cannot raise anything but a refusal."""
+    with pytest.raises(Refusal) as refusal:
+        attempts.Report.read(line.encode(), 0, "s-0.1")
+    outcome = failure_outcome(runs.function(""), refusal.value)
+    assert (outcome.failure, outcome.done, outcome.metrics) == ("error", True, {})
+    assert str(outcome.message).startswith(f"a report of the script: {message}")
+    assert str(outcome.message).isprintable()
+    json.dumps(outcome.to_result()).encode("utf-8")
+
+
+def test_what_a_script_prints_last_is_a_message_that_can_be_stored(runs: Runs) -> None:
+    """PostgreSQL takes no NUL, and no encoding a lone half of a pair."""
+    text = """
+    import sys
+    sys.stdout.buffer.write(b"\\x00\\x1b[2J\\xff\\xed\\xa0\\x80 it failed\\n")
+    sys.stdout.flush()
+    sys.exit(3)
+    """
+    (outcome,) = runs.all(runs.command(text))
+    assert outcome.failure == "error"
+    assert str(outcome.message).endswith("it failed. See `sweep logs`.")
+    assert str(outcome.message).isprintable()
+
+
+def test_an_objective_that_is_not_a_number_at_first_is_a_failure_with_its_cause(runs: Runs) -> None:
+    text = "def train(trial): trial.report(2, {'val/loss': float('nan')})"
+    first = runs.own.advance(replace(runs.function(text), observed=("val/loss",)))
+    judged = finite_or_failed(first, "val/loss")
+    assert (judged.failure, judged.message, judged.done) == ("non-finite", "val/loss is nan", True)
+    assert judged.metrics == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["done", "step", "training", "queued", "outcome", "trial_id", "config", "attempt", "loan"]
+)
+def test_a_metric_named_like_a_key_of_the_service_changes_no_outcome(runs: Runs, name: str) -> None:
+    text = f"def train(trial): trial.report(2, {{'val/loss': 1.0, {name!r}: 9.0}})"
+    outcome = runs.own.advance(replace(runs.function(text), observed=("val/loss",)))
+    assert (outcome.step, outcome.done, outcome.failure, outcome.metrics[name]) == (2, False, None, 9.0)
+    assert Outcome.from_result(outcome.to_result()) == outcome
+
+
+def test_a_report_after_the_last_step_is_left_out_and_answered(runs: Runs) -> None:
+    """The trial is complete by then. The script is told to stop, and the log says what was left out."""
+    text = """
+    import json, os, time
+    with open(os.environ["SWEEP_REPORTS"], "a") as file:
+        for step in (6, 7):
+            file.write(json.dumps({"step": step, "metrics": {"val/loss": step}}) + "\\n")
+    while len(answers := open(os.environ["SWEEP_ANSWERS"]).read().splitlines()) < 2:
+        time.sleep(0.01)
+    print("answers:", answers)
+    """
+    (outcome,) = runs.all(runs.command(text))
+    assert (outcome.step, outcome.done, outcome.metrics["val/loss"]) == (6, True, 6)
+    assert "answers: ['stop 6', 'stop 7']" in runs.log
+    assert "step 7: reported after the attempt had ended, and left out" in runs.log
+
+
+# ---------------------------------------------------------------- answers and reports name what they are of
+
+
+def test_every_answer_names_the_step_of_its_report(runs: Runs) -> None:
+    text = """
+    import os, sweep_client
+    trial = sweep_client.trial()
+    for step in (1, 4, 5):
+        trial.report(step, {"val/loss": 1})
+    print("answers:", open(os.environ["SWEEP_ANSWERS"]).read().splitlines())
+    print("reports:", open(os.environ["SWEEP_REPORTS"]).readline())
+    """
+    outcomes = runs.all(runs.command(text))
+    assert [outcome.step for outcome in outcomes] == [1, 4, 5, 5]
+    assert "answers: ['continue 1', 'continue 4', 'continue 5']" in runs.log
+    assert '"attempt": "s-0.1"}' in runs.log
+
+
+def test_a_report_of_another_attempt_is_refused(runs: Runs) -> None:
+    text = """
+    import os, sweep_client
+    trial = sweep_client.trial()
+    trial._attempt = "s-7.1"
+    trial.report(2, {"val/loss": 1})
+    """
+    (outcome,) = runs.all(runs.command(text))
+    assert outcome.failure == "error"
+    assert "a line must be of its own attempt, s-0.1, got one of 's-7.1'" in str(outcome.message)
+
+
+def answered_client(folder: Path, *answers: str) -> Any:
+    """Return the object of a trial for which answers have come already."""
+    spec = importlib.util.spec_from_file_location("sweep_client", processes.CLIENT / "sweep_client.py")
+    assert spec is not None
+    assert spec.loader is not None
+    client = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(client)
+    (folder / "answers").write_text("".join(f"{answer}\n" for answer in answers))
+    facts = {"params": {}, "seed": 0, "folder": str(folder), "resume": None, "start": 0, "steps": 900}
+    files = {"reports": str(folder / "reports"), "answers_by_step": str(folder / "answers")}
+    return client.Trial({**facts, **files, "interval": 1, "attempt": "s-0.1", "checkpoints": str(folder)})
+
+
+@pytest.mark.parametrize("answer", ["continue 600", "stop 600", "continue", "stop", "go 500", "continue x"])
+def test_an_answer_to_another_report_is_not_taken(tmp_path: Path, answer: str) -> None:
+    trial = answered_client(tmp_path, answer)
+    with pytest.raises(RuntimeError, match="the answer to the report of step 500 must be `continue 500`"):
+        trial.report(500, {"a": 1.0})
+
+
+def test_answers_to_earlier_reports_of_the_attempt_are_passed_over(tmp_path: Path) -> None:
+    """A second `trial()` in a script began with the first line of the file, whatever report it answered."""
+    trial = answered_client(tmp_path, "continue 400", "stop 450", "continue 500", "stop 600")
+    assert trial.report(500, {"a": 1.0})
+    assert not trial.report(600, {"a": 1.0})
+    lines = [json.loads(line) for line in (tmp_path / "reports").read_text().splitlines()]
+    assert [(line["attempt"], line["step"]) for line in lines] == [("s-0.1", 500), ("s-0.1", 600)]
+
+
+def test_a_copy_of_an_earlier_client_fails_instead_of_stopping_early(runs: Runs) -> None:
+    """It compares the whole line with `continue`, and would take every answer for `stop`."""
+    text = """
+    import json, os
+    facts = json.load(open(os.environ["SWEEP_TRIAL"]))
+    facts["answers"]
+    """
+    (outcome,) = runs.all(runs.command(text))
+    assert "KeyError: 'answers'" in str(outcome.message)
+
+
+def test_a_script_that_is_asked_to_leave_gets_the_answer_to_its_last_report(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its attempt has ended meanwhile: the answer does not come in advance, but names the report."""
+    text = """
+    import time
+    def train(trial):
+        trial.report(2, {"val/loss": 1.0})
+        while not trial.stopping:
+            time.sleep(0.01)
+        print("goes on:", trial.report(3, {"val/loss": 1.0}))
+    """
+    assigned = runs.function(text)
+    runs.own.advance(assigned)
+    own = runs.own._attempt
+    assert isinstance(own, attempts.ScriptAttempt)
+    own._answer(2, go_on=True)
+    until(lambda: (own._place.answers).read_text() == "continue 2\n")
+    began = time.monotonic()
+    runs.own.release()
+    assert time.monotonic() - began < processes.GRACE
+    assert "goes on: False" in runs.log
+    assert "step 3: reported after the attempt had ended, and left out" in runs.log
+
+
+def test_a_checkpoint_of_another_trial_is_not_resumed(runs: Runs) -> None:
+    """Neither in the place of the recorded one, nor recorded as this trial's."""
+    assigned = runs.function(FUNCTION)
+    foreign = replace(assigned, trial_key="s-9", attempt_id="s-9.1", checkpoints=str(runs.folder / "other"))
+    own = runs.own.advance(assigned).checkpoint
+    runs.own.release()
+    other = runs.own.advance(foreign).checkpoint
+    runs.own.release()
+    assert own is not None
+    assert other is not None
+    (recorded,) = runs.all(replace(assigned, resume=other))
+    assert recorded.failure == "damaged checkpoint"
+    assert "must be a checkpoint of s-0, got one of s-9 at step 2" in str(recorded.message)
+    shutil.rmtree(own.path)
+    shutil.copytree(other.path, own.path)
+    (placed,) = runs.all(replace(assigned, resume=own))
+    assert placed.failure == "damaged checkpoint"
+    assert "must have SHA-256" in str(placed.message)
 
 
 def test_folders_in_folders_without_end_are_counted_and_removed(

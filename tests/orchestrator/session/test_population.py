@@ -163,7 +163,7 @@ def test_an_exploit_is_a_recorded_segment_from_a_pinned_checkpoint(sessions: Ses
     assert (again.trial_key, again.attempt_id) == (bad.trial_key, f"{bad.trial_key}.2")
     assert again.resume is not None
     _, facts = checkpoint.load(Path(again.resume.path), again.resume.digest)
-    assert facts["trial"] == good.trial_key
+    assert (facts["trial"], facts["copied_from"]) == (bad.trial_key, good.trial_key)
     before, after = good.settings.training.learning_rate, again.settings.training.learning_rate
     assert after != before
     trial = sessions.ledger.trial(bad.trial_key)

@@ -107,16 +107,27 @@ def test_a_copy_for_another_trial_needs_no_file_of_the_donor_on_this_machine(whe
     shutil.rmtree(donor.folder)
     heir = where.trial_checkpoints("sweep", "sweep-1") / checkpoint_stem(10, 2)
     urls = url_of(where), where.stored(LEDGER, "sweep", "sweep-1")
-    folder = store.copy(donor.folder, heir, donor.digest, urls)
-    store.fetch(folder, str(urls[1]), donor.digest)
-    assert checkpoint.load(folder, donor.digest)[1] == {"step": 10}
+    copied = store.copy(donor.folder, heir, donor.digest, "sweep-1", urls)
+    store.fetch(copied.folder, str(urls[1]), copied.digest)
+    _, facts = checkpoint.load(copied.folder, copied.digest)
+    assert facts == {"step": 10, "trial": "sweep-1", "copied_from": None}
+    assert sum(file.stat().st_size for file in copied.folder.iterdir()) == copied.bytes
+
+
+def test_a_copy_of_what_is_no_longer_the_recorded_checkpoint_is_refused(where: Paths) -> None:
+    donor = saved(where)
+    store.keep(donor.folder, url_of(where))
+    heir = where.trial_checkpoints("sweep", "sweep-1") / checkpoint_stem(10, 2)
+    urls = url_of(where), where.stored(LEDGER, "sweep", "sweep-1")
+    with pytest.raises(DamagedCheckpoint, match="must have SHA-256"):
+        store.copy(donor.folder, heir, "0" * 64, "sweep-1", urls)
 
 
 def test_a_copy_without_a_store_is_whole(tmp_path: Path) -> None:
     where = Paths(tmp_path)
     donor, heir = saved(where), where.trial_checkpoints("sweep", "sweep-1") / checkpoint_stem(10, 2)
-    folder = store.copy(donor.folder, heir, donor.digest, (None, None))
-    assert checkpoint.is_whole(folder, donor.digest)
+    copied = store.copy(donor.folder, heir, donor.digest, "sweep-1", (None, None))
+    assert checkpoint.is_whole(copied.folder, copied.digest)
 
 
 def test_two_ledgers_in_one_store_do_not_meet(where: Paths, tmp_path: Path) -> None:

@@ -214,7 +214,8 @@ class Taker:
     def ask(
         self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
     ) -> dict[str, Any]:
-        return {"created": {}, "refused": []}
+        asked = {"sweep_id": sweeps.SWEEP_ID} if document is None else {"batch": document["batch"]}
+        return {**asked, "created": {}, "refused": []}
 
     def end(self, seconds: float) -> None:
         pass
@@ -240,6 +241,30 @@ def test_the_backlog_is_counted_once_however_many_batches_it_has(lease: Lease, t
     reads = [statement for statement in statements if "FROM outbox" in statement and "SELECT" in statement]
     assert sum("ORDER BY outbox.seq" in read for read in reads) >= batches > 3
     assert sum("count(" in read for read in reads) == 1, "by `drain`, which returns the number"
+
+
+class Stranger(Taker):
+    """Answers in time and in order, but about something else."""
+
+    def __init__(self, sweep_id: str, batch: int) -> None:
+        self._named = {"sweep_id": sweep_id, "batch": batch}
+
+    def ask(
+        self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
+    ) -> dict[str, Any]:
+        return {"created": {}, "refused": [], **self._named}
+
+
+@pytest.mark.parametrize(("sweep_id", "batch"), [("another-sweep", 0), (sweeps.SWEEP_ID, 1)])
+def test_the_answer_to_another_batch_marks_nothing_as_delivered(
+    lease: Lease, tmp_path: Path, caplog: pytest.LogCaptureFixture, sweep_id: str, batch: int
+) -> None:
+    shipper = _shipper(lease, tmp_path, begin=lambda destination: Stranger(sweep_id, batch))
+    with caplog.at_level(logging.WARNING):
+        shipper.start()
+        assert shipper.drain(1.0) == 23
+        shipper.close()
+    assert "the delivering process must answer" in caplog.text
 
 
 def test_a_drain_ends_in_time_while_the_server_of_the_ledger_does_not_answer(

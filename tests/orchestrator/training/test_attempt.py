@@ -262,7 +262,33 @@ def test_the_test_evaluation_refuses_the_weights_of_another_writer(
     words = (str(tmp_path / "data"), "test", os.environ["JAX_COMPILATION_CACHE_DIR"])
     with pytest.raises(DamagedCheckpoint, match="must have SHA-256"):
         evaluate(str(folder), recorded.digest, *words)
-    assert evaluate(str(folder), other.digest, *words)["step"] == 20
+    answer = evaluate(str(folder), other.digest, *words)
+    assert (answer["digest"], answer["split"], answer["step"]) == (other.digest, "test", 20)
+
+
+def test_a_checkpoint_of_another_trial_is_neither_resumed_nor_evaluated(
+    engine: OwnEngine, assign: Assign, tmp_path: Path
+) -> None:
+    """Although the ledger records it as this trial's: its own manifest says whose it is."""
+    other = replace(assign("a", 1), trial_key="s-9", attempt_id="s-9.1", store=None)
+    foreign = saved(advance(engine, other))
+    engine.release()
+    outcome = engine.advance(replace(assign("a", 2), resume=foreign, store=None))
+    assert outcome.failure == "damaged checkpoint"
+    assert "must be a checkpoint of s-0 at step 10, got one of s-9 at step 10" in str(outcome.message)
+    engine.release()
+    words = (str(tmp_path / "data"), "test", os.environ["JAX_COMPILATION_CACHE_DIR"])
+    with pytest.raises(DamagedCheckpoint, match="must be a checkpoint of s-0, got one of s-9"):
+        evaluate(foreign.path, foreign.digest, *words, trial="s-0")
+    assert evaluate(foreign.path, foreign.digest, *words, trial="s-9")["step"] == 10
+
+
+def test_a_checkpoint_of_another_step_is_not_resumed(engine: OwnEngine, assign: Assign) -> None:
+    first = saved(advance(engine, assign("a", 1)))
+    engine.release()
+    outcome = engine.advance(assign("a", 2, resume=replace(first, step=20)))
+    assert outcome.failure == "damaged checkpoint"
+    assert "must be a checkpoint of s-0 at step 20, got one of s-0 at step 10" in str(outcome.message)
 
 
 @pytest.mark.slow
