@@ -121,5 +121,6 @@ def _question(digest: object, split: object, step: object) -> str:
 
 if __name__ == "__main__":
     concealment.begin()
-    *words, beside, key = sys.argv[1:8]
-    print(json.dumps(evaluate(*words, program_folder=beside or None, trial=key)))  # noqa: T201 - the answer of this process
+    folder, digest, data, split, compilations, beside, key = sys.argv[1:8]
+    found = evaluate(folder, digest, data, split, compilations, program_folder=beside or None, trial=key)
+    print(json.dumps(found))  # noqa: T201 - the answer of this process
