@@ -1,4 +1,4 @@
-"""The checker of reports finds every kind of wrong report, and none in right ones; nothing is started."""
+"""The checker of reports finds every kind of wrong report, and none in right ones, made up or real."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.config.resolve import load
+from orchestrator.errors import Exit
 from orchestrator.ledger.records import AttemptRecord, ReportRecord, TrialRecord
-from tests.end_to_end.commands import ROOT
+from tests.end_to_end.commands import ROOT, Commands
 from tests.end_to_end.identities import (
     KINDS,
     Evidence,
@@ -22,6 +24,7 @@ from tests.end_to_end.identities import (
     faults,
     misplaced,
     of_population,
+    read,
     require,
 )
 from tests.orchestrator.ledger.examples import trial_record
@@ -414,3 +417,44 @@ def test_sweeps_of_other_seeds_share_no_hyperparameter_and_no_script(tmp_path: P
     }
     assert texts["a"].replace("of_a", "of_b").replace("seed: 0", "seed: 1") == texts["b"]
     assert {path.name for path in tmp_path.glob("*.py")} == {"of_a.py", "of_b.py"}
+
+
+@pytest.mark.end_to_end
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_real_reports_of_every_kind_are_right(commands: Commands, kind: str) -> None:
+    """One sweep in the process of the command, with early stopping; the logs and MLflow are compared too."""
+    search = Search(kind, steps=40, interval=5, pause=0.01, scheduler="{asha: {reduction: 2, grace: 0.25}}")
+    code, printed = commands.run(str(search.write(commands.folder / "own", "first")))
+    assert code == Exit.COMPLETE, printed
+    with closing(commands.ledger) as ledger:
+        [sweep] = ledger.sweeps()
+    evidence = read(commands.root, sweep.id)
+    assert evidence.kind == KINDS[kind]
+    assert len(evidence.trials) == search.trials
+    require(evidence, calm=True)
+    value = float(evidence.trials[0].params[evidence.kind.searched])
+    changed_value = replace(evidence.trials[0], params={evidence.kind.searched: value + 1e-4})
+    with pytest.raises(AssertionError, match=f"{evidence.kind.echo} must be"):
+        require(replace(evidence, trials=[changed_value, *evidence.trials[1:]]), calm=True)
+
+
+@pytest.mark.end_to_end
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["function", "command"])
+def test_real_reports_of_trials_that_copy_each_other_are_right(commands: Commands, kind: str) -> None:
+    search = Search(
+        kind,
+        steps=16,
+        pause=0.5,  # only a trial that goes on beside this one can be copied
+        scheduler="{pbt: {mutations: [x], period: 0.25, quantile: 0.5}}",
+        mutable=True,
+    )
+    code, printed = commands.run(str(search.write(commands.folder / "own", "first")))
+    assert code == Exit.COMPLETE, printed
+    with closing(commands.ledger) as ledger:
+        [sweep] = ledger.sweeps()
+    evidence = read(commands.root, sweep.id)
+    assert any(trial.system_attrs.get("segments") for trial in evidence.trials), "no trial has copied another"
+    require(evidence, allowed=of_population(evidence))
+    assert faults(evidence), "the values have changed, and so are not those of one attempt"

@@ -58,17 +58,17 @@ class Served:
             ids = [one.sweep_id for one in submissions.submissions(ledger)]
         return [next(one for one in ids if one.startswith(f"{file.stem}-")) for file in files]
 
-    def states(self, sweep_ids: Sequence[str]) -> list[str]:
+    def states(self, sweep_ids: Sequence[str]) -> set[str]:
         """Return the states of submissions, of which none may be parked."""
         with closing(self.commands.ledger) as ledger:
             found = [submissions.submission(ledger, sweep_id) for sweep_id in sweep_ids]
-        states = [entry.state for entry in found if entry is not None]
+        states: set[str] = {entry.state for entry in found if entry is not None}
         assert "PARKED" not in states, [(entry.sweep_id, entry.cause) for entry in found if entry is not None]
         return states
 
     def wait_until_delivered(self, sweep_ids: Sequence[str], seconds: float) -> None:
         """Wait until every sweep has ended and MLflow has all of it."""
-        wait_for(lambda: set(self.states(sweep_ids)) == {"ENDED"}, seconds)
+        wait_for(lambda: self.states(sweep_ids) == {"ENDED"}, seconds)
         with closing(self.commands.ledger) as ledger:
             wait_for(lambda: not any(map(ledger.backlog, sweep_ids)), 60)
 
@@ -299,7 +299,7 @@ def test_every_report_is_of_its_own_trial_after_a_hundred_kills(commands: Comman
         sweeps = service.submit(files)
         draw = random.Random(SEED)
         victims = Victims(service, sweeps, draw)
-        while victims.killed < KILLS and set(service.states(sweeps)) != {"ENDED"}:
+        while victims.killed < KILLS and service.states(sweeps) != {"ENDED"}:
             if victims.kill_one():
                 require(*(read(commands.root, one, mlflow=False) for one in sweeps), finished=False)
             time.sleep(draw.uniform(0.5, 3.0))
@@ -307,5 +307,5 @@ def test_every_report_is_of_its_own_trial_after_a_hundred_kills(commands: Comman
         assert min(victims.counts.values()) >= 8, victims.counts
         service.wait_until_delivered(sweeps, 900)
         require(*(read(commands.root, sweep_id) for sweep_id in sweeps))
-        code, printed = commands.run("check", **service.environment)
+        code, printed = finish(commands.start("check", **service.environment))
         assert code == Exit.COMPLETE, printed
