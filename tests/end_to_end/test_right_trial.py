@@ -129,6 +129,9 @@ def _end_drivers(commands: Commands) -> None:
                 psutil.Process(driver.pid).kill()
 
 
+@pytest.mark.timeout(
+    600
+)  # most of the time Ray, drivers and workers start, for which other tests make them wait
 @pytest.mark.parametrize("warm", ["600", pytest.param("0", marks=pytest.mark.slow)])
 def test_every_report_of_sweeps_that_share_warm_workers_is_of_its_own_trial(
     commands: Commands, temporary: Path, warm: str
@@ -142,7 +145,7 @@ def test_every_report_of_sweeps_that_share_warm_workers_is_of_its_own_trial(
     ]
     with served(commands, temporary, SWEEP_WARM=warm) as service:
         sweeps = service.submit(files)
-        service.wait_until_delivered(sweeps, 200)
+        service.wait_until_delivered(sweeps, 450)
         require(*(read(commands.root, sweep_id) for sweep_id in sweeps), calm=True)
 
 
