@@ -121,6 +121,6 @@ def _question(digest: object, split: object, step: object) -> str:
 
 if __name__ == "__main__":
     concealment.begin()
-    folder, digest, data, split, compilations, beside, key = sys.argv[1:8]
-    found = evaluate(folder, digest, data, split, compilations, program_folder=beside or None, trial=key)
-    print(json.dumps(found))  # noqa: T201 - the answer of this process
+    place, own, data_sets, part, compiled, beside, key = sys.argv[1:8]
+    answer = evaluate(place, own, data_sets, part, compiled, program_folder=beside or None, trial=key)
+    print(json.dumps(answer))  # noqa: T201 - the answer of this process
