@@ -14,6 +14,9 @@ from trainables.trial import Settings, settings_from
 LARGEST_STEP = 1 << 53
 """Of a report; the ledger holds no much larger one."""
 
+ORDERS = frozenset({"__duplicate__", "should_checkpoint", "time_this_iter_s"})
+"""Keys of a result that Ray Tune takes for orders, or for its own: no metric of a script is shown by one."""
+
 SIZE = "size/"
 """Prefix of the metrics that hold the numbers of a `trainables.cost.Cost`, in a trial's first report."""
 
@@ -181,8 +184,9 @@ class Outcome:
 
         A script may report a metric that is named like one of its other keys; these come first.
         """
+        shown = {name: value for name, value in self.metrics.items() if name not in ORDERS}
         flat = {"step": self.step, "done": self.done, "queued": self.queued, "training": self.training}
-        return {**self.metrics, **flat, "outcome": asdict(self)}
+        return {**shown, **flat, "outcome": asdict(self)}
 
     @staticmethod
     def from_result(result: dict[str, Any]) -> Outcome:

@@ -139,19 +139,19 @@ class SharedWorker:
         """Train an attempt to its next report, or say why it ends; return what Ray Tune reads."""
         process.watch(assignment.channel, ray_private.published_stop)
         access = self._access.setdefault(worker, SharedEngine(worker))
-        task = self._advancing[worker] = asyncio.ensure_future(access.advance(assignment))
+        task = self._advancing[assignment.attempt_id] = asyncio.ensure_future(access.advance(assignment))
         try:
             outcome = await task
         except asyncio.CancelledError:
             message = "the driver has given up an attempt that was silent"
             outcome = _ended(assignment, "engine lost", message)
         finally:
-            self._advancing.pop(worker, None)
+            self._advancing.pop(assignment.attempt_id, None)
         return replace(outcome, node=outcome.node or socket.gethostname()).to_result()
 
-    async def give_up(self, worker: str) -> None:
+    async def give_up(self, attempt_id: str) -> None:
         """Answer for an attempt whose engine does not: it is lost."""
-        if (task := self._advancing.get(worker)) is not None:
+        if (task := self._advancing.get(attempt_id)) is not None:
             task.cancel()
 
     async def release(self, worker: str) -> None:
@@ -244,7 +244,7 @@ class Seat:
 
     def give_up(self) -> None:
         """End the attempt, or kill the process if it does not answer."""
-        answer = self._process.give_up.remote(self._id)
+        answer = self._process.give_up.remote(self._assignment.attempt_id)
         if not ray.wait([answer], timeout=GIVE_UP_SECONDS)[0]:
             ray.kill(self._process)
 

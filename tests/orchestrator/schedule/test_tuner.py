@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from ray.tune import TuneError
+from ray.tune.result import RESULT_DUPLICATE, SHOULD_CHECKPOINT, TIME_THIS_ITER_S
 
+from orchestrator.assignment import Outcome
 from orchestrator.errors import NoSpace
 from orchestrator.schedule.adapters import registered
 from orchestrator.schedule.engines import Engines
@@ -87,6 +89,18 @@ def test_a_report_that_would_break_the_rule_never_reaches_it(tmp_path: Path) -> 
         for changes in ({"queued": True}, {"training": True}, {"failure": "error"}):
             no_report = replace(outcome(mine, 0, 0.5), metrics={}, checkpoint=None, **changes)
             assert _checked(None, mine.attempt_id, no_report.to_result()) is None
+
+
+def test_no_metric_of_a_script_is_an_order_to_tune(tmp_path: Path) -> None:
+    """Tune would read the last result again, save, or count the seconds."""
+    orders = dict.fromkeys((RESULT_DUPLICATE, SHOULD_CHECKPOINT, TIME_THIS_ITER_S), 1.0)
+    sessions = Sessions(tmp_path)
+    mine = launch(sessions.open(sessions.sweep(1)))
+    report = replace(outcome(mine, 10, 0.5), metrics={"val/accuracy": 0.5, **orders})
+    result = report.to_result()
+    assert not orders.keys() & result.keys()
+    assert result["val/accuracy"] == 0.5
+    assert Outcome.from_result(result) == report
 
 
 @pytest.mark.parametrize("result", [None, {}, {"outcome": None}, {"outcome": {"step": 1}}, 3, [{}]])
