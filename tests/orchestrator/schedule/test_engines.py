@@ -41,7 +41,7 @@ from orchestrator.schedule.engine_pool import EnginePool
 from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.loans import Loan, WrongLoan
 from orchestrator.schedule.shared_worker import SharedEngine
-from orchestrator.schedule.warm_pool import of_this_ray
+from orchestrator.schedule.warm_pool import handle_of, of_this_ray
 from orchestrator.system import System
 from tests.attempts import assignment
 from trainables import checkpoint
@@ -685,7 +685,8 @@ holders = Engines(lambda: 1)
 held = holders.seat(shared(1, "holder"))
 holders.ensure(held.attempt_id)
 wait(holders.nodes)
-handle = worker_pool().lend({"config": shared(2, gpu=1.0).to_config(), "storage": None})
+waiting = worker_pool()
+handle = handle_of(waiting.lend(shared(2, gpu=1.0).to_config(), None), waiting, has_gpu=True)
 wait(ray_private.waits_for_gpu)
 print(ray.get(handle.stop.remote()))
 wait(lambda: not ray_private.wants_gpu())
