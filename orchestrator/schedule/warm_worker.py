@@ -101,6 +101,7 @@ class WarmWorker:
         self._lock = threading.Lock()
         self._lending, self._idle_since = Lending(loan.id), time.monotonic()
         self._worker: _Lent | None = None
+        self._failure: BaseException | None = None
         self._belong(loan)
         self._host.watch(self._look)
 
@@ -140,9 +141,10 @@ class WarmWorker:
         """Become the worker of a trial, and of those that follow by `reset`."""
         lent = self._use(loan)
         try:
-            self._worker = self._host.trainable(lent, config, storage)
-        except BaseException:
+            self._worker, self._failure = self._host.trainable(lent, config, storage), None
+        except BaseException as error:
             self._rest()
+            self._failure = error
             raise
 
     def train(self, loan: str, attempt_id: str) -> Any:
@@ -193,8 +195,11 @@ class WarmWorker:
     def _lent(self, loan: str) -> _Lent:
         with self._lock:
             self._lending.check(loan)
+        if self._worker is None and self._failure is not None:
+            must = "a warm worker must have begun an attempt before it is used"
+            raise RuntimeError(must) from self._failure
         if self._worker is None:
-            raise RuntimeError("a warm worker must have begun an attempt before it is used")
+            raise WrongLoan(f"{loan} before its first attempt", loan)  # the call of `begin` has been lost
         return self._worker
 
     def _rest(self) -> None:

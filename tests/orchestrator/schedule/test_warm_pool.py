@@ -79,7 +79,7 @@ with cluster.connected(Hardware(cpus=2, gpus=0)):
     try:
         ray.get(unused.train())
     except RuntimeError as error:
-        seen["unused"] = str(error.cause)
+        seen["unused"] = type(error.cause).__name__
     mine.give_back(unused)
 
     sleeper = subprocess.Popen(["sleep", "600"])
@@ -106,7 +106,7 @@ EXPECTED = {
     "earlier loan": 4,
     "freed by an earlier loan": 0,
     "claimed for another folder": 0,
-    "unused": "a warm worker must have begun an attempt before it is used",
+    "unused": "WrongLoan",
     "lives with its driver": True,
     "ends with its driver": True,
     "ends when idle": True,
