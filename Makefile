@@ -51,6 +51,7 @@ down:  ## Stop them; their data stays in stores/
 # The seeds of the simulation come first, on every core: beside other tests each takes twice the time.
 test: $(STAMP) packages  ## Run every test that can run here (10 to 15 minutes on 2 cores; WORKERS=4; RERUNS=0)
 	@$(BIN)/python -m tests.simulation 0 --count 2000 --size short
+	@$(BIN)/python -m tests.simulation 0 --count 2000 --size lending
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --reruns $(RERUNS) -rR -m "not slow" tests
 
 bytecode: $(STAMP)  ## Compile what the tests import once, before several workers would each do so

@@ -322,10 +322,11 @@ def lend_actors(controller: Any, lend: Callable[[dict[str, Any]], Any]) -> None:
         controller: that has started no actor yet.
         lend: returns the handle of an actor with the methods of a trainable, given the arguments of the
             trainable, or None if Tune is to create one. Tune ends its use by `stop`, or kills the actor, also
-            after `stop`: what `handle_with` names `released` is called once it does neither any more.
+            after `stop`: what `handle_with` names `released` is called once it does neither any more, and
+            never of an actor that Tune has killed, for a kill takes effect later than a call.
     """
     actors = controller._actor_manager
-    manager, resolve = actors._resource_manager, actors._actor_stop_resolved
+    manager, resolve, kill = actors._resource_manager, actors._actor_stop_resolved, actors._try_kill_actor
     acquire = manager._resource_cls
 
     def acquired(**arguments: Any) -> Any:
@@ -340,7 +341,15 @@ def lend_actors(controller: Any, lend: Callable[[dict[str, Any]], Any]) -> None:
         if (released := vars(actor).get(_RELEASED)) is not None:
             released()
 
+    def killed() -> bool:
+        for tracked_actor in actors._live_actors_to_kill:
+            actor, _ = actors._live_actors_to_ray_actors_resources[tracked_actor]
+            vars(actor).pop(_RELEASED, None)
+        is_killed: bool = kill()
+        return is_killed
+
     manager._resource_cls, actors._actor_stop_resolved = acquired, resolved
+    actors._try_kill_actor = killed
 
 
 # Nor has it one for how long it waits for an event of an actor. It waits 0.1 s, and then asks for the next

@@ -135,7 +135,7 @@ class Borrowed:
     def __init__(self, actors: Actors, name: str, actor: Any, loan: str, environment: Environment) -> None:
         self.name, self.actor, self.loan = name, actor, loan
         self.attempt_id = ""
-        self._actors, self._environment = actors, environment
+        self._actors, self._environment, self._is_killed = actors, environment, False
 
     def begin(self, config: dict[str, Any], storage: Any) -> None:
         """Let the worker become that of a trial."""
@@ -169,11 +169,13 @@ class Borrowed:
         return self._call("run", self._environment, work, *arguments)
 
     def give_back(self) -> None:
-        """End the loan, which no attempt uses any more."""
-        self._call("return_unused")
+        """End the loan, which no attempt uses any more; a worker that was killed must not get another one."""
+        if not self._is_killed:
+            self._call("return_unused")
 
     def kill(self) -> None:
-        """Kill the worker."""
+        """Kill the worker, which takes effect later than a call may."""
+        self._is_killed = True
         self._actors.kill(self.actor)
 
     def _call(self, method: str, *arguments: object, **named: object) -> Any:

@@ -101,6 +101,7 @@ class WarmWorker:
         self._lock = threading.Lock()
         self._lending, self._idle_since = Lending(loan.id), time.monotonic()
         self._worker: _Lent | None = None
+        self._failure: BaseException | None = None
         self._belong(loan)
         self._host.watch(self._look)
 
@@ -141,8 +142,10 @@ class WarmWorker:
         self._use(loan, environment)
         try:
             self._worker = self._host.trainable(loan, environment, config, storage)
-        except BaseException:
+            self._failure = None
+        except BaseException as error:
             self._rest()
+            self._failure = error
             raise
 
     def train(self, loan: str, attempt_id: str) -> Any:
@@ -190,8 +193,11 @@ class WarmWorker:
     def _lent(self, loan: str) -> _Lent:
         with self._lock:
             self._lending.check(loan)
+        if self._worker is None and self._failure is not None:
+            must = "a warm worker must have begun an attempt before it is used"
+            raise RuntimeError(must) from self._failure
         if self._worker is None:
-            raise RuntimeError("a warm worker must have begun an attempt before it is used")
+            raise WrongLoan(f"{loan} before its first attempt", loan)  # the call of `begin` has been lost
         return self._worker
 
     def _rest(self) -> None:

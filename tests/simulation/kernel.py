@@ -157,11 +157,12 @@ class Kernel:
         heapq.heappush(self._heap, (self.now + seconds, entry, None))
 
     def fail(self, error: Exception) -> None:
-        """Record an error of the running process, and let nothing run after it.
+        """Record an error of the running process, or of none, and let nothing run after it.
 
         Raised, it would end in the handlers of the product, whose threads outlive every error.
         """
-        self.errors.append((self.task.process, error))
+        process = self.current.process if self.current else Process("world", self.now)
+        self.errors.append((process, error))
         self._limit = float("-inf")
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
 
-from tests.simulation.runs import SERVICE
+from tests.simulation.runs import LENDING, SERVICE
 from tests.simulation.sizes import SIZES
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,8 @@ COPIED = ("orchestrator", "trainables", "tests", "pyproject.toml")
 
 def size_of(patch: Path) -> str | None:
     """Return the size of the runs that must notice a patch; None for sweeps of any size."""
-    return SERVICE if patch.stem.startswith("service-") else None
+    kind = patch.stem.partition("-")[0]
+    return kind if kind in {SERVICE, LENDING} else None
 
 
 def first_failing_seed(patch: Path, size: str, count: int) -> str:

@@ -1,4 +1,4 @@
-"""Runs by their names: sweeps of two sizes, and the service."""
+"""Runs by their names: sweeps of two sizes, the service, and the lending of warm workers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 from tests.simulation import simulation
 from tests.simulation.faults import Fault
+from tests.simulation.lending import simulation as lending
 from tests.simulation.result import Result
 from tests.simulation.service import simulation as service
 from tests.simulation.sizes import SIZES
 
-SERVICE = "service"
+SERVICE, LENDING = "service", "lending"
 
-NAMES = (*SIZES, SERVICE)
+NAMES = (*SIZES, SERVICE, LENDING)
 
 
 def simulate(seed: int, size: str, faults: Sequence[Fault] | None = None) -> Result[Any]:
@@ -24,6 +25,8 @@ def simulate(seed: int, size: str, faults: Sequence[Fault] | None = None) -> Res
         size: one of `NAMES`.
         faults: None for those of the seed.
     """
+    if size == LENDING:
+        return lending.simulate(seed, faults)
     return service.simulate(seed, faults) if size == SERVICE else simulation.simulate(seed, size, faults)
 
 

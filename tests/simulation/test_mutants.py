@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.mutants import PATCHES, ROOT
+from tests.simulation.mutants import PATCHES, ROOT, size_of
+from tests.simulation.runs import LENDING
 
 PATCH_FILES = sorted(PATCHES.glob("*.patch"))
 
@@ -25,6 +26,23 @@ def test_a_patch_applies_and_changes_the_product(patch: Path) -> None:
     assert applied.returncode == 0, applied.stderr
     changed = [line.split("\t")[2] for line in applied.stdout.splitlines()]
     assert any(file.startswith("orchestrator/") for file in changed), changed
+
+
+OF_LENDING = {
+    "freed-while-used",
+    "killed-after-return",
+    "late-answer-taken",
+    "loan-not-checked",
+    "report-not-checked",
+    "returned-while-lent",
+    "two-borrowers",
+}
+"""Patches without one of the checks by which a warm worker has one driver, and a report one attempt."""
+
+
+def test_each_check_of_lending_has_a_patch_without_it() -> None:
+    names = {patch.stem.removeprefix("lending-") for patch in PATCH_FILES if size_of(patch) == LENDING}
+    assert names >= OF_LENDING
 
 
 def test_each_defect_that_must_be_found_again_has_a_patch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from orchestrator.tracking import child
 from tests.simulation import runs
 from tests.simulation.faults import Fault
 from tests.simulation.known import is_known
-from tests.simulation.runs import SERVICE, shrunk
+from tests.simulation.runs import LENDING, SERVICE, shrunk
 from tests.simulation.simulation import simulate, undisturbed
 from tests.simulation.sizes import SIZES
 
@@ -32,6 +33,9 @@ SERVICE_CHUNKS, SERVICE_SEEDS = 2, 12
 
 KEPT_SERVICE_SEEDS = (40, 176, 265, 349)
 """Seeds that found a pause that was too short, waits for a clock, and two wrong ends of submissions."""
+
+LENDING_SEEDS = 300
+"""Seeds of lent workers of each run of the tests; `make test` runs 2,000 first."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """A killed process leaves its files open, as a real one does; the collection after each run closes them."""
@@ -78,6 +82,21 @@ def test_a_defect_of_the_service_stays_fixed(seed: int) -> None:
     _require_invariants(seed, SERVICE)
 
 
+def test_every_invariant_of_lent_workers_holds_under_faults() -> None:
+    for seed in range(2000, 2000 + LENDING_SEEDS):
+        _require_invariants(seed, LENDING)
+
+
+def test_lent_workers_are_claimed_returned_and_lost() -> None:
+    """What the invariants are about happens: a run in which nothing is lent would satisfy them too."""
+    told = "\n".join(f"{line.text}\n" for seed in range(60) for line in runs.simulate(seed, LENDING).trace)
+    claims = (r"claim by \w+ of driver-1: True", r"claim by \w+ of driver-1: False")
+    ends = (r"ended: idle", r"ended: by a fault", r"ended: its driver is dead", r"ended: killed by driver-\d")
+    calls = (r"return_unused by", r"make_room by", r"reset by", r"run by", r"FAULT lost call", r"loses s1x")
+    for what in (*claims, *ends, *calls):
+        assert re.search(what, told), what
+
+
 def _require_invariants(seed: int, size: str) -> None:
     result = runs.simulate(seed, size)
     if result.violation is not None and not is_known(result.violation):
@@ -85,7 +104,9 @@ def _require_invariants(seed: int, size: str) -> None:
         pytest.fail(f"{replay}\n{shrunk(result)}", pytrace=False)
 
 
-@pytest.mark.parametrize(("seed", "size"), [(1, "short"), (11, "short"), (52, "short"), (1, SERVICE)])
+@pytest.mark.parametrize(
+    ("seed", "size"), [(1, "short"), (11, "short"), (52, "short"), (1, SERVICE), (0, LENDING)]
+)
 def test_a_seed_replays_exactly(seed: int, size: str) -> None:
     """Also what the product draws by itself: its waits for MLflow in seed 11, names of files in seed 52."""
     assert str(runs.simulate(seed, size)) == str(runs.simulate(seed, size))

@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from orchestrator.config.trainable import Trainable
 from orchestrator.machines.warmth import WARM
-from orchestrator.schedule import environment, warm_pool
+from orchestrator.schedule import environment, ray_private, warm_pool
 from orchestrator.schedule.warm_pool import pool
 
 DRIVER = """
@@ -79,7 +80,7 @@ with cluster.connected(Hardware(cpus=2, gpus=0)):
     try:
         ray.get(unused.train())
     except RuntimeError as error:
-        seen["unused"] = str(error.cause)
+        seen["unused"] = type(error.cause).__name__
     mine.give_back(unused)
 
     sleeper = subprocess.Popen(["sleep", "600"])
@@ -106,7 +107,7 @@ EXPECTED = {
     "earlier loan": 4,
     "freed by an earlier loan": 0,
     "claimed for another folder": 0,
-    "unused": "a warm worker must have begun an attempt before it is used",
+    "unused": "WrongLoan",
     "lives with its driver": True,
     "ends with its driver": True,
     "ends when idle": True,
@@ -168,3 +169,54 @@ def test_no_worker_is_kept_warm_unasked_on_a_cluster_or_on_a_gpu_that_it_does_no
         monkeypatch.setenv(name, value)
     with pool(gpu, "compilations", trainable) as warm:
         assert warm is None
+
+
+class SilentActors:
+    """Takes every call and every kill, and answers nothing."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def call(self, actor: object, method: str, *arguments: object, **named: object) -> None:
+        self.sent.append(method)
+
+    def kill(self, actor: object) -> None:
+        self.sent.append("kill")
+
+
+def test_a_worker_that_was_killed_is_not_returned() -> None:
+    """A kill takes effect later than a call: another driver would get the worker, and lose it."""
+    actors = SilentActors()
+    worker = warm_pool.Borrowed(actors, "name", object(), "loan", {})  # type: ignore[arg-type]
+    worker.kill()
+    worker.give_back()
+    assert actors.sent == ["kill"]
+
+
+class Manager:
+    """Tune's manager of actors, as far as it kills them; see `RayActorManager`."""
+
+    def __init__(self, actor: object) -> None:
+        self._resource_manager = SimpleNamespace(_resource_cls=None)
+        self._live_actors_to_ray_actors_resources = {"tracked": (actor, None)}
+        self._live_actors_to_kill = {"tracked"}
+
+    def _actor_stop_resolved(self, tracked_actor: str) -> None:
+        del self._live_actors_to_ray_actors_resources[tracked_actor]
+
+    def _try_kill_actor(self) -> bool:
+        self._actor_stop_resolved(self._live_actors_to_kill.pop())
+        return True
+
+
+def test_an_actor_that_tune_has_killed_is_not_released() -> None:
+    released: list[str] = []
+    for is_killed in (False, True):
+        handle = ray_private.handle_with(SimpleNamespace(), {}, lambda: released.append("released"))
+        manager = Manager(handle)
+        ray_private.lend_actors(SimpleNamespace(_actor_manager=manager), lambda arguments: None)
+        if is_killed:
+            assert manager._try_kill_actor()
+        else:
+            manager._actor_stop_resolved("tracked")
+    assert released == ["released"]
