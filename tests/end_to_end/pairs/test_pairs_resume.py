@@ -11,7 +11,7 @@ import pytest
 from orchestrator.config.resolve import load
 from orchestrator.errors import Exit
 from orchestrator.study.study import Study
-from tests.end_to_end.commands import Commands, finish, wait_for
+from tests.end_to_end.commands import Commands, wait_for
 from tests.end_to_end.identities import Evidence, Search, of_population
 from tests.end_to_end.pairs.scenes import (
     PATIENCE,
@@ -29,6 +29,22 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(1800
 THREE = "{cpu: 0.5, concurrent: 3}"
 HALVED = 9
 """Seed of a search whose second trial is the best, and whose fifth is the worst: it is stopped at a rung."""
+MEETING = """
+import pathlib
+
+
+def meet(trial, done):
+    \"\"\"Wait after every third step until all four trials have done it, so that one can copy another.\"\"\"
+    if done % 3:
+        return
+    folder = pathlib.Path(__file__).parent / "met"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{trial.seed}.part").write_text(str(done))
+    (folder / f"{trial.seed}.part").rename(folder / f"{trial.seed}.step")
+    while len(there := [*folder.glob("*.step")]) < 4 or min(int(one.read_text()) for one in there) < done:
+        time.sleep(0.05)
+"""
+"""Part of a script whose trials go on side by side on a slow machine too."""
 
 
 def drawn(file: Path, trials: int) -> list[float]:
@@ -72,18 +88,22 @@ def test_population_based_training_and_killed_drivers(commands: Commands, tempor
     search = Search(
         "function",
         trials=4,
-        steps=12,
+        steps=18,
         seed=1,
-        scheduler="{pbt: {mutations: [x], period: 0.25, quantile: 0.5}}",
-        resources="{cpu: 0.5, concurrent: 4}",
-        pause=0.3,
+        scheduler="{pbt: {mutations: [x], period: 0.16, quantile: 0.5}}",
+        resources="{cpu: 0.25, concurrent: 4}",
+        pause=0.2,
         mutable=True,
     )
-    file = search.write(commands.folder / "own", "population")
+    own = commands.folder / "own"
+    file = search.write(own, "population")
+    script = own / "of_population.py"
+    edited(script, "        time.sleep(", "        meet(trial, step - 1)\n        time.sleep(")
+    edited(script, "def run(", f"{MEETING}\n\ndef run(")
     with scene(commands, temporary) as this:
         driver, sweep = this.begin(str(file), reports=6)
         this.kill(driver)
-        for copies in (1, 3):
+        for copies in (1, 2):
             driver, _ = this.begin(str(file), reports=0)
 
             def has_copies(driver: Popen[str] = driver, copies: int = copies) -> bool:
@@ -99,7 +119,7 @@ def test_population_based_training_and_killed_drivers(commands: Commands, tempor
         copied = [
             (one.key, segment) for one in found.trials for segment in one.system_attrs.get("segments", [])
         ]
-        assert len(copied) >= 3
+        assert len(copied) >= 2
         for key, segment in copied:
             steps = [
                 one.step for one in found.reports if one.trial_key == key and one.step <= segment["step"]
@@ -110,18 +130,16 @@ def test_population_based_training_and_killed_drivers(commands: Commands, tempor
 
 def test_stops_resumes_and_an_extension_of_one_sweep(commands: Commands, temporary: Path) -> None:
     """Nothing is repeated, and the six trials are those of a search that was never stopped."""
-    search = Search("function", trials=3, steps=8, seed=3, pause=0.3)
+    search = Search("function", trials=3, steps=8, seed=3, pause=0.4)
     file = search.write(commands.folder / "own", "extended")
     with scene(commands, temporary) as this:
         driver, sweep = this.begin(str(file), reports=3)
-        this.run("stop", sweep)
-        assert finish(driver, PATIENCE)[0] == Exit.RESUMABLE
+        this.stop(driver, sweep)
         this.run("resume", sweep)
         [found] = this.require(sweep)
         assert len(found.trials) == 3
         driver, _ = this.begin("resume", sweep, "--extend", "trials=6", reports=len(found.reports) + 3)
-        this.run("stop", sweep)
-        assert finish(driver, PATIENCE)[0] == Exit.RESUMABLE
+        this.stop(driver, sweep)
         this.run("resume", sweep)
         [found] = this.require(sweep)
         assert [one.state for one in found.trials] == ["COMPLETE"] * 6

@@ -9,7 +9,7 @@ import pytest
 
 from tests.end_to_end.commands import Commands
 from tests.end_to_end.identities import KINDS, Search
-from tests.end_to_end.pairs.scenes import leave, scene
+from tests.end_to_end.pairs.scenes import held, leave, scene
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -18,9 +18,10 @@ def test_two_services_one_after_the_other_and_warm_workers(commands: Commands, t
     """The first one is killed beside two sweeps, and a driver with it; the second one goes on with all."""
     own = commands.folder / "own"
     first = Search("function", trials=3, steps=2, seed=0).write(own, "first")
-    kept = Search("function", trials=6, steps=8, seed=1, pause=0.4).write(own, "kept")
-    lost = Search("command", trials=6, steps=8, seed=2, pause=0.4).write(own, "lost")
+    kept = Search("function", trials=6, steps=8, seed=1, pause=0.2).write(own, "kept")
+    lost = Search("command", trials=6, steps=8, seed=2, pause=0.2).write(own, "lost")
     last = Search("function", trials=4, steps=4, seed=3).write(own, "last")
+    goes = [held(own / f"of_{file.stem}.py", step=4) for file in (kept, lost)]
     with scene(commands, temporary) as this:
         service = this.serve()
         [of_first] = this.submit(first)
@@ -29,11 +30,13 @@ def test_two_services_one_after_the_other_and_warm_workers(commands: Commands, t
         assert all(map(psutil.pid_exists, warm)), "the workers of a sweep that has ended are kept"
         of_kept, of_lost = this.submit(kept, lost)
         for sweep in (of_kept, of_lost):
-            this.wait_for_reports(sweep, 4)
+            this.wait_for_reports(sweep, 3)
         this.kill(service)
         this.kill_driver(of_lost)
         service = this.serve()
         [of_last] = this.submit(last)
+        for go in goes:
+            go.touch()
         this.wait_until_delivered(of_kept, of_lost, of_last)
         assert [this.starts(one) for one in (of_first, of_kept, of_lost, of_last)] == [1, 1, 2, 1]
         found = this.require(of_first, of_kept, of_lost, of_last)
