@@ -13,13 +13,16 @@ from tests.end_to_end.pairs.scenes import held, leave, scene
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(1800)]
 
+TWO = "{cpu: 0.25, concurrent: 2}"
+"""Two trials at a time, beside those of another sweep: what waits for a test gives no place up."""
+
 
 def test_two_services_one_after_the_other_and_warm_workers(commands: Commands, temporary: Path) -> None:
     """The first one is killed beside two sweeps, and a driver with it; the second one goes on with all."""
     own = commands.folder / "own"
     first = Search("function", trials=3, steps=2, seed=0).write(own, "first")
-    kept = Search("function", trials=6, steps=8, seed=1, pause=0.2).write(own, "kept")
-    lost = Search("command", trials=6, steps=8, seed=2, pause=0.2).write(own, "lost")
+    kept = Search("function", trials=6, steps=8, seed=1, resources=TWO, pause=0.2).write(own, "kept")
+    lost = Search("command", trials=6, steps=8, seed=2, resources=TWO, pause=0.2).write(own, "lost")
     last = Search("function", trials=4, steps=4, seed=3).write(own, "last")
     goes = [held(own / f"of_{file.stem}.py", step=4) for file in (kept, lost)]
     with scene(commands, temporary) as this:
