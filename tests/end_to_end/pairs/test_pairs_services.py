@@ -51,15 +51,28 @@ def test_two_services_one_after_the_other_and_warm_workers(commands: Commands, t
 
 
 def test_functions_commands_programs_and_networks_in_one_service(commands: Commands, temporary: Path) -> None:
-    """Four sweeps run at once in the same kind of warm workers."""
+    """Functions and commands wait in the middle until programs and networks have reported, too."""
     own = commands.folder / "own"
     files = [
-        Search(kind, trials=3, steps=60, interval=10, seed=seed, pause=0.03).write(own, kind)
+        Search(
+            kind,
+            trials=3,
+            steps=60,
+            interval=10,
+            seed=seed,
+            resources="{cpu: 0.125, concurrent: 2}",
+            pause=0.03,
+        ).write(own, kind)
         for seed, kind in enumerate(KINDS)
     ]
+    goes = [held(own / f"of_{kind}.py", step=11) for kind in ("function", "command")]
     with scene(commands, temporary) as this:
         service = this.serve()
         sweeps = this.submit(*files)
+        for sweep in sweeps:
+            this.wait_for_reports(sweep, 1)
+        for go in goes:
+            go.touch()
         this.wait_until_delivered(*sweeps)
         found = this.require(*sweeps)
         assert [len(one.trials) for one in found] == [3] * len(KINDS)
