@@ -1,4 +1,4 @@
-"""What tests of two features at once do: serve, submit, hold trials at a step, kill, look for what is left."""
+"""What tests of two features at once do: serve, submit, hold trials at a step, kill, look what is left."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ GATE = Path(GATE_FILE)
 
 
 def is_held(trial, step):
-    if step <= HELD_AFTER or trial.stopping:
-        return False
     try:
-        return GATE.read_text() in ("", str(trial.seed))
+        after, *seeds = GATE.read_text().split()
     except FileNotFoundError:
         return False
+    return step > int(after) and seeds in ([], [str(trial.seed)]) and not trial.stopping
 
 
 def run("""
@@ -52,17 +51,19 @@ class Gate:
 
     file: Path
 
-    def hold(self, seed: int | None = None) -> None:
-        """Hold all trials, or the one with a seed alone."""
-        self.file.write_text("" if seed is None else str(seed))
+    def hold(self, *, after: int, seed: int | None = None) -> None:
+        """Hold all trials, or the one with a seed alone, once they have reported a step."""
+        written = self.file.with_suffix(".new")
+        written.write_text(f"{after} {'' if seed is None else seed}")
+        written.replace(self.file)
 
     def release(self) -> None:
         """Let them go on."""
         self.file.unlink()
 
 
-def gated(search: Search, folder: Path, name: str, *, after: int) -> tuple[Path, Gate]:
-    """Write a search of a script whose trials can be held once they have reported a step.
+def gated(search: Search, folder: Path, name: str) -> tuple[Path, Gate]:
+    """Write a search of a script whose trials can be held.
 
     They report their seed too, as `seed`, and as `held_seed` that in the checkpoint from which their attempt
     has started, or -1.
@@ -70,7 +71,7 @@ def gated(search: Search, folder: Path, name: str, *, after: int) -> tuple[Path,
     file = search.write(folder, name)
     script, gate = folder / f"of_{name}.py", Gate(folder / f"hold-{name}")
     changes = {
-        "\ndef run(": _GATE.replace("GATE_FILE", repr(str(gate.file))).replace("HELD_AFTER", str(after)),
+        "\ndef run(": _GATE.replace("GATE_FILE", repr(str(gate.file))),
         f"        time.sleep({search.pause!r})\n": f"        time.sleep({search.pause!r})\n"
         "        while is_held(trial, step):\n            time.sleep(0.05)\n",
         "    for step in range(trial.start": "    held_seed = -1.0\n    if trial.resume:\n"
@@ -142,14 +143,27 @@ class Stage:
         """Wait until each sweep has a number of reports."""
         self.until(lambda: all(self.reports(one) >= count for one in sweep_ids), *sweep_ids)
 
+    def until_more(self, count: int, sweep_id: str) -> None:
+        """Wait until a sweep has a number of reports more than now."""
+        self.until_reports(self.reports(sweep_id) + count, sweep_id)
+
+    def has_left(self, sweep_id: str) -> bool:
+        """Return True once the service has nothing more to do for a sweep, because its driver has left."""
+        entry = submissions.submission(self.ledger, sweep_id)
+        return entry is not None and entry.state == "ENDED"
+
     def until_left(self, *sweep_ids: str) -> None:
         """Wait until the drivers of submitted sweeps have left, and MLflow has everything."""
 
-        def has_left(sweep_id: str) -> bool:
-            entry = submissions.submission(self.ledger, sweep_id)
-            return entry is not None and entry.state == "ENDED" and not self.ledger.backlog(sweep_id)
+        def delivered() -> bool:
+            return all(self.has_left(one) and not self.ledger.backlog(one) for one in sweep_ids)
 
-        self.until(lambda: all(has_left(one) for one in sweep_ids), *sweep_ids)
+        self.until(delivered, *sweep_ids)
+
+    def state(self, sweep_id: str) -> str:
+        """Return the state of a sweep."""
+        sweep = self.ledger.sweep(sweep_id)
+        return sweep.state if sweep else "QUEUED"
 
     def warm_workers(self) -> list[psutil.Process]:
         """Return the living warm workers, by the titles of their processes."""

@@ -19,8 +19,8 @@ SEEDS, TRIALS = 2, 2
 def confirming(folder: Path, kind: str, name: str, seed: int) -> tuple[Path, Gate]:
     """Write a search whose first confirmation is held after its second report."""
     search = Search(kind, TRIALS, steps=4, seed=seed, pause=0.05, further=f"confirm: {{seeds: {SEEDS}}}")
-    file, gate = gated(search, folder, name, after=2)
-    gate.hold(load(file, profile=None, gpus=0).confirmation_seed(0))
+    file, gate = gated(search, folder, name)
+    gate.hold(after=2, seed=load(file, profile=None, gpus=0).confirmation_seed(0))
     return file, gate
 
 
