@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,13 @@ from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
 from orchestrator.export.saved_files import export_saved
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import AttemptRecord, CheckpointRecord, ReportRecord, TrialRecord
+from orchestrator.ledger.records import (
+    UNFINISHED_TRIAL,
+    AttemptRecord,
+    CheckpointRecord,
+    ReportRecord,
+    TrialRecord,
+)
 from orchestrator.ledger.selection import best_checkpoint
 from orchestrator.ledger.shown import unshown_metrics
 from orchestrator.storage import store
@@ -30,6 +38,10 @@ from trainables.errors import DamagedCheckpoint
 if TYPE_CHECKING:
     from trainables.inference import Predictor
     from trainables.trained_program import TrainedProgram
+
+
+_COPIES = 5
+"""Most tries to copy the best checkpoint of a trial that trains before it is deleted."""
 
 
 @dataclass(frozen=True)
@@ -179,8 +191,8 @@ class Trial:
             NoStore: the shared store does not answer.
         """
         self._check_kind("be evaluated", "function", "command")
-        saved = self._best_checkpoint()
-        answer = self._evaluated(self._at_hand(saved), saved.digest)
+        with self._kept() as (saved, folder):
+            answer = self._evaluated(folder, saved.digest)
         recorded = {name: saved.metrics[f"val/{name}"] for name in answer["metrics"]}
         devices = answer["trained_on"], answer["evaluated_on"]
         return Evaluation(answer["step"], answer["metrics"], recorded, *devices)
@@ -201,13 +213,13 @@ class Trial:
         """
         target = Path(folder).absolute()
         if self.runs_script:
-            saved = self._best_checkpoint()
-            export_saved(self.record, saved, self._at_hand(saved), target)
+            with self._kept() as (saved, kept):
+                export_saved(self.record, saved, kept, target)
             return []
         state: Mapping[str, Any] = {}
         if self._trainable():
-            saved = self._best_checkpoint()
-            state = checkpoint.load(self._at_hand(saved), saved.digest)[0]
+            with self._kept() as (saved, kept):
+                state = checkpoint.load(kept, saved.digest)[0]
         with self.workspace.ledger() as ledger:
             return export_folder.export(ledger, self.record, target, self._facts(ledger), state)
 
@@ -311,6 +323,29 @@ class Trial:
                 self.key, "must have a checkpoint", "none", "`show` lists the checkpoints of a trial."
             )
         return saved
+
+    @contextmanager
+    def _kept(self) -> Iterator[tuple[CheckpointRecord, Path]]:
+        """Yield the best checkpoint and a folder with its files, which stays until the block ends.
+
+        The driver of a trial that trains deletes a best checkpoint soon after better ones have been saved.
+        """
+        saved = self._best_checkpoint()
+        folder = self._at_hand(saved)
+        if self.record.state not in UNFINISHED_TRIAL:
+            yield saved, folder
+            return
+        with tempfile.TemporaryDirectory(prefix="checkpoint-") as temporary:
+            for number in range(_COPIES):
+                copy = Path(temporary, str(number))
+                with suppress(OSError):  # it is being deleted
+                    shutil.copytree(folder, copy)
+                if checkpoint.is_whole(copy, saved.digest):
+                    folder = copy
+                    break
+                saved = self._best_checkpoint()
+                folder = self._at_hand(saved)
+            yield saved, folder
 
     def _at_hand(self, saved: CheckpointRecord) -> Path:
         with self.workspace.ledger() as ledger:
