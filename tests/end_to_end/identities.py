@@ -107,7 +107,7 @@ class Echo(Program):
 _NETWORK = """
 task: copy
 data: {delay: 4, examples: 64, held_out: 16}
-model: {layer: lds, depth: 1, d_model: 8, d_state: 8}
+model: {layer: lds, depth: 1, d_model: 8, d_state: 16}
 evaluate: {examples: 16}
 """
 _NETWORK_TRAINING = "batch_size: 8, recurrent_learning_rate: 1e-3, schedule: constant, warmup: 0.0"
