@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,13 @@ from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
 from orchestrator.export.saved_files import export_saved
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import AttemptRecord, CheckpointRecord, ReportRecord, TrialRecord
+from orchestrator.ledger.records import (
+    UNFINISHED_TRIAL,
+    AttemptRecord,
+    CheckpointRecord,
+    ReportRecord,
+    TrialRecord,
+)
 from orchestrator.ledger.selection import best_checkpoint
 from orchestrator.ledger.shown import unshown_metrics
 from orchestrator.storage import store
@@ -29,10 +37,12 @@ from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from trainables.inference import Predictor
     from trainables.trained_program import TrainedProgram
+
+
+_COPIES = 5
+"""Most tries to copy the best checkpoint of a trial that trains before it is deleted."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +192,8 @@ class Trial:
             NoStore: the shared store does not answer.
         """
         self._check_kind("be evaluated", "function", "command")
-        saved = self._best_checkpoint()
-        answer = self._evaluated(self._at_hand(saved), saved.digest)
+        with self._kept() as (saved, folder):
+            answer = self._evaluated(folder, saved.digest)
         evaluation.check_answer(answer, saved.digest, "validation", saved.step)
         recorded = {name: saved.metrics[f"val/{name}"] for name in answer["metrics"]}
         devices = answer["trained_on"], answer["evaluated_on"]
@@ -205,13 +215,14 @@ class Trial:
         """
         target = Path(folder).absolute()
         if self.runs_script:
-            saved = self._best_checkpoint()
-            export_saved(self.record, saved, self._at_hand(saved), target)
+            with self._kept() as (saved, kept):
+                export_saved(self.record, saved, kept, target)
             return []
         state: Mapping[str, Any] = {}
         if self._trainable():
-            saved = self._best_checkpoint()
-            state = self._loaded(saved)[0]
+            with self._kept() as (saved, kept):
+                state, facts = checkpoint.load(kept, saved.digest)
+                checkpoint.check_trial(kept, facts, self.key)
         with self.workspace.ledger() as ledger:
             return export_folder.export(ledger, self.record, target, self._facts(ledger), state)
 
@@ -316,18 +327,34 @@ class Trial:
             )
         return saved
 
+    @contextmanager
+    def _kept(self) -> Iterator[tuple[CheckpointRecord, Path]]:
+        """Yield the best checkpoint and a folder with its files, which stays until the block ends.
+
+        The driver of a trial that trains deletes a best checkpoint soon after better ones have been saved.
+        """
+        saved = self._best_checkpoint()
+        folder = self._at_hand(saved)
+        if self.record.state not in UNFINISHED_TRIAL:
+            yield saved, folder
+            return
+        with tempfile.TemporaryDirectory(prefix="checkpoint-") as temporary:
+            for number in range(_COPIES):
+                copy = Path(temporary, str(number))
+                with suppress(OSError):  # it is being deleted
+                    shutil.copytree(folder, copy)
+                if checkpoint.is_whole(copy, saved.digest):
+                    folder = copy
+                    break
+                saved = self._best_checkpoint()
+                folder = self._at_hand(saved)
+            yield saved, folder
+
     def _at_hand(self, saved: CheckpointRecord) -> Path:
         with self.workspace.ledger() as ledger:
             ledger_id = ledger.id
         paths, sweep_id = self.workspace.paths, self.record.sweep_id
         return store.at_hand(paths, ledger_id, sweep_id, self.key, saved.path, saved.digest)
-
-    def _loaded(self, saved: CheckpointRecord) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return the arrays and the facts of a checkpoint, which must be this trial's."""
-        folder = self._at_hand(saved)
-        arrays, facts = checkpoint.load(folder, saved.digest)
-        checkpoint.check_trial(folder, facts, self.key)
-        return arrays, facts
 
     def _evaluated(self, folder: Path, digest: str) -> dict[str, Any]:
         paths = self.workspace.paths
