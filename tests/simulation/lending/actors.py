@@ -95,6 +95,7 @@ class Server:
         waiting: calls that have come before it has started.
         more: sent when there is another call in the queue.
         executing: the call of the default group that it executes, or the last one.
+        is_doomed: whether a kill is on its way.
         end: why it has ended.
     """
 
@@ -107,6 +108,7 @@ class Server:
     waiting: list[Call] = field(default_factory=list)
     more: Signal = field(default_factory=Signal)
     executing: Call | None = None
+    is_doomed: bool = False
     end: str = ""
 
 
@@ -264,6 +266,7 @@ class Ray:
         kernel, server = self._kernel, handle.server
         kernel.point()
         check = self.on_kill(server)
+        server.is_doomed = True
         fault = self.strikes("kill")
         sender = kernel.task.process.name
 

@@ -146,7 +146,7 @@ class Rules:
             self._kernel.after(KEPT_SECONDS, partial(self._check_kept, server, loan))
 
     def _check_kept(self, server: Server, loan: str) -> None:
-        if not server.process.alive or self._on_its_way[loan] or loan in self._lost:
+        if server.is_doomed or not server.process.alive or self._on_its_way[loan] or loan in self._lost:
             return
         present = server.instance is not None and server.instance._lending.present
         if present != loan or not self._callers[loan].alive:

@@ -212,7 +212,10 @@ class World:
 
     def _own_worker(self, driver: Process, server: Server, *, config: dict[str, Any], storage: Any) -> Any:
         """Return an actor of Tune's own, which ends with its driver."""
-        driver.on_end.append(partial(self.ray.end, server, "with its driver"))
+        end = partial(self.ray.end, server, "with its driver")
+        driver.on_end.append(end)
+        if not driver.alive:
+            end()
         self.rules.assign(server, config["assignment"]["attempt_id"])
         return self._trainable(server, "", config)
 
