@@ -12,7 +12,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_TRIAL, ReportRecord, SweepRecord, by_trial
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep.check import Finding
-from orchestrator.upkeep.mixed_reports import Names, Told, compared, mixed, told
+from orchestrator.upkeep.mixed_reports import LogComparison, Names, compare_log, compared, mixed
 from orchestrator.upkeep.trial_log import entries, lines_of
 
 
@@ -29,13 +29,13 @@ def check_logs(ledger: Ledger, sweeps: Sequence[SweepRecord], paths: Paths) -> l
     """
     chosen = {sweep.id for sweep in sweeps}
     beside = [other for other in ledger.sweeps() if any(_overlap(other, sweep) for sweep in sweeps)]
-    all_told: list[Told] = []
+    comparisons: list[LogComparison] = []
     for sweep in beside:
         try:
-            all_told += _of_sweep(ledger, sweep, paths)
+            comparisons += _of_sweep(ledger, sweep, paths)
         except Damaged:
             continue
-    return list(mixed(all_told, chosen))
+    return list(mixed(comparisons, chosen))
 
 
 def _overlap(one: SweepRecord, other: SweepRecord) -> bool:
@@ -46,7 +46,7 @@ def _began_before_end(one: SweepRecord, other: SweepRecord) -> bool:
     return other.finished_at is None or one.created_at <= other.finished_at
 
 
-def _of_sweep(ledger: Ledger, sweep: SweepRecord, paths: Paths) -> list[Told]:
+def _of_sweep(ledger: Ledger, sweep: SweepRecord, paths: Paths) -> list[LogComparison]:
     """Return what the logs of a sweep tell about its trials; the ledger is read before any log."""
     driven = holder(ledger, sweep.id) is not None
     trials = [trial for trial in ledger.trials(sweep.id) if trial.state in FINISHED_TRIAL or not driven]
@@ -54,7 +54,7 @@ def _of_sweep(ledger: Ledger, sweep: SweepRecord, paths: Paths) -> list[Told]:
     checkpoints = by_trial(ledger.checkpoints(sweep.id))
     others = _names_of(row for rows in reports.values() for row in rows)
     found = [
-        told(
+        compare_log(
             sweep,
             trial,
             attempts.get(trial.key, ()),

@@ -2,7 +2,7 @@
 
 From 2026-11-23 to 2026-11-28 a worker that outlived its sweep could be lent twice at once: a trial then got
 the reports of another one, which lacked them. Each worker still wrote the log of its own trial, so the logs
-tell. Whatever they do not tell is no finding, as where a log is gone or is on another machine.
+show it. What cannot be compared is no finding, as where a log is gone or is on another machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from orchestrator.ledger.records import (
     TrialRecord,
 )
 from orchestrator.upkeep.check import Finding
-from orchestrator.upkeep.trial_log import Damage, Entry, Started, Stepped
+from orchestrator.upkeep.trial_log import Damage, Entry, ReportLine, Started
 
 CLOSE_SECONDS = 120.0
 """Longest time between the line of a report and its commit if the one belongs to the other."""
@@ -49,8 +49,8 @@ Names = frozenset[str]
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a log tells about its trial, beside what the ledger holds.
+class LogComparison:
+    """What a log says about its trial, compared with what the ledger holds.
 
     Attributes:
         sweep: of the trial.
@@ -69,7 +69,7 @@ class Told:
     steps: frozenset[int]
     absent: Sequence[ReportRecord]
     proven: Sequence[ReportRecord]
-    spare: Sequence[Stepped]
+    spare: Sequence[ReportLine]
     last: Mapping[int, int]
     lives: Sequence[Life]
     elsewhere: Sequence[CheckpointRecord]
@@ -101,7 +101,7 @@ class Life:
         return f"attempt {self.attempt} of {self.trial}"
 
 
-def told(
+def compare_log(
     sweep: SweepRecord,
     trial: TrialRecord,
     attempts: Sequence[AttemptRecord],
@@ -109,8 +109,8 @@ def told(
     checkpoints: Sequence[CheckpointRecord],
     others: Mapping[int, Collection[Names]],
     log: Iterable[Entry],
-) -> Told:
-    """Return what a log tells about its trial.
+) -> LogComparison:
+    """Return what a log says about its trial, compared with the ledger.
 
     Args:
         sweep: of the trial.
@@ -125,7 +125,7 @@ def told(
     steps = frozenset(report.step for report in reports)
     started: dict[int, Started] = {}
     last: dict[int, int] = {}
-    spare: dict[tuple[int, int], list[Stepped]] = defaultdict(list)
+    spare: dict[tuple[int, int], list[ReportLine]] = defaultdict(list)
     damaged = False
     for entry in log:
         if isinstance(entry, Damage):
@@ -146,7 +146,7 @@ def told(
                 spare[place].append(entry)
     # A loss of power takes the end of a log with the driver, which then ends no attempt.
     ended = set() if damaged else {row.number for row in attempts if row.state in {"ENDED", "FAILED"}}
-    return Told(
+    return LogComparison(
         sweep,
         trial,
         steps,
@@ -228,16 +228,16 @@ def _is_written(number: str) -> bool:
 # ---------------------------------------------------------------- what is wrong
 
 
-def mixed(all_told: Sequence[Told], chosen: Collection[str]) -> Iterator[Finding]:
+def mixed(comparisons: Sequence[LogComparison], chosen: Collection[str]) -> Iterator[Finding]:
     """Yield the trials of some sweeps that may have reports of other trials, or lack reports of their own.
 
     Args:
-        all_told: about all trials of these sweeps, and of those that ran beside them.
+        comparisons: about all trials of these sweeps, and of those that ran beside them.
         chosen: ids of the sweeps.
     """
-    given = _given(all_told)
-    lacking, together = _lacking(all_told, given), _together(all_told)
-    for each in all_told:
+    given = _given(comparisons)
+    lacking, together = _lacking(comparisons, given), _together(comparisons)
+    for each in comparisons:
         if each.sweep.id not in chosen:
             continue
         key = each.trial.key
@@ -257,18 +257,18 @@ def mixed(all_told: Sequence[Told], chosen: Collection[str]) -> Iterator[Finding
             yield Finding(key, f"{must}, but {shared}; {remedy}")
 
 
-Given = Mapping[tuple[str, int], tuple[str, Stepped]]
+Given = Mapping[tuple[str, int], tuple[str, ReportLine]]
 """The key of the trial whose log has a report, and its line there; by the trial that has it, and the step."""
 
 
-def _given(all_told: Sequence[Told]) -> Given:
+def _given(comparisons: Sequence[LogComparison]) -> Given:
     """Return the reports that are in the log of another trial, which lacks them, and not in their own."""
-    spare: dict[int, list[tuple[str, Stepped]]] = defaultdict(list)
-    for each in all_told:
+    spare: dict[int, list[tuple[str, ReportLine]]] = defaultdict(list)
+    for each in comparisons:
         for line in each.spare:
             spare[line.step].append((each.trial.key, line))
-    given: dict[tuple[str, int], tuple[str, Stepped]] = {}
-    for each in all_told:
+    given: dict[tuple[str, int], tuple[str, ReportLine]] = {}
+    for each in comparisons:
         for report in each.absent:
             fitting = [
                 (key, line)
@@ -283,7 +283,7 @@ def _given(all_told: Sequence[Told]) -> Given:
     return given
 
 
-def _foreign(each: Told, given: Given) -> str:
+def _foreign(each: LogComparison, given: Given) -> str:
     """Return which reports of a trial are not its own, or ''."""
     key = each.trial.key
     origins = {row.step: given[key, row.step][0] for row in each.absent if (key, row.step) in given}
@@ -296,12 +296,12 @@ def _foreign(each: Told, given: Given) -> str:
     return " and ".join(parts)
 
 
-def _lacking(all_told: Sequence[Told], given: Given) -> dict[str, set[int]]:
+def _lacking(comparisons: Sequence[LogComparison], given: Given) -> dict[str, set[int]]:
     """Return the steps of COMPLETE trials whose reports the ledger lacks, by the trial's key."""
     elsewhere = {(key, line.attempt, line.step) for key, line in given.values()}
-    usual = _usual(all_told)
+    usual = _usual(comparisons)
     lacking: dict[str, set[int]] = {}
-    for each in all_told:
+    for each in comparisons:
         key, is_script = each.trial.key, _is_script(each.sweep)
         if each.trial.state == "COMPLETE":
             steps = {
@@ -314,7 +314,7 @@ def _lacking(all_told: Sequence[Told], given: Given) -> dict[str, set[int]]:
     return lacking
 
 
-def _is_committed(each: Told, line: Stepped) -> bool:
+def _is_committed(each: LogComparison, line: ReportLine) -> bool:
     """Return True if the driver has lived on after the report of a line.
 
     The last one of an attempt may be lost with the driver, and the next attempt may report at other steps.
@@ -322,13 +322,13 @@ def _is_committed(each: Told, line: Stepped) -> bool:
     return line.attempt == each.trial.attempts or line.step < each.last[line.attempt]
 
 
-def _usual(all_told: Sequence[Told]) -> Mapping[str, frozenset[int]]:
+def _usual(comparisons: Sequence[LogComparison]) -> Mapping[str, frozenset[int]]:
     """Return the steps that more than half of a sweep's COMPLETE trials have reported, by the sweep's id.
 
     What a function or a command prints may look like a report that its worker has written; it is none where
     the others report nothing.
     """
-    complete = [each for each in all_told if each.trial.state == "COMPLETE"]
+    complete = [each for each in comparisons if each.trial.state == "COMPLETE"]
     trials = Counter(each.sweep.id for each in complete)
     counts = Counter((each.sweep.id, step) for each in complete for step in each.steps)
     return {
@@ -337,7 +337,7 @@ def _usual(all_told: Sequence[Told]) -> Mapping[str, frozenset[int]]:
     }
 
 
-def _due(each: Told) -> set[int]:
+def _due(each: LogComparison) -> set[int]:
     """Return the steps at which a network reports: the multiples of the interval, and the last one.
 
     A trial that goes on from another's checkpoint may leave some out.
@@ -352,14 +352,14 @@ def _is_script(sweep: SweepRecord) -> bool:
     return not {"function", "command"}.isdisjoint(sweep.document.get("trainable") or {})
 
 
-def _together(all_told: Sequence[Told]) -> dict[str, str]:
+def _together(comparisons: Sequence[LogComparison]) -> dict[str, str]:
     """Return which attempts of a trial had a process together with another attempt, by the trial's key."""
 
     def place(life: Life) -> tuple[str, int]:
         return life.host, life.process
 
     lives = sorted(
-        (life for each in all_told for life in each.lives), key=lambda life: (*place(life), life.start)
+        (life for each in comparisons for life in each.lives), key=lambda life: (*place(life), life.start)
     )
     pairs: dict[str, list[str]] = defaultdict(list)
     for (host, process), group in groupby(lives, place):

@@ -38,7 +38,7 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Stepped:
+class ReportLine:
     """A line that looks like that of a worker about a report.
 
     Attributes:
@@ -56,10 +56,10 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Damage:
-    """A line that no worker has written whole; what else is missing cannot be told."""
+    """A line that no worker has written whole; what else is missing cannot be known."""
 
 
-Entry = Started | Stepped | Damage
+Entry = Started | ReportLine | Damage
 
 _LINE = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)Z attempt (\d{1,9}): ")
 _STARTED = re.compile(rb"started at step \d+ on (\S+), process (\d{1,18})\n?")
@@ -75,7 +75,7 @@ def entries(lines: Iterable[bytes]) -> Iterator[Entry]:
         rest, attempt = line[head.end() :], int(head[2])
         if rest.startswith(b"step ") and (match := _STEPPED.fullmatch(rest)):
             shown = match[2].decode("utf-8", "replace").removesuffix("\n")
-            yield Stepped(attempt, int(match[1]), shown, _seconds(head[1]))
+            yield ReportLine(attempt, int(match[1]), shown, _seconds(head[1]))
         elif rest.startswith(b"started ") and (match := _STARTED.fullmatch(rest)):
             yield Started(attempt, match[1].decode("utf-8", "replace"), int(match[2]), _seconds(head[1]))
 

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.training.attempt import TrialLog
 from orchestrator.upkeep.mixed_reports import is_of_worker, named, shows
-from orchestrator.upkeep.trial_log import LONGEST_LINE, Damage, Started, Stepped, entries, lines_of
+from orchestrator.upkeep.trial_log import LONGEST_LINE, Damage, ReportLine, Started, entries, lines_of
 
 
 def test_what_a_worker_writes_is_read(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_what_a_worker_writes_is_read(tmp_path: Path) -> None:
     log.write("")
     started, stepped = entries(lines_of(file))
     assert isinstance(started, Started)
-    assert isinstance(stepped, Stepped)
+    assert isinstance(stepped, ReportLine)
     assert (started.attempt, started.host, started.process) == (3, socket.gethostname(), os.getpid())
     assert (stepped.attempt, stepped.step, stepped.shown) == (3, 20, "val/loss 0.5, echo nan")
     assert before <= started.at <= stepped.at <= time.time()
