@@ -1,6 +1,6 @@
 """Latency of tiny sweeps that are handed to a running service, one after the other.
 
-    python -m benchmarks.warm [--times 4] [--pause 15] [--parts]
+    python -m benchmarks.warm [--times 4] [--pause 15] [--parts] [--function]
 
 A RotRNN of 1 layer (D 16, N 32, H 4) on ListOps at L 64: 8 trials of 400 steps, two at a time on two
 processors, a report and a checkpoint every 50 steps. All sweeps are submitted to the same `sweep serve`, each
@@ -9,7 +9,8 @@ from the start of the command `sweep submit` and, in brackets, from the commit o
 first report in the ledger, and to the end of the driver, after the report, the evaluation on test, the
 registered model, and the delivery of every event to MLflow. Two folders whose programs come out of the same
 compilation cache must give the same bits: `--digests` prints a digest of every report and checkpoint of each
-sweep. With `SWEEP_WARM=0` nothing is kept warm.
+sweep. With `SWEEP_WARM=0` nothing is kept warm. `--function` sweeps, in place of the network, a function that
+waits for 0.1 s before each of its 8 reports and checkpoints.
 """
 
 from __future__ import annotations
@@ -43,6 +44,26 @@ scheduler: none
 budget: {trials: 8}
 resources: {cpu: 1}
 """
+FUNCTION_SPACE = """
+trainable: {function: "train.py:train"}
+search: {x: {uniform: [0, 1]}}
+training: {steps: 8, interval: 1}
+objective: {minimize: val/loss}
+sampler: {random: {seed: 0}}
+scheduler: none
+budget: {trials: 8}
+resources: {cpu: 1}
+"""
+FUNCTION = """
+import time
+
+def train(trial):
+    for step in range(trial.start + 1, trial.steps + 1):
+        time.sleep(0.1)
+        (trial.folder / "step").write_text(str(step))
+        if not trial.report(step, {"val/loss": trial.params["x"] / step}, checkpoint=trial.folder):
+            return
+"""
 NOT_MEASURED = ("tokens_per_second", "seconds/")
 """Metrics of a report that are times."""
 
@@ -67,10 +88,11 @@ class Measured(NamedTuple):
 class Service:
     """A running `sweep serve` with its own ledger, its own Ray and its own data, in one folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_function: bool = False) -> None:
         self.folder, self.root = folder, folder / "mlruns"
         self.file = folder / "tiny.yaml"
-        self.file.write_text(SPACE)
+        self.file.write_text(FUNCTION_SPACE if is_function else SPACE)
+        (folder / "train.py").write_text(FUNCTION)
         places = {"SWEEP_ROOT": self.root, "SWEEP_DATA": folder / "data", "SWEEP_RUNTIME": folder / "run"}
         self._environment = {
             **os.environ,
@@ -178,9 +200,10 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=15.0, help="seconds between two sweeps")
     parser.add_argument("--parts", action="store_true", help="print the course of each sweep")
     parser.add_argument("--digests", action="store_true", help="print a digest of the results of each sweep")
+    parser.add_argument("--function", action="store_true", help="sweep a function instead of a network")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="warm-") as place:
-        service = Service(Path(place))
+        service = Service(Path(place), is_function=options.function)
         try:
             measured = _all(service, options)
         finally:
