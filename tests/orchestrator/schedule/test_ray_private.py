@@ -308,7 +308,7 @@ def test_tune_still_has_the_method_that_ends_idle_actors() -> None:
 def test_tune_uses_the_actor_that_is_lent_and_creates_one_otherwise() -> None:
     """Of the real manager only the type of what it acquires matters; its source shows how that is used."""
     manager = PlacementGroupResourceManager()
-    actors = SimpleNamespace(_resource_manager=manager, _actor_stop_resolved=None)
+    actors = SimpleNamespace(_resource_manager=manager, _actor_stop_resolved=None, _try_kill_actor=None)
     controller = SimpleNamespace(_actor_manager=actors)
     lent = iter(["lent", None])
     ray_private.lend_actors(controller, lambda arguments: next(lent))
@@ -335,6 +335,7 @@ def test_an_actor_is_released_once_tune_neither_calls_nor_kills_it_any_more() ->
         _resource_manager=PlacementGroupResourceManager(),
         _actor_stop_resolved=lambda tracked_actor: done.append(f"{tracked_actor} resolved"),
         _live_actors_to_ray_actors_resources={"lent": (handle, None), "created": (plain, None)},
+        _try_kill_actor=None,
     )
     ray_private.lend_actors(SimpleNamespace(_actor_manager=actors), lambda arguments: None)
     actors._actor_stop_resolved(tracked_actor="created")
