@@ -19,9 +19,11 @@ def own_ray(folder: Path) -> Iterator[dict[str, str]]:
     Args:
         folder: for the record and all files of Ray; its path must be short.
     """
-    yield {RUNTIME: str(folder), joining.LINGER: "600", "RAY_TMPDIR": str(folder)}
-    with _environment(folder):
-        joining.end_shared_ray()
+    try:
+        yield {RUNTIME: str(folder), joining.LINGER: "600", "RAY_TMPDIR": str(folder)}
+    finally:  # it would stay for ten minutes after a test that fails
+        with _environment(folder):
+            joining.end_shared_ray()
 
 
 def runtime_folder_of(folder: Path) -> Path:
