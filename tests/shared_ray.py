@@ -21,7 +21,7 @@ def own_ray(folder: Path) -> Iterator[dict[str, str]]:
     """
     try:
         yield {RUNTIME: str(folder), joining.LINGER: "600", "RAY_TMPDIR": str(folder)}
-    finally:
+    finally:  # it would stay for ten minutes after a test that fails
         with _environment(folder):
             joining.end_shared_ray()
 
