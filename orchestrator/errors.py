@@ -10,6 +10,7 @@ Refusal                    where - what must hold - what was found - what would 
 +-- OverQuota              an owner has as many sweeps as a quota allows: exit code 2
 +-- Damaged                stored state does not match its own digest: exit code 2
 +-- DamagedCheckpoint      a checkpoint does not match its manifest: exit code 2
++-- ForeignAnswer          a process has answered another question than the one it was asked: exit code 2
 +-- NoSpace                a disk is full: every committed row is kept, exit code 4
 +-- NoStore                the shared checkpoint store cannot be read or written: an attempt is retried; a
 |                          command ends with exit code 4
@@ -40,6 +41,7 @@ __all__ = [
     "Damaged",
     "DamagedCheckpoint",
     "Exit",
+    "ForeignAnswer",
     "NoCluster",
     "NoDatabase",
     "NoGpu",
@@ -71,6 +73,10 @@ class Busy(Refusal):
 
 class OverQuota(Refusal):
     """Raised when an owner has as many sweeps that wait or run as a quota allows; nothing is changed."""
+
+
+class ForeignAnswer(Refusal):
+    """Raised when a process has answered another question than the one it was asked; nothing is recorded."""
 
 
 class Damaged(Refusal):

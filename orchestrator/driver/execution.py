@@ -19,7 +19,7 @@ from orchestrator.counts import counted
 from orchestrator.driver import publication, sweep_rows
 from orchestrator.driver.accounts import account_for
 from orchestrator.driver.admission import Claim
-from orchestrator.errors import DamagedCheckpoint, Exit, redacted
+from orchestrator.errors import DamagedCheckpoint, Exit, ForeignAnswer, redacted
 from orchestrator.ledger.records import (
     FINISHED_SWEEP,
     STEP_WORK,
@@ -192,7 +192,7 @@ def evaluate_test(claim: Claim, engines: Engines) -> None:
                 claim.observer.say(f"{trial.key} is left out of the evaluation of test. {why}.")
                 may_have_changed = True  # another trial may be the best one now
                 continue
-            except evaluation.ForeignAnswer as foreign:
+            except ForeignAnswer as foreign:
                 claim.observer.say(f"{trial.key} is not evaluated on test: {foreign}")
                 continue
             metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
@@ -226,7 +226,7 @@ def _evaluated(claim: Claim, trial: TrialRecord, row: CheckpointRecord, engines:
 
     try:
         answer = asked(engines.idle)
-    except evaluation.ForeignAnswer:
+    except ForeignAnswer:
         answer = asked(None)
     claim.lease.check()
     if url:

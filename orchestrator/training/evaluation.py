@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import concealment
+from orchestrator.errors import ForeignAnswer
 from orchestrator.ledger.scores import pack
 from orchestrator.storage import store
 from orchestrator.training.engine_cache import EngineCache, cache_of_process, configure
 from trainables import checkpoint
-from trainables.errors import Refusal
 from trainables.trial import ProgramSettings, ScriptSettings, settings_from
 
 
@@ -89,10 +89,6 @@ def evaluate(
         "trained_on": facts.get("device"),
         "evaluated_on": engine.device,
     }
-
-
-class ForeignAnswer(Refusal):
-    """Raised for an answer that names another question."""
 
 
 def check_answer(answer: Mapping[str, Any], digest: str, split: str, step: int) -> None:

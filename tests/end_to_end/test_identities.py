@@ -351,7 +351,8 @@ def written_reports(folder: Path, start: int, held: float | None) -> list[dict[s
         "interval": 2,
         "resume": None if held is None else str(resume),
         "reports": None,
-        "answers": None,
+        "attempt": "s-0.1",
+        "answers_by_step": None,
         "checkpoints": None,
     }
     (folder / "trial.json").write_text(json.dumps(facts))
