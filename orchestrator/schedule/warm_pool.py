@@ -186,7 +186,7 @@ class WarmPool:
     """The warm workers that this driver may use, and those that it has.
 
     Args:
-        seconds: for which a worker stays that nobody uses.
+        seconds: for which a worker stays without a loan.
         key: what a worker must have in common with this driver, of `key_of`; its name begins with it.
         loan: returns a new loan of this driver.
         actors: through which workers are reached.
@@ -327,7 +327,7 @@ def of_this_ray(seconds: float, compilations: str, program: str = "", *, has_gpu
     """Return the warm workers of the joined Ray.
 
     Args:
-        seconds: for which a worker stays that nobody uses.
+        seconds: for which a worker stays without a loan.
         compilations: folder of JAX's persistent compilation cache, which a process uses until it ends.
         program: digest of the user's code that the process imports, or ''.
         has_gpu: whether a worker has a GPU.
