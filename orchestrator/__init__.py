@@ -7,10 +7,33 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import (
+
+def search_installed_modules_alone() -> None:
+    """Import nothing from the working folder, here and in the processes of this package that are started here.
+
+    `python -m` searches the working folder first, and a `trainables.py`, `yaml.py` or `json.py` in it would be
+    taken for a module of this package or of a library.
+    """
+    os.environ["PYTHONSAFEPATH"] = "1"
+    parent = str(Path(__file__).absolute().parents[1])
+    if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+        del sys.path[0]
+    if parent not in sys.path:  # it is not installed, and was found in the working folder
+        sys.path.append(parent)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), parent]))
+
+
+if sys.argv[:1] == ["-m"] and any(word.startswith(f"{__name__}.") for word in sys.orig_argv):
+    # `python -m` has not yet found the module that it is to run, one of this package.
+    search_installed_modules_alone()
+
+from orchestrator.errors import (  # noqa: E402 - first the path
     BadData,
     BadInput,
     Busy,

@@ -12,11 +12,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator.errors import is_named_secret, redacted
+from orchestrator.errors import SHORTEST, is_named_secret, is_plain, redacted
 
 HANDED = "SWEEP_SECRETS"
 """Environment variable of a process whose first line of standard input holds more variables, as JSON."""
@@ -24,13 +25,91 @@ HANDED = "SWEEP_SECRETS"
 NOTIFY = "--notify"
 """Option whose value is a secret: the address of a webhook lets its holder post messages."""
 
+VARIABLES = "SWEEP_VARIABLES"
+"""Environment variable: names, with commas between them, of further variables that trials are to have."""
+
+LEFT_OUT = "SWEEP_LEFT_OUT"
+"""Environment variable of a worker: the names of the variables of its driver that it was not given."""
+
+OWN = ("RAY_", "SWEEP_")
+"""Beginnings of the names of variables that are the service's own."""
+
+_OF_ANOTHER_PROCESS = frozenset({"PWD", "OLDPWD", "SHLVL", "COLUMNS", "LINES", "_", "PYTHONSAFEPATH"})
+"""Variables that describe the process that has them: its folder, its terminal, its program, its path."""
+
+_OF_TRAINING = re.compile(
+    # of an account and its programs
+    r"PATH|HOME|USER|LOGNAME|SHELL|LANG(UAGE)?|LC_\w+|TZ|TERM|TMPDIR|TEMP|TMP|HOSTNAME|DISPLAY|CI|LOG_?LEVEL"
+    r"|(NO|FORCE|CLICOLOR|COLOR)_?(COLOR|TERM|FORCE)|TTY_\w+|MPL\w+|TQDM_\w+|XDG_(CACHE|CONFIG|DATA|STATE)_HOME"
+    r"|PYTHON\w*|VIRTUAL_ENV\w*|CONDA_\w+|PYENV_\w+|UV_\w+|LD_\w+|DYLD_\w+|GLIBC_\w+|MALLOC_\w+"
+    # of devices and of libraries that compute
+    r"|(CUDA|CUDNN|CUBLAS|NVIDIA|ROCR|ROCM|HIP|HSA|GPU|TPU|LIBTPU|XLA|JAX|JAXLIB|FLAX|ORBAX|TF|KERAS|TORCH|TORCHINDUCTOR"
+    r"|PYTORCH|TRITON|NCCL|GLOO|UCX|OMPI|PMI|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|VECLIB|NUMEXPR|NUMBA|ACCELERATE|DEEPSPEED"
+    r"|SLURM|HYDRA|PL|LIGHTNING)_\w+|RANK|WORLD_SIZE|LOCAL_\w+|MASTER_(ADDR|PORT)"
+    # of libraries of models, data and results
+    r"|(HF|HUGGINGFACE|TRANSFORMERS|DATASETS|DIFFUSERS|TOKENIZERS|WANDB|MLFLOW)_\w+|TOKENIZER"
+    # of networks and stores
+    r"|(HTTPS?|FTP|ALL|NO)_PROXY|DATABASE(_URL)?|AWS_(DEFAULT_)?(REGION|PROFILE)|AWS_ENDPOINT_URL(_\w+)?",
+    re.IGNORECASE,
+)
+"""Names of variables that training may need and that hold no secret, unless they are named like one."""
+
+_OF_ACCESS = re.compile(r"MLFLOW_TRACKING_(USERNAME|AUTH)|WANDB_API\w*|SLURM_JWT", re.IGNORECASE)
+
+_SECRET_OF_QUERY = re.compile(r"://\S*[?&;]\w*(token|key|secret|pass|pwd|sig|auth|cred)\w*=", re.IGNORECASE)
+
 _BLOCKS = {"arguments": (45, 46), "environment": (47, 48)}
 """Where the blocks begin and end: fields of /proc/self/stat after the name of the program."""
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return True if a variable holds a secret, by its name or as an address with a user or a password."""
-    return is_named_secret(name) or redacted(value, secrets=()) != value
+    """Return True if a variable holds a secret, by its name or as an address with a user or a password.
+
+    A flag or a short number, such as that of `MAX_TOKENS`, is none.
+    """
+    named = is_named_secret(name) and not is_plain(value)
+    return named or redacted(value, secrets=()) != value or bool(_SECRET_OF_QUERY.search(value))
+
+
+def of_trials(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a trial may have, which hold no secret; `left_out` names the others.
+
+    They are those that training is known to need, those of the service, and those that are plainly no secret:
+    a flag, a number, a value too short for a secret, a path. Addresses lose their users and passwords.
+    """
+    names = environment.keys() - _OF_ANOTHER_PROCESS
+    open_ = {name: redacted(environment[name], secrets=()) for name in names}
+    return {name: value for name, value in open_.items() if _is_open(name, value)}
+
+
+def _is_open(name: str, value: str) -> bool:
+    if is_secret(name, value) or _OF_ACCESS.fullmatch(name):
+        return False
+    known = name.startswith(OWN) or bool(_OF_TRAINING.fullmatch(name))
+    return known or is_plain(value) or len(value) < SHORTEST or _is_path(value)
+
+
+def _is_path(value: str) -> bool:
+    """Return True if a value is the path of a file or folder, or several, in folders that exist."""
+    paths = [Path(path) for path in value.split(os.pathsep)]
+    # A secret in base64 may begin with a slash, but then what is before its next one is no folder.
+    folders = [path if path.parent == Path("/") else path.parent for path in paths]
+    try:
+        return all(folder.is_absolute() and folder.is_dir() for folder in folders)
+    except OSError:
+        return False  # no folder that this account can enter, or too long for one
+
+
+def asked_for(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that `VARIABLES` names; none of the service's own."""
+    names = [name.strip() for name in environment.get(VARIABLES, "").split(",")]
+    return {name: environment[name] for name in names if name in environment and not name.startswith(OWN)}
+
+
+def left_out(environment: Mapping[str, str]) -> list[str]:
+    """Return the names of the variables that a trial does not have, without those of the service."""
+    given = of_trials(environment).keys() | asked_for(environment).keys() | _OF_ANOTHER_PROCESS
+    return sorted(name for name in environment.keys() - given if not name.startswith(OWN))
 
 
 def parted(environment: Mapping[str, str]) -> tuple[dict[str, str], bytes]:

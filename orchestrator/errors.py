@@ -154,8 +154,18 @@ _NAMED_SECRET = re.compile(
     r"SECRET|TOKEN|PASS(W|PHRASE|$)|_PWD$|CREDENTIAL|KEYS?$|WEBHOOK|CONNECTION_STRING|^SWEEP_NOTIFY$",
     re.IGNORECASE,
 )
+_NAMED_SETTING = re.compile(
+    r"TOKENIZER|(MAX|MIN|NUM|N|NEW|TOTAL|CONTEXT|SPECIAL|STOP|PAD|BATCH)_(\w+_)?TOKENS$|(BY|COM)PASS$"
+    r"|(PRIMARY|FOREIGN|SORT|HOT|CACHE|PARTITION)_?KEYS?$|(MON|DON)KEYS?$",
+    re.IGNORECASE,
+)
+"""Settings of training and of data whose names hold a word of `_NAMED_SECRET`."""
+_PLAIN = re.compile(
+    r"true|false|yes|no|on|off|none|null|auto|[-+]?\d{1,6}|[-+]?\d{0,6}\.\d{1,6}(e[-+]?\d{1,3})?",
+    re.IGNORECASE,
+)
 _NAMED_PATH = re.compile(r"(PATH|FILE|DIR|FOLDER)$", re.IGNORECASE)
-_SHORTEST = 8
+SHORTEST = 8
 """Characters of the shortest secret; shorter values would be removed from ordinary words."""
 
 
@@ -174,13 +184,19 @@ def redacted(text: str, secrets: Sequence[str] | None = None) -> str:
 def secrets_of_environment() -> list[str]:
     """Return the values of variables that are named like a secret; a path to one is not secret itself."""
     named = [(name, os.environ.get(name, "")) for name in os.environ if is_named_secret(name)]
-    return [value for name, value in named if len(value) >= _SHORTEST and not _is_path(name, value)]
+    long = [(name, value) for name, value in named if len(value) >= SHORTEST]
+    return [value for name, value in long if not is_plain(value) and not _is_path(name, value)]
 
 
 @cache  # texts are redacted for every event and log line, and the environment has a hundred names
 def is_named_secret(name: str) -> bool:
-    """Return True if a variable of this name holds a secret."""
-    return bool(_NAMED_SECRET.search(name))
+    """Return True if a variable of this name holds a secret, unless its value is plain."""
+    return bool(_NAMED_SECRET.search(name)) and not _NAMED_SETTING.search(name)
+
+
+def is_plain(value: str) -> bool:
+    """Return True if a value is a flag or a short number, and so no secret whatever its name is."""
+    return bool(_PLAIN.fullmatch(value))
 
 
 def _is_path(name: str, value: str) -> bool:

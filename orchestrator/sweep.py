@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from orchestrator import concealment
+from orchestrator import concealment, search_installed_modules_alone
 from orchestrator.cli.app import code_of_interruption, outlives_its_output, run_command
 from orchestrator.cli.leaving import run_and_leave
 from orchestrator.cli.output import protect
@@ -25,6 +25,7 @@ RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 def main() -> None:
     """Run the command line of this process and exit with its code."""
     concealment.begin()
+    search_installed_modules_alone()
     package = Path(detached.__file__).parents[1]
     copied = not Path(__file__).samefile(package / "sweep.py")
     if copied or RAY_JOB in os.environ:

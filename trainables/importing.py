@@ -79,11 +79,22 @@ def _enter(folder: Path) -> None:
     time.
     """
     folder = folder.resolve()
+    if (taken := _name_of_ours(folder)) is not None:
+        must = "must have no module with a name of this package's own, which are in the same process"
+        raise Refusal("trainable", must, str(taken), "Rename it.")
     for other in _known_before.keys() - {folder}:
         _leave(other)
     if folder not in _known_before:
         _known_before[folder] = frozenset(sys.modules)
         sys.path.insert(0, str(folder))
+
+
+def _name_of_ours(folder: Path) -> Path | None:
+    """Return a module in a folder that could be taken for a package of ours, or None."""
+    own = Path(__file__).resolve().parents[1]
+    names = [folder / name for name in ("orchestrator", "trainables") if folder != own]
+    files = [file for name in names for file in (name.with_suffix(".py"), name / "__init__.py")]
+    return next(filter(Path.exists, files), None)
 
 
 def _leave(folder: Path) -> None:

@@ -146,13 +146,29 @@ def ensure_token(file: Path) -> Path:
     Several processes may call this at once: the file appears complete, and the first one stands.
     """
     if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, hidden = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)  # of mode 0600
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        hidden = _new_token(file)
         try:
-            with os.fdopen(descriptor, "w") as opened:
-                opened.write(secrets.token_hex(32))
             with suppress(FileExistsError):
                 os.link(hidden, file)
         finally:
-            Path(hidden).unlink()
+            hidden.unlink()
     return file
+
+
+def renew_token(file: Path) -> None:
+    """Replace the token of a file, which must exist, by a fresh one.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    file.stat()
+    _new_token(file).replace(file)
+
+
+def _new_token(file: Path) -> Path:
+    """Write a token to a new file beside another one; return its path."""
+    descriptor, hidden = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)  # of mode 0600
+    with os.fdopen(descriptor, "w") as opened:
+        opened.write(secrets.token_hex(32))
+    return Path(hidden)

@@ -1,7 +1,9 @@
 """The Ray that the drivers of one user share on this machine: what is recorded of its head, and how it ends.
 
-The runtime folder holds the record (`ray.json`), the token (`ray-token`), the output of the keeper
-(`keeper.log`) and three locks, which `joining` and `keeper` describe. Imports neither Ray nor JAX.
+The runtime folder holds the record (`ray.json`), the token (`ray-token`), which every head has anew, the
+output of the keeper (`keeper.log`) and three locks, which `joining` and `keeper` describe. Whoever can write
+there or to Ray's own folder runs code as this user: both are closed to all other accounts, and an address in
+a file that another account may have written is refused. Imports neither Ray nor JAX.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import platform
 import shutil
 import signal
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -37,7 +40,7 @@ INHERITED = ("GLIBC_TUNABLES", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
 END_SECONDS = 10.0
 """Seconds that a head has to end after SIGTERM; SIGKILL follows."""
 
-_LONGEST_FOLDER = 31
+_LONGEST_FOLDER = 29
 """Characters that leave Ray's sockets below the limit of 107 bytes for the path of a Unix socket."""
 
 
@@ -89,7 +92,7 @@ class Head:
         pid: process id, which is also the id of its session and process group.
         start: of the process, as `System.start_of` counts it.
         place: of the process, as `System.place` returns it.
-        temporary: Ray's own folder of sockets and logs.
+        temporary: folder that no other account can enter; Ray's own one, of sockets and logs, is in it.
         setup: what a driver must have to join.
         executable: the Python interpreter of workers, unless a driver brings its own.
         inherited: the variables of `INHERITED`, as the head and its workers have them.
@@ -107,11 +110,25 @@ class Head:
     address: str = ""
     devices: tuple[str, ...] = ()
 
+    @property
+    def of_ray(self) -> Path:
+        """Return the folder that Ray opens to every account that can enter the one above."""
+        return Path(self.temporary, "r")
+
+    @property
+    def published(self) -> Path:
+        """Return the file to which Ray writes its address once it has started."""
+        return self.of_ray / "ray_current_cluster"
+
     @classmethod
     def read(cls, folder: Path) -> Head | None:
-        """Return the head that the runtime folder records, or None if it records none."""
+        """Return the head that the runtime folder records, or None if it records none.
+
+        Raises:
+            BadInput: another account may have written the record.
+        """
         try:
-            facts: dict[str, Any] = json.loads(_record(folder).read_text())
+            facts: dict[str, Any] = json.loads(own_text(_record(folder)))
             own = {"setup": Setup(**facts["setup"]), "devices": tuple(facts.get("devices", ()))}
             return cls(**{**facts, **own})
         except (OSError, ValueError, TypeError, KeyError):
@@ -165,19 +182,39 @@ def runtime_folder() -> Path:
     Another machine, container or network namespace has another folder, even below the same home folder.
 
     Raises:
-        BadInput: if the folder belongs to another user.
+        BadInput: if the folder belongs to another user, or others can enter it.
     """
     spaces = [socket.gethostname(), *(_link(f"/proc/self/ns/{kind}") for kind in ("pid", "net"))]
     folder = _base() / hashlib.sha256(" ".join(spaces).encode()).hexdigest()[:8]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if (owner := folder.stat().st_uid) != os.geteuid():
-        remedy = f"Set {RUNTIME} to a folder of your own."
-        raise BadInput(str(folder), "must belong to the user who runs sweeps", f"user {owner}", remedy)
+    facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
+        kind = "" if stat.S_ISDIR(facts.st_mode) else ", no folder"
+        got = f"user {facts.st_uid}, mode {stat.S_IMODE(facts.st_mode):04o}{kind}"
+        must = f"must be a folder that belongs to user {os.geteuid()} and that nobody else can enter"
+        raise BadInput(str(folder), must, got, f"Remove it, or set {RUNTIME} to a folder of your own.")
     return folder
 
 
+def own_text(path: Path) -> str:
+    """Return the text of a file that no other account can have written.
+
+    Raises:
+        BadInput: another account owns the file or may write it.
+        OSError: it cannot be read, or is a link.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, encoding="utf-8") as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+            got = f"user {facts.st_uid}, mode {stat.S_IMODE(facts.st_mode):04o}"
+            must = f"must be a file that only user {os.geteuid()} can write"
+            raise BadInput(str(path), must, got, "Remove it.")
+        return file.read()
+
+
 def temporary_folder() -> str:
-    """Create a folder for Ray, with a path that is short enough for its sockets."""
+    """Create a folder that no other account can enter, with a path that is short enough for Ray's sockets."""
     parent = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     return tempfile.mkdtemp(prefix="ray-", dir=parent if len(parent) <= _LONGEST_FOLDER else "/tmp")
 

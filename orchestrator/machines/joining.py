@@ -37,6 +37,7 @@ OF_MACHINE = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
     *VISIBLE_DEVICES,
     *INHERITED,
+    "PYTHONSAFEPATH",
     devices.LOCKS,
 )
 """Variables that the head has from the driver that starts it, besides those of Ray.

@@ -30,8 +30,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from orchestrator.machines.cluster_file import renew_token
 from orchestrator.machines.devices import Grant, wanted
-from orchestrator.machines.head import INHERITED, Head, Setup, running, temporary_folder
+from orchestrator.machines.head import INHERITED, Head, Setup, own_text, running, temporary_folder
 from orchestrator.priority import lower_session
 from orchestrator.system import System
 
@@ -147,9 +148,8 @@ def _started(folder: Path, setup: Setup, grant: Grant) -> Head | None:
     for _ in range(_STARTS):
         head, process = _begin(folder, setup, grant)
         deadline = time.monotonic() + START_SECONDS
-        published = Path(head.temporary) / "ray_current_cluster"
         while process.poll() is None and time.monotonic() < deadline:
-            if published.exists() and (address := published.read_text().strip()):
+            if head.published.exists() and (address := own_text(head.published).strip()):
                 head = replace(head, address=address)
                 head.write(folder)
                 return head
@@ -159,7 +159,12 @@ def _started(folder: Path, setup: Setup, grant: Grant) -> Head | None:
 
 
 def _begin(folder: Path, setup: Setup, grant: Grant) -> tuple[Head, subprocess.Popen[bytes]]:
-    """Start `ray start`, and record its process, which holds the locks of its GPUs until it ends."""
+    """Start `ray start`, and record its process, which holds the locks of its GPUs until it ends.
+
+    It has a token that no earlier head had. Ray opens its own folder to every account, and says there where
+    it is: the folder is therefore in one that nobody else can enter.
+    """
+    renew_token(Path(os.environ["RAY_AUTH_TOKEN_PATH"]))
     temporary = temporary_folder()
     gpus = len(grant.uuids) or setup.gpus
     # Without locks on NVIDIA's GPUs, what is visible is left as it is; without any GPU, nothing is visible.
@@ -168,7 +173,7 @@ def _begin(folder: Path, setup: Setup, grant: Grant) -> tuple[Head, subprocess.P
         str(Path(sys.executable).with_name("ray")),
         *("start", "--head", "--block", "--port=0", "--include-dashboard=false", "--disable-usage-stats"),
         "--include-log-monitor=false",  # it sends to drivers what workers print, which `cluster` refuses
-        *(f"--num-cpus={setup.cpus}", f"--num-gpus={gpus}", f"--temp-dir={temporary}"),
+        *(f"--num-cpus={setup.cpus}", f"--num-gpus={gpus}", f"--temp-dir={temporary}/r"),
     ]
     if importlib.util.find_spec("grpc"):
         # With grpcio, `ray start` opens a server for Ray's client, by default at the same port for all users.
@@ -181,6 +186,7 @@ def _begin(folder: Path, setup: Setup, grant: Grant) -> tuple[Head, subprocess.P
         stderr=sys.stderr,
         start_new_session=True,
         pass_fds=grant.descriptors,
+        umask=0o077,
     )
     lower_session(process.pid)
     grant.name(process.pid)

@@ -21,13 +21,13 @@ from orchestrator.errors import NoCluster
 from orchestrator.machines.hardware import Hardware
 from orchestrator.machines.head import Head
 from orchestrator.machines.joining import joined
-from orchestrator.schedule import environment, sent_code
+from orchestrator.schedule import environment, ray_private, sent_code
 from orchestrator.schedule.engine_pool import BorrowedEngine
 from orchestrator.schedule.loans import WrongLoan
 from orchestrator.schedule.resources import no_answer
 from orchestrator.schedule.warm_pool import WarmPool, pool
 from orchestrator.training import costs as counting
-from orchestrator.training import evaluation, process
+from orchestrator.training import evaluation
 from orchestrator.training.engine_cache import EngineCache, best_slots
 from orchestrator.training.engine_server import Closed
 from trainables.cost import Cost
@@ -87,10 +87,12 @@ def _own_start(head: Head) -> dict[str, Any]:
 def _connected(address: str, runtime_environment: dict[str, Any]) -> Iterator[None]:
     """Join a Ray; try twice, because Ray's own timeout is too short for a busy machine."""
     options: dict[str, Any] = {"logging_level": logging.CRITICAL, "log_to_driver": False}
+    ray_private.forget_token()  # of a head that this process has used before
     try:
         for last in (False, True):
             try:
-                ray.init(address, runtime_env=runtime_environment or None, **options)
+                job = ray_private.job()
+                ray.init(address, job_config=job, runtime_env=runtime_environment or None, **options)
             except Exception as error:
                 ray.shutdown()
                 if last:
@@ -99,6 +101,8 @@ def _connected(address: str, runtime_environment: dict[str, Any]) -> Iterator[No
                 break
         yield
     finally:
+        with suppress(Exception):  # the head, in whose memory it is, may be gone
+            ray_private.withdraw_handed()
         ray.shutdown()
 
 
@@ -127,7 +131,8 @@ def with_slots(sweep: SweepConfig, data: str, compilations: str) -> SweepConfig:
     free = sweep.trainable.free if sweep.trainable else ()
     settings = sweep.settings(sweep.largest(lowest=free), seed=0)
     task = ray.remote(num_gpus=1)(_in_environment)
-    best: int = ray.get(task.remote(environment.of_workers(1.0), _best_slots, settings, data, compilations))
+    variables = ray_private.handed(environment.of_workers(1.0))
+    best: int = ray.get(task.remote(variables, _best_slots, settings, data, compilations))
     return replace(sweep, resources=sweep.resources.shared_by(best))
 
 
@@ -215,7 +220,7 @@ def _answer(
     Raises:
         Exception: what `work` raised, without Ray's wrapping.
     """
-    variables = environment.of_workers(gpu)
+    variables = ray_private.handed(environment.of_workers(gpu))
     try:
         if engine is not None:
             with suppress(RayActorError, Closed, WrongLoan):
@@ -235,5 +240,5 @@ def _answer(
 
 def _in_environment(variables: Mapping[str, str | None], work: Callable[..., Any], *arguments: object) -> Any:
     """Set the environment of a worker, then return what `work` returns; neither may have imported JAX."""
-    process.adopt(variables)
+    ray_private.adopt(variables)
     return work(*arguments)

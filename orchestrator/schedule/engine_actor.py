@@ -127,7 +127,7 @@ class EngineActor:
     def _begin(self, loan: Loan) -> None:
         """Serve a driver from now on; called with the lock, or before there is another thread."""
         ray_private.publish_borrower(self._name, loan.borrower)
-        process.adopt(loan.environment)
+        ray_private.adopt(loan.environment)
         cache = engine_cache.keep()
         cache.forget_files()
         self._borrower, self._service = Holder.read(loan.borrower), Holder.read(loan.service)

@@ -17,7 +17,7 @@ from ray.exceptions import RayActorError
 
 from orchestrator.ledger.holder import Holder
 from orchestrator.machines.warmth import SERVICE, warm_seconds
-from orchestrator.schedule import environment
+from orchestrator.schedule import environment, ray_private
 from orchestrator.schedule.engine_actor import EngineActor
 from orchestrator.schedule.imported_code import CODE
 from orchestrator.schedule.loans import Loan
@@ -85,7 +85,8 @@ class EnginePool:
         """
         # A trial has a share of the device's memory; their engine has all of it.
         service = os.environ.get(SERVICE, "")
-        loan = Loan(Holder.here().write(), service, environment.of_workers(1.0), slots)
+        variables = ray_private.handed(environment.of_workers(1.0))
+        loan = Loan(Holder.here().write(), service, variables, slots)
         name, handle = (self._claimed(loan) if self._seconds else None) or self._created(loan, labels)
         engine = BorrowedEngine(handle, handle.live.remote(loan.id), name, loan.id)
         if self._seconds:

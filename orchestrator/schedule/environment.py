@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from orchestrator import concealment
 from orchestrator.machines.cluster_file import ensure_token
 from orchestrator.machines.hardware import VISIBLE_DEVICES
 from orchestrator.machines.head import runtime_folder, token_file
@@ -57,6 +58,10 @@ KEYS_OF_STORE = frozenset(
 )
 """Variables with the keys of an S3 store, which the workers of a cluster too are given by their driver."""
 
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Undocumented. A Ray of one machine, and who joins it, then uses the loopback address alone, as is the
+default on macOS and Windows; the neighbours of the machine could reach every other one."""
+
 
 KEEP_HANDLERS = {"RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1"}
 """Undocumented. By default the core of Ray replaces the handler of SIGTERM in a driver when it connects, and
@@ -75,23 +80,27 @@ def prepare(token: Path) -> None:
     """
     os.environ.update(_settings() | KEEP_HANDLERS)
     if not os.environ.get("RAY_ADDRESS"):
-        os.environ["RAY_AUTH_TOKEN_PATH"] = of_head()["RAY_AUTH_TOKEN_PATH"]
+        os.environ.update(LOOPBACK, RAY_AUTH_TOKEN_PATH=of_head()["RAY_AUTH_TOKEN_PATH"])
     elif not os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}:
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(ensure_token(token).absolute())
 
 
 def of_head() -> dict[str, str]:
-    """Return the settings of the Ray that drivers share on this machine; create its token if needed."""
+    """Return the settings of the Ray that drivers share on this machine; create its token if needed.
+
+    Whoever starts a head writes a fresh token to the same file.
+    """
     token = ensure_token(token_file(runtime_folder())).absolute()
-    return {**_settings(), **END_AT_ONCE, "RAY_AUTH_TOKEN_PATH": str(token)}
+    return {**_settings(), **LOOPBACK, **END_AT_ONCE, "RAY_AUTH_TOKEN_PATH": str(token)}
 
 
 def of_workers(gpu_share: float) -> dict[str, str | None]:
     """Return the variables that a worker sets before it imports JAX; None removes one.
 
-    The workers of a cluster have the environment of their node, and the driver's keys of an S3 store. Those
-    of this machine have that of the shared head, which is no sweep's, so they are given the environment of
-    this driver.
+    The workers of a cluster have the environment of their node, the driver's keys of an S3 store and what
+    `SWEEP_VARIABLES` names. Those of this machine have that of the shared head, which is no sweep's, so they
+    are also given what `concealment.of_trials` lets through of this driver's, and its access to MLflow. Only
+    `ray_private.handed` may send it: some of it is secret.
 
     Args:
         gpu_share: share of a GPU that the worker may use; 0 for the CPU.
@@ -100,11 +109,25 @@ def of_workers(gpu_share: float) -> dict[str, str | None]:
 
 
 def _of_driver(environment: Mapping[str, str]) -> dict[str, str | None]:
+    keys = {name: environment[name] for name in KEYS_OF_STORE & environment.keys()}
+    asked = concealment.asked_for(environment)
+    names = {name: environment[name] for name in {concealment.VARIABLES} if asked}
     if environment.get("RAY_ADDRESS"):
-        return {name: environment[name] for name in KEYS_OF_STORE & environment.keys()}
+        return {**keys, **asked, **names}
+    access = {name: value for name, value in environment.items() if name.startswith("MLFLOW_TRACKING_")}
+    given = concealment.of_trials(environment)
     # Ray sets its own variables in a worker, and which devices it sees.
-    own = {name: value for name, value in environment.items() if not name.startswith("RAY_")}
-    variables: dict[str, str | None] = {**dict.fromkeys(OF_MACHINE), **own}
+    own = {name: value for name, value in given.items() if not name.startswith("RAY_")}
+    missing = {concealment.LEFT_OUT: ",".join(concealment.left_out(environment))}
+    variables: dict[str, str | None] = {
+        **dict.fromkeys(OF_MACHINE),
+        **own,
+        **access,
+        **keys,
+        **asked,
+        **names,
+        **missing,
+    }
     return {name: value for name, value in variables.items() if name not in VISIBLE_DEVICES}
 
 

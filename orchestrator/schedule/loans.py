@@ -40,8 +40,8 @@ class Loan:
         borrower: the driver, as `Holder.write` returns it.
         service: that has started the driver, in the same form, or ''; with it ends an idle process that has a
             GPU.
-        environment: that an engine sets, of `orchestrator.schedule.environment.of_workers`; JAX and XLA read
-            it when they are imported, with the first loan. A worker gets it with its work.
+        environment: that an engine sets, as `orchestrator.schedule.ray_private.handed` returns it; JAX and
+            XLA read it when they are imported, with the first loan. A worker gets it with its work.
         slots: K of an engine; 1 for a worker.
         id: that no other loan has.
     """

@@ -6,10 +6,11 @@ function says which. tests/orchestrator/schedule/test_ray_private.py fails when 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
@@ -23,6 +24,7 @@ from ray._private.worker import global_worker
 from ray._raylet import (  # type: ignore[attr-defined]
     GCS_AUTOSCALER_CLUSTER_CONFIG_KEY,
     GCS_AUTOSCALER_STATE_NAMESPACE,
+    AuthenticationTokenLoader,
     GcsClient,
 )
 from ray.core.generated.autoscaler_pb2 import (  # type: ignore[attr-defined]
@@ -36,16 +38,21 @@ from ray.experimental.internal_kv import (
     _internal_kv_put,
     internal_kv_get_gcs_client,
 )
+from ray.job_config import JobConfig
 from ray.util import placement_group_table
 
+from orchestrator import concealment
 from orchestrator.ledger.keys import Channel
 from orchestrator.schedule.environment import KEYS_OF_STORE
+from orchestrator.training import process
 
 if TYPE_CHECKING:
     # Tune takes a second to import, which a look at a cluster need not wait for.
     from ray.tune.experiment import Trial
 
 CHECKED_VERSION = "2.60.0"
+
+Environment = Mapping[str, str | None]
 
 _ALIVE = 0
 
@@ -135,8 +142,53 @@ def _borrower_key(actor: str) -> bytes:
     return f"sweep-borrower-{actor}".encode()
 
 
+def _private_key(name: str) -> bytes:
+    return f"sweep-private-{name}".encode()
+
+
 def _stop_key(channel: Channel) -> bytes:
     return f"sweep-stop-{channel}".encode()
+
+
+# ------------------------------------------------------------------ the environment of workers
+# What is sent with a trial or an actor may be written to files, by Tune and in the folder of Ray; the store
+# of keys is in the memory of the head alone, and whoever reads it needs the token.
+
+HANDED = "SWEEP_HANDED"
+"""Environment variable of a worker: name of the entry that holds its secret variables."""
+
+_SENDER = uuid.uuid4().hex
+
+
+def handed(variables: Environment) -> Environment:
+    """Return variables that can be written to files; `adopt` finds the others in the memory of the head.
+
+    Args:
+        variables: of a worker, as `orchestrator.schedule.environment.of_workers` returns them.
+    """
+    values = {name: value for name, value in variables.items() if value is not None}
+    open_ = concealment.of_trials(values)
+    secret = {name: value for name, value in values.items() if open_.get(name) != value}
+    if not secret:
+        return variables
+    name = f"{_SENDER}-{hashlib.sha256(repr(sorted(secret)).encode()).hexdigest()[:8]}"
+    _internal_kv_put(_private_key(name), json.dumps(secret).encode())
+    return {**{name: value for name, value in variables.items() if name not in secret}, HANDED: name}
+
+
+def adopt(variables: Environment) -> None:
+    """Set the environment of this worker to what `handed` was given; see `process.adopt`.
+
+    After the death of the driver that has handed it over, or of the head, what is secret may be missing.
+    """
+    name = variables.get(HANDED)
+    written: bytes | None = _internal_kv_get(_private_key(name)) if name else None
+    process.adopt({**variables, **(json.loads(written) if written else {}), HANDED: None})
+
+
+def withdraw_handed() -> None:
+    """Forget what this process has handed to workers."""
+    _internal_kv_del(_private_key(_SENDER), del_by_prefix=True)
 
 
 # ------------------------------------------------------------------ a cluster that was not joined
@@ -177,12 +229,38 @@ def cluster_state(address: str) -> ClusterState:
 
 
 def host_and_port(address: str) -> str:
-    """Return `host:port` of a cluster's head as `ray.init` resolves it: `auto` and `localhost` are names too.
+    """Return `host:port` of a cluster's head as `ray.init` resolves it: `localhost` is a name too.
 
     Raises:
-        ValueError: if the address has neither form.
+        ValueError: if the address has neither form, or is `auto` or `local`: Ray would take the address from
+            a file that every account of this machine can write.
     """
+    if address in {"auto", "local"}:
+        raise ValueError(f"{address} names no head; host:port does")
     return canonicalize_bootstrap_address(address) or address
+
+
+def job() -> JobConfig:
+    """Return the settings of a driver whose workers do not search its working folder for modules.
+
+    They search the folder of this package, unless that is where packages are installed.
+    """
+    own = Path(__file__).parents[2]
+    config = JobConfig()
+    config._py_driver_sys_path = _Fixed([] if own.name == "site-packages" else [str(own)])
+    return config
+
+
+class _Fixed(list[str]):
+    """What Ray would add to it is left out."""
+
+    def extend(self, values: Iterable[str]) -> None:
+        """Add nothing."""
+
+
+def forget_token() -> None:
+    """Let this process read the token of Ray again when it joins; it is otherwise read once."""
+    AuthenticationTokenLoader.instance().reset_cache()
 
 
 # ------------------------------------------------------------------ the nodes of the joined cluster

@@ -167,7 +167,8 @@ def _with_environment(trainable: type[Worker], gpu_share: float, *, asks_for_gpu
         gpu_share: share of a GPU that each may use.
         asks_for_gpu: see `Worker`.
     """
-    wrapped: type[Worker] = tune.with_parameters(trainable, environment=environment.of_workers(gpu_share))
+    variables = ray_private.handed(environment.of_workers(gpu_share))
+    wrapped: type[Worker] = tune.with_parameters(trainable, environment=variables)
     # Ray names a worker's process after it, by which `machines/drain.py` finds the process.
     wrapped.__qualname__, wrapped.asks_for_gpu = trainable.__qualname__, asks_for_gpu
     return wrapped

@@ -128,8 +128,8 @@ class Borrowed:
         name: of the worker.
         actor: the worker.
         loan: id of the loan.
-        environment: of `orchestrator.schedule.environment.of_workers`. It is sent with the work, because Ray
-            keeps what an actor is created with, and it may hold secrets.
+        environment: as `orchestrator.schedule.ray_private.handed` returns it. It is sent with the work,
+            because one process works for several drivers.
     """
 
     def __init__(self, actors: Actors, name: str, actor: Any, loan: str, environment: Environment) -> None:
@@ -336,7 +336,7 @@ def of_this_ray(seconds: float, compilations: str, program: str = "", *, has_gpu
     service = os.environ.get(SERVICE, "") if has_gpu else ""
     loan = partial(Loan, Holder.here().write(), service)
     key, actors = key_of(variables, compilations, program), RayActors(has_gpu=has_gpu)
-    return WarmPool(seconds, key, loan, actors, environment=variables, has_gpu=has_gpu)
+    return WarmPool(seconds, key, loan, actors, environment=ray_private.handed(variables), has_gpu=has_gpu)
 
 
 @contextmanager

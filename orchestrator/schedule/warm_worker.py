@@ -48,7 +48,7 @@ class Host:
 
     def adopt(self, environment: Environment) -> None:
         """Set the environment of a trial, or of other work of a driver."""
-        process.adopt(environment)
+        ray_private.adopt(environment)
         engine_cache.keep().forget_files()
 
     def trainable(self, loan: str, environment: Environment, config: dict[str, Any], storage: Any) -> _Lent:

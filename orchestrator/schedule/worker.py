@@ -14,7 +14,7 @@ from ray import tune
 
 from orchestrator.assignment import Assignment
 from orchestrator.schedule import placement, sent_code
-from orchestrator.schedule.ray_private import published_stop
+from orchestrator.schedule.ray_private import adopt, published_stop
 from orchestrator.scripts.attempt import OwnProcess
 from orchestrator.training import process
 from orchestrator.training.attempt import OwnAttempts, OwnEngine
@@ -51,9 +51,9 @@ class Worker(tune.Trainable):
 
         Args:
             config: the assignment, as `Assignment.to_config` returns it.
-            environment: of `orchestrator.schedule.environment.of_workers`.
+            environment: as `orchestrator.schedule.ray_private.handed` returns it.
         """
-        process.adopt(environment)
+        adopt(environment)
         self._own: OwnAttempts | None = None
         self._assignment, self._begun = Assignment.from_config(config), False
 

@@ -1,4 +1,7 @@
-"""Runs a function of a user: `python -m orchestrator.scripts.function REFERENCE FOLDER`."""
+"""Runs a function of a user: `python -P function.py REFERENCE FOLDER`.
+
+It is run as a file and imports no module of this package: the user's own ones may have the same names.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ def found(reference: str, folder: Path) -> Callable[[Any], object]:
         ImportError: there is no such module.
         AttributeError: the module has no such function.
     """
-    sys.path.insert(0, str(folder))
+    _enter(folder)
     module, _, name = reference.partition(":")
     if not module.endswith(".py"):
         function: Callable[[Any], object] = getattr(importlib.import_module(module), name)
         return function
     file = folder / module
-    sys.path.insert(0, str(file.parent))
+    _enter(file.parent)
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None or not file.is_file():
         raise ImportError(f"no file {file}")
@@ -32,6 +35,13 @@ def found(reference: str, folder: Path) -> Callable[[Any], object]:
     spec.loader.exec_module(loaded)
     function = getattr(loaded, name)
     return function
+
+
+def _enter(folder: Path) -> None:
+    """Let the modules of a folder be imported, before all others; one of them may be a `sweep_client`."""
+    sys.path.insert(0, str(folder))
+    if (folder / "sweep_client.py").exists():
+        sys.modules.pop("sweep_client", None)
 
 
 def main() -> None:

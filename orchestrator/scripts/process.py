@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator import concealment
 from orchestrator.accounts import Account, files_as
-from orchestrator.errors import is_named_secret, redacted
 from trainables.errors import Refusal
 from trainables.trial import ScriptSettings, variable_of
 
@@ -25,6 +25,8 @@ CLIENT = Path(__file__).parent / "client"
 """Folder of `sweep_client`, alone in it, so that a script's own modules cannot be hidden by it."""
 
 KEEPER = Path(__file__).parent / "keeper.py"
+
+FUNCTION = Path(__file__).parent / "function.py"
 
 GRACE = 10.0
 """Seconds that a script has to leave after SIGTERM."""
@@ -53,9 +55,6 @@ LONGEST_END = 15.0
 """Seconds to wait for what a killed script has started to be gone."""
 
 _KEEPER_KILLED = "the process that keeps it was killed"
-
-_NOT_FOR_SCRIPTS = ("RAY_", "SWEEP_")
-"""Beginnings of the names of variables that are the service's own."""
 
 _OF_A_SESSION = ("DBUS_", "MAIL", "SSH_", "SUDO_", "XDG_")
 """Beginnings of the names of variables that concern the account of the service and no other one."""
@@ -297,7 +296,7 @@ def _end_marked(mark: str) -> None:
 def command_of(settings: ScriptSettings, place: Place, step: int) -> list[str]:
     """Return the words of the command, with values in the place of the placeholders."""
     if settings.function is not None:
-        return [sys.executable, "-m", "orchestrator.scripts.function", settings.function, settings.folder]
+        return [sys.executable, "-P", str(FUNCTION), settings.function, settings.folder]
     values = {**_own(settings, place, step), **settings.params}
     words = [word.format_map(_Dotted(values)) for word in settings.command or ()]
     return ["/bin/sh", "-c", words[0]] if settings.shell else words
@@ -330,25 +329,23 @@ def _own(settings: ScriptSettings, place: Place, step: int) -> dict[str, Any]:
 def environment_of(
     settings: ScriptSettings, place: Place, step: int, account: Account | None = None
 ) -> dict[str, str]:
-    """Return the environment of a script: that of the worker, without secrets and the service's variables.
+    """Return the environment of a script: of that of the worker what a trial may have, or the user asks for.
 
-    Addresses lose their users and passwords. Of an account the script has the home and the name.
+    Of an account the script has the home and the name.
     """
-    others = _NOT_FOR_SCRIPTS if account is None else (*_NOT_FOR_SCRIPTS, *_OF_A_SESSION)
-    kept = {
-        name: redacted(value, secrets=())
-        for name, value in os.environ.items()
-        if not is_named_secret(name) and not name.startswith(others)
-    }
+    others = concealment.OWN if account is None else (*concealment.OWN, *_OF_A_SESSION)
+    given = {**concealment.of_trials(os.environ), **concealment.asked_for(os.environ)}
+    kept = {name: value for name, value in given.items() if not name.startswith(others)}
     paths = [str(CLIENT), *filter(None, [kept.get("PYTHONPATH")])]
     if settings.function is not None:
         paths.append(str(Path(__file__).parents[2]))
-    given = {variable_of(name): str(value) for name, value in settings.params.items()}
+    own = {variable_of(name): str(value) for name, value in settings.params.items()}
     if account is not None:
-        given |= {"HOME": account.home, "USER": account.name, "LOGNAME": account.name}
+        own |= {"HOME": account.home, "USER": account.name, "LOGNAME": account.name}
     return {
         **kept,
-        **given,
+        **own,
+        "PWD": settings.folder,
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
         "TMPDIR": str(place.temporary),
@@ -364,6 +361,15 @@ def environment_of(
         "SWEEP_SEED": str(settings.seed),
         "SWEEP_FOLDER": str(place.scratch),
     }
+
+
+def said_of_environment() -> str:
+    """Return a line that names the variables that a script does not get, and how to pass them, or ''."""
+    missing = {name for name in os.environ.get(concealment.LEFT_OUT, "").split(",") if name}
+    missing |= {*concealment.left_out(os.environ)}
+    names = ",".join(sorted(missing - concealment.asked_for(os.environ).keys()))
+    passes = f"{concealment.VARIABLES}=NAME,... passes those that it names"
+    return f"not passed on, since they may hold secrets: {names}; {passes}" if names else ""
 
 
 def _hand_over(place: Place, account: Account) -> None:

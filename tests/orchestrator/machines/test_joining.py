@@ -16,11 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.errors import Busy, NoCluster
+from orchestrator.errors import BadInput, Busy, NoCluster
 from orchestrator.machines import joining, keeper
 from orchestrator.machines.hardware import Hardware
 from orchestrator.machines.head import Head, running, runtime_folder
 from orchestrator.schedule import environment
+from orchestrator.schedule.resources import REFUSED
 
 pytestmark = pytest.mark.end_to_end
 
@@ -121,6 +122,128 @@ def test_drivers_that_start_at_once_share_one_head_which_ends_with_the_last(fold
     wait_for(lambda: not processes(folder))
     assert running(folder) is None
     assert not Path(head.temporary).exists()
+
+
+REACHED = """
+for path in "$@"; do
+    ls "$path" >/dev/null 2>&1 && echo "sees $path"
+    cat "$path" >/dev/null 2>&1 && echo "reads $path"
+    (echo 127.0.0.1:9 >"$path") 2>/dev/null && echo "writes $path"
+done
+exit 0
+"""
+
+
+def reached_by_another_account(*paths: Path) -> list[str]:
+    """Return what another account of this machine can do with files and folders."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", REACHED, "sh", *map(str, paths)],
+        user=65_534,
+        group=65_534,
+        extra_groups=(),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+def listening(head: Head) -> set[str]:
+    """Return the addresses at which a head and its processes accept connections."""
+    process = psutil.Process(head.pid)
+    own = {one.pid for one in (process, *process.children(recursive=True))}
+    sockets = psutil.net_connections("inet")
+    return {
+        one.laddr.ip.removeprefix("::ffff:") for one in sockets if one.pid in own and one.status == "LISTEN"
+    }
+
+
+def joins(address: str, **token: str) -> int:
+    """Return the exit code of a process that asks a head for its nodes."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    command = [sys.executable, "-m", "orchestrator.schedule.resources", address]
+    return subprocess.run(command, env={**ours, **token}, capture_output=True, check=False).returncode
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which can become another account")
+def test_another_account_neither_reads_nor_joins_a_ray_nor_publishes_an_address(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Its folders are closed, also where everybody may read and write by default, and its ports local."""
+    folder.parent.chmod(0o755)
+    before = os.umask(0)
+    driver = Driver()
+    os.umask(before)
+    driver.head()
+    head = running(folder)
+    assert head is not None
+    closed = [folder, folder / "ray.json", folder / "ray-token", Path(head.temporary), head.published]
+    sockets = list(head.of_ray.rglob("sockets/*"))
+    assert sockets
+    assert all(path.exists() for path in closed)
+    assert head.published.read_text() == head.address
+    assert reached_by_another_account(*closed, *sockets) == []
+    assert listening(head) <= {"127.0.0.1", "::1"}
+    guessed = tmp_path / "token"
+    guessed.write_text("0" * 64)
+    assert joins(head.address, RAY_AUTH_MODE="disabled") == REFUSED
+    assert joins(head.address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(guessed)) == REFUSED
+    assert joins(head.address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(folder / "ray-token")) == 0
+    driver.leave()
+
+
+def test_every_head_has_a_token_of_its_own(folder: Path) -> None:
+    """Also in one process, which joins one head after the other."""
+    code = """
+import sys, time
+from pathlib import Path
+from orchestrator.machines.hardware import Hardware
+from orchestrator.machines.head import running, runtime_folder
+from orchestrator.schedule import environment
+environment.prepare(Path(sys.argv[1]))
+from orchestrator.schedule import cluster
+for _ in range(2):
+    with cluster.connected(Hardware(cpus=1, gpus=0)):
+        print((runtime_folder() / "ray-token").read_text(), running(runtime_folder()).pid, flush=True)
+    while running(runtime_folder()) is not None:
+        time.sleep(0.05)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder / "unused")], capture_output=True, text=True, check=True
+    )
+    (first, head), (second, other) = (line.split() for line in done.stdout.splitlines())
+    assert head != other
+    assert first != second
+    assert len(first) == len(second) == 64
+
+
+@pytest.mark.parametrize(("mode", "owner"), [(0o622, None), (0o602, None), (0o600, 65_534)])
+def test_an_address_that_another_account_may_have_written_is_refused(
+    folder: Path, mode: int, owner: int | None
+) -> None:
+    record = folder / "ray.json"
+    record.write_text('{"address": "127.0.0.1:9"}')
+    record.chmod(mode)
+    if owner is not None:
+        if os.geteuid() != 0:
+            pytest.skip("needs root, which can give a file away")
+        os.chown(record, owner, owner)
+    with pytest.raises(BadInput, match=f"only user {os.geteuid()} can write, got user .*, mode {mode:04o}"):
+        running(folder)
+    record.unlink()
+    target = folder / "elsewhere"
+    target.write_text("{}")
+    record.symlink_to(target)
+    assert running(folder) is None, "a link is not followed"
+    record.unlink()
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o707])
+def test_a_runtime_folder_that_others_can_enter_is_refused(folder: Path, mode: int) -> None:
+    folder.chmod(mode)
+    with pytest.raises(BadInput, match=f"nobody else can enter, got user .*, mode {mode:04o}"):
+        runtime_folder()
+    folder.chmod(0o700)
 
 
 @pytest.mark.slow

@@ -55,6 +55,13 @@ def test_an_address_of_rays_client_is_refused() -> None:
         cluster_hardware("ray://head:10001")
 
 
+@pytest.mark.parametrize("address", ["auto", "local"])
+def test_an_address_that_ray_would_read_from_a_file_is_refused(address: str) -> None:
+    """Every account of the machine can write that file, and would be sent the token."""
+    with pytest.raises(NoCluster, match="names no head; host:port does"):
+        cluster_hardware(address)
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "no address"])
 def test_an_address_without_a_cluster_is_reported(address: str) -> None:
     with pytest.raises(NoCluster, match=f"RAY_ADDRESS={address}"):
