@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 
 def search_installed_modules_alone() -> None:
-    """Import nothing from the working folder, here and in the processes of this package that are started here.
+    """Import nothing from the working folder, here and in processes of this package that are started here.
 
-    `python -m` searches the working folder first, and a `trainables.py`, `yaml.py` or `json.py` in it would be
-    taken for a module of this package or of a library.
+    `python -m` searches the working folder first, and a `trainables.py`, `yaml.py` or `json.py` in it would
+    be taken for a module of this package or of a library.
     """
     os.environ["PYTHONSAFEPATH"] = "1"
     parent = str(Path(__file__).absolute().parents[1])

@@ -21,6 +21,12 @@ from orchestrator.errors import BadInput
 CODE_AS_USERS = "SWEEP_CODE_AS_USERS"
 """Environment variable: the group whose members' code runs as their own accounts; unset for no such code."""
 
+UMASK = "SWEEP_UMASK"
+"""Environment variable: what other accounts may not do with the files that are made, as the shell's `umask`.
+
+The default, 077, closes them to every other account; 027 lets the group of this one read them.
+"""
+
 MACHINES = ("x86_64", "aarch64")
 """Machines on which the rights of a single thread can be changed."""
 
@@ -80,6 +86,28 @@ def account_of(owner: str, group: str) -> Account:
         must = "must be an account without rights of root"
         raise BadInput("owner of the sweep", must, owner, "Submit it in another name.")
     return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, tuple(sorted(groups)), entry.pw_dir)
+
+
+def umask() -> int:
+    """Return the bits that the files and folders which this process makes are not to have.
+
+    Raises:
+        BadInput: the variable holds none, or others could write the files.
+    """
+    text = os.environ.get(UMASK) or "077"
+    try:
+        bits = int(text, 8)
+    except ValueError:
+        bits = 0
+    if not 0o002 <= bits <= 0o077 or not bits & 0o002:
+        must = "must be octal digits as those of `umask`, without the right of all others to write"
+        raise BadInput(UMASK, must, repr(text), "Leave it out for 077, or set 027 to share with your group.")
+    return bits
+
+
+def close_files() -> None:
+    """Let the files and folders that this process makes be closed to others, whatever its umask was."""
+    os.umask(umask())
 
 
 @contextmanager

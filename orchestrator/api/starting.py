@@ -9,6 +9,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import MappingProxyType
 
+from orchestrator.accounts import umask
 from orchestrator.config import json_schema
 from orchestrator.errors import BadInput
 
@@ -104,7 +105,7 @@ def write_cluster(kind: str, folder: str | Path = ".") -> list[Path]:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
         if file.suffix == ".sh":
-            file.chmod(0o755)
+            file.chmod(0o777 & ~umask())
     return list(written)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator import provenance
+from orchestrator.accounts import umask
 from orchestrator.assignment import SIZE
 from orchestrator.config import from_document
 from orchestrator.counts import counted
@@ -79,7 +80,7 @@ def export(
     _write(folder / "trial.json", json.dumps(document, indent=1) + "\n")
     _write(folder / "search-space.yaml", str(sweep.facts.get("specification", "")))
     _write(folder / "run.sh", _script(document["environment"]))
-    (folder / "run.sh").chmod(0o755)
+    (folder / "run.sh").chmod(0o777 & ~umask())
     lock = provenance.file_at(_SOURCE, _commit(sweep), _LOCK)
     _write(folder / "requirements.txt", lock or _pins(sweep.facts.get("versions", {})))
     notes = _notes(sweep, trial, lock)

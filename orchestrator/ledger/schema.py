@@ -22,6 +22,7 @@ from sqlalchemy import (
     text,
 )
 
+from orchestrator.accounts import umask
 from orchestrator.errors import BadInput, Damaged
 from orchestrator.ledger.backup import has_backup, keep_id
 from orchestrator.ledger.connect import WRITING, database_file, is_file
@@ -93,6 +94,7 @@ def migration_lock(address: URL) -> FileLock:
 def _use_write_ahead_log(path: Path) -> None:
     # With it readers never wait for the writer. The mode is a property of the file, so it is set once, and
     # under the file lock, because SQLite does not wait for its own lock when it changes the mode.
+    path.touch(mode=0o666 & ~umask())  # the other files of the database get the same mode
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.close()

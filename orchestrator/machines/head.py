@@ -4,6 +4,9 @@ The runtime folder holds the record (`ray.json`), the token (`ray-token`), which
 output of the keeper (`keeper.log`) and three locks, which `joining` and `keeper` describe. Whoever can write
 there or to Ray's own folder runs code as this user: both are closed to all other accounts, and an address in
 a file that another account may have written is refused. Imports neither Ray nor JAX.
+
+`python -m orchestrator.machines.head FOLDER ray start ...` starts a node of a cluster in the same way: Ray's
+own folder is in FOLDER, which is created.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import shutil
 import signal
 import socket
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -186,6 +190,16 @@ def runtime_folder() -> Path:
     """
     spaces = [socket.gethostname(), *(_link(f"/proc/self/ns/{kind}") for kind in ("pid", "net"))]
     folder = _base() / hashlib.sha256(" ".join(spaces).encode()).hexdigest()[:8]
+    close_folder(folder)
+    return folder
+
+
+def close_folder(folder: Path) -> None:
+    """Create a folder that no other account can enter, unless it exists.
+
+    Raises:
+        BadInput: if it belongs to another user, or others can enter it.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = folder.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
@@ -193,7 +207,6 @@ def runtime_folder() -> Path:
         got = f"user {facts.st_uid}, mode {stat.S_IMODE(facts.st_mode):04o}{kind}"
         must = f"must be a folder that belongs to user {os.geteuid()} and that nobody else can enter"
         raise BadInput(str(folder), must, got, f"Remove it, or set {RUNTIME} to a folder of your own.")
-    return folder
 
 
 def own_text(path: Path) -> str:
@@ -271,3 +284,8 @@ def _wait_for(head: Head, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while head.lives() and time.monotonic() < deadline:
         time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    close_folder(Path(sys.argv[1]))
+    os.execvp(sys.argv[2], [*sys.argv[2:], f"--temp-dir={sys.argv[1]}/r"])

@@ -186,7 +186,6 @@ def _begin(folder: Path, setup: Setup, grant: Grant) -> tuple[Head, subprocess.P
         stderr=sys.stderr,
         start_new_session=True,
         pass_fds=grant.descriptors,
-        umask=0o077,
     )
     lower_session(process.pid)
     grant.name(process.pid)
@@ -214,6 +213,7 @@ def _free_port() -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.umask(0o077)  # also of the workers, until they are told another one
     to_end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: to_end.set())
     given = Setup(**json.loads(sys.argv[3])) if len(sys.argv) > 3 else None

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.accounts import umask
 from orchestrator.sqlite import sqlite_url
 from trainables.checkpoint import DIGITS
 from trainables.durable import make_folder
@@ -103,7 +104,9 @@ class Paths:
 
     def create(self) -> None:
         """Create the folders that must exist before a database is opened in them."""
-        make_folder(self.root)
+        if not self.root.is_dir():
+            make_folder(self.root)
+            self.root.chmod(0o777 & ~umask())
         self.artifacts.mkdir(exist_ok=True)
 
 

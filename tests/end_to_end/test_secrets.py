@@ -6,6 +6,8 @@ Nor can a trial read them in what its machine shows of other processes.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 
 from tests import postgres
 from tests.end_to_end.commands import Commands, finish, wait_for
+from tests.end_to_end.identities import Search
 from tests.packages import installed
 from tests.shared_ray import own_ray, runtime_folder_of
 
@@ -66,6 +69,7 @@ def test_planted_secrets_appear_in_no_output(
     environment = {
         "SWEEP_LEDGER": url,
         "LOUD_API_KEY": "canary-environment",
+        "SWEEP_VARIABLES": "LOUD_API_KEY",
         "AWS_SECRET_ACCESS_KEY": "canary-store",
         "PYTHONPATH": f"{site}:{Path.cwd()}",
     }
@@ -93,6 +97,83 @@ def test_planted_secrets_appear_in_no_output(
     secrets = (b"canary", postgres.PASSWORD.encode(), token)
     hits = {(path.name, secret) for path, text in written.items() for secret in secrets if secret in text}
     assert hits == {("ray-token", secrets[2])}
+
+
+PLANTED = {
+    "AWS_ACCESS_KEY_ID": "canary-of-a-key",
+    "AWS_SECRET_ACCESS_KEY": "canary-of-a-store",
+    "MLFLOW_TRACKING_PASSWORD": "canary-of-mlflow",
+    "MLFLOW_TRACKING_TOKEN": "canary-of-mlflow-too",
+    "GITHUB_TOKEN": "canary-of-a-service",
+    "DATABASE_URL": "postgresql://me:canary-of-an-address@host/x",
+    "QUEUE": "amqp://host/x?password=canary-of-a-query",
+    "NAMED_LIKE_NOTHING": "canary-of-no-name",
+    "ASKED_KEY": "canary-that-is-asked-for",
+}
+SEEN = """
+import os
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "seen"), "w") as file:
+    file.write(",".join(sorted(name for name, value in os.environ.items() if "canary" in value)))
+
+"""
+OF_WORKERS = {name for name in PLANTED if name.startswith(("AWS_", "MLFLOW_", "ASKED_"))}
+
+
+def holding(*folders: Path) -> list[str]:
+    """Return the files below folders that hold a planted secret."""
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return [str(path) for path in files if b"canary" in path.read_bytes()]
+
+
+@pytest.mark.parametrize("kind", ["function", "command", "program"])
+def test_no_file_holds_a_secret_while_a_sweep_runs_is_killed_and_resumes(
+    commands: Commands, temporary: Path, kind: str
+) -> None:
+    """Nor in a service, nor in what is exported; those of Ray and of the attempts are among them."""
+    own, attempts = commands.folder / "own", temporary / "tmp"
+    attempts.mkdir()
+    file = Search(kind, trials=2, steps=30 if kind != "program" else 4000, pause=0.1).write(own, "echo")
+    script = own / "of_echo.py"
+    script.write_text(SEEN + script.read_text())
+    folders = (commands.root, temporary, own)
+
+    def reports() -> int:
+        known = (commands.root / "sweeps.db").exists() and commands.ledger.sweeps()
+        return len(commands.ledger.reports(known[0].id)) if known else 0
+
+    with own_ray(temporary) as ray:
+        planted = {**PLANTED, **ray, "SWEEP_VARIABLES": "ASKED_KEY, NOT_SET", "TMPDIR": str(attempts)}
+        driver = commands.start(str(file), "--plain", **planted)
+        wait_for(lambda: reports() > 1 or driver.poll() is not None)
+        assert driver.poll() is None, finish(driver)
+        assert list(temporary.rglob("session_*")), "the files of Ray are looked at"
+        assert holding(*folders) == []
+        os.kill(driver.pid, signal.SIGKILL)
+        finish(driver)
+        assert holding(*folders) == []
+        code, printed = commands.run(str(file), "--plain", **planted)
+        assert code == 0, printed
+        service = commands.start("serve", **planted)
+        code, printed = commands.run("submit", str(file), "--set", "sampler.random.seed=2", **ray)
+        assert code == 0, printed
+        code, printed = commands.run("follow", commands.ledger.sweeps()[-1].id, **ray)
+        assert code == 0, printed
+        service.terminate()
+        code, shown = finish(service)
+        assert code == 0, shown
+        best = next(trial.key for trial in commands.ledger.trials(commands.ledger.sweeps()[0].id))
+        code, listed = commands.run("export", best, "--to", str(commands.folder / "exported"), **planted)
+        assert code == 0 or kind == "command", listed
+        assert holding(*folders, commands.folder) == []
+        assert "canary" not in printed + shown + listed
+    given = {"ASKED_KEY"} if kind != "program" else OF_WORKERS
+    assert (own / "seen").read_text() == ",".join(sorted(given))
+    left = {name for name in PLANTED if name != "ASKED_KEY"} - {"DATABASE_URL"}
+    logs = [path.read_text() for path in (commands.root / "logs").rglob("*-0000.log")]
+    if kind != "program":
+        assert logs
+        assert all(text.count("not passed on, since they may hold secrets") == 1 for text in logs)
+        assert all(name in text for text in logs for name in left)
 
 
 LOOK = """

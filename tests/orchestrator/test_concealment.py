@@ -87,3 +87,69 @@ def test_a_process_receives_secrets_through_its_standard_input() -> None:
     assert {**SECRETS, **OPEN}.items() <= answer["environment"].items()  # type: ignore[attr-defined]
     assert concealment.HANDED not in answer["environment"]  # type: ignore[operator]
     assert answer["rest"] == "the rest"
+
+
+PASSED = {
+    "HOME": "/home/ada",
+    "LC_ALL": "C.UTF-8",
+    "CUDA_VISIBLE_DEVICES": "GPU-5fe0a1b2-c3d4",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+    "OMP_NUM_THREADS": "1",
+    "HF_HOME": "somewhere/else",
+    "WANDB_MODE": "offline-for-now",
+    "TOKENIZER": "bert-base-uncased",
+    "TOKENIZERS_PARALLELISM": "false",
+    "MAX_TOKENS": "2048",
+    "N_TOKENS": "131072",
+    "MY_FLAG": "true",
+    "MY_WORD": "small",
+    "MY_DATA": "/tmp/to-be-made",
+    "MY_PATHS": "/tmp:/usr/share",
+    "https_proxy": "http://proxy:3128",
+    "AWS_REGION": "eu-central-1",
+    "SWEEP_ROOT": "somewhere/else",
+}
+LEFT_OUT = {
+    "AWS_ACCESS_KEY_ID": "AKIA-of-somebody",
+    "AWS_SECRET_ACCESS_KEY": "/canary+in/base64",
+    "HF_TOKEN": "hf_canary-of-a-hub",
+    "WANDB_API_KEY": "canary-of-runs",
+    "MLFLOW_TRACKING_PASSWORD": "canary-of-mlflow",
+    "MLFLOW_TRACKING_USERNAME": "ada-lovelace",
+    "DB_PASSWORD": "short",
+    "TEAM_CHAT": "https://hooks.example.org/services/T0/B0/canary",
+    "QUEUE": "amqp://host/x?password=canary",
+    "DATABASE_URL": "postgresql://host/x?sslpassword=canary",
+    "NAMED_LIKE_NOTHING": "canary-of-no-name",
+    "JWT": "eyJh.eyJz.SflK",
+}
+
+
+def test_a_trial_has_what_training_needs_and_what_is_plainly_no_secret() -> None:
+    of_processes = {
+        "PWD": "/tmp",
+        "OLDPWD": "/tmp",
+        "SHLVL": "1",
+        "COLUMNS": "80",
+        "LINES": "24",
+        "_": "/bin/sh",
+    }
+    everything = {**PASSED, **LEFT_OUT, **of_processes}
+    assert concealment.of_trials(everything) == PASSED
+    assert concealment.left_out(everything) == sorted(LEFT_OUT)
+
+
+def test_addresses_lose_their_users() -> None:
+    given = {"DATABASE_URL": "postgresql://me:canary@host/x", "HTTPS_PROXY": "http://me:canary@proxy:1"}
+    assert concealment.of_trials(given) == {
+        "DATABASE_URL": "postgresql://host/x",
+        "HTTPS_PROXY": "http://proxy:1",
+    }
+
+
+def test_a_user_names_what_a_trial_is_to_have() -> None:
+    """None of the service's own variables, which a sweep does not need."""
+    asked = {**LEFT_OUT, "SWEEP_TOKEN": "canary-of-the-service", "RAY_AUTH_TOKEN": "canary-of-ray"}
+    asked["SWEEP_VARIABLES"] = "HF_TOKEN, NOT_SET,SWEEP_TOKEN,RAY_AUTH_TOKEN"
+    assert concealment.asked_for(asked) == {"HF_TOKEN": LEFT_OUT["HF_TOKEN"]}
+    assert "HF_TOKEN" not in concealment.left_out(asked)

@@ -53,6 +53,37 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert redacted(f"canary-of-a-key canary-of-a-database /canary+in/base64 {kept}") == f"*** *** *** {kept}"
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TOKENIZER", "bert-base-uncased"),
+        ("HF_TOKENIZER_NAME", "bert-base-uncased"),
+        ("TOKENIZERS_PARALLELISM", "a-long-word"),
+        ("MAX_TOKENS", "a-long-word"),
+        ("MAX_NEW_TOKENS", "a-long-word"),
+        ("SPECIAL_TOKENS", "<pad>,<eos>,<mask>"),
+        ("PRIMARY_KEY", "identifier"),
+        ("SORT_KEY", "validation_loss"),
+        ("MONKEY", "a-long-word"),
+        ("BYPASS", "a-long-word"),
+        ("API_KEY", "0.000001"),
+        ("GITHUB_TOKENS_PER_DAY", "100000"),
+    ],
+)
+def test_what_is_no_secret_is_not_replaced(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """A setting whose name holds a word such as TOKEN or KEY, or a number."""
+    monkeypatch.setenv(name, value)
+    assert redacted(f"model = {value}") == f"model = {value}"
+
+
+@pytest.mark.parametrize(
+    "name", ["GITHUB_TOKENS", "TOKEN", "OPENAI_API_KEY", "SSH_KEYS", "DB_PASS", "ACCESSKEY", "CI_JOB_TOKEN"]
+)
+def test_what_is_named_like_a_secret_is_replaced(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "canary-of-a-service")
+    assert redacted("at canary-of-a-service") == "at ***"
+
+
 @pytest.mark.parametrize("words", [["--notify", "http://hook/canary"], ["--notify=http://hook/canary"]])
 def test_the_command(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     """The target of `--notify` is removed, because the path of a webhook suffices to post to it."""
