@@ -12,9 +12,11 @@ import grp
 import os
 import platform
 import pwd
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from orchestrator.errors import BadInput
 
@@ -103,6 +105,21 @@ def umask() -> int:
         must = "must be octal digits as those of `umask`, without the right of all others to write"
         raise BadInput(UMASK, must, repr(text), "Leave it out for 077, or set 027 to share with your group.")
     return bits
+
+
+def check_closed(where: str, file: Path) -> None:
+    """Check that no other account can read a file that holds a secret.
+
+    Args:
+        where: the option or variable that names the file.
+        file: that exists.
+
+    Raises:
+        BadInput: another account can, by the mode of the file.
+    """
+    if (mode := stat.S_IMODE(file.stat().st_mode)) & 0o077:
+        must = "must be readable by its owner alone"
+        raise BadInput(where, must, f"mode {mode:04o} of {file}", f"Run `chmod 600 {file}`.")
 
 
 def close_files() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.accounts import CODE_AS_USERS
+from orchestrator.accounts import CODE_AS_USERS, check_closed
 from orchestrator.api import service
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT, Workspace
 from orchestrator.cli.display import print_line
@@ -108,6 +108,8 @@ def serve(
     rounds = service.Rounds()
     beside: AbstractContextManager[None] = nullcontext()
     if http is not None:
+        if (private := key or certificate) is not None and private.is_file():
+            check_closed("--certificate" if key is None else "--key", private)
         names = tuple(host_names or ())
         listening = Listening(http, host, certificate, key, behind_proxy, names, allow_plugins)
         beside = _answering(Workspace.at(root, data), listening, rounds)

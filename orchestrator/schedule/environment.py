@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator import concealment
+from orchestrator.accounts import check_closed
 from orchestrator.machines.cluster_file import ensure_token
 from orchestrator.machines.hardware import VISIBLE_DEVICES
 from orchestrator.machines.head import runtime_folder, token_file
@@ -77,12 +78,17 @@ def prepare(token: Path) -> None:
     Args:
         token: file with the token of the user's clusters, created if it is missing. It is used to join a
             cluster, unless the environment already names a token.
+
+    Raises:
+        BadInput: another account can read the token.
     """
     os.environ.update(_settings() | KEEP_HANDLERS)
     if not os.environ.get("RAY_ADDRESS"):
         os.environ.update(LOOPBACK, RAY_AUTH_TOKEN_PATH=of_head()["RAY_AUTH_TOKEN_PATH"])
     elif not os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}:
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(ensure_token(token).absolute())
+    if (named := Path(os.environ.get("RAY_AUTH_TOKEN_PATH", ""))).is_file():
+        check_closed("RAY_AUTH_TOKEN_PATH", named)
 
 
 def of_head() -> dict[str, str]:

@@ -30,7 +30,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -42,6 +41,7 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 from orchestrator import concealment
 from orchestrator.ledger.records import Event
+from orchestrator.machines.head import runtime_folder
 from orchestrator.system import System
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 
@@ -158,9 +158,9 @@ def _answer(answers: IO[str], document: dict[str, Any]) -> None:
 
 
 def _lock_of(destination: Destination) -> Path:
-    """Return the file that is locked by the only process on this machine that writes the runs of a sweep."""
+    """Return the file that the only process of this machine locks that writes the runs of a sweep."""
     name = hashlib.sha256(f"{destination.uri} {destination.sweep_id}".encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"sweep-deliver-{os.getuid()}-{name}.lock"
+    return runtime_folder() / f"deliver-{name}.lock"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from orchestrator.ledger.ledger import Ledger
 from tests import postgres
+from tests.another_account import needs_root, reached
 from tests.end_to_end.commands import Commands, finish, wait_for
 from tests.end_to_end.identities import Search
 from tests.packages import installed
@@ -174,6 +176,34 @@ def test_no_file_holds_a_secret_while_a_sweep_runs_is_killed_and_resumes(
         assert logs
         assert all(text.count("not passed on, since they may hold secrets") == 1 for text in logs)
         assert all(name in text for text in logs for name in left)
+
+
+@needs_root
+def test_another_account_reads_no_file_of_a_sweep(commands: Commands, temporary: Path) -> None:
+    """Although everybody may read and write what is made by default, and enter the folder of the sweeps."""
+    temporary.chmod(0o755)
+    root, runtime, exported = temporary / "mlruns", temporary / "r", temporary / "exported"
+    root.mkdir(mode=0o755)
+    runtime.mkdir()
+    file = Search("function", trials=1, pause=0.0).write(temporary / "own", "echo")
+    before = os.umask(0)
+    try:
+        with own_ray(runtime) as ray:
+            code, printed = commands.run(str(file), "--plain", SWEEP_ROOT=str(root), **ray)
+            assert code == 0, printed
+            ledger, where = Ledger.open(f"sqlite:///{root}/sweeps.db"), {"SWEEP_ROOT": str(root), **ray}
+            (trial,) = ledger.trials(ledger.sweeps()[0].id)
+            ledger.close()
+            code, printed = commands.run("export", trial.key, "--to", str(exported), **where)
+            assert code == 0, printed
+            made = [*root.rglob("*"), *runtime.rglob("*"), exported, *exported.rglob("*")]
+            kinds = {".db", ".log", ".json", ".html", ".yaml"}
+            assert kinds <= {path.suffix for path in made}
+            assert reached(*made) == []
+    finally:
+        os.umask(before)
+    open_ = {str(path) for path in root.rglob("*") if not path.is_symlink() and path.lstat().st_mode & 0o077}
+    assert open_ == set()
 
 
 LOOK = """

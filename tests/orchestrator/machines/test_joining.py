@@ -22,6 +22,7 @@ from orchestrator.machines.hardware import Hardware
 from orchestrator.machines.head import Head, running, runtime_folder
 from orchestrator.schedule import environment
 from orchestrator.schedule.resources import REFUSED
+from tests.another_account import needs_root, reached
 
 pytestmark = pytest.mark.end_to_end
 
@@ -124,30 +125,6 @@ def test_drivers_that_start_at_once_share_one_head_which_ends_with_the_last(fold
     assert not Path(head.temporary).exists()
 
 
-REACHED = """
-for path in "$@"; do
-    ls "$path" >/dev/null 2>&1 && echo "sees $path"
-    cat "$path" >/dev/null 2>&1 && echo "reads $path"
-    (echo 127.0.0.1:9 >"$path") 2>/dev/null && echo "writes $path"
-done
-exit 0
-"""
-
-
-def reached_by_another_account(*paths: Path) -> list[str]:
-    """Return what another account of this machine can do with files and folders."""
-    done = subprocess.run(
-        ["/bin/sh", "-c", REACHED, "sh", *map(str, paths)],
-        user=65_534,
-        group=65_534,
-        extra_groups=(),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return done.stdout.splitlines()
-
-
 def listening(head: Head) -> set[str]:
     """Return the addresses at which a head and its processes accept connections."""
     process = psutil.Process(head.pid)
@@ -165,7 +142,7 @@ def joins(address: str, **token: str) -> int:
     return subprocess.run(command, env={**ours, **token}, capture_output=True, check=False).returncode
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which can become another account")
+@needs_root
 def test_another_account_neither_reads_nor_joins_a_ray_nor_publishes_an_address(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -182,7 +159,7 @@ def test_another_account_neither_reads_nor_joins_a_ray_nor_publishes_an_address(
     assert sockets
     assert all(path.exists() for path in closed)
     assert head.published.read_text() == head.address
-    assert reached_by_another_account(*closed, *sockets) == []
+    assert reached(*closed, *sockets) == []
     assert listening(head) <= {"127.0.0.1", "::1"}
     guessed = tmp_path / "token"
     guessed.write_text("0" * 64)
