@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 
+from orchestrator.machines.head import LOOPBACK
+
 REASON = "DRAIN_NODE_REASON_PREEMPTION"
 DRAIN_SECONDS = 20.0
 """Seconds to wait for Ray to acknowledge a drain."""
@@ -29,11 +31,14 @@ def drain(seconds: float) -> str:
         "--deadline-remaining-seconds",
         f"{seconds:.0f}",
     ]
-    # This node belongs to the cluster at `auto`; RAY_ADDRESS names the one that a driver here would join.
+    if (address := _own_cluster()) is None:
+        return "this account runs no node of a cluster here"
+    # RAY_ADDRESS names the cluster that a driver here would join.
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    environment |= LOOPBACK if address.startswith("127.") else {}
     try:
         done = subprocess.run(
-            [ray, "drain-node", "--address", "auto", "--reason", REASON, *details],
+            [ray, "drain-node", "--address", address, "--reason", REASON, *details],
             env=environment,
             capture_output=True,
             text=True,
@@ -44,6 +49,20 @@ def drain(seconds: float) -> str:
         return f"Ray did not answer within {DRAIN_SECONDS:g} s"
     lines = (done.stdout + done.stderr).strip().splitlines()
     return lines[-1] if lines else f"Ray answered {done.returncode}"
+
+
+def _own_cluster() -> str | None:
+    """Return the address of the head that the newest raylet of this user has joined, or None.
+
+    Ray's own search would take what the process of any other account says, and send the token there.
+    """
+    found = []
+    for process in psutil.process_iter(["name", "uids", "cmdline", "create_time"]):
+        facts = process.info
+        if facts["name"] == "raylet" and facts["uids"] and facts["uids"].effective == os.geteuid():
+            heads = [word.partition("=")[2] for word in facts["cmdline"] if word.startswith("--gcs-address=")]
+            found += [(facts["create_time"], head) for head in heads]
+    return max(found)[1] if found else None
 
 
 def terminate_workers() -> int:

@@ -41,6 +41,10 @@ RUNTIME = "SWEEP_RUNTIME"
 INHERITED = ("GLIBC_TUNABLES", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
 """Variables that take effect only when a process starts."""
 
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Undocumented. A Ray of one machine, and who joins it, then uses the loopback address alone, as is the
+default on macOS and Windows; the neighbours of the machine could reach every other one."""
+
 END_SECONDS = 10.0
 """Seconds that a head has to end after SIGTERM; SIGKILL follows."""
 

@@ -10,7 +10,7 @@ from orchestrator import concealment
 from orchestrator.accounts import check_closed
 from orchestrator.machines.cluster_file import ensure_token
 from orchestrator.machines.hardware import VISIBLE_DEVICES
-from orchestrator.machines.head import runtime_folder, token_file
+from orchestrator.machines.head import LOOPBACK, runtime_folder, token_file
 from orchestrator.machines.joining import OF_MACHINE
 from orchestrator.training.process import EARLIER_MEMORY_FRACTION, worker_environment
 
@@ -58,11 +58,6 @@ KEYS_OF_STORE = frozenset(
     {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN"}
 )
 """Variables with the keys of an S3 store, which the workers of a cluster too are given by their driver."""
-
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Undocumented. A Ray of one machine, and who joins it, then uses the loopback address alone, as is the
-default on macOS and Windows; the neighbours of the machine could reach every other one."""
-
 
 KEEP_HANDLERS = {"RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1"}
 """Undocumented. By default the core of Ray replaces the handler of SIGTERM in a driver when it connects, and

@@ -15,7 +15,7 @@ same a week later. An event has one of six kinds:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,8 @@ def trial_started(trial: TrialRecord, sweep: SweepConfig) -> Event:
     }
     payload = {
         "name": _name(trial),
-        "parameters": _texts({**trial.params, "seed": trial.seed, "steps": trial.total_steps}),
+        # A hyperparameter is shown as it is, also where a variable holds the same word.
+        "parameters": _texts({**trial.params, "seed": trial.seed, "steps": trial.total_steps}, secrets=()),
         "tags": _texts(tags),
         "started_ms": milliseconds(trial.created_at),
         "texts": {},
@@ -239,8 +240,8 @@ def _end(state: str, texts: Mapping[str, Any], points: Mapping[str, float], step
     }
 
 
-def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return values as texts, without secrets."""
+def _texts(values: Mapping[str, Any], secrets: Sequence[str] | None = None) -> dict[str, str]:
+    """Return values as texts, without secrets: those of the environment unless others are given."""
     written = {str(name): value if isinstance(value, str) else repr(value) for name, value in values.items()}
-    secrets = secrets_of_environment()
-    return {name: redacted(value, secrets) for name, value in written.items()}
+    known = secrets_of_environment() if secrets is None else secrets
+    return {name: redacted(value, known) for name, value in written.items()}

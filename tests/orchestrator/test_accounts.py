@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.accounts import NOBODY, account_of, files_as
+from orchestrator.accounts import NOBODY, account_of, check_closed, files_as, umask
 from orchestrator.errors import BadInput
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which alone can act as others")
@@ -115,3 +115,35 @@ def test_only_members_of_the_group_have_an_account() -> None:
 def test_root_is_nobodys_account() -> None:
     with pytest.raises(BadInput, match="must be an account without rights of root"):
         account_of("root", grp.getgrgid(0).gr_name)
+
+
+@pytest.mark.parametrize(("text", "bits"), [(None, 0o077), ("", 0o077), ("027", 0o027), ("0022", 0o022)])
+def test_files_are_closed_unless_a_setting_opens_them(
+    monkeypatch: pytest.MonkeyPatch, text: str | None, bits: int
+) -> None:
+    monkeypatch.delenv("SWEEP_UMASK", raising=False)
+    if text is not None:
+        monkeypatch.setenv("SWEEP_UMASK", text)
+    assert umask() == bits
+
+
+@pytest.mark.parametrize("text", ["0", "020", "u=rwx", "-1", "777", "089"])
+def test_a_setting_with_which_others_could_write_is_refused(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("SWEEP_UMASK", text)
+    with pytest.raises(BadInput, match=f"SWEEP_UMASK: must be octal digits .* got '{text}'"):
+        umask()
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
+def test_a_file_of_a_secret_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "server.key"
+    file.touch()
+    file.chmod(mode)
+    with pytest.raises(
+        BadInput, match=f"--key: must be readable by its owner alone, got mode {mode:04o}.*chmod 600"
+    ):
+        check_closed("--key", file)
+    file.chmod(0o600)
+    check_closed("--key", file)

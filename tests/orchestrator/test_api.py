@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import os
 import socket
 import subprocess
 import sys
@@ -364,3 +365,50 @@ def test_a_plan_counts_the_trials_of_all_nodes_and_slots(
     hardware = Hardware.of(nodes)
     sweep = Sweep.from_dict(document, name="plan", profile=None, hardware=hardware, root=tmp_path)
     assert sweep.plan().at_once == at_once
+
+
+SHADOWING = ("trainables", "sweep_client", "json", "yaml", "typer", "rich", "ray", "mlflow", "sqlalchemy")
+
+
+def shadowed(folder: Path) -> None:
+    """Write modules that end every process which imports one of them."""
+    for name in SHADOWING:
+        (folder / f"{name}.py").write_text(f"raise SystemExit('{name} was imported from here')\n")
+
+
+def run_among(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder of such modules, where this package is found by PYTHONPATH alone."""
+    shadowed(folder)
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, env=variables, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_command_imports_nothing_from_the_folder_in_which_it_is_started(tmp_path: Path) -> None:
+    done = run_among(tmp_path, "-m", "orchestrator.sweep", "list", "--root", str(tmp_path / "mlruns"))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_nor_do_the_processes_that_it_starts(tmp_path: Path) -> None:
+    """Not even a module with the name of this package, which an installed command can meet."""
+    (tmp_path / "orchestrator.py").write_text("raise SystemExit('orchestrator was imported')")
+    start = "subprocess.run([sys.executable, '-m', 'orchestrator.tracking.deliver'], input=b'', check=True)"
+    code = f"import subprocess, sys, orchestrator; orchestrator.search_installed_modules_alone(); {start}"
+    done = run_among(tmp_path, "-P", "-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_package_that_is_only_in_the_working_folder_is_found_by_what_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "orchestrator").symlink_to(ROOT / "orchestrator")
+    (tmp_path / "trainables").symlink_to(ROOT / "trainables")
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator.sweep", "list", "--root", str(tmp_path / "mlruns")],
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -339,3 +339,16 @@ def test_a_package_beside_the_search_space_is_imported(tmp_path: Path) -> None:
         (package / "__init__.py").write_text("")
         (package / "model.py").write_text(f"value = {value}\n")
         assert imported("beside.model:value", tmp_path / folder) == value
+
+
+@pytest.mark.parametrize("name", ["trainables.py", "orchestrator/__init__.py"])
+@pytest.mark.parametrize("reference", ["net.py:value", "net:value"])
+def test_a_module_that_could_be_taken_for_one_of_ours_is_refused(
+    tmp_path: Path, reference: str, name: str
+) -> None:
+    """A program is in one process with the service's own modules."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("")
+    (tmp_path / "net.py").write_text("value = 1\n")
+    with pytest.raises(Refusal, match=f"no module with a name of this package's own.*{name}. Rename it"):
+        imported(reference, tmp_path)

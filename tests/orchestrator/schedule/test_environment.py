@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.errors import BadInput
 from orchestrator.machines.head import RUNTIME
 from orchestrator.schedule.environment import HUGE_PAGES, of_head, of_workers, prepare
 from orchestrator.training import process
@@ -71,6 +72,38 @@ def test_workers_get_the_environment_of_their_driver(monkeypatch: pytest.MonkeyP
         process.EARLIER_MEMORY_FRACTION,
         *process.worker_environment(0.0),
     }
+
+
+def test_workers_get_neither_unknown_variables_nor_secrets_unless_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("HF_TOKEN", "GITHUB_TOKEN", "NAMED_LIKE_NOTHING", "MLFLOW_TRACKING_PASSWORD", "OLDPWD"):
+        monkeypatch.setenv(name, "/canary")
+    monkeypatch.setenv("SWEEP_VARIABLES", "HF_TOKEN")
+    own = of_workers(0.0)
+    assert {name for name, value in own.items() if value == "/canary"} == {
+        "HF_TOKEN",
+        "MLFLOW_TRACKING_PASSWORD",
+    }
+    assert own["SWEEP_VARIABLES"] == "HF_TOKEN"
+    assert {"GITHUB_TOKEN", "NAMED_LIKE_NOTHING"} <= {*str(own["SWEEP_LEFT_OUT"]).split(",")}
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert {name for name, value in of_workers(0.0).items() if value == "/canary"} == {"HF_TOKEN"}
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604])
+def test_a_token_that_others_can_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("0" * 64)
+    token.chmod(mode)
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    with pytest.raises(
+        BadInput, match=f"RAY_AUTH_TOKEN_PATH: must be readable by its owner alone.*{mode:04o}"
+    ):
+        prepare(tmp_path / "unused")
 
 
 def test_the_token_of_a_cluster_is_used_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

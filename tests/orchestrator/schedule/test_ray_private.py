@@ -444,3 +444,35 @@ class _NoMethod:
 
     def remote(self, **_: object) -> None:
         return None
+
+
+def test_workers_do_not_search_the_working_folder_of_their_driver() -> None:
+    """`ray.init` extends this list by the folder; it is what a worker puts first on its path."""
+    config = ray_private.job()
+    config._py_driver_sys_path.extend(["/the/working/folder"])
+    sent = config._get_proto_job_config().py_driver_sys_path
+    assert list(sent) == [str(Path(ray_private.__file__).parents[2])]
+    source = inspect.getsource(import_module("ray._private.worker").connect)
+    assert "job_config._py_driver_sys_path.extend(code_paths)" in source
+
+
+def test_secrets_are_handed_over_in_the_memory_of_the_head_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: dict[bytes, bytes] = {}
+    monkeypatch.setattr(ray_private, "_internal_kv_put", kept.__setitem__)
+    monkeypatch.setattr(ray_private, "_internal_kv_get", kept.get)
+    monkeypatch.setattr(os, "environ", {"SWEEP_HANDED": "of another sweep", "LC_ALL": "C"})
+    secret = {
+        "AWS_ACCESS_KEY_ID": "canary-1",
+        "MLFLOW_TRACKING_URI": "http://me:canary@host",
+        "ASKED": "canary-2",
+    }
+    variables = {"LC_ALL": None, "OMP_NUM_THREADS": "1", **secret}
+    handed = ray_private.handed(variables)
+    assert "canary" not in str(handed)
+    assert handed["OMP_NUM_THREADS"] == "1"
+    ray_private.adopt(handed)
+    assert os.environ == {"OMP_NUM_THREADS": "1", **secret}
+    kept.clear()
+    ray_private.adopt({**handed, "OMP_NUM_THREADS": "2"})
+    assert os.environ["OMP_NUM_THREADS"] == "2", "what is secret is missing once the head has forgotten it"
+    assert ray_private.handed({"LC_ALL": None}) == {"LC_ALL": None}

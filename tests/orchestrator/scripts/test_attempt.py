@@ -424,6 +424,68 @@ def test_secrets_that_a_script_prints_or_raises_are_written_nowhere(
     assert "canary" not in str(last.to_result())
 
 
+def test_what_a_script_does_not_get_is_said_once(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name and with the way to pass it, and never with its value."""
+    monkeypatch.setenv("SWEEP_LEFT_OUT", "OF_THE_DRIVER")
+    monkeypatch.setenv("SWEEP_VARIABLES", "HUB_TOKEN")
+    for name in ("HUB_TOKEN", "MY_API_TOKEN", "NAMED_LIKE_NOTHING"):
+        monkeypatch.setenv(name, f"canary-of-{name}")
+    for name, value in {"TOKENIZERS_PARALLELISM": "false", "MAX_TOKENS": "2048"}.items():
+        monkeypatch.setenv(name, value)
+    text = """
+    import os
+    def train(trial):
+        print("HAS", sorted(name for name, value in os.environ.items() if "canary" in value))
+        print(*(os.environ.get(name) for name in ("TOKENIZERS_PARALLELISM", "MAX_TOKENS", "SWEEP_VARIABLES")))
+        trial.report(6, {"val/loss": 1.0})
+    """
+    first = runs.function(text)
+    runs.all(first)
+    runs.all(replace(first, attempt_id=first.attempt_id.replace(".1", ".2")))
+    (said,) = [line for line in runs.log.splitlines() if "not passed on" in line]
+    assert all(name in said for name in ("MY_API_TOKEN", "NAMED_LIKE_NOTHING", "OF_THE_DRIVER"))
+    assert "SWEEP_VARIABLES=NAME" in said
+    assert "HUB_TOKEN" not in said
+    assert runs.log.count("HAS ['HUB_TOKEN']") == 2
+    assert runs.log.count("false 2048 None") == 2
+    assert "canary" not in runs.log
+
+
+@pytest.mark.parametrize("kind", ["function", "command"])
+def test_the_environment_describes_the_process_of_the_script(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Not the shell of the driver, nor the Ray that an earlier sweep has started."""
+    for name in ("OLDPWD", "SHLVL", "COLUMNS", "LINES", "_", "PYTHONSAFEPATH"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("PWD", "/tmp")
+    text = """
+    import json, os
+    def train(trial):
+        names = ("PWD", "OLDPWD", "SHLVL", "COLUMNS", "LINES", "_", "PYTHONSAFEPATH")
+        print("HAS", os.getcwd(), *(os.environ.get(name) for name in names))
+        trial.report(6, {"val/loss": 1.0})
+    """
+    called = textwrap.dedent(text) + "\nimport sweep_client\ntrain(sweep_client.trial())\n"
+    runs.all(runs.function(text) if kind == "function" else runs.command(called))
+    assert f"HAS {runs.folder} {runs.folder} None None None None None None" in runs.log
+
+
+@pytest.mark.parametrize("name", ["trainables", "orchestrator", "sweep_client", "json", "yaml"])
+def test_a_function_imports_its_own_modules_whatever_their_names_are(runs: Runs, name: str) -> None:
+    (runs.folder / f"{name}.py").write_text("N = 4")
+    text = f"""
+    import {name} as own
+    from beside import M
+    def train(trial):
+        trial.report(6, {{"val/loss": own.N + M}})
+    """
+    (runs.folder / "beside.py").write_text("M = 1")
+    (outcome,) = runs.all(runs.function(text))
+    assert outcome.failure is None, runs.log
+    assert outcome.metrics["val/loss"] == 5
+
+
 def test_a_metric_may_have_the_name_of_a_key_of_the_result(runs: Runs) -> None:
     text = """
     def train(trial):

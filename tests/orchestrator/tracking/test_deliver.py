@@ -6,9 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from mlflow.tracking import MlflowClient
 
-from orchestrator.tracking.deliver import MachineWatch
+from orchestrator.machines.head import runtime_folder
+from orchestrator.tracking.deliver import MachineWatch, _lock_of
+from orchestrator.tracking.mlflow_sink import Destination
+from tests.another_account import needs_root, reached
 from tests.orchestrator.tracking.stored import NewDatabase
 
 CPU, MEMORY = "system/cpu_utilization_percentage", "system/system_memory_usage_megabytes"
@@ -57,3 +61,16 @@ def test_mlflows_own_setting_turns_it_off(client: MlflowClient, monkeypatch: pyt
     run_id = client.create_run("0").info.run_id
     watch(client, run_id, 0.5)
     assert not client.get_run(run_id).data.metrics
+
+
+@needs_root
+def test_no_other_account_can_hold_the_lock_of_a_delivery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the runtime folder of the user, not in the folder of temporary files that all users share."""
+    tmp_path.chmod(0o755)
+    monkeypatch.setenv("SWEEP_RUNTIME", str(tmp_path))
+    lock = _lock_of(Destination("sqlite:///x.db", None, "sweeps", "copying-1", ""))
+    assert lock.parent == runtime_folder()
+    with FileLock(lock, mode=0o600):
+        assert reached(lock, lock.parent) == []

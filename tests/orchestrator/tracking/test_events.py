@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from orchestrator.tracking import events
 from tests import sweeps
 
@@ -89,3 +91,13 @@ def test_events_survive_json() -> None:
         events.text(trial.key, "a\n", "notes/a.md", 7),
     ):
         assert json.loads(json.dumps(event.payload)) == event.payload
+
+
+def test_a_hyperparameter_is_never_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if a variable that is named like a secret holds the same word; a cause of a failure hides it."""
+    monkeypatch.setenv("MODEL_KEY", "bert-base-uncased")
+    trial = sweeps.trial(0, params={"model": "bert-base-uncased"})
+    started = events.trial_started(trial, sweeps.SPECIFICATION)
+    assert started.payload["parameters"]["model"] == "bert-base-uncased"
+    ended = events.trial_ended("copying-1", "FAILED", "no bert-base-uncased", 0, None, 0)
+    assert ended.payload["tags"]["trial.cause"] == "no ***"
