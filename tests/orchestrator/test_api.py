@@ -386,7 +386,8 @@ def run_among(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_command_imports_nothing_from_the_folder_in_which_it_is_started(tmp_path: Path) -> None:
-    done = run_among(tmp_path, "-m", "orchestrator.sweep", "list", "--root", str(tmp_path / "mlruns"))
+    (tmp_path / "space.yaml").write_text(SPACE)
+    done = run_among(tmp_path, "-m", "orchestrator.sweep", "validate", "space.yaml", "--root", "mlruns")
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -404,11 +405,16 @@ def test_a_package_that_is_only_in_the_working_folder_is_found_by_what_it_starts
     (tmp_path / "trainables").symlink_to(ROOT / "trainables")
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, "-m", "orchestrator.sweep", "list", "--root", str(tmp_path / "mlruns")],
+        [sys.executable, "-m", "orchestrator.sweep", "list", "--root", "mlruns"],
         cwd=tmp_path,
         env=variables,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert "sweeps.db: must exist" in done.stderr
+    code = "import orchestrator; orchestrator.search_installed_modules_alone(); import os; print(os.environ)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
+    )
+    assert f"'PYTHONPATH': '{tmp_path}'" in done.stdout

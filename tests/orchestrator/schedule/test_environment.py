@@ -78,17 +78,17 @@ def test_workers_get_neither_unknown_variables_nor_secrets_unless_they_are_asked
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("HF_TOKEN", "GITHUB_TOKEN", "NAMED_LIKE_NOTHING", "MLFLOW_TRACKING_PASSWORD", "OLDPWD"):
-        monkeypatch.setenv(name, "/canary")
+        monkeypatch.setenv(name, "/canary-of-all")
     monkeypatch.setenv("SWEEP_VARIABLES", "HF_TOKEN")
     own = of_workers(0.0)
-    assert {name for name, value in own.items() if value == "/canary"} == {
+    assert {name for name, value in own.items() if value == "/canary-of-all"} == {
         "HF_TOKEN",
         "MLFLOW_TRACKING_PASSWORD",
     }
     assert own["SWEEP_VARIABLES"] == "HF_TOKEN"
     assert {"GITHUB_TOKEN", "NAMED_LIKE_NOTHING"} <= {*str(own["SWEEP_LEFT_OUT"]).split(",")}
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    assert {name for name, value in of_workers(0.0).items() if value == "/canary"} == {"HF_TOKEN"}
+    assert {name for name, value in of_workers(0.0).items() if value == "/canary-of-all"} == {"HF_TOKEN"}
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604])

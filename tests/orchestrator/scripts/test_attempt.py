@@ -471,7 +471,7 @@ def test_the_environment_describes_the_process_of_the_script(
     assert f"HAS {runs.folder} {runs.folder} None None None None None None" in runs.log
 
 
-@pytest.mark.parametrize("name", ["trainables", "orchestrator", "sweep_client", "json", "yaml"])
+@pytest.mark.parametrize("name", ["trainables", "orchestrator", "sweep_client", "yaml"])
 def test_a_function_imports_its_own_modules_whatever_their_names_are(runs: Runs, name: str) -> None:
     (runs.folder / f"{name}.py").write_text("N = 4")
     text = f"""
