@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 from filelock import FileLock
 
+from orchestrator.concealment import is_secret
 from orchestrator.errors import Busy, NoCluster
 from orchestrator.machines import devices, keeper
 from orchestrator.machines.devices import Grant
@@ -151,6 +152,7 @@ def _start_keeper(
 def _environment(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a head: of this process only what concerns the machine and Ray."""
     of_ray = {name for name in os.environ if name.startswith("RAY_")} - {*_NOT_OF_HEAD}
+    of_ray -= {name for name in of_ray if is_secret(name, os.environ[name])}
     own = {name: os.environ[name] for name in (*OF_MACHINE, *of_ray) if name in os.environ}
     return {**own, **settings}
 

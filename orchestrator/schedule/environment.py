@@ -98,10 +98,10 @@ def of_head() -> dict[str, str]:
 def of_workers(gpu_share: float) -> dict[str, str | None]:
     """Return the variables that a worker sets before it imports JAX; None removes one.
 
-    The workers of a cluster have the environment of their node, the driver's keys of an S3 store and what
-    `SWEEP_VARIABLES` names. Those of this machine have that of the shared head, which is no sweep's, so they
-    are also given what `concealment.of_trials` lets through of this driver's, and its access to MLflow. Only
-    `ray_private.handed` may send it: some of it is secret.
+    The workers of a cluster have the environment of their node, the driver's keys of an S3 store, what is
+    secret of its access to MLflow, and what `SWEEP_VARIABLES` names. Those of this machine have that of the
+    shared head, which is no sweep's, so they are also given what `concealment.of_trials` lets through of this
+    driver's, and its access to MLflow. Only `ray_private.handed` may send it: some of it is secret.
 
     Args:
         gpu_share: share of a GPU that the worker may use; 0 for the CPU.
@@ -113,9 +113,10 @@ def _of_driver(environment: Mapping[str, str]) -> dict[str, str | None]:
     keys = {name: environment[name] for name in KEYS_OF_STORE & environment.keys()}
     asked = concealment.asked_for(environment)
     names = {name: environment[name] for name in {concealment.VARIABLES} if asked}
-    if environment.get("RAY_ADDRESS"):
-        return {**keys, **asked, **names}
     access = {name: value for name, value in environment.items() if name.startswith("MLFLOW_TRACKING_")}
+    if environment.get("RAY_ADDRESS"):
+        secret = {name: value for name, value in access.items() if concealment.is_secret(name, value)}
+        return {**keys, **asked, **names, **secret}
     given = concealment.of_trials(environment)
     # Ray sets its own variables in a worker, and which devices it sees.
     own = {name: value for name, value in given.items() if not name.startswith("RAY_")}

@@ -18,6 +18,7 @@ from typing import Any
 
 from orchestrator import concealment
 from orchestrator.accounts import Account, files_as
+from orchestrator.errors import redacted
 from trainables.errors import Refusal
 from trainables.trial import ScriptSettings, variable_of
 
@@ -404,8 +405,15 @@ def _give(path: Path, mode: int, account: Account) -> None:
 
 def _with_access(tracking: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that name a run, with those that a script needs to log in at its server."""
+    if not tracking:
+        return {}
     access = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_TRACKING_")}
-    return {**access, **tracking} if tracking else {}
+    given = {**access, **tracking}
+    # The worker may know the same address with a user and a password.
+    own = access.get("MLFLOW_TRACKING_URI", "")
+    return (
+        {**given, "MLFLOW_TRACKING_URI": own} if redacted(own, ()) == given["MLFLOW_TRACKING_URI"] else given
+    )
 
 
 def _write(settings: ScriptSettings, place: Place, attempt_id: str, step: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.errors import redacted
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking.address import absolute
@@ -53,8 +54,11 @@ class TrackedRuns:
         return self._is_away
 
     def variables(self, trial_key: str) -> Mapping[str, str]:
-        """Return the variables that MLflow's client reads in the script of a trial; none without a run."""
+        """Return the variables that MLflow's client reads in the script of a trial; none without a run.
+
+        Ray Tune writes them to its files: the user and the password in an address are left to the worker.
+        """
         run = self._ledger.mlflow_run(self._sweep_id, trial_key) if self._wanted else None
         if run is None:
             return {}
-        return {"MLFLOW_TRACKING_URI": absolute(self._uri), "MLFLOW_RUN_ID": run}
+        return {"MLFLOW_TRACKING_URI": redacted(absolute(self._uri), secrets=()), "MLFLOW_RUN_ID": run}

@@ -516,6 +516,20 @@ def test_a_script_can_log_in_where_the_run_of_its_trial_is(
         assert ("MLFLOW_TRACKING_PASSWORD" in given) == bool(tracking)
 
 
+def test_a_script_logs_in_with_the_address_that_its_worker_knows(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that an assignment names has lost its user and its password, because files hold it."""
+    run = {"MLFLOW_RUN_ID": "abc", "MLFLOW_TRACKING_URI": "http://localhost:5000"}
+    for known, expected in (
+        ("http://me:pass@localhost:5000", "http://me:pass@localhost:5000"),
+        ("http://me:pass@elsewhere:5000", "http://localhost:5000"),
+    ):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", known)
+        assert processes._with_access(run)["MLFLOW_TRACKING_URI"] == expected
+    assert processes._with_access({}) == {}
+
+
 def test_a_command_may_use_the_client(runs: Runs) -> None:
     text = """
     import sweep_client
