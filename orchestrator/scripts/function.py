@@ -1,7 +1,7 @@
-"""Runs a function of a user: `python function.py REFERENCE FOLDER`.
+"""Runs a function of a user: `python -P function.py REFERENCE FOLDER`.
 
-What the function sees of its process is that of its own file: `sys.argv`, the first folder of `sys.path` and,
-of a file, `__main__`. So this module is started by its path, and imports nothing of this package.
+It is run as a file and imports no module of this package: the user's own ones may have the same names. What
+the function sees of its process is that of its own file: `sys.argv`, the start of `sys.path` and `__main__`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ def found(reference: str, folder: Path) -> Callable[[Any], object]:
         ImportError: there is no such module.
         AttributeError: the module has no such function.
     """
+    _enter(folder)
     module, _, name = reference.partition(":")
     if not module.endswith(".py"):
-        sys.path[0], sys.argv = str(folder), [module]
-        loaded = importlib.import_module(module)
-        sys.argv = [str(loaded.__file__)]
-        function: Callable[[Any], object] = getattr(loaded, name)
+        sys.argv = [module]
+        spec = importlib.util.find_spec(module)
+        sys.argv = [str(spec.origin) if spec is not None else module]
+        function: Callable[[Any], object] = getattr(importlib.import_module(module), name)
         return function
     file = folder / module
-    sys.path[:1] = list(dict.fromkeys([str(file.parent), str(folder)]))
+    _enter(file.parent)
     sys.argv = [str(file)]
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None or not file.is_file():
@@ -41,6 +42,13 @@ def found(reference: str, folder: Path) -> Callable[[Any], object]:
     spec.loader.exec_module(loaded)
     function = getattr(loaded, name)
     return function
+
+
+def _enter(folder: Path) -> None:
+    """Let the modules of a folder be imported, before all others; one of them may be a `sweep_client`."""
+    sys.path.insert(0, str(folder))
+    if (folder / "sweep_client.py").exists():
+        sys.modules.pop("sweep_client", None)
 
 
 def main() -> None:

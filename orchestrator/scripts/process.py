@@ -403,7 +403,7 @@ def _end_marked(mark: str) -> None:
 def command_of(settings: ScriptSettings, place: Place, step: int) -> list[str]:
     """Return the words of the command, with values in the place of the placeholders."""
     if settings.function is not None:
-        return [sys.executable, str(FUNCTION), settings.function, settings.folder]
+        return [sys.executable, "-P", str(FUNCTION), settings.function, settings.folder]
     values = {**_own(settings, place, step), **settings.params}
     words = [word.format_map(_Dotted(values)) for word in settings.command or ()]
     return ["/bin/sh", "-c", words[0]] if settings.shell else words
