@@ -41,17 +41,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
     folder = tmp_path_factory.mktemp("wheel")
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-    ]
-    subprocess.run([*build, "--wheel-dir", str(folder), str(source)], check=True, capture_output=True)
+    return _built(source, folder)
+
+
+def _built(source: Path, folder: Path) -> Path:
+    """Build the wheel of a folder of sources into another folder, without a network."""
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder)]
+    build = [sys.executable, "-m", "pip", "wheel", *options, str(source)]
+    subprocess.run(build, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
@@ -132,3 +129,48 @@ def test_a_sweep_runs_where_only_the_wheel_is_installed(wheel: Path, tmp_path: P
     assert "Chosen: copy-" in done.stdout
     listed = run("list", "--json")
     assert '"COMPLETE"' in listed.stdout
+
+
+SCRIPT = """
+import sweep_client
+
+trial = sweep_client.trial(learning_rate=0.1, layers=2, name="a")
+for step in range(trial.start, trial.steps, trial.interval):
+    trial.report(step + trial.interval, {"val/loss": trial.params["learning_rate"]}, checkpoint=trial.folder)
+print(trial.params, trial.seed)
+"""
+
+
+def test_the_client_is_a_package_by_itself(tmp_path: Path) -> None:
+    """With it alone a script runs by hand: it prints what it would report, and takes values like options."""
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "orchestrator" / "scripts" / "client", source)
+    shutil.rmtree(source / "__pycache__", ignore_errors=True)
+    client = _built(source, tmp_path / "wheels")
+    with zipfile.ZipFile(client) as archive:
+        files = [name for name in archive.namelist() if ".dist-info/" not in name]
+        metadata = next(
+            archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA")
+        )
+    assert files == ["sweep_client.py"]
+    assert "Requires-Dist" not in metadata
+    venv.create(tmp_path / "empty")
+    python = tmp_path / "empty" / "bin" / "python"
+    (packages,) = (tmp_path / "empty" / "lib").glob("python*/site-packages")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*install, "--target", str(packages), str(client)], check=True, capture_output=True)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SWEEP_", "PYTHON"))}
+    done = subprocess.run(
+        [python, "train.py", "--learning-rate", "0.5", "--layers=3", "name=b", "--verbose"],
+        cwd=tmp_path,
+        env={**kept, "SWEEP_STEPS": "200"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines() == [
+        '{"step": 100, "metrics": {"val/loss": 0.5}, "checkpoint": "."}',
+        '{"step": 200, "metrics": {"val/loss": 0.5}, "checkpoint": "."}',
+        "{'learning_rate': 0.5, 'layers': 3, 'name': 'b'} 0",
+    ]

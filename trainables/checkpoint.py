@@ -7,6 +7,9 @@ The folder's name ends in the first digits of the manifest's SHA-256: two checkp
 never have one name, and none overwrites another. A checkpoint is staged in a hidden folder beside its own and
 appears under its name by one `os.replace`, all of it flushed to disk before: a process or a machine that dies
 leaves the whole checkpoint or none.
+
+What a function or a command saves are files. They are arrays of bytes in the same archive, written and read
+in pieces; the facts hold their times and modes, and those of their folders.
 """
 
 from __future__ import annotations
@@ -16,12 +19,14 @@ import io
 import json
 import os
 import shutil
+import stat
 import uuid
+import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -32,6 +37,16 @@ ARRAYS, MANIFEST = "arrays.npz", "manifest.json"
 
 DIGITS = 12
 """Hexadecimal digits of the manifest's digest in the name of a folder."""
+
+
+ATTRIBUTES = "attributes"
+"""Name of the fact that holds mode and time of files and folders by their path."""
+
+PIECE = 1 << 20
+"""Bytes of a file that are in memory at once."""
+
+_BYTES = "//bytes/"
+"""Beginning of the names of files in an archive whose own names are no text, which follow in hexadecimal."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +104,149 @@ def save(
     return Saved(folder, digest, size)
 
 
+@contextmanager
+def packing(stem: Path, prepared: Path | None = None) -> Iterator[Packing]:
+    """Begin a checkpoint of files, of which nothing is left without `Packing.save`; see `save`."""
+    with stage_beside(stem, prepared) as stage, (stage / ARRAYS).open("wb") as file:
+        packing = Packing(stem, stage, file)
+        try:
+            yield packing
+        finally:
+            with suppress(OSError):  # a full disk has been said
+                packing.close()
+
+
+class Changed(Exception):
+    """A file has become shorter while it was copied."""
+
+
+class Packing:
+    """A checkpoint of files that is being written.
+
+    Args:
+        stem: of its folder.
+        stage: in which it is written.
+        file: the archive there.
+    """
+
+    def __init__(self, stem: Path, stage: Path, file: BinaryIO) -> None:
+        self._stem, self._stage, self._file = stem, stage, _Hashed(file)
+        self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)  # type: ignore[call-overload]
+        self._attributes: dict[str, dict[str, tuple[int, int]]] = {"files": {}, "folders": {}}
+
+    def add_folder(self, name: str, facts: os.stat_result) -> None:
+        """Note the mode and the time of a folder."""
+        self._attributes["folders"][name] = (stat.S_IMODE(facts.st_mode) & 0o777, facts.st_mtime_ns)
+
+    def add(self, name: str, file: BinaryIO, facts: os.stat_result) -> None:
+        """Copy a file in pieces; what is appended to it meanwhile is not copied.
+
+        Raises:
+            Changed: it has become shorter meanwhile.
+        """
+        header = {"descr": "|u1", "fortran_order": False, "shape": (facts.st_size,)}
+        left = facts.st_size
+        with self._archive.open(zipfile.ZipInfo(f"{_member(name)}.npy"), "w", force_zip64=True) as out:
+            np.lib.format.write_array_header_1_0(out, header)
+            while left and (piece := file.read(min(PIECE, left))):
+                out.write(piece)
+                left -= len(piece)
+        if left:
+            raise Changed(f"{name}: {facts.st_size - left} bytes, of {facts.st_size} when it was opened")
+        self._attributes["files"][name] = (stat.S_IMODE(facts.st_mode) & 0o777, facts.st_mtime_ns)
+
+    def close(self) -> None:
+        """Write the end of the archive, once."""
+        self._archive.close()
+
+    def save(self, facts: Mapping[str, Any]) -> Saved:
+        """Complete the checkpoint; see `save`."""
+        self.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        claim = {"bytes": self._file.bytes, "sha256": self._file.sha256.hexdigest()}
+        text = _text({"files": {ARRAYS: claim}, "facts": {**facts, ATTRIBUTES: self._attributes}})
+        _write_flushed(self._stage, {MANIFEST: text})
+        digest = hashlib.sha256(text).hexdigest()
+        folder = named(self._stem, digest)
+        publish(self._stage, folder, digest)
+        return Saved(folder, digest, self._file.bytes + len(text))
+
+
+class _Hashed:
+    """A file that is written from its beginning to its end, and hashed meanwhile."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.sha256, self.bytes = file, hashlib.sha256(), 0
+        self.flush, self.fileno = file.flush, file.fileno
+
+    def write(self, piece: bytes) -> int:
+        self.sha256.update(piece)
+        self.bytes += len(piece)
+        return self._file.write(piece)
+
+
+def _member(name: str) -> str:
+    """Return the name of a file in an archive, without `.npy`."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return _BYTES + os.fsencode(name).hex()
+    return name
+
+
+def _name(member: str) -> str:
+    name = member.removesuffix(".npy")
+    return os.fsdecode(bytes.fromhex(name.removeprefix(_BYTES))) if name.startswith(_BYTES) else name
+
+
+def extract(folder: Path, digest: str, target: Path) -> dict[str, Any]:
+    """Write the files of a checkpoint to a folder, in pieces, with their times and modes; return its facts.
+
+    Args:
+        folder: of the checkpoint.
+        digest: SHA-256 of its manifest, as the ledger records it.
+        target: folder that is created, unless it exists. No name leads out of it.
+
+    Raises:
+        DamagedCheckpoint: as `load`; or what is in it are no files.
+    """
+    document = _manifest(folder / MANIFEST, _read(folder / MANIFEST), digest)
+    facts: dict[str, Any] = document["facts"]
+    attributes = facts.get(ATTRIBUTES, {"files": {}, "folders": {}})
+    with _verified(folder / ARRAYS, **document["files"][ARRAYS]) as file, zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            path = _inside(target, name := _name(info.filename), folder)
+            if info.compress_type != zipfile.ZIP_STORED:
+                raise _damaged(folder / ARRAYS, "must hold files as they are", f"{name} is compressed")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(info) as source, path.open("wb") as out:
+                np.lib.format.read_magic(source)
+                np.lib.format.read_array_header_1_0(source)
+                shutil.copyfileobj(source, out, PIECE)
+            _set_attributes(path, attributes["files"].get(name))
+    target.mkdir(parents=True, exist_ok=True)
+    for name in attributes["folders"]:
+        _inside(target, name, folder).mkdir(parents=True, exist_ok=True)
+    for name, known in sorted(attributes["folders"].items(), reverse=True):
+        # Whoever gets the files must be able to remove them.
+        _set_attributes(target / name, (known[0] | stat.S_IRWXU, known[1]))
+    return facts
+
+
+def _inside(target: Path, name: str, folder: Path) -> Path:
+    if ".." in PurePosixPath(name).parts or PurePosixPath(name).is_absolute():
+        raise _damaged(folder / ARRAYS, "must hold files of one folder", repr(name))
+    return target / name
+
+
+def _set_attributes(path: Path, known: tuple[int, int] | None) -> None:
+    """Set mode and time of a file, if they were recorded: earlier versions did not."""
+    if known is not None:
+        path.chmod(known[0])
+        os.utime(path, ns=(known[1], known[1]))
+
+
 def copy(source: Path, stem: Path, digest: str, trial: str) -> Saved:
     """Copy a checkpoint to the folder `<stem>-<digest>` of another trial.
 
@@ -96,14 +254,20 @@ def copy(source: Path, stem: Path, digest: str, trial: str) -> Saved:
         DamagedCheckpoint: the source is not the checkpoint whose manifest has this SHA-256.
         OSError: if the disk is full or fails; no folder of that name exists then, unless it was there before.
     """
-    _, contents = _verified_files(source, digest)
-    contents[MANIFEST] = handed_over(source, contents[MANIFEST], digest, trial)
-    own = hashlib.sha256(contents[MANIFEST]).hexdigest()
+    content = _read(source / MANIFEST)
+    claims = _manifest(source / MANIFEST, content, digest)["files"]
+    manifest = handed_over(source, content, digest, trial)
+    own = hashlib.sha256(manifest).hexdigest()
     with stage_beside(stem) as stage:
-        _write_flushed(stage, contents)
+        for name, claim in claims.items():
+            with _verified(source / name, **claim) as file, (stage / name).open("wb") as out:
+                shutil.copyfileobj(file, out, PIECE)
+                out.flush()
+                os.fsync(out.fileno())
+        _write_flushed(stage, {MANIFEST: manifest})
         folder = named(stem, own)
         publish(stage, folder, own)
-    return Saved(folder, own, sum(map(len, contents.values())))
+    return Saved(folder, own, len(manifest) + sum(claim["bytes"] for claim in claims.values()))
 
 
 def handed_over(source: Path, manifest: bytes, digest: str, trial: str) -> bytes:
@@ -138,9 +302,21 @@ def load(folder: Path, digest: str) -> tuple[dict[str, np.ndarray], dict[str, An
     Raises:
         DamagedCheckpoint: a file is missing, or has another size or digest than was written; names it.
     """
-    document, contents = _verified_files(folder, digest)
-    with np.load(io.BytesIO(contents[ARRAYS]), allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}, document["facts"]
+    document = _manifest(folder / MANIFEST, _read(folder / MANIFEST), digest)
+    with _verified(folder / ARRAYS, **document["files"][ARRAYS]) as file:
+        stored = np.load(file, allow_pickle=False)
+        # By the whole name: NumPy takes `a.npy` for `a` if there is one.
+        return {_name(f"{name}.npy"): stored[f"{name}.npy"] for name in stored.files}, document["facts"]
+
+
+def facts_of(folder: Path, digest: str) -> dict[str, Any]:
+    """Return a checkpoint's facts, after comparing every byte with what was written; see `load`."""
+    document = _manifest(folder / MANIFEST, _read(folder / MANIFEST), digest)
+    for name, claim in document["files"].items():
+        with _verified(folder / name, **claim):
+            pass
+    facts: dict[str, Any] = document["facts"]
+    return facts
 
 
 def check_trial(folder: Path, facts: Mapping[str, Any], trial: str, step: int | None = None) -> None:
@@ -167,7 +343,7 @@ def check_trial(folder: Path, facts: Mapping[str, Any], trial: str, step: int | 
 def is_whole(folder: Path, digest: str) -> bool:
     """Return True if a folder holds exactly the checkpoint whose manifest has this SHA-256."""
     try:
-        _verified_files(folder, digest)
+        facts_of(folder, digest)
     except DamagedCheckpoint:
         return False
     return True
@@ -233,14 +409,6 @@ def _write_flushed(folder: Path, contents: Mapping[str, bytes]) -> None:
     flush_folder(folder)
 
 
-def _verified_files(folder: Path, digest: str) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the manifest of a checkpoint, and the content of all its files by name."""
-    content = _read(folder / MANIFEST)
-    document = _manifest(folder / MANIFEST, content, digest)
-    others = {name: _verified(folder / name, **claim) for name, claim in document["files"].items()}
-    return document, {MANIFEST: content, **others}
-
-
 def _manifest(path: Path, content: bytes, digest: str) -> dict[str, Any]:
     if (actual := hashlib.sha256(content).hexdigest()) != digest:
         raise _damaged(path, f"must have SHA-256 {digest[:12]}...", f"{actual[:12]}...")
@@ -255,18 +423,30 @@ def _manifest(path: Path, content: bytes, digest: str) -> dict[str, Any]:
     return document
 
 
-def _verified(path: Path, *, bytes: int, sha256: str) -> bytes:
-    content = _read(path)
-    if len(content) != bytes:
-        raise _damaged(path, f"must have {bytes} bytes", str(len(content)))
-    if (digest := hashlib.sha256(content).hexdigest()) != sha256:
-        raise _damaged(path, f"must have SHA-256 {sha256[:12]}...", f"{digest[:12]}...")
-    return content
+@contextmanager
+def _verified(path: Path, *, bytes: int, sha256: str) -> Iterator[BinaryIO]:
+    """Open a file, after comparing every byte with what was written."""
+    _check_place(path)
+    try:
+        file = path.open("rb")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise _damaged(path, "must exist", "no such file") from error
+    with file:
+        if (size := os.fstat(file.fileno()).st_size) != bytes:
+            raise _damaged(path, f"must have {bytes} bytes", str(size))
+        if (digest := hashlib.file_digest(file, "sha256").hexdigest()) != sha256:
+            raise _damaged(path, f"must have SHA-256 {sha256[:12]}...", f"{digest[:12]}...")
+        file.seek(0)
+        yield file
+
+
+def _check_place(path: Path) -> None:
+    if path.is_symlink() or path.parent.is_symlink():
+        raise _damaged(path, "must lie in its own folder", "a symbolic link")
 
 
 def _read(path: Path) -> bytes:
-    if path.is_symlink() or path.parent.is_symlink():
-        raise _damaged(path, "must lie in its own folder", "a symbolic link")
+    _check_place(path)
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -31,7 +31,7 @@ class SavedPredictor:
     """
 
     def __init__(self, folder: Path, digest: str, reference: str, code: Path) -> None:
-        files, facts = checkpoint.load(folder, digest)
+        facts = checkpoint.facts_of(folder, digest)
         if not facts["resumable"]:
             must, remedy = (
                 "must hold files to predict",
@@ -40,10 +40,7 @@ class SavedPredictor:
             raise Refusal(str(folder), must, "a report without a checkpoint", remedy)
         kept = Path(tempfile.mkdtemp(prefix="predictor-"))
         finalize(self, shutil.rmtree, kept, ignore_errors=True)  # not before: it may read its files later
-        for name, content in files.items():
-            path = kept / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.tobytes())
+        checkpoint.extract(folder, digest, kept)
         predict = imported(reference, code)(kept)
         if not callable(predict):
             got = type(predict).__name__

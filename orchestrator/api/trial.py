@@ -268,6 +268,20 @@ class Trial:
                 ledger.trial_checkpoints(self.key),
             )
 
+    def code_changes(self) -> list[str]:
+        """Return a line for each attempt about the code with which it began, if the sweep's has changed."""
+        with self.workspace.ledger() as ledger:
+            sweep, attempts = ledger.sweep(self.record.sweep_id), ledger.trial_attempts(self.key)
+        codes = () if sweep is None else sweep.facts.get("code", ())
+        if len(codes) < 2:
+            return []
+        known = [sum(code["at"] <= attempt.started_at for code in codes) for attempt in attempts]
+        return [
+            f"attempt {attempt.number} began with version {max(number, 1)} of {len(codes)} of the code, "
+            f"which has changed since the sweep began: {codes[max(number, 1) - 1]['digest'][:12]}"
+            for attempt, number in zip(attempts, known, strict=True)
+        ]
+
     def log(self) -> WorkerLogs:
         """Return what the workers of this trial have written.
 
@@ -275,7 +289,7 @@ class Trial:
             BadInput: no attempt of the trial has started.
         """
         file = self.workspace.paths.log(self.record.sweep_id, self.key)
-        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
         history = self.history()
         elsewhere = [row for row in history.attempts if f" attempt {row.number}: " not in text]
         if not text and not elsewhere:
@@ -293,7 +307,7 @@ class Trial:
         last = next((row for row in ledger.trial_checkpoints(self.key) if row.kind == "last"), None)
         if last is not None:
             with suppress(DamagedCheckpoint, NoStore):
-                return checkpoint.load(self._at_hand(last), last.digest)[1]
+                return checkpoint.facts_of(self._at_hand(last), last.digest)
         return {}
 
     def _check_kind(self, what: str, *kinds: str) -> None:

@@ -43,6 +43,8 @@ def show(trial: TrialKey, root: Root = DEFAULT_ROOT, as_json: Json = False, serv
         node = f" on {attempt.node}" if attempt.node else ""
         line = f"  attempt {attempt.number}: {attempt.state}{node} {attempt.cause or ''}"
         console.print(line.rstrip(), markup=False)
+    for line in selected.code_changes():
+        console.print(f"  {line}", markup=False)
     unshown = selected.unshown_metrics
     for report in history.reports:
         shown = (f"{name} {value:.4g}" for name, value in report.metrics.items() if name not in unshown)

@@ -14,7 +14,7 @@ from orchestrator.config.document import Violation, nearest
 from orchestrator.config.program_source import free_of
 from orchestrator.config.trainable import Trainable
 from orchestrator.errors import BadInput
-from trainables.parsing import parsed
+from trainables.parsing import parsed, text_of
 from trainables.sources import module_in, source_of
 
 
@@ -113,7 +113,7 @@ def _check_function(where: str, file: Path, name: str, argument: str) -> None:
         BadInput: it does not, or is no valid Python.
     """
     try:
-        body = parsed(file.read_text(encoding="utf-8"), str(file)).body
+        body = parsed(text_of(file), str(file)).body
     except (SyntaxError, ValueError) as error:
         raise BadInput(where, f"{file.name} must be valid Python", str(error), "Correct it.") from None
     bound = dict(_bound(body))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import subprocess
 import sys
@@ -91,9 +92,10 @@ def follow(log: Path, start: int, over: Callable[[], bool], show: Show) -> None:
     """
     with log.open("rb") as file:
         file.seek(start)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while True:
             ended = over()  # before reading, so that nothing printed before the end is missed
-            show(file.read().decode(errors="replace"))
+            show(decoder.decode(file.read(), final=ended))
             if ended:
                 return
             time.sleep(POLL_SECONDS)

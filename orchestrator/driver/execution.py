@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -55,6 +56,9 @@ COUNTED = 8
 """Static choices whose work is counted at the end of a sweep, each by a compilation of a few seconds."""
 
 _POLL_SECONDS = 0.5
+
+CODE_SECONDS = 2.0
+"""Seconds between two looks at whether the code of a trainable has changed."""
 """How often a driver that waits for the end of an outage looks for it, for a signal and a stop request."""
 
 
@@ -143,12 +147,19 @@ def run_session(
         account=account_for(slotted.trainable, run.owner),
     )
 
+    code_due = 0.0
+
     def tick(session: Session) -> None:
+        nonlocal code_due
         if (reason := claim.departure.reason) and session.stopped is None:
             session.stop(f"stopped by {reason}", "INTERRUPTED")
             observer.say(f"{reason}: saving every running trial; once more to leave at once.")
         session.check_limits()
         observer.show(session.progress())
+        if trainable is not None and (now := time.monotonic()) >= code_due:
+            sweep_rows.note_code(claim)
+            # A look at a large folder takes long; it is to take a hundredth of the time at most.
+            code_due = time.monotonic() + max(CODE_SECONDS, 100 * (time.monotonic() - now))
         nudge()
         if run.paths.store:
             delete()

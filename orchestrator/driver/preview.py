@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from orchestrator.config.trainable import Trainable
-from trainables.parsing import parsed
+from trainables.parsing import parsed, text_of
 from trainables.sources import source_of
 
 _PLAIN = re.compile(r"[^\s'\"\\$`|&;<>()*?]+")
@@ -84,7 +84,7 @@ def _reference(trainable: Trainable, reference: str, searched: Collection[str]) 
 
 def _defined(file: Path, name: str) -> ast.FunctionDef | ast.ClassDef | None:
     """Return the definition of a name at the top of a file, or None if it is bound in another way."""
-    body = parsed(file.read_text(encoding="utf-8"), str(file)).body
+    body = parsed(text_of(file), str(file)).body
     defined = (
         node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
     )

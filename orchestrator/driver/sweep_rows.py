@@ -92,6 +92,15 @@ def enter(claim: Claim, data: TaskData | None) -> None:
         claim.writer.amend_sweep(document, sweep.digest, facts)
 
 
+def note_code(claim: Claim) -> None:
+    """Record the code of the trainable if it has changed meanwhile, and say so: new attempts run it."""
+    record = record_of(claim)
+    facts, news = _with_code(record.facts, claim.sweep, claim.run.owner, claim.ledger.now())
+    if news:
+        claim.observer.say(news)
+        claim.writer.amend_sweep(record.document, record.digest, facts)
+
+
 def _with_code(
     facts: Mapping[str, Any], sweep: SweepConfig, owner: str, now: float
 ) -> tuple[Mapping[str, Any], str | None]:

@@ -26,7 +26,7 @@ def export_saved(trial: TrialRecord, saved: CheckpointRecord, kept: Path, folder
         DamagedCheckpoint: a file of the checkpoint is not what was recorded, or is another trial's.
     """
     _check_new(folder)
-    files, facts = checkpoint.load(kept, saved.digest)
+    facts = checkpoint.facts_of(kept, saved.digest)
     checkpoint.check_trial(kept, facts, trial.key)
     if not facts["resumable"]:
         must, remedy = (
@@ -34,10 +34,7 @@ def export_saved(trial: TrialRecord, saved: CheckpointRecord, kept: Path, folder
             "Report a checkpoint: trial.report(..., checkpoint=folder).",
         )
         raise BadInput(trial.key, must, "reports without a checkpoint", remedy)
-    for name, content in files.items():
-        path = folder / "checkpoint" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.tobytes())
+    checkpoint.extract(kept, saved.digest, folder / "checkpoint")
     _write_document(trial, facts, folder)
 
 

@@ -80,8 +80,8 @@ def size_cells(cost: Cost | None) -> list[str]:
 def _failures(summary: Summary) -> list[str]:
     if not summary.failures:
         return []
-    rows = [[cause, str(count)] for cause, count in summary.failures.items()]
-    return ["## Failures", table(["cause", "trials"], rows)]
+    rows = [[cause, str(count), summary.details[cause]] for cause, count in summary.failures.items()]
+    return ["## Failures", table(["cause", "trials", "what happened first"], rows)]
 
 
 def _spending(summary: Summary) -> list[list[str]]:

@@ -133,6 +133,7 @@ class Summary:
         matched: the sizes chosen by `model.match` in words, or None.
         states: number of the search's trials by state.
         failures: number of failed trials by cause.
+        details: of the first trial that has failed, by cause; '' if nothing more is known.
         spending: where the time went.
     """
 
@@ -164,6 +165,7 @@ class Summary:
     matched: str | None
     states: Mapping[str, int]
     failures: Mapping[str, int]
+    details: Mapping[str, str]
     spending: TimeSpent
 
     @property
@@ -196,6 +198,7 @@ def summarise(history: History) -> Summary:
     """Return the summary of a sweep in its present state."""
     sweep, facts, document = history.sweep, history.sweep.facts, history.sweep.document
     search = history.search()
+    failed = [trial for trial in search if trial.state == "FAILED"]
     published = dict(document.get("published") or {})
     source = published.pop("source", None)
     published.pop("values", None)
@@ -229,7 +232,8 @@ def summarise(history: History) -> Summary:
         published={name: float(value) for name, value in published.items()},
         matched=chosen_sizes(document),
         states=dict(Counter(trial.state for trial in search)),
-        failures=dict(Counter(cause_of(trial) for trial in search if trial.state == "FAILED").most_common()),
+        failures=dict(Counter(cause_of(trial) for trial in failed).most_common()),
+        details={cause_of(trial): _details_of(trial) for trial in reversed(failed)},
         spending=spending(history),
     )
 
@@ -289,6 +293,10 @@ def _further(history: History) -> dict[str, tuple[float, ...]]:
 def cause_of(trial: TrialRecord) -> str:
     """Return the kind of failure of a trial, without its details."""
     return (trial.cause or "unknown").partition(":")[0]
+
+
+def _details_of(trial: TrialRecord) -> str:
+    return (trial.cause or "").partition(":")[2].strip()
 
 
 def _chosen(history: History, rows: Sequence[LeaderboardRow]) -> Chosen | None:

@@ -124,7 +124,8 @@ def _answer(summary: Summary) -> list[Text]:
         ]
     lines += [Text(f"  {line}") for line in notes(summary)]
     for cause, count in summary.failures.items():
-        lines.append(Text(f"Failed: {count} × {cause}", style="red"))
+        details = f": {summary.details[cause]}" if summary.details[cause] else ""
+        lines.append(Text(f"Failed: {count} × {cause}{details}", style="red"))
     return lines
 
 

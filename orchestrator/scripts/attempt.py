@@ -13,11 +13,9 @@ import stat
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 from orchestrator.accounts import files_as
 from orchestrator.assignment import LARGEST_STEP, Assignment, Outcome, SavedCheckpoint
@@ -31,7 +29,9 @@ from orchestrator.storage.paths import checkpoint_stem
 from orchestrator.training import process
 from orchestrator.training.attempt import SIGN_OF_LIFE, OverLimit, OwnAttempts, TrialLog, upload
 from trainables import checkpoint
+from trainables.checkpoint import DIGITS
 from trainables.errors import Refusal
+from trainables.sources import digest_of
 from trainables.trial import ScriptSettings
 
 PATIENCE = 0.04
@@ -42,14 +42,23 @@ the report before if that is longer.
 SHORTEST_POLL_SECONDS = 0.0001
 LONGEST_POLL_SECONDS = 0.05
 
-LONGEST_LINE = 1 << 20
+LONGEST_LINE = 4 << 20
 """Bytes of the longest line of a report; more are not read at once."""
+
+MOST_METRICS = 1000
+"""Names of metrics that a trial may have; each is a curve, and a column of tables."""
+
+FINISHING_SECONDS = 3600.0
+"""How long a script without `resources.minutes` may go on after its last report: for a test, or an export."""
 
 LONGEST_NAME = 250
 """Characters of the longest name of a metric, as in MLflow."""
 
-TAIL = 20
-"""Last lines of a script's output that are searched for the reason of its failure."""
+SHOWN = 20
+"""Names of what a checkpoint leaves out that are shown."""
+
+TAIL = 200
+"""Last lines of a script's output that are searched for the reason of its failure; tracebacks are long."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +89,9 @@ class Report:
             Refusal: it is no report, or that of another attempt.
         """
         try:
-            fields = json.loads(line)
+            fields = json.loads(line, parse_float=_finite)
             step, metrics, name = fields["step"], fields["metrics"], fields.get("checkpoint")
-            numbers = {str(key): float(value) for key, value in metrics.items()}
+            numbers = {str(key): _number(value) for key, value in metrics.items()}
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             must = (
                 'a line must be {"step": whole number, "metrics": {name: number}, "checkpoint": name or null}'
@@ -93,12 +102,29 @@ class Report:
         if (unfit := next((key for key in numbers if not _is_name(key)), None)) is not None:
             must = f"a metric must have a name of 1 to {LONGEST_NAME} characters that can be printed"
             raise _refused(must, f"{unfit!r:.80}")
+        if (
+            key := next((key for key, value in metrics.items() if numbers[key] != value == value), None)
+        ) is not None:
+            must = "a metric must be a number that 64 bits of floating point hold with all its digits"
+            raise _refused(must, f"{key!r:.80}: {metrics[key]}")
         if isinstance(step, bool) or not isinstance(step, int) or not after < step <= LARGEST_STEP:
             must = f"a step must be a whole number above {after} and at most {LARGEST_STEP}"
             raise _refused(must, f"{step!r:.40}")
         if name is not None and (not isinstance(name, str) or not _is_plain(name)):
             raise _refused(_OF_CHECKPOINT, repr(name))
         return Report(step, numbers, name)
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("neither a truth value nor a text is a number")
+    return float(value)
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError("more than 64 bits of floating point hold")
+    return value
 
 
 def _is_name(metric: str) -> bool:
@@ -173,14 +199,20 @@ class ScriptAttempt:
         self._unread: deque[bytes] = deque()
         self._interval = 0.0
         self._asked_to_leave = False
+        self._names = set(assignment.observed)
+        self._leaves_out_metrics = False
+        self._last: Outcome | None = None
+        self._listens = True
         self._started_at = time.monotonic()
-        self._tail: list[str] = []
+        self._tail = deque[str](maxlen=TAIL)
         try:
             resumed = self._unpack(assignment.resume)
             store.check_space(Path(assignment.checkpoints))
             self._log.started(resumed)
             if attempt_number(assignment.attempt_id) == 1:
                 self._log.write(said_of_environment())
+            with files_as(assignment.account):
+                self._log.write(f"its code has the digest {self._code_digest()[:DIGITS]}")
             self._step = self._resumed = resumed
             self._process = ScriptProcess(
                 self._settings,
@@ -195,6 +227,10 @@ class ScriptAttempt:
             remove(self._folder)
             raise
 
+    def _code_digest(self) -> str:
+        settings = self._settings
+        return digest_of(settings.function or settings.command or (), Path(settings.folder))
+
     def advance(self) -> Outcome:
         """Answer the report before, and return the next one, or how the script has ended.
 
@@ -204,6 +240,8 @@ class ScriptAttempt:
         Raises:
             Refusal: the script has failed, or has reported something wrong.
         """
+        if self._last is not None:
+            return self._finished(self._last)
         if self._unanswered is not None:
             self._answer(self._unanswered, go_on=not self._must_stop())
             self._prepare()
@@ -212,7 +250,11 @@ class ScriptAttempt:
             if (report := self._next_report()) is not None:
                 self._interval = time.monotonic() - since
                 if report.step > self._recorded:
-                    return self._outcome(report, interrupted=self._asked_to_leave)
+                    outcome = self._outcome(report, interrupted=self._asked_to_leave)
+                    if report.step < self._settings.training.steps:
+                        return outcome
+                    self._last = outcome
+                    return self._finished(outcome)
                 self._answer(report.step, go_on=True)  # an earlier attempt had got as far
                 since = time.monotonic()
             elif (end := self._process.end) is not None and not self._has_more():
@@ -230,8 +272,6 @@ class ScriptAttempt:
         """End the process with everything that it has started, and remove its files."""
         if self._unanswered is not None:
             self._answer(self._unanswered, go_on=False)
-        if self._step >= self._settings.training.steps:
-            self._wait_for_end(GRACE)  # it has done its last step, and leaves by itself
         if self._process.end is None:
             self._process.terminate()
             self._wait_for_end(2 * GRACE)
@@ -240,11 +280,35 @@ class ScriptAttempt:
             shutil.rmtree(self._prepared, ignore_errors=True)
         remove(self._folder)
 
+    def _finished(self, last: Outcome) -> Outcome:
+        """Return the last outcome once the script has ended, which may still test, export or upload."""
+        if self._unanswered is not None:
+            self._answer(self._unanswered, go_on=False)
+        began = time.monotonic()
+        while self._process.end is None:
+            now = time.monotonic()
+            is_late = self._settings.minutes is None and now - self._started_at > FINISHING_SECONDS
+            if not self._asked_to_leave and (is_late or self._must_stop()):
+                why = f"the script has gone on for {now - self._started_at:.0f} s after its last report"
+                remedy = "; resources.minutes lets it go on for longer" if is_late else ""
+                self._log.write(f"{why}, and is ended{remedy}")
+                self._process.terminate()
+                self._asked_to_leave = True
+            if now - began > SIGN_OF_LIFE:
+                return Outcome(self._assignment.attempt_id, self._step, done=False, metrics={}, training=True)
+            self._listens = self._listens and self._dismiss()
+            time.sleep(LONGEST_POLL_SECONDS if now - began > 1 else 0.01)
+        end = self._process.end
+        if end.limit is not None:
+            self._log.write(f"ended after its last report: {_over(end.limit)}")
+        elif end.code != 0 and not self._asked_to_leave:
+            self._log.write(f"ended after its last report with {self._reason(end)}")
+        return last
+
     def _wait_for_end(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        listens = True
         while self._process.end is None and time.monotonic() < until:
-            listens = listens and self._dismiss()
+            self._listens = self._listens and self._dismiss()
             time.sleep(0.02)
 
     def _dismiss(self) -> bool:
@@ -273,9 +337,9 @@ class ScriptAttempt:
         assignment = self._assignment
         return process.terminating() or process.stop_requested(assignment.channel, assignment.attempt_id)
 
-    def _print(self, line: str) -> None:
-        self._log.write(line)
-        self._tail = [*self._tail[-TAIL + 1 :], line]
+    def _print(self, lines: str) -> None:
+        self._tail.extend(lines.split("\n")[-TAIL:])
+        self._log.write(f"{lines}\n")  # of which the end of the last line is taken off
 
     def _answer(self, step: int, *, go_on: bool) -> None:
         """Answer the report of a step."""
@@ -326,11 +390,12 @@ class ScriptAttempt:
     def _outcome(self, report: Report, *, interrupted: bool) -> Outcome:
         """Save the checkpoint of a report, and return what it says, with what the service has measured."""
         began = time.monotonic()
+        report = replace(report, metrics=self._within_limit(report.metrics))
         metrics = {**report.metrics, "seconds/train": began - self._started_at, "seconds/evaluate": 0.0}
         # Before anything is saved for a report that is refused.
         self._assignment.check_metrics(metrics)
         self._check_copied(report)
-        saved = self._save(report, self._files_of(report))
+        saved = self._save(report)
         self._has_checkpoints = report.checkpoint is not None
         shown = ", ".join(f"{name} {value:.6g}" for name, value in report.metrics.items())
         self._log.write(f"step {report.step}: {shown}")
@@ -346,6 +411,17 @@ class ScriptAttempt:
             interrupted=interrupted,
         )
 
+    def _within_limit(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """Return the metrics among the first `MOST_METRICS` names of the attempt; say once which are not."""
+        others = [name for name in metrics if name not in self._names]
+        room = max(MOST_METRICS - len(self._names), 0)
+        self._names.update(others[:room])
+        if (left_out := others[room:]) and not self._leaves_out_metrics:
+            self._leaves_out_metrics = True
+            shown = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
+            self._log.write(f"metrics beyond the first {MOST_METRICS} are not recorded: {shown}")
+        return {name: value for name, value in metrics.items() if name in self._names}
+
     def _check_copied(self, report: Report) -> None:
         """Check that other trials can go on from a report, where the scheduler lets them."""
         is_last = report.step >= self._settings.training.steps
@@ -354,42 +430,9 @@ class ScriptAttempt:
             remedy = "Write trial.report(..., checkpoint=folder), or choose another scheduler."
             raise Refusal("a report of the script", must, f"none at step {report.step}", remedy)
 
-    def _files_of(self, report: Report) -> dict[str, np.ndarray] | None:
-        """Return the files of a reported checkpoint by their paths; None without one."""
-        if report.checkpoint is None:
-            return None
-        with files_as(self._assignment.account):  # a link there must not show the script what it may not read
-            files, links = self._read_files(Path(report.checkpoint))
-        if links:
-            left_out = " and ".join(links)
-            self._log.write(f"{left_out} are links to what is outside the checkpoint, and left out of it")
-        return files
-
-    def _read_files(self, checkpoint: Path) -> tuple[dict[str, np.ndarray], list[str]]:
-        """Return the files of a folder and its links to them by path, and its other links.
-
-        The folder is removed, unless it is in the script's own folder.
-        """
-        stays = checkpoint.is_absolute()
-        base = self._place.scratch if stays else self._place.checkpoints
-        folder = base / checkpoint
-        if not folder.is_relative_to(base):
-            raise _refused(_OF_CHECKPOINT, str(folder))
-        try:
-            files, links = reported_folder.read(base, folder, self._settings.disk)
-        except reported_folder.TooLarge as error:
-            raise _over("disk") from error
-        except (FileNotFoundError, NotADirectoryError) as error:
-            real = folder.resolve()  # what a link shows is not ours to read and remove
-            got = f"a link to {real}" if real != folder else f"no folder {checkpoint}"
-            raise _refused(f"{_OF_CHECKPOINT}, when it is reported", got) from error
-        if not stays:
-            shutil.rmtree(folder)
-        return files, links
-
-    def _save(self, report: Report, files: Mapping[str, np.ndarray] | None) -> SavedCheckpoint:
+    def _save(self, report: Report) -> SavedCheckpoint:
         """Save the files of a report; without a checkpoint, the last one stands for its step too."""
-        if files is None and self._saved is not None:
+        if report.checkpoint is None and self._saved is not None:
             self._saved = replace(self._saved, step=report.step)
             return self._saved
         number = attempt_number(self._assignment.attempt_id)
@@ -399,37 +442,70 @@ class ScriptAttempt:
             "step": report.step,
             "metrics": {name: value for name, value in report.metrics.items() if math.isfinite(value)},
             "settings": self._settings_as_json,
-            "resumable": files is not None,
+            "resumable": report.checkpoint is not None,
         }
         prepared, self._prepared = self._prepared, None
-        saved = checkpoint.save(stem, files or {}, facts, prepared)
+        with checkpoint.packing(stem, prepared) as packing:
+            if report.checkpoint is not None:
+                self._pack(Path(report.checkpoint), packing)
+            saved = packing.save(facts)
         if self._assignment.store:
             upload(saved.folder, self._assignment.store)
         self._saved = SavedCheckpoint(str(saved.folder), report.step, saved.digest, saved.bytes)
         return self._saved
 
+    def _pack(self, reported: Path, packing: checkpoint.Packing) -> None:
+        """Copy a reported folder into a checkpoint, and say in the log what is left out.
+
+        The folder is removed, unless it is in the script's own folder.
+        """
+        stays = reported.is_absolute()
+        base = self._place.scratch if stays else self._place.checkpoints
+        folder = base / reported
+        if not folder.is_relative_to(base):
+            raise _refused(_OF_CHECKPOINT, str(folder))
+        with files_as(self._assignment.account):  # a link there must not show the script what it may not read
+            try:
+                left_out = reported_folder.pack(base, folder, packing, self._settings.disk)
+            except reported_folder.TooLarge as error:
+                raise _over("disk") from error
+            except checkpoint.Changed as error:
+                raise _refused(
+                    "a checkpoint must not be changed before its report is answered", str(error)
+                ) from error
+            except (FileNotFoundError, NotADirectoryError) as error:
+                real = os.path.realpath(folder)  # what a link shows is not ours to read and remove
+                got = f"a link to {real}" if real != str(folder) else f"no folder {reported}"
+                raise _refused(f"{_OF_CHECKPOINT}, when it is reported", got) from error
+            if not stays:
+                shutil.rmtree(folder)
+        for names, what in (
+            (left_out.links, "links to what is outside the checkpoint"),
+            (left_out.others, "links to folders, no files, or gone"),
+        ):
+            if names:
+                shown = [
+                    *sorted(names)[:SHOWN],
+                    *([f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []),
+                ]
+                self._log.write(f"{' and '.join(shown)} are {what}, and left out of it".replace("\n", "?"))
+
     def _unpack(self, resume: SavedCheckpoint | None) -> int:
         """Write the files of a checkpoint for the script; return the step that it goes on from."""
         if resume is None:
             return 0
-        files, facts = store.load(Path(resume.path), self._assignment.store, resume.digest)
+        folder = self._place.resume
+        facts = store.extract(Path(resume.path), self._assignment.store, resume.digest, folder)
         # Without a step: a report without a checkpoint keeps the one of an earlier step.
         checkpoint.check_trial(Path(resume.path), facts, self._assignment.trial_key)
-        if not facts["resumable"]:
-            return 0
-        for name, content in files.items():
-            path = self._place.resume / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.tobytes())
-        self._place.resume.mkdir(parents=True, exist_ok=True)
-        return int(facts["step"])
+        return int(facts["step"]) if facts["resumable"] else 0
 
     def _ended(self, end: End, *, interrupted: bool) -> Outcome:
         """Return the last outcome of a script that has ended.
 
         Raises:
             Refusal: it has failed, or ended before it reported anything.
-        OverLimit: it has exceeded a limit.
+            OverLimit: it has exceeded a limit.
         """
         if interrupted:
             step = 0 if self._saved is None else self._saved.step
@@ -458,7 +534,32 @@ class ScriptAttempt:
             return end.error
         code = f"signal {-end.code}" if end.code is not None and end.code < 0 else f"exit code {end.code}"
         last = next((line.strip() for line in reversed(self._tail) if line.strip()), "")
-        return f"{code}: {last}" if last else code
+        raised = _raised(list(self._tail), Path(self._settings.folder))
+        return f"{code}: {raised or last}" if raised or last else code
+
+
+_FRAME = re.compile(r'\s+File "(.+)", line (\d+)')
+
+
+def _raised(lines: Sequence[str], folder: Path) -> str | None:
+    """Return the exception of the last traceback in a script's output, with the line of its own code.
+
+    Args:
+        lines: of the output.
+        folder: of the script.
+    """
+    begins = [at for at, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    frames = {at: match for at, line in enumerate(lines) if (match := _FRAME.match(line))}
+    last = max(frames, default=0)
+    raised = next((line for line in lines[last + 1 :] if line.strip() and not line[0].isspace()), None)
+    if not frames or raised is None:
+        return None
+    for at in sorted(frames, reverse=True):
+        file = folder / frames[at][1]
+        if at > max(begins, default=-1) and file.is_relative_to(folder) and "site-packages" not in file.parts:
+            source = "".join(f": {line.strip()}" for line in lines[at + 1 : at + 2] if line[:1].isspace())
+            return f"{raised} ({file.relative_to(folder)}, line {frames[at][2]}{source})"
+    return raised
 
 
 class OwnProcess(OwnAttempts):

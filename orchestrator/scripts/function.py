@@ -1,6 +1,7 @@
 """Runs a function of a user: `python -P function.py REFERENCE FOLDER`.
 
-It is run as a file and imports no module of this package: the user's own ones may have the same names.
+It is run as a file and imports no module of this package: the user's own ones may have the same names. What
+the function sees of its process is that of its own file: `sys.argv`, the start of `sys.path` and `__main__`.
 """
 
 from __future__ import annotations
@@ -23,13 +24,19 @@ def found(reference: str, folder: Path) -> Callable[[Any], object]:
     _enter(folder)
     module, _, name = reference.partition(":")
     if not module.endswith(".py"):
+        sys.argv = [module]
+        spec = importlib.util.find_spec(module)
+        sys.argv = [str(spec.origin) if spec is not None else module]
         function: Callable[[Any], object] = getattr(importlib.import_module(module), name)
         return function
     file = folder / module
     _enter(file.parent)
+    sys.argv = [str(file)]
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None or not file.is_file():
         raise ImportError(f"no file {file}")
+    # A process that `multiprocessing` spawns reads the main module again: that of the user.
+    sys.modules["__main__"].__file__ = str(file)
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = loaded
     spec.loader.exec_module(loaded)

@@ -3,14 +3,14 @@
     {"command": [...], "folder": "...", "files": "...", "memory": bytes or null,
      "reserved": bytes that a process may reserve above that, "seconds": seconds or null,
      "disk": bytes or null, "look": seconds between two looks at the disk, "grace": seconds,
-     "groups": whether to use control groups,
+     "groups": whether to use control groups, "output": descriptor of the command's standard output,
      "account": null, or {"uid": ..., "gid": ..., "groups": [...]} as which the command runs}
 
 A further line `term` asks the command to leave, and ends it after `grace` seconds. The end of the input,
 which comes when the process at its other end dies, ends it at once and removes the folder `files`, which that
 process would have removed. At the end standard output has one line:
 {"code": exit code or minus a signal, "limit": "memory", "minutes" or "disk" if one was exceeded}. The
-command's own output goes to standard error.
+command's standard error is that of this process.
 
 On Linux the keeper adopts whatever the command leaves behind, daemons included, and ends that as well. Where
 it may create control groups, the kernel bounds the memory and the number of processes; elsewhere the keeper
@@ -374,7 +374,7 @@ def run(task: Mapping[str, Any]) -> dict[str, Any]:
         process = subprocess.Popen(
             task["command"],
             stdin=subprocess.DEVNULL,
-            stdout=2,
+            stdout=task["output"],
             start_new_session=True,
             preexec_fn=lambda: begin_command(groups, task),
         )

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +49,36 @@ DISK_SECONDS = 3.0
 """Seconds between two looks at how much a script has written."""
 
 LONGEST_LINE = 64 << 10
-"""Bytes of the longest line of a script's output; a longer one, as of a progress bar, is several."""
+"""Bytes of the longest line of a script's output; a longer one is several."""
 
-MOST_PRINTED = 1 << 30
-"""Bytes of an attempt's output that are kept; its log is on the disk of all trials."""
+MOST_PRINTED = 128 << 20
+"""Bytes of the log of an attempt that its output may take; the log is on the disk of all trials."""
+
+STAMP_BYTES = 40
+"""What each line takes in the log beside itself, for its time and its attempt."""
+
+GATHERING_SECONDS = 0.002
+"""How long to wait for more of a script's output: many short lines are then written at once."""
+
+FEW_BYTES = 4096
+"""Bytes of output for which it is not worth while to write to the log."""
+
+LAST_LINES = 20
+LAST_BYTES = 16 << 10
+"""Lines, and their bytes, that are written at the end of a log that was cut: they tell how it ended."""
+
+DRAWN_SECONDS = 60.0
+"""Seconds after which the last state of a line that is drawn again and again is shown."""
 
 LONGEST_END = 15.0
 """Seconds to wait for what a killed script has started to be gone."""
 
 _KEEPER_KILLED = "the process that keeps it was killed"
+
+_OF_A_LAUNCHER = frozenset(
+    {"RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}
+)
+"""Variables that say which of several processes one is. They are for what a script starts itself."""
 
 _OF_A_SESSION = ("DBUS_", "MAIL", "SSH_", "SUDO_", "XDG_")
 """Beginnings of the names of variables that concern the account of the service and no other one."""
@@ -135,7 +158,7 @@ class ScriptProcess:
         place: of the attempt.
         attempt_id: of the attempt; the script's reports may name it.
         step: of the checkpoint in `place.resume`; 0 if there is none.
-        say: receives the lines that the script prints.
+        say: receives what the script prints, whole lines.
         tracking: variables that name the trial's run in MLflow, or none.
         account: as which the script runs; None for that of this process.
 
@@ -167,16 +190,25 @@ class ScriptProcess:
             "look": DISK_SECONDS,
             "grace": GRACE,
             "groups": CONTROL_GROUPS,
+            "output": (output := os.pipe())[1],
             "account": account and {"uid": account.uid, "gid": account.gid, "groups": account.groups},
         }
         self._mark = f"SWEEP_TRIAL={place.trial}"
-        self._keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(KEEPER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**environment_of(settings, place, step, account), **_with_access(tracking)},
-        )
+        self._output = os.fdopen(output[0], "rb", buffering=0)
+        try:
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(KEEPER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**environment_of(settings, place, step, account), **_with_access(tracking)},
+                pass_fds=[output[1]],
+            )
+        except BaseException:
+            self._output.close()
+            raise
+        finally:
+            os.close(output[1])
         self._keeper.wait()  # for its first process; what keeps the script is a child of that one
         self._end: End | None = None
         self._ended_at = 0.0
@@ -215,7 +247,7 @@ class ScriptProcess:
                 thread.join(LONGEST_END)
         self._closing.set()
         self._printing.join(LONGEST_END)
-        for pipe in (self._keeper.stdout, self._keeper.stderr):
+        for pipe in (self._output, self._keeper.stdout, self._keeper.stderr):
             assert pipe is not None
             pipe.close()
 
@@ -228,40 +260,58 @@ class ScriptProcess:
             return  # the keeper has ended, and with it the script: `end` says how
 
     def _print(self, say: Callable[[str], None]) -> None:
-        printed = 0
-        for line in self._lines():
-            if printed <= MOST_PRINTED < printed + len(line):
-                say(f"the script has printed more than {MOST_PRINTED} bytes; the rest is left out")
-            elif printed <= MOST_PRINTED:
-                say(line.decode("utf-8", "backslashreplace"))
-            printed += len(line)
+        """Pass on what the script prints, and read on after that is too much, or cannot be written.
 
-    def _lines(self) -> Iterator[bytes]:
-        """Yield what the script prints, without the ends of lines; a line that is too long is several.
+        A script whose output nobody reads would stand still.
+        """
+        taken, last, lost = 0, deque[bytes](maxlen=LAST_LINES), None
+        for lines in self._lines():
+            if taken <= MOST_PRINTED:
+                sizes = accumulate((len(line) + STAMP_BYTES for line in lines), initial=taken)
+                fitting = sum(size <= MOST_PRINTED for size in sizes) - 1
+                taken += sum(len(line) + STAMP_BYTES for line in lines)
+                last.extend(lines[fitting:])
+                cut = f"the script has printed more than {MOST_PRINTED} bytes; the rest is left out"
+                lines = [*lines[:fitting], *([cut.encode()] if taken > MOST_PRINTED else [])]
+                lost = (_said(say, lines) if lines else None) or lost
+            else:
+                last.extend(lines)
+        if last:
+            sizes = accumulate(len(line) for line in reversed(last))
+            fitting = sum(size <= min(LAST_BYTES, MOST_PRINTED // 50) for size in sizes)
+            _said(say, [b"the last lines that the script has printed:", *list(last)[len(last) - fitting :]])
+        if lost is not None:
+            _said(say, [f"a part of what the script has printed could not be written: {lost}".encode()])
+
+    def _lines(self) -> Iterator[list[bytes]]:
+        """Yield what the script prints, lines without their ends; one that is too long is several.
 
         Once the keeper has ended all that the script has started, another process may still hold the output,
         to which the script has handed it: what is in the pipe then is the last.
         """
         assert self._keeper.stderr is not None
-        pipe, rest = self._keeper.stderr.fileno(), b""
+        streams = {pipe: Stream() for pipe in (self._output.fileno(), self._keeper.stderr.fileno())}
         readable = select.poll()
-        readable.register(pipe, select.POLLIN)
-        while not self._closing.is_set():
+        for pipe in streams:
+            readable.register(pipe, select.POLLIN)
+        left = list(streams)
+        while left and not self._closing.is_set():
             has_ended = self._end is not None and self._end.error != _KEEPER_KILLED
-            if not readable.poll(1000 * LOOK_SECONDS):
-                if has_ended:
-                    break
-                continue
-            piece = os.read(pipe, LONGEST_LINE)
-            if not piece or (has_ended and self._is_late()):
+            ready = dict(readable.poll(1000 * LOOK_SECONDS))
+            if (not ready and has_ended) or (has_ended and self._is_late()):
                 break
-            *lines, rest = (rest + piece).split(b"\n")
-            for line in lines:
-                yield from _parts(line)
-            *whole, rest = _parts(rest)
-            yield from whole
-        if rest:
-            yield rest
+            few = bool(ready)
+            for pipe in [pipe for pipe in left if pipe in ready]:
+                piece = os.read(pipe, LONGEST_LINE)
+                if not piece:
+                    left.remove(pipe)
+                    readable.unregister(pipe)
+                few = few and bool(piece) and len(piece) < FEW_BYTES
+                yield streams[pipe].lines(piece)
+            if few:
+                time.sleep(GATHERING_SECONDS)
+        for stream in streams.values():
+            yield stream.rest()
 
     def _is_late(self) -> bool:
         """Return True if the keeper has ended `LONGEST_END` seconds ago."""
@@ -276,9 +326,63 @@ class ScriptProcess:
         self._end = End(answer["code"], answer["limit"], answer.get("error", ""))
 
 
+class Stream:
+    """Makes lines of what comes in pieces from one of the two outputs of a script.
+
+    A line that is drawn again and again after a carriage return, as a progress bar, has its last state.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._shown_at = time.monotonic()
+
+    def lines(self, piece: bytes) -> list[bytes]:
+        """Return the lines that a piece ends."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        found = [part for line in lines for part in _parts(_last_state(line))]
+        if b"\r" in self._rest:
+            shown = self._rest.rstrip(b"\r")
+            before, _, last = shown.rpartition(b"\r")
+            # One carriage return at the end stays: a new state may follow, or the end of the line.
+            self._rest = last + self._rest[len(shown) : len(shown) + 1]
+            now = time.monotonic()
+            if before and now - self._shown_at > DRAWN_SECONDS:
+                self._shown_at = now
+                found += _parts(_last_state(before))
+        if len(self._rest) > LONGEST_LINE:
+            *whole, self._rest = _parts(self._rest)
+            found += whole
+        return found
+
+    def rest(self) -> list[bytes]:
+        """Return the line that has no end."""
+        return _parts(_last_state(self._rest)) if self._rest else []
+
+
+def _last_state(line: bytes) -> bytes:
+    """Return what a terminal shows of a line whose carriage returns let it be written over."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
 def _parts(line: bytes) -> list[bytes]:
-    """Return the parts of a line of which none is too long."""
-    return [line[at : at + LONGEST_LINE] for at in range(0, max(len(line), 1), LONGEST_LINE)]
+    """Return the parts of a line of which none is too long; no character is divided."""
+    parts = []
+    while len(line) > LONGEST_LINE:
+        end = LONGEST_LINE
+        while end > LONGEST_LINE - 4 and line[end] & 0xC0 == 0x80:
+            end -= 1
+        parts.append(line[:end])
+        line = line[end:]
+    return [*parts, line]
+
+
+def _said(say: Callable[[str], None], lines: Sequence[bytes]) -> OSError | None:
+    """Pass lines on; return why they could not be written, or None."""
+    try:
+        say(b"\n".join(lines).decode("utf-8", "backslashreplace"))
+    except OSError as error:
+        return error
+    return None
 
 
 def _end_marked(mark: str) -> None:
@@ -336,7 +440,11 @@ def environment_of(
     """
     others = concealment.OWN if account is None else (*concealment.OWN, *_OF_A_SESSION)
     given = {**concealment.of_trials(os.environ), **concealment.asked_for(os.environ)}
-    kept = {name: value for name, value in given.items() if not name.startswith(others)}
+    kept = {
+        name: value
+        for name, value in given.items()
+        if not name.startswith(others) and name not in _OF_A_LAUNCHER
+    }
     paths = [str(CLIENT), *filter(None, [kept.get("PYTHONPATH")])]
     if settings.function is not None:
         paths.append(str(Path(__file__).parents[2]))
@@ -399,7 +507,7 @@ def _hand_over(place: Place, account: Account) -> None:
 
 
 def _give(path: Path, mode: int, account: Account) -> None:
-    path.chmod(mode)
+    path.chmod(mode | (path.stat().st_mode & 0o100))  # what was saved as a program remains one
     os.chown(path, account.uid, account.gid)
 
 

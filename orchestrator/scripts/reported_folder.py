@@ -11,16 +11,23 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-import numpy as np
+from trainables.checkpoint import Packing
+
+MOST_ENTRIES = 100_000
+"""Files and folders that a checkpoint may have: its manifest names each of them."""
+
+LONGEST_PATH = 3500
+"""Bytes of the longest path in a checkpoint: the system must open it below another folder, too."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 class TooLarge(Exception):
-    """The files of a folder have more bytes than they may."""
+    """The files of a folder have more bytes than they may, or there are too many, or too deep ones."""
 
 
 @contextmanager
@@ -42,61 +49,93 @@ def own_file(path: str | Path, flags: int, folder: int | None = None) -> Iterato
         yield file
 
 
-def read(base: Path, folder: Path, most: int | None = None) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return the files below a folder by their relative path, and the links that lead out of it.
+@dataclass(frozen=True)
+class LeftOut:
+    """What is in a folder and not in its copy, by relative path.
+
+    Attributes:
+        links: to what is outside the folder, or nowhere.
+        others: links to folders, sockets, pipes, devices, and what has vanished meanwhile.
+    """
+
+    links: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+
+def pack(base: Path, folder: Path, packing: Packing, most: int | None = None) -> LeftOut:
+    """Copy the files below a folder into a checkpoint; return what is left out.
 
     A link to a file below the folder stands for that file.
 
     Args:
         base: without a link in its path.
         folder: `base`, or a folder below it.
-        most: bytes of all files, or None for any number.
+        packing: the checkpoint.
+        most: bytes of all files as they appear, holes included, or None for any number.
 
     Raises:
         OSError: the folder is a link or none, or has a part that became one meanwhile.
         TooLarge: there are more bytes; no more than that were read.
+        Changed: a file has become shorter meanwhile.
     """
-    return _Reading(base, folder, most).result()
+    reading = _Reading(base, folder, packing, most)
+    with _opened(base, folder.relative_to(base).parts) as descriptor:
+        reading.take_folder(descriptor, "")
+    return reading.left_out
 
 
 class _Reading:
-    def __init__(self, base: Path, folder: Path, most: int | None) -> None:
-        self._base, self._folder, self._left = base, folder, most
-        self._files: dict[str, np.ndarray] = {}
-        self._links: list[str] = []
+    def __init__(self, base: Path, folder: Path, packing: Packing, most: int | None) -> None:
+        self._base, self._folder, self._packing, self._left = base, folder, packing, most
+        self._entries = 0
+        self.left_out = LeftOut()
 
-    def result(self) -> tuple[dict[str, np.ndarray], list[str]]:
-        with _opened(self._base, self._folder.relative_to(self._base).parts) as descriptor:
-            self._take_folder(descriptor, "")
-        return dict(sorted(self._files.items())), sorted(self._links)
+    def take_folder(self, folder: int, prefix: str) -> None:
+        self._packing.add_folder(prefix.rstrip("/"), os.fstat(folder))
+        with os.scandir(folder) as scanned:
+            entries = []
+            for entry in scanned:
+                self._entries += 1
+                if self._entries > MOST_ENTRIES or len(os.fsencode(prefix + entry.name)) > LONGEST_PATH:
+                    raise TooLarge
+                entries.append(entry)
+            for entry in sorted(entries, key=lambda each: each.name):
+                try:
+                    self._take(entry, folder, prefix)
+                except FileNotFoundError:
+                    self.left_out.others.append(prefix + entry.name)
 
-    def _take_folder(self, folder: int, prefix: str) -> None:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_symlink():
-                    self._take_link(prefix + entry.name)
-                elif entry.is_dir(follow_symlinks=False):
-                    with _opened(entry.name, (), folder) as inner:
-                        self._take_folder(inner, f"{prefix}{entry.name}/")
-                elif entry.is_file(follow_symlinks=False):
-                    self._files[prefix + entry.name] = self._content(entry.name, folder)
+    def _take(self, entry: os.DirEntry[str], folder: int, prefix: str) -> None:
+        name = prefix + entry.name
+        if entry.is_symlink():
+            self._take_link(name)
+        elif entry.is_dir(follow_symlinks=False):
+            with _opened(entry.name, (), folder) as inner:
+                self.take_folder(inner, f"{name}/")
+        elif entry.is_file(follow_symlinks=False):
+            self._take_file(name, entry.name, folder)
+        else:
+            self.left_out.others.append(name)
 
     def _take_link(self, name: str) -> None:
-        target = (self._folder / name).resolve()
-        if target.is_file() and target.is_relative_to(self._folder):
+        target = Path(os.path.realpath(self._folder / name))
+        if target.is_relative_to(self._folder) and target.is_file():
             *folders, last = target.relative_to(self._base).parts
             with _opened(self._base, tuple(folders)) as folder:
-                self._files[name] = self._content(last, folder)
+                self._take_file(name, last, folder)
+        elif target.is_relative_to(self._folder) and target.exists():
+            self.left_out.others.append(name)
         else:
-            self._links.append(name)
+            self.left_out.links.append(name)
 
-    def _content(self, name: str, folder: int) -> np.ndarray:
-        with own_file(name, os.O_RDONLY, folder) as file:
+    def _take_file(self, name: str, last: str, folder: int) -> None:
+        with own_file(last, os.O_RDONLY, folder) as file:
+            facts = os.fstat(file.fileno())
             if self._left is not None:
-                self._left -= os.fstat(file.fileno()).st_size
+                self._left -= facts.st_size
                 if self._left < 0:
                     raise TooLarge
-            return np.frombuffer(file.read(), np.uint8)
+            self._packing.add(name, file, facts)
 
 
 @contextmanager

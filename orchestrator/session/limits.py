@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +14,12 @@ from orchestrator.ledger.writer import SweepWriter
 
 HOPELESS_AFTER = 8
 """A sweep stops when all its settled trials, at least so many, have failed: the next would fail too."""
+
+ALIKE_FAILURES = 3
+"""Errors alike before the first report of a sweep that stop it: what is wrong will not change by itself."""
+
+DIVERGED = "non-finite"
+"""Cause of the end of an attempt whose objective is not finite."""
 
 FOREIGN = "foreign report"
 """Cause of the end of an attempt for which a process has answered with a report that is not the attempt's."""
@@ -58,14 +66,35 @@ class Stop:
     state: SweepState
 
 
-def hopeless(counts: Mapping[str, int]) -> bool:
-    """Return True if at least `HOPELESS_AFTER` trials have settled and all of them have failed.
+def hopeless(counts: Mapping[str, int], diverged: int = 0) -> bool:
+    """Return True if at least `HOPELESS_AFTER` trials have settled and all of them have crashed.
 
     Args:
         counts: number of trials by state.
+        diverged: of the failed ones, how many had an objective that is not finite: their code works.
     """
-    failed = counts.get("FAILED", 0)
-    return failed >= HOPELESS_AFTER and failed == sum(counts.get(state, 0) for state in FINISHED_TRIAL)
+    crashed = counts.get("FAILED", 0) - diverged
+    return crashed >= HOPELESS_AFTER and crashed == sum(counts.get(state, 0) for state in FINISHED_TRIAL)
+
+
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+_KILLED = re.compile(r"got (signal \d|exit code (12[89]|1[3-9]\d|[2-9]\d\d))")
+"""Ends of a script that another process has brought about, as a machine without memory; a shell adds 128."""
+
+
+class AlikeFailures:
+    """Counts the errors of a sweep that are alike: of one text, but for numbers such as hyperparameters."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def are_enough(self, cause: str, message: str | None) -> bool:
+        """Count a failure; return True if there are enough like it to stop a sweep that has no report yet."""
+        if cause != "error" or not message or _KILLED.search(message):
+            return False
+        kind = _NUMBERS.sub("#", message)
+        self._counts[kind] += 1
+        return self._counts[kind] >= ALIKE_FAILURES
 
 
 # ------------------------------------------------------------------ budget

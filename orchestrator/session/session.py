@@ -26,8 +26,11 @@ from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.attempts import Attempts, Running, any_active, foreign
 from orchestrator.session.board import Progress, TrialBoard
 from orchestrator.session.limits import (
+    ALIKE_FAILURES,
+    DIVERGED,
     FOREIGN,
     HOPELESS_AFTER,
+    AlikeFailures,
     Shortage,
     Stop,
     hopeless,
@@ -141,6 +144,8 @@ class Session:
         self._exploits = Exploits(sweep, writer, paths)
         self._tracked = TrackedRuns(sweep, self.ledger, paths, clock)
         self._shortage = Shortage(writer)
+        self._alike_failures = AlikeFailures()
+        self._diverged = sum((trial.cause or "").startswith(DIVERGED) for trial in trials)
         self._outages = Outages(writer, probes or probes_of(paths, self.ledger, sweep.id), clock)
 
     @property
@@ -333,10 +338,21 @@ class Session:
         clear_trial(self.writer, run.trial.key, self.paths.trial_checkpoints(self.sweep.id, run.trial.key))
         past, progressed = self.ledger.trial_attempts(run.trial.key), self.ledger.reporters(run.trial.key)
         wait = wait_before_retry(cause, past, progressed)
+        if self._alike_failures.are_enough(cause, message) and not self._has_reports():
+            wait = None
+            remedy = f"Correct it, then run `sweep retry-failed {self.sweep.id}`."
+            self.stop(
+                f"{ALIKE_FAILURES} attempts failed alike before any report: {message} {remedy}", "COMPLETE"
+            )
         if wait is None:
+            self._diverged += cause == DIVERGED
             self._attempts.settle(attempt_id, "FAILED", f"{cause}: {message}" if message else cause)
         else:
             self._attempts.requeue(attempt_id, cause, wait)
+
+    def _has_reports(self) -> bool:
+        """Return True if a trial of the sweep has reported anything, to this driver or an earlier one."""
+        return any(trial.step for trial in self.ledger.trials(self.sweep.id))
 
     def has_lost_its_slot(self, attempt_id: str) -> bool:
         """Return True if the trial of an attempt has lost its slot, and reported no new step since."""
@@ -394,7 +410,7 @@ class Session:
             self.stop(reason_of(asker), "INTERRUPTED")
         elif shortage := self._lasting_shortage():
             self.stop(f"waited {self._longest_wait:g} s: {shortage}", "INTERRUPTED")
-        elif hopeless(self._board.counts):
+        elif hopeless(self._board.counts, self._diverged):
             self.stop(f"the first {HOPELESS_AFTER} trials all failed", "COMPLETE")
         elif over := self._over_budget():
             self.stop(over, "COMPLETE")

@@ -124,10 +124,22 @@ def load(folder: Path, url: str | None, digest: str) -> tuple[dict[str, np.ndarr
         NoStore: the store cannot be read, or the folder of all checkpoints of the trial is missing on a disk:
             the disk is not mounted.
     """
+    with _fetched(folder, url, digest):
+        return checkpoint.load(folder, digest)
+
+
+def extract(folder: Path, url: str | None, digest: str, target: Path) -> dict[str, Any]:
+    """Write the files of a checkpoint to a folder, and return its facts; see `load`."""
+    with _fetched(folder, url, digest):
+        return checkpoint.extract(folder, digest, target)
+
+
+@contextmanager
+def _fetched(folder: Path, url: str | None, digest: str) -> Iterator[None]:
     try:
         if url is not None:
             fetch(folder, url, digest)
-        return checkpoint.load(folder, digest)
+        yield
     except DamagedCheckpoint:
         _check_mounted(folder.parent.as_uri() if url is None else url_of(folder.name, url).rpartition("/")[0])
         raise

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import Refusal
-from trainables.parsing import parsed
+from trainables.parsing import parsed, text_of
 from trainables.sources import digest_of, files_of_reference, module_in
 
 
@@ -59,7 +59,7 @@ def _imported(files: Iterable[Path]) -> set[str]:
     found: set[str] = set()
     for file in files:
         with suppress(SyntaxError, ValueError):  # such a file cannot be imported, so nothing needs it
-            for node in ast.walk(parsed(file.read_bytes(), str(file))):
+            for node in ast.walk(parsed(text_of(file), str(file))):
                 if isinstance(node, ast.Import):
                     found |= {alias.name.partition(".")[0] for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -139,7 +139,7 @@ def _save(folder: Path, logged: LoggedModel, payload: Mapping[str, Any]) -> None
     """Write the files of a model in MLflow's format to `model` of a folder."""
     stored = Path(payload["checkpoint"])
     try:
-        facts = checkpoint.load(stored, payload["digest"])[1]
+        facts = checkpoint.facts_of(stored, payload["digest"])
         program = payload.get("program")
         if program is not None and "trained" in program:
             _check_saved(stored, facts)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from orchestrator.assignment import SIZE, Assignment, Outcome, SavedCheckpoint
-from orchestrator.errors import redacted
+from orchestrator.errors import redacted, secrets_of_environment
 from orchestrator.ledger.keys import attempt_number
 from orchestrator.ledger.scores import pack, unpack
 from orchestrator.storage import store
@@ -359,6 +359,7 @@ class TrialLog:
     def __init__(self, file: Path, attempt_id: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file, self._attempt = file, attempt_number(attempt_id)
+        self._secrets = secrets_of_environment()
 
     def started(self, step: int) -> None:
         """Write on which machine and from which step the attempt starts."""
@@ -366,7 +367,7 @@ class TrialLog:
 
     def write(self, text: str) -> None:
         """Append a text, one entry for each of its lines."""
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-        lines = "".join(f"{stamp}Z attempt {self._attempt}: {line}\n" for line in redacted(text).splitlines())
+        head = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()) + f" attempt {self._attempt}: "
+        lines = redacted(text.removesuffix("\n"), self._secrets).replace("\r", "\n").split("\n")
         with self._file.open("a", encoding="utf-8", errors="backslashreplace") as out:
-            out.write(lines)
+            out.write("".join(f"{head}{line}\n" for line in lines))

@@ -235,7 +235,7 @@ def _kept(trial: TrialRecord, facts: Facts, at_hand: AtHand) -> Iterator[Finding
 
 def _on_disk(record: CheckpointRecord, folder: Path) -> Iterator[Finding]:
     try:
-        checkpoint.load(folder, record.digest)
+        checkpoint.facts_of(folder, record.digest)
     except DamagedCheckpoint as damage:
         yield Finding(damage.where, f"{damage.must}, got {damage.got}")
 

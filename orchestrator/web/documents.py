@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -224,8 +225,15 @@ def log_range(file: Path, start: int | None, length: int) -> dict[str, Any]:
             begin = max(0, size - length) if start is None else min(start, size)
             log.seek(begin)
             content = log.read(length)
+        if start is None and begin:
+            # No part begins or ends within a character, if it can be helped.
+            begin += next((at for at, byte in enumerate(content[:3]) if byte & 0xC0 != 0x80), 0)
+            content = content[begin - (size - length) :]
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(content, final=len(content) < 4 or begin + len(content) >= size)
+        content = content[: len(content) - len(decoder.getstate()[0])]
     except FileNotFoundError:
         remedy = "Logs of trials on other machines are in their folders."
         raise NotFound("log", "must exist", "none on this machine", remedy) from None
     end = begin + len(content)
-    return {"start": begin, "end": end, "size": size, "text": content.decode(errors="replace")}
+    return {"start": begin, "end": end, "size": size, "text": text}

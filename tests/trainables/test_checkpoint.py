@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -227,3 +229,75 @@ def test_a_changed_fact_is_refused_by_the_digest(tmp_path: Path) -> None:
     manifest.write_text(manifest.read_text().replace('"step": 7', '"step": 3'))
     with pytest.raises(DamagedCheckpoint, match=r"manifest\.json: must have SHA-256"):
         checkpoint.load(saved.folder, saved.digest)
+
+
+# ------------------------------------------------------------------ files
+
+
+def _packed(folder: Path, **members: bytes) -> checkpoint.Saved:
+    """Save a checkpoint of files, and then rename them in its archive, with all digests right."""
+    with checkpoint.packing(folder / "step-1") as packing:
+        for name in members:
+            content = folder / name
+            content.write_bytes(members[name])
+            with content.open("rb") as file:
+                packing.add(name, file, os.fstat(file.fileno()))
+        return packing.save({"step": 1})
+
+
+def _with_archive(saved: checkpoint.Saved, content: bytes) -> str:
+    """Replace the archive of a checkpoint and its manifest; return the digest of the new one."""
+    (saved.folder / "arrays.npz").write_bytes(content)
+    document = json.loads((saved.folder / "manifest.json").read_bytes())
+    document["files"]["arrays.npz"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    text = json.dumps(document, sort_keys=True).encode()
+    (saved.folder / "manifest.json").write_bytes(text)
+    return hashlib.sha256(text).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "compression", "must"),
+    [
+        ("../out.npy", zipfile.ZIP_STORED, "must hold files of one folder"),
+        ("a/../../out.npy", zipfile.ZIP_STORED, "must hold files of one folder"),
+        ("/tmp/out.npy", zipfile.ZIP_STORED, "must hold files of one folder"),
+        (f"//bytes/{b'../out'.hex()}.npy", zipfile.ZIP_STORED, "must hold files of one folder"),
+        ("bomb.npy", zipfile.ZIP_DEFLATED, "must hold files as they are"),
+    ],
+)
+def test_no_file_of_a_checkpoint_leads_out_of_its_folder(
+    tmp_path: Path, name: str, compression: int, must: str
+) -> None:
+    """And none takes more than the archive: it may be what a hostile owner of the disk has made."""
+    saved = _packed(tmp_path, state=b"content")
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", compression) as archive:
+        content = io.BytesIO()
+        np.save(content, np.zeros(1 << 20, np.uint8))
+        archive.writestr(name, content.getvalue())
+    digest = _with_archive(saved, packed.getvalue())
+    with pytest.raises(DamagedCheckpoint, match=must):
+        checkpoint.extract(saved.folder, digest, tmp_path / "below" / "target")
+    assert not list(tmp_path.rglob("out*"))
+
+
+def test_files_are_loaded_and_extracted_by_their_own_names(tmp_path: Path) -> None:
+    names = {"state": b"1", "state.npy": b"2", "state.npy.npy": b"3", "file": b"4"}
+    saved = _packed(tmp_path, **names)
+    arrays, _ = checkpoint.load(saved.folder, saved.digest)
+    assert {name: array.tobytes() for name, array in arrays.items()} == names
+    checkpoint.extract(saved.folder, saved.digest, tmp_path / "target")
+    assert {file.name: file.read_bytes() for file in (tmp_path / "target").iterdir()} == names
+    copied = checkpoint.copy(saved.folder, tmp_path / "copy" / "step-1", saved.digest, "s-2")
+    assert checkpoint.is_whole(copied.folder, copied.digest)
+    assert copied.bytes == sum(file.stat().st_size for file in copied.folder.iterdir())
+
+
+def test_a_checkpoint_of_files_that_is_not_completed_leaves_nothing(tmp_path: Path) -> None:
+    def interrupted() -> None:
+        with checkpoint.packing(tmp_path / "kept" / "step-1"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not list((tmp_path / "kept").iterdir())

@@ -8,18 +8,22 @@
         if step % 100 == 99 and not trial.report(step + 1, {"val/loss": loss}):
             break
 
-A function `train(trial)` that a search-space file names gets the same object. Outside a sweep, `trial()` has
-the hyperparameters that it is given as arguments, and `report` prints.
+A function `train(trial)` that a search-space file names gets the same object. Outside a sweep,
+`trial(lr=0.1)` has the hyperparameters that it is given, or those of the command line (`--lr 0.2`), and
+`report` prints.
 """
 
 from __future__ import annotations
 
 import json
+import operator
 import os
 import shutil
 import signal
+import stat
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +61,7 @@ class Trial:
         self._sent = 0
         self._offset = 0
         self._is_over = False
+        self._handler: Callable[[int, object], object] | int | None = None
 
     def report(
         self, step: int, metrics: Mapping[str, float], checkpoint: str | os.PathLike[str] | None = None
@@ -65,47 +70,59 @@ class Trial:
 
         The call returns once the report and a copy of the checkpoint are safe: the folder may be used again.
         A folder inside `folder` is read where it is; any other is copied first.
-        After the sweep has answered that it stops the trial, the next call ends the process.
+        After the sweep has answered that it stops the trial, the next call ends the process. Of several
+        processes that train together (`WORLD_SIZE`), the one of rank 0 reports, and all get its answer.
 
         Args:
             step: steps done so far, more than in the report before.
-            metrics: numbers by name, the objective of the sweep among them.
+            metrics: numbers by name, the objective of the sweep among them; True is 1.
             checkpoint: folder with everything needed to go on from this step, or None: a trial that is
                 interrupted goes on from its last checkpoint, and without any starts again at step 0.
 
         Raises:
+            TypeError: a metric is no number.
             RuntimeError: what should be the answer to this report is none, or that of a later one.
         """
         if self._is_over:
             raise SystemExit(0)
         self._sent += 1
-        name = None if checkpoint is None else self._handed_over(Path(checkpoint))
         done = int(step)
-        line = {"step": done, "metrics": {k: float(v) for k, v in metrics.items()}, "checkpoint": name}
+        numbers = {str(name): _number(name, value) for name, value in metrics.items()}
         if self._reports is None:
+            name = None if checkpoint is None else os.fspath(checkpoint)
+            line = {"step": done, "metrics": numbers, "checkpoint": name}
             print(json.dumps(line), flush=True)  # noqa: T201 - outside a sweep it is for a person
             return not self.stopping
-        with Path(self._reports).open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**line, "attempt": self._attempt}) + "\n")
+        if _rank() == 0:
+            name = None if checkpoint is None else self._handed_over(Path(checkpoint))
+            line = {"step": done, "metrics": numbers, "checkpoint": name, "attempt": self._attempt}
+            with Path(self._reports).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
         self._is_over = not self._answer(done)
         return not (self._is_over or self.stopping)
 
     def stop_on_sigterm(self) -> None:
-        """Note SIGTERM in `stopping`, so that the next report is the last one, instead of ending at once."""
-        signal.signal(signal.SIGTERM, self._stop)
+        """Note SIGTERM in `stopping`, so that the next report is the last one, instead of ending at once.
+
+        A process that this one forks ends at SIGTERM as it would have done before.
+        """
+        self._handler = signal.signal(signal.SIGTERM, self._stop)
+        os.register_at_fork(after_in_child=self._leave_sigterm)
 
     def _stop(self, number: int, frame: object) -> None:
         self.stopping = True
 
+    def _leave_sigterm(self) -> None:
+        if signal.getsignal(signal.SIGTERM) == self._stop:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if self._handler is None else self._handler)
+
     def _handed_over(self, checkpoint: Path) -> str:
         """Return what names a checkpoint in a report: its path, or the name of a copy that is taken."""
-        name = f"report-{self._sent}"
-        if self._checkpoints is None:
-            return name
         real, own = checkpoint.resolve(), self.folder.resolve()
-        if own in (real, *real.parents) and real.is_dir() and not _has_links(real):
+        if own in (real, *real.parents) and real.is_dir():
             return str(real)
-        shutil.copytree(checkpoint, Path(self._checkpoints, name))
+        name = f"report-{self._sent}"
+        _copy(real, Path(self._checkpoints, name))
         return name
 
     def _answer(self, step: int) -> bool:
@@ -136,18 +153,91 @@ def _read(line: bytes) -> tuple[str, int | None]:
     return word, int(step) if step.isascii() and step.isdigit() else None
 
 
-def _has_links(folder: Path) -> bool:
-    found = (Path(at, name) for at, folders, names in os.walk(folder) for name in (*folders, *names))
-    return any(path.is_symlink() for path in found)
+def _number(name: str, value: Any) -> float:
+    """Return a metric as a whole number, which keeps all its digits, or as another one."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"could not convert the text {value!r} of the metric {name} to a number")
+    try:
+        return operator.index(value)
+    except TypeError:
+        return float(value)
+
+
+def _rank() -> int:
+    """Return which of the processes that train together this one is: as torchrun, Lightning and MPI say."""
+    for ranks, size in (
+        (("RANK", "LOCAL_RANK"), "WORLD_SIZE"),
+        (("OMPI_COMM_WORLD_RANK",), "OMPI_COMM_WORLD_SIZE"),
+    ):
+        if int(os.environ.get(size) or 1) > 1:
+            return int(next((os.environ[rank] for rank in ranks if os.environ.get(rank)), 0))
+    return 0
+
+
+def _copy(folder: Path, copy: Path) -> None:
+    """Copy a folder with its links as they are, and without what is neither a file nor a folder."""
+
+    def left_out(at: str, names: Iterable[str]) -> set[str]:
+        kinds = {name: stat.S_IFMT(Path(at, name).lstat().st_mode) for name in names}
+        others = {
+            name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
+        }
+        for name in sorted(others):
+            print(f"{name} is no file, and left out of the checkpoint", flush=True)  # noqa: T201 - into the log
+        return others
+
+    shutil.copytree(folder, copy, symlinks=True, ignore=left_out)
+    for at, folders, names in os.walk(copy):
+        for link in (Path(at, name) for name in (*folders, *names)):
+            target = Path(os.readlink(link)) if link.is_symlink() else Path()  # noqa: PTH115 - of Python 3.9
+            if target.is_absolute() and folder in target.parents:
+                link.unlink()
+                link.symlink_to(copy / target.relative_to(folder))
 
 
 def trial(**params: Any) -> Trial:
-    """Return the trial that this process runs; outside a sweep, one with the given hyperparameters."""
+    """Return the trial that this process runs.
+
+    Outside a sweep, it has the hyperparameters of the command line, and steps, interval and seed as
+    `SWEEP_STEPS`, `SWEEP_INTERVAL` and `SWEEP_SEED` say (1000, 100 and 0 by default).
+
+    Args:
+        params: what hyperparameters are that neither the sweep nor the command line gives.
+    """
     path = os.environ.get("SWEEP_TRIAL")
     if path is not None:
-        found = Trial(json.loads(Path(path).read_text(encoding="utf-8")))
+        facts = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = Trial({**facts, "params": {**params, **facts["params"]}})
         found.stop_on_sigterm()
         return found
     alone: dict[str, Any] = dict.fromkeys(("resume", "attempt", "reports", "answers_by_step", "checkpoints"))
-    facts = {"params": params, "seed": 0, "folder": ".", "start": 0, "steps": 1000, "interval": 100}
-    return Trial({**alone, **facts})
+    counts = {name: int(os.environ.get(f"SWEEP_{name.upper()}") or value) for name, value in _COUNTS.items()}
+    given = {**params, **_of_command_line(params)}
+    return Trial({**alone, **counts, "params": given, "folder": ".", "start": 0})
+
+
+_COUNTS = {"steps": 1000, "interval": 100, "seed": 0}
+
+
+def _of_command_line(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the hyperparameters of a command line: `name=value`, `--name=value`, or `--name value`.
+
+    The last form is for names that have a default; any other word is the script's own.
+    """
+    words = sys.argv[1:]
+    given: dict[str, Any] = {}
+    for at, word in enumerate(words):
+        name, equals, text = word.lstrip("-").partition("=")
+        name = name if name in defaults else name.replace("-", "_")
+        if equals and name.replace(".", "_").isidentifier():
+            given[name] = _value(text)
+        elif word.startswith("--") and name in defaults and words[at + 1 :]:
+            given[name] = _value(words[at + 1])
+    return given
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -16,6 +16,7 @@ from orchestrator.driver.sweep_rows import (
     interrupt,
     is_finished,
     is_stopped,
+    note_code,
     record_of,
     record_resources,
     resume,
@@ -212,14 +213,18 @@ def test_code_that_has_changed_since_the_sweep_began_is_said_and_recorded(sessio
         for code in ("def train(trial): ...", "def train(trial): ...", "def train(trial): pass"):
             script.write_text(code)
             enter(held, None)
-    (line,) = lines.lines
-    assert line == (
+        for _ in range(2):
+            note_code(held)
+        script.write_text("def train(trial): return 1  # edited while the sweep runs")
+        for _ in range(2):
+            note_code(held)
+    assert lines.lines == 2 * [
         f"The code in {sessions.folder} has changed since the sweep began: "
         "its trials do not all run the same code."
-    )
+    ]
     record = sessions.ledger.sweep(sweep.id)
     assert record is not None
-    assert len({entry["digest"] for entry in record.facts["code"]}) == len(record.facts["code"]) == 2
+    assert len({entry["digest"] for entry in record.facts["code"]}) == len(record.facts["code"]) == 3
 
 
 def test_a_sweep_knows_all_hardware_that_its_trials_ran_on(sessions: Sessions) -> None:

@@ -15,7 +15,9 @@ import sys
 import textwrap
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ import pytest
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.scripts import attempt as attempts
-from orchestrator.scripts import keeper
+from orchestrator.scripts import keeper, reported_folder
 from orchestrator.scripts import process as processes
 from orchestrator.scripts.attempt import OwnProcess
 from orchestrator.session.attempts import finite_or_failed
@@ -174,7 +176,7 @@ def test_a_report_without_a_checkpoint_keeps_the_one_before(runs: Runs) -> None:
 
 
 def test_a_checkpoint_in_the_folder_of_the_trial_is_read_there_and_stays(runs: Runs) -> None:
-    """Another one is copied, and so is one with a link, whose content belongs to the checkpoint."""
+    """Another one is copied. A link to what is outside belongs to neither."""
     script = """
     import os
     from pathlib import Path
@@ -196,7 +198,8 @@ def test_a_checkpoint_in_the_folder_of_the_trial_is_read_there_and_stays(runs: R
     outcomes = runs.all(runs.function(script))
     contents = [files_of(outcome) for outcome in outcomes]
     scratch = {"state": b"scratch"}
-    assert contents == [scratch, {"state": b"other"}, {**scratch, "linked": b"other"}]
+    assert contents == [scratch, {"state": b"other"}, scratch]
+    assert "linked are links to what is outside the checkpoint, and left out of it" in runs.log
     assert "untouched True" in runs.log
     assert "kept ['state']" in runs.log
     assert "other ['state']" in runs.log
@@ -300,7 +303,23 @@ def test_a_function_that_returns_ends_its_trial(runs: Runs) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("def train(trial): raise ValueError('no such layer')", "exit code 1: ValueError: no such layer"),
+        (
+            "def train(trial): raise ValueError('no such layer')",
+            "exit code 1: ValueError: no such layer "
+            "(train.py, line 1: def train(trial): raise ValueError('no such layer'))",
+        ),
+        (
+            "import json\ndef train(trial): json.loads('')",
+            "(train.py, line 2: def train(trial): json.loads(''))",
+        ),
+        (
+            "def train(trial):\n    raise ValueError('a\\nb')",
+            "exit code 1: ValueError: a (train.py, line 2: raise",
+        ),
+        (
+            "def train(trial: pass",
+            "SyntaxError: '(' was never closed (train.py, line 1: def train(trial: pass)",
+        ),
         ("def train(trial): pass", "must report at least once"),
         ("def other(trial): pass", "has no attribute 'train'"),
         ("import os\ndef train(trial): os.kill(os.getpid(), 9)", "signal 9"),
@@ -1387,3 +1406,496 @@ def test_sigterm_ends_a_script_that_does_not_handle_it(runs: Runs, monkeypatch: 
     outcome = runs.own.advance(runs.command(text))
     assert (outcome.interrupted, outcome.step) == (True, 1)
     assert time.monotonic() - began < processes.GRACE / 2
+
+
+def test_a_script_that_prints_is_not_slowed(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 lines, each written at once, in an environment with a hundred secrets."""
+    for number in range(100):
+        monkeypatch.setenv(f"SECRET_{number}", f"value-{number}-of-a-secret")
+    text = """
+    import time
+
+    def train(trial):
+        began = time.perf_counter()
+        for number in range(20_000):
+            print("line", number)
+        trial.report(6, {"val/loss": time.perf_counter() - began})
+    """
+    (outcome,) = runs.all(runs.function(text))
+    assert outcome.metrics["val/loss"] < 5, "on a machine that has nothing else to do it takes 0.3 s"
+    assert [line.partition(": ")[2] for line in runs.log.splitlines() if ": line " in line] == [
+        f"line {number}" for number in range(20_000)
+    ]
+
+
+def test_a_line_that_is_drawn_again_and_again_is_one_with_its_last_state(runs: Runs) -> None:
+    text = """
+    import sys, time
+
+    def train(trial):
+        for epoch in range(2):
+            for step in range(500):
+                sys.stderr.write(f"\\repoch {epoch}: {step}/500")
+                sys.stderr.flush()
+            sys.stderr.write("\\n")
+        time.sleep(0.1)
+        print("an end of line of another system\\r")
+        trial.report(6, {"val/loss": 1.0})
+        sys.stderr.write("no end\\rat all")
+    """
+    runs.all(runs.function(text))
+    shown = [line.partition(": ")[2] for line in runs.log.splitlines()[1:]]
+    assert [line for line in shown if not line.startswith("step ")] == [
+        "epoch 0: 499/500",
+        "epoch 1: 499/500",
+        "an end of line of another system",
+        "at all",
+    ]
+
+
+def test_a_line_that_is_drawn_for_long_is_shown_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = processes.Stream()
+    assert stream.lines(b"\r1 of 9\r2 of 9") == []
+    monkeypatch.setattr(processes, "DRAWN_SECONDS", 0.0)
+    assert stream.lines(b"\r3 of 9") == [b"2 of 9"]
+    assert stream.lines(b"\r" * 10 * processes.LONGEST_LINE) == []
+    assert stream.rest() == [b"3 of 9"]
+
+
+def test_lines_are_not_torn(runs: Runs) -> None:
+    """Neither where two outputs come in turn, nor in a character of several bytes, nor at a form feed."""
+    text = """
+    import os, sys, time
+
+    def train(trial):
+        pieces = [(1, b"one "), (2, b"other "), (1, b"whole \\xe2"), (2, b"whole\\n"), (1, b"\\x82\\xac\\n")]
+        for stream, piece in pieces:
+            os.write(stream, piece)
+            time.sleep(0.05)
+        print("a\\x0cb\\u2028c\\n\\nafter an empty line")
+        trial.report(6, {"val/loss": 1.0})
+        os.write(1, b"without an end")
+    """
+    runs.all(runs.function(text))
+    shown = [line.partition(": ")[2] for line in runs.log.split("\n")[1:-1]]
+    assert [line for line in shown if not line.startswith("step ")] == [
+        "other whole",
+        "one whole \u20ac",
+        "a\x0cb\u2028c",
+        "",
+        "after an empty line",
+        "without an end",
+    ]
+
+
+def test_a_line_that_is_too_long_is_divided_between_two_characters() -> None:
+    text = "\u20ac" * processes.LONGEST_LINE
+    parts = processes.Stream().lines(text.encode() + b"\n")
+    assert "".join(part.decode() for part in parts) == text
+    assert max(map(len, parts)) <= processes.LONGEST_LINE
+
+
+def test_the_end_of_an_output_that_was_cut_is_in_the_log(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What short lines take with their times counts, and the traceback at the end tells what went wrong."""
+    monkeypatch.setattr(processes, "MOST_PRINTED", 100_000)
+    text = """
+    def train(trial):
+        for number in range(100_000):
+            print(number % 10)
+        raise ValueError("at the end")
+    """
+    (outcome,) = runs.all(runs.function(text))
+    assert "ValueError: at the end" in str(outcome.message)
+    assert len(runs.log) < 120_000
+    assert "the rest is left out" in runs.log
+    assert runs.log.count("ValueError: at the end") > 1
+
+
+def test_a_script_goes_on_although_its_log_cannot_be_written(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: object, text: str) -> None:
+        if "line" in text:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(attempts.TrialLog, "write", full)
+    text = """
+    def train(trial):
+        for number in range(100_000):
+            print("line", number)
+        trial.report(6, {"val/loss": 1.0})
+    """
+    (outcome,) = runs.all(runs.function(text))
+    assert outcome.failure is None
+
+
+# ------------------------------------------------------------------ after the last report
+
+
+def test_work_after_the_last_report_is_done(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test, an export: the trial is complete when its process has ended, and lives until then."""
+    monkeypatch.setattr(attempts, "SIGN_OF_LIFE", 0.3)
+    monkeypatch.setattr(attempts, "GRACE", 0.1)
+    text = """
+    import time
+    from pathlib import Path
+
+    def train(trial):
+        assert not trial.report(6, {"val/loss": 1.0})
+        time.sleep(1.5)
+        Path("exported").touch()
+        raise RuntimeError("the upload has failed")
+    """
+    *signs, last = runs.all(runs.function(text))
+    assert (runs.folder / "exported").exists()
+    assert signs
+    assert all(sign.training and not sign.done for sign in signs)
+    assert (last.step, last.done, last.failure, last.metrics["val/loss"]) == (6, True, None, 1.0)
+    assert "ended after its last report with exit code 1: RuntimeError: the upload has failed" in runs.log
+
+
+@pytest.mark.parametrize(
+    ("minutes", "said"),
+    [
+        (None, "after its last report, and is ended; resources.minutes lets it go on for longer"),
+        (0.02, "ended after its last report: the script: must keep within resources.minutes"),
+    ],
+)
+def test_work_after_the_last_report_has_an_end(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, minutes: float | None, said: str
+) -> None:
+    monkeypatch.setattr(attempts, "FINISHING_SECONDS", 0.5)
+    text = """
+    import time
+
+    def train(trial):
+        trial.report(6, {"val/loss": 1.0})
+        while True:
+            time.sleep(1)
+    """
+    monkeypatch.setattr(processes, "GRACE", 0.2)
+    (last,) = runs.all(runs.function(text, minutes=minutes))
+    assert (last.step, last.done, last.failure) == (6, True, None)
+    assert said in runs.log
+
+
+# ------------------------------------------------------------------ the process of a function
+
+
+def test_a_function_sees_the_process_of_its_own_file(runs: Runs) -> None:
+    """Its options have their defaults, and what it spawns finds its module."""
+    (runs.folder / "beside.py").write_text("VALUE = 3")
+    text = """
+    import argparse, multiprocessing, sys
+    import beside
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rate", type=float, default=0.5)
+    options = parser.parse_args()
+
+    def work(queue):
+        queue.put(options.rate)
+
+    def train(trial):
+        print("argv", sys.argv, "path", sys.path[0], "main", sys.modules["__main__"].__file__)
+        print("of the service", [name for name in sys.modules if name.startswith("orchestrator")])
+        context = multiprocessing.get_context("spawn")
+        queue = context.Queue()
+        process = context.Process(target=work, args=(queue,))
+        process.start()
+        rate = queue.get(timeout=60)
+        process.join()
+        trial.report(6, {"val/loss": rate})
+    """
+    (outcome,) = runs.all(runs.function(text))
+    assert outcome.metrics["val/loss"] == 0.5
+    file = runs.folder / "train.py"
+    assert f"argv ['{file}'] path {runs.folder} main {file}" in runs.log
+    assert "of the service []" in runs.log
+
+
+def test_a_forked_child_ends_at_sigterm_as_without_the_service(runs: Runs) -> None:
+    text = """
+    import multiprocessing, time
+
+    def train(trial):
+        context = multiprocessing.get_context("fork")
+        child = context.Process(target=time.sleep, args=(60,))
+        child.start()
+        time.sleep(0.2)
+        child.terminate()
+        child.join(10)
+        trial.report(6, {"val/loss": child.exitcode or 0})
+    """
+    (outcome,) = runs.all(runs.function(text))
+    assert outcome.metrics["val/loss"] == -15
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"RANK": "1", "WORLD_SIZE": "2"},
+        {"LOCAL_RANK": "1", "WORLD_SIZE": "2"},
+        {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
+    ],
+)
+def test_of_processes_that_train_together_the_first_reports(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    """The others get the same answers. What the worker itself was started by does not count."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    text = f"""
+    import os, subprocess, sys
+    import sweep_client
+
+    if "child" not in sys.argv:
+        ranks = [{{**os.environ, **{environment!r}}}, os.environ]
+        children = [subprocess.Popen([sys.executable, __file__, "child"], env=each) for each in ranks]
+        sys.exit(max(child.wait() for child in children))
+    trial = sweep_client.trial()
+    for step in (2, 4, 6):
+        goes_on = trial.report(step, {{"val/loss": 1.0 / step}}, checkpoint=trial.folder)
+        print("answer", step, goes_on)
+    """
+    outcomes = runs.all(runs.command(text))
+    assert [(one.step, one.failure) for one in outcomes] == [(2, None), (4, None), (6, None)]
+    for answer in ("2 True", "4 True", "6 False"):
+        assert runs.log.count(f"answer {answer}") == 2
+
+
+# ------------------------------------------------------------------ checkpoints of files
+
+
+SAVES_AND_RESUMES = """
+import json, os, stat
+from pathlib import Path
+
+def seen(folder):
+    for path in sorted(Path(folder).rglob("*")):
+        facts = path.lstat()
+        content = path.read_text() if path.is_file() else None
+        yield os.fsencode(path.relative_to(folder)).hex(), oct(facts.st_mode), facts.st_mtime_ns, content
+
+def train(trial):
+    if trial.resume is None:
+        folder = PLACE
+        folder.mkdir(exist_ok=True)
+        MAKE
+        print("SAVED", list(seen(folder)))
+    else:
+        print("BACK", list(seen(trial.resume)))
+        folder = None
+    for step in range(trial.start + 1, 3):
+        trial.report(step, {"val/loss": 1.0}, checkpoint=folder)
+"""
+SAVED_NAMES = """
+        names = [b"state", b"state.npy", b"state.npy.npy", b"file", b"allow_pickle", b"odd \\xff", b"a\\nb",
+                 b"a\\\\b", b"arr_0", b" ", b"\\xc3\\xa9", b"n" * 250]
+        for name in names:
+            Path(folder, os.fsdecode(name)).write_bytes(b"of " + name.hex().encode())
+"""
+SAVED_ATTRIBUTES = """
+        (folder / "empty" / "below").mkdir(parents=True)
+        for number in (9, 10, 11):
+            path = folder / f"epoch-{number}.pt"
+            path.write_text(path.name)
+            os.utime(path, ns=(1, 10**18 + number))
+        path.chmod(0o540)
+        (folder / "closed").mkdir()
+        (folder / "closed" / "more").write_text("more")
+        (folder / "closed").chmod(0o700)
+        os.utime(folder / "closed", ns=(1, 10**18))
+"""
+
+
+@pytest.mark.parametrize("place", ["trial.folder / 'own'", "Path(os.environ['TMPDIR'], 'other')"])
+@pytest.mark.parametrize("make", [SAVED_NAMES, SAVED_ATTRIBUTES])
+def test_a_checkpoint_comes_back_as_it_was_saved(runs: Runs, make: str, place: str) -> None:
+    """Each file with its own content, whatever its name means to an archive; times, modes and folders too."""
+    text = SAVES_AND_RESUMES.replace("MAKE", make.strip()).replace("PLACE", place)
+    assigned = runs.function(text, steps=2, interval=1)
+    first = runs.own.advance(assigned)
+    assert first.failure is None, first.message
+    runs.own.release()
+    (last,) = runs.all(replace(assigned, resume=first.checkpoint))
+    assert last.failure is None, last.message
+    (saved,) = re.findall("SAVED (.*)", runs.log)
+    (back,) = re.findall("BACK (.*)", runs.log)
+    assert back == saved
+
+
+def test_what_is_no_file_of_a_checkpoint_is_left_out_and_named(runs: Runs) -> None:
+    text = """
+    import os, socket
+    from pathlib import Path
+
+    def train(trial):
+        os.chdir(trial.folder)
+        for at, place in enumerate([trial.folder / "own", Path(os.environ["TMPDIR"], "other")]):
+            (place / "below").mkdir(parents=True)
+            os.chdir(place)
+            Path("state").write_text("of the checkpoint")
+            for name, target in [("gone", "nowhere"), ("absolute", "/etc/hostname"), ("home", "/etc"),
+                                 ("up", "../../.."), ("loop", "loop"), ("folder", "below"),
+                                 ("inside", "state"), ("whole", place / "state")]:
+                Path(name).symlink_to(target)
+            os.mkfifo("pipe")
+            socket.socket(socket.AF_UNIX).bind("socket")
+            trial.report(2 + at, {"val/loss": 1.0}, checkpoint=place)
+    """
+    outcomes = runs.all(runs.function(text))
+    assert [one.failure for one in outcomes] == [None, None, None]
+    for outcome in outcomes[:2]:
+        assert files_of(outcome) == dict.fromkeys(("state", "inside", "whole"), b"of the checkpoint")
+    outside = "absolute and gone and home and loop and up are links to what is outside the checkpoint"
+    assert runs.log.count(f"{outside}, and left out of it") == 2
+    assert "folder and pipe and socket are links to folders, no files, or gone, and left out" in runs.log
+    assert "pipe is no file, and left out of the checkpoint" in runs.log
+
+
+def test_a_large_checkpoint_is_never_in_memory(runs: Runs) -> None:
+    """Neither when it is saved, nor when it is checked, copied or restored."""
+    text = """
+    def train(trial):
+        if trial.resume is None:
+            with (trial.folder / "weights").open("wb") as file:
+                for _ in range(100):
+                    file.write(bytes(1 << 20))
+        trial.report(trial.start + 2, {"val/loss": 1.0}, checkpoint=trial.folder)
+        trial.report(trial.start + 4, {"val/loss": 1.0})
+    """
+    tracemalloc.start()
+    try:
+        assigned = runs.function(text)
+        first = runs.own.advance(assigned)
+        assert first.checkpoint is not None
+        runs.own.release()
+        runs.own.advance(replace(assigned, resume=first.checkpoint))
+        folder = Path(first.checkpoint.path)
+        checkpoint.copy(folder, runs.folder / "copy" / "step-1-1", first.checkpoint.digest, "s-1")
+        assert checkpoint.is_whole(folder, first.checkpoint.digest)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert first.checkpoint.size > 100 << 20
+    assert peak < 20 << 20
+
+
+def test_a_file_with_a_hole_counts_with_its_length(runs: Runs) -> None:
+    text = """
+    import os
+
+    def train(trial):
+        os.truncate(os.open(trial.folder / "sparse", os.O_CREAT | os.O_WRONLY), 1 << 25)
+        trial.report(2, {"val/loss": 1.0}, checkpoint=trial.folder)
+    """
+    (outcome,) = runs.all(runs.function(text, disk=1 << 24))
+    assert outcome.failure == "disk limit"
+
+
+def test_a_file_that_becomes_shorter_while_it_is_copied_fails_the_report(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that becomes longer is copied as long as it was, and one that vanishes is left out and named."""
+    own_file = reported_folder.own_file
+
+    @contextmanager
+    def changed(name: str, flags: int, folder: int | None = None) -> Iterator[Any]:
+        if name == "vanishing":
+            os.unlink(name, dir_fd=folder)
+        with own_file(name, flags, folder) as file:
+            yield file
+
+    add = checkpoint.Packing.add
+
+    def added(self: checkpoint.Packing, name: str, file: Any, facts: os.stat_result) -> None:
+        if name in ("shrinking", "growing"):
+            os.truncate(f"/proc/self/fd/{file.fileno()}", {"shrinking": 2, "growing": 9}[name])
+        add(self, name, file, facts)
+
+    monkeypatch.setattr(reported_folder, "own_file", changed)
+    monkeypatch.setattr(checkpoint.Packing, "add", added)
+    text = """
+    def train(trial):
+        for name in ("growing", "vanishing", "state"):
+            (trial.folder / name).write_text("12345")
+        trial.report(2, {"val/loss": 1.0}, checkpoint=trial.folder)
+        (trial.folder / "shrinking").write_text("12345")
+        trial.report(4, {"val/loss": 1.0}, checkpoint=trial.folder)
+    """
+    first, last = runs.all(runs.function(text))
+    assert files_of(first) == {"growing": b"12345", "state": b"12345"}
+    assert "vanishing are links to folders, no files, or gone, and left out of it" in runs.log
+    assert "must not be changed before its report is answered, got shrinking: 2 bytes, of 5" in str(
+        last.message
+    )
+
+
+# ------------------------------------------------------------------ metrics
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("true", "a line must be {"),
+        ('"0.5"', "a line must be {"),
+        ("1e400", "a line must be {"),
+        (str(2**53 + 1), "a metric must be a number that 64 bits of floating point hold"),
+    ],
+)
+def test_a_metric_is_a_number_with_all_its_digits(value: str, message: str) -> None:
+    with pytest.raises(Refusal, match=re.escape(message)):
+        attempts.Report.read(f'{{"step": 1, "metrics": {{"a": {value}}}}}'.encode(), 0, "s-0.1")
+
+
+@pytest.mark.parametrize("value", [-0.0, 2.0**53, 5e-324, 1.7976931348623157e308, 0.1, -float("inf")])
+def test_a_metric_keeps_its_value(value: float) -> None:
+    line = json.dumps({"step": 1, "metrics": {"a": value}}).encode()
+    assert repr(attempts.Report.read(line, 0, "s-0.1").metrics["a"]) == repr(value)
+
+
+def test_what_the_client_is_given_is_sent_with_all_its_digits(runs: Runs) -> None:
+    text = """
+    import numpy
+
+    def train(trial):
+        metrics = {"true": True, "half": numpy.float32(0.5), "large": numpy.int64(2**53), "zero": -0.0}
+        trial.report(2, {"val/loss": 1, **metrics})
+        try:
+            trial.report(4, {"val/loss": "0.5"})
+        except TypeError as error:
+            print("refused:", error)
+        trial.report(4, {"val/loss": 2**53 + 1})
+    """
+    first, last = runs.all(runs.function(text))
+    values = {name: repr(first.metrics[name]) for name in ("true", "half", "large", "zero")}
+    assert values == {"true": "1.0", "half": "0.5", "large": "9007199254740992.0", "zero": "-0.0"}
+    assert "refused: could not convert the text '0.5' of the metric val/loss to a number" in runs.log
+    assert "got 'val/loss': 9007199254740993" in str(last.message)
+
+
+def test_metrics_beyond_a_number_of_names_are_left_out_and_the_trial_goes_on(runs: Runs) -> None:
+    text = """
+    def train(trial):
+        for step in (2, 4, 6):
+            new = {f"{'n' * 200} {step} {number}": number for number in range(4000)}
+            trial.report(step, {**new, "val/loss": step})
+    """
+    outcomes = runs.all(replace(runs.function(text), observed=("val/loss",)))
+    assert [(one.step, one.metrics["val/loss"], one.failure) for one in outcomes] == [
+        (2, 2.0, None),
+        (4, 4.0, None),
+        (6, 6.0, None),
+    ]
+    measured = {"seconds/train", "seconds/evaluate"}
+    assert len({name for one in outcomes for name in one.metrics} - measured) == attempts.MOST_METRICS
+    assert runs.log.count("metrics beyond the first 1000 are not recorded: n") == 1
+
+
+@pytest.mark.parametrize("name", ["a b/c.d:e%f", "n" * 250, "time_total_s", "epoch", "best", "True", "é"])
+def test_a_metric_may_have_any_name_that_can_be_printed(runs: Runs, name: str) -> None:
+    text = f"def train(trial): trial.report(2, {{'val/loss': 1.0, {name!r}: 9.0}})"
+    outcome = runs.own.advance(runs.function(text))
+    assert (outcome.failure, outcome.metrics[name]) == (None, 9.0)
+    assert Outcome.from_result(outcome.to_result()) == outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,7 @@ from orchestrator.session.limits import (
     spent,
     wait_before_retry,
 )
+from orchestrator.session.session import Session
 from tests import sweeps
 from tests.orchestrator.session.sessions import (
     BUSY_WAIT,
@@ -56,6 +58,86 @@ def test_a_sweep_whose_trials_all_fail_stops_early(sessions: Sessions) -> None:
     assert session.stopped is not None
     assert session.stopped.state == "COMPLETE"
     assert session.next_assignment() is None
+
+
+def test_trials_that_diverge_have_not_crashed(sessions: Sessions) -> None:
+    """Their code works; an earlier driver may have seen them. What they have reported before stays."""
+    sweep = sessions.sweep(100)
+    for _ in range(2):
+        session = sessions.open(sweep, capacity=1)
+        for _ in range(HOPELESS_AFTER):
+            assignment = launch(session)
+            session.reported(assignment.attempt_id, outcome(assignment, 10, 0.5))
+            session.reported(assignment.attempt_id, outcome(assignment, 20, float("nan")))
+            session.completed(assignment.attempt_id)
+            session.check_limits()
+        assert session.stopped is None
+    trial = sessions.ledger.trials(sweep.id)[0]
+    assert (trial.state, trial.best_step, trial.attempts) == ("FAILED", 10, 1)
+    best = [row for row in sessions.ledger.trial_checkpoints(trial.key) if row.kind == "best"]
+    assert [(row.step, Path(row.path).exists()) for row in best] == [(10, True)]
+
+
+def failing(sessions: Sessions, *messages: str, cause: str = "error") -> Session:
+    """Return a session in which one attempt after the other has failed."""
+    session = sessions.open(sessions.sweep(100), capacity=1)
+    for message in messages:
+        assignment = launch(session)
+        session.reported(assignment.attempt_id, replace(failure(assignment, 0, cause), message=message))
+        session.completed(assignment.attempt_id)
+        sessions.clock.now += 100.0
+        session.check_limits()
+        if session.stopped is not None:
+            break
+    return session
+
+
+def test_errors_alike_before_any_report_stop_a_sweep_and_say_what_to_do(sessions: Sessions) -> None:
+    """A typo fails every attempt in the same way, whatever numbers its message holds."""
+    session = failing(sessions, *(f"NameError: name 'lr' (train.py, line {at})" for at in (3, 4, 5, 6)))
+    assert session.stopped is not None
+    assert session.stopped.state == "COMPLETE"
+    assert session.stopped.reason.startswith(
+        "3 attempts failed alike before any report: NameError: name 'lr' (train.py, line 5)"
+    )
+    assert f"run `sweep retry-failed {session.sweep.id}`" in session.stopped.reason
+    assert session.next_assignment() is None
+    states = [trial.state for trial in sessions.ledger.trials(session.sweep.id)]
+    assert "FAILED" in states
+    assert "RUNNING" not in states
+
+
+@pytest.mark.parametrize(
+    ("messages", "cause"),
+    [
+        (("KeyError: 'a'", "KeyError: 'b'", "ValueError: 'a'", "KeyError: 'c'"), "error"),
+        (("must end with exit code 0, got signal 9",) * 4, "error"),
+        (("must end with exit code 0, got exit code 137: killed",) * 4, "error"),
+        (("The actor died",) * 4, "worker lost"),
+        (("resources.memory",) * 4, "out of memory"),
+    ],
+)
+def test_other_errors_and_deaths_of_machines_are_retried(
+    sessions: Sessions, messages: tuple[str, ...], cause: str
+) -> None:
+    assert failing(sessions, *messages, cause=cause).stopped is None
+
+
+def test_errors_alike_after_a_report_are_those_of_their_trials(sessions: Sessions) -> None:
+    """Others have shown that the code can run; an earlier driver may have received their reports."""
+    sweep = sessions.sweep(100)
+    session = sessions.open(sweep, capacity=1)
+    assignment = launch(session)
+    session.reported(assignment.attempt_id, outcome(assignment, 10, 0.5))
+    session.completed(assignment.attempt_id)
+    session = sessions.open(sweep, capacity=1)
+    for _ in range(4):
+        assignment = launch(session)
+        session.reported(assignment.attempt_id, failure(assignment, 0, "error"))
+        session.completed(assignment.attempt_id)
+        sessions.clock.now += 100.0
+        session.check_limits()
+    assert session.stopped is None
 
 
 def test_a_stop_request_in_the_ledger_stops_the_session(sessions: Sessions) -> None:
