@@ -108,6 +108,17 @@ class LocatedValue:
         return repr(self.value) if isinstance(self.value, str) else self.text or str(self.value)
 
 
+def strange(text: str, path: Path) -> str | None:
+    """Return the first character of a text that it must not have, or None.
+
+    Line ends, controls, marks that reorder text and halves of characters belong in no name. Only a command
+    may have several lines.
+    """
+    is_command = tuple(part for part in path if isinstance(part, str))[-2:] == ("trainable", "command")
+    allowed = "\n\t" if is_command else ""
+    return next((one for one in text if not one.isprintable() and one not in allowed), None)
+
+
 def dotted(path: Path) -> str:
     """Return a path as a person writes it: `search.learning_rate.uniform`."""
     return ".".join(part for part in path if isinstance(part, str))
@@ -186,9 +197,8 @@ class _Converter:
         if value is not None and not isinstance(value, str | int | float | bool):
             must = "must be a mapping, a list, a number, a string, True, False or None"
             raise Violation(path, must, "Convert it.", type(value).__name__)
-        if isinstance(value, str) and not value.isprintable():
-            strange = next(character for character in value if not character.isprintable())
-            raise Violation(path, "must be plain text", "Take the character out.", ascii(strange))
+        if isinstance(value, str) and (found := strange(value, path)) is not None:
+            raise Violation(path, "must be plain text", "Take the character out.", ascii(found))
         if not _fits(value):
             must = "must be a finite number of 64 bits"
             raise Violation(path, must, "Give a finite number.", repr(value)[:60])

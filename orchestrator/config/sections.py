@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from orchestrator.config.document import Path, Violation, flow, nearest
 from orchestrator.config.yaml_reader import NotFiniteError, parse_number
+from orchestrator.placeholders import LONGEST_WORD
 from trainables.matching import Size
 from trainables.optimizers import OPTIMIZERS
 from trainables.settings import EncoderKind, Gate, Mixing, Norm, NormPosition, Pooling, Schedule
@@ -24,6 +25,9 @@ Model = TypeVar("Model", bound=BaseModel)
 
 MOST_SLOTS = 256
 """Trials that can share one device."""
+
+LONGEST_PATH = 4_096
+"""Characters of the longest path, as of Linux."""
 
 SLUG = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
@@ -87,11 +91,14 @@ Slots = Annotated[Annotated[int, Field(ge=1, le=MOST_SLOTS)] | Literal["auto"], 
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Word = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=200)]
 Text = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=2000)]
+Reference = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=LONGEST_PATH)]
 CommandWord = Annotated[
     str,
     BeforeValidator(_command_word),
-    Field(min_length=1, max_length=200),
-    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1, "maxLength": 200}, {"type": "integer"}]}),
+    Field(min_length=1, max_length=LONGEST_WORD),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "minLength": 1, "maxLength": LONGEST_WORD}, {"type": "integer"}]}
+    ),
 ]
 Slug = Annotated[Word, Field(pattern=SLUG)]
 Words = Annotated[list[Word], BeforeValidator(_listed)]
@@ -265,7 +272,7 @@ class TrainingSection(Section):
 class TrainableSection(Section):
     """What a trial runs instead of a task and a network of this package: one of the first three."""
 
-    function: Word | None = setting(
+    function: Reference | None = setting(
         "A function `train(trial)`, by its module or the file beside this one.", "train.py:train", None
     )
     command: list[CommandWord] | None = setting(
@@ -274,7 +281,7 @@ class TrainableSection(Section):
         None,
         min_length=1,
     )
-    program: Word | None = setting(
+    program: Reference | None = setting(
         "A class that derives from `trainables.program.Program`: its trials share a compiled program.",
         "model.py:Net",
         None,
@@ -283,7 +290,7 @@ class TrainableSection(Section):
     mlflow: Flag = setting(
         "Whether `mlflow.log_*` of a function or a command writes to the run of its trial.", True, False
     )
-    predictor: Word | None = setting(
+    predictor: Reference | None = setting(
         "A function `load(folder)` that returns a predictor of what a function or a command has saved: the"
         " chosen trial becomes a registered model.",
         "train.py:load",
@@ -294,7 +301,7 @@ class TrainableSection(Section):
         ["learning_rate"],
         [],
     )
-    folder: Word | None = setting(
+    folder: Reference | None = setting(
         "Working folder, and where files are looked for; that of this file if left out.",
         "/home/ada/digits",
         None,

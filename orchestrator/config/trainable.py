@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,13 @@ from orchestrator.config.program_source import free_of, why_not_kept, why_not_re
 from orchestrator.config.sections import LIMITS, ResourcesSection, TrainableFile, TrainableSection
 from orchestrator.config.space import Distribution
 from orchestrator.errors import redacted
+from orchestrator.placeholders import (
+    LONGEST_WORD,
+    NAME,
+    Placeholder,
+    PlaceholderError,
+    parsed,
+)
 from trainables.sources import digest_of
 from trainables.trial import Clock, ProgramSettings, ScriptSettings, variable_of
 
@@ -22,9 +28,12 @@ Kind = Literal["function", "command", "program"]
 KINDS: tuple[Kind, ...] = ("function", "command", "program")
 
 _REFERENCE = re.compile(r"^([A-Za-z_][\w.]*|[^:\0]+\.py):[A-Za-z_]\w*$")
-_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_.]{0,63}$")
 _OWN = frozenset({"seed", "step", "folder", "resume"})
 """Names that every command has beside its hyperparameters."""
+_PATHS = frozenset({"folder", "resume"})
+
+_SCRIPT = re.compile(r"[^'\"$;&|<>]+\.[A-Za-z]{1,4}")
+_LONGEST_NAME = 100
 
 _GIB = 2**30
 
@@ -61,8 +70,12 @@ class Trainable:
         """Return a short name: the reference, or the script among the words of a command."""
         if isinstance(self.target, str):
             return self.target
-        scripts = (word for word in self.target[1:] if not word.startswith("-") and "{" not in word)
-        return Path(next(scripts, self.target[0])).name
+        words = self.target[0].split() if self.shell else self.target
+        named = [
+            word for word in words[1:] if word.isprintable() and not word.startswith("-") and "{" not in word
+        ]
+        scripts = [word for word in named if _SCRIPT.fullmatch(word)]
+        return Path(next(iter((*scripts, *named, *words[:1])), "")).name[:_LONGEST_NAME] or self.kind
 
     @property
     def changeable(self) -> frozenset[str]:
@@ -146,7 +159,8 @@ def task_of(document: Mapping[str, Any]) -> str:
     section = document["trainable"]
     kind = next(kind for kind in KINDS if kind in section)
     target = section[kind]
-    return Trainable(kind, target if isinstance(target, str) else tuple(target), "").name
+    shell = section.get("shell", False)
+    return Trainable(kind, target if isinstance(target, str) else tuple(target), "", shell).name
 
 
 def read_trainable(
@@ -204,41 +218,73 @@ def _command(section: TrainableSection, space: Space) -> tuple[str, ...]:
         raise Violation(("trainable", "command"), must, "Let the script read it from a file.")
     known = [*space, *sorted(_OWN - set(space))]
     for word in words:
-        _check_word(word, space, known)
+        _check_word(word, space, known, shell=section.shell)
     return words
 
 
-def _check_word(word: str, space: Space, known: Sequence[str]) -> None:
-    """Check that the placeholders of a word have a value in every trial, and can be formatted."""
+def _check_word(word: str, space: Space, known: Sequence[str], *, shell: bool) -> None:
+    """Check that the placeholders of a word have a value in every trial, and that it is not too long then."""
     path = ("trainable", "command")
     try:
-        fields = [(name, spec) for _, name, spec, _ in string.Formatter().parse(word) if name is not None]
-    except ValueError as error:
-        must = "must have matching braces; {{ and }} stand for braces"
-        raise Violation(path, must, "Double a brace that is meant.", str(error)) from None
-    for name, spec in fields:
+        pieces = parsed(word, shell=shell)
+    except PlaceholderError as error:
+        raise Violation(path, error.must, error.remedy, error.got) from None
+    longest = 0
+    for piece in pieces:
+        if isinstance(piece, str):
+            longest += len(piece.encode())
+            continue
+        name = piece.name
         if name not in known:
             must = "a placeholder must name a searched hyperparameter, or " + ", ".join(sorted(_OWN))
-            raise Violation(path, must, nearest(name, known), f"{{{name}}}")
-        if name not in space:
-            continue
-        if space[name].when:
+            remedy = f"{nearest(name, known)} {{{{ and }}}} stand for braces."
+            raise Violation(path, must, remedy, f"{{{name}}}")
+        if name in space and space[name].when:
             must = "a placeholder must name a hyperparameter that every trial has"
             remedy = "Let the script read it from the file that SWEEP_PARAMS names."
             raise Violation(path, must, remedy, f"{{{name}}}, which has a condition")
-        try:
-            for value in space[name].ends():
-                format(value, spec or "")
-        except ValueError as error:
-            must, remedy = "a placeholder must have a format of its values", f"Write {{{name}}}."
-            raise Violation(path, must, remedy, f"{{{name}:{spec}}}: {error}") from None
+        longest += max(len(text.encode()) for text in _texts(piece, space))
+    if longest > LONGEST_WORD:
+        must = f"must be at most {LONGEST_WORD:,} bytes, which a system hands to a program"
+        raise Violation(path, must, "Let the script read it from a file.", f"{longest:,}")
+
+
+def _texts(placeholder: Placeholder, space: Space) -> list[str]:
+    """Return texts that stand for a placeholder: of every choice, or of the ends of a range.
+
+    Raises:
+        Violation: its format does not suit its values, or a shell would take a value for several words.
+    """
+    path, name, context = ("trainable", "command"), placeholder.name, placeholder.context
+    values: Sequence[Any] = (2**31,) if name in ("seed", "step") else ("",)
+    if name in space:
+        values = space[name].choices or space[name].ends()
+    try:
+        for value in values:
+            format(value, placeholder.format)
+    except ValueError as error:
+        must, remedy = "a placeholder must have a format of its values", f"Write {{{name}}}."
+        raise Violation(path, must, remedy, f"{{{name}:{placeholder.format}}}: {error}") from None
+    is_number = name in space and space[name].kind != "choice"
+    is_path = name in _PATHS - set(space)
+    try:
+        texts = [placeholder.text(value) for value in values if not (is_path and context == "unclear")]
+    except ValueError as error:
+        problem = str(error)
+    else:
+        if context != "unclear" or not (is_path or (is_number and not placeholder.keeps_numbers_harmless)):
+            return texts
+        problem = f"{{{name}}}"
+    must = "a value must stand where it can be quoted: not in `...`, ${...}, after a \\ or after <<"
+    variable = f"SWEEP_{name.upper()}" if name not in space else variable_of(name)
+    raise Violation(path, must, f"Move {{{name}}}, or write the variable ${variable}.", problem)
 
 
 def _check_names(space: Space, kind: Kind) -> None:
     """Check the names of hyperparameters; those of a script must differ as environment variables too."""
     variables: dict[str, str] = {}
     for name in space:
-        if not _NAME.match(name):
+        if not re.fullmatch(NAME, name):
             must = "must be a name: letters, digits, _ and dots"
             raise Violation(("search", name), must, "For example learning_rate.", f"`{name}`")
         other = variables.setdefault(variable_of(name), name)

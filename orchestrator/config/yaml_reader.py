@@ -30,7 +30,7 @@ from ruamel.yaml.events import (
     StreamStartEvent,
 )
 
-from orchestrator.config.document import DEEPEST, MOST_NODES, LocatedValue, Scalar
+from orchestrator.config.document import DEEPEST, MOST_NODES, LocatedValue, Scalar, strange
 from orchestrator.errors import BadInput
 
 BIGGEST = 256_000
@@ -309,14 +309,12 @@ class _Builder:
         if not isinstance(event, ScalarEvent):
             got = "a list or a mapping"
             raise self._refusal(event, "a key must be a word", got, "Write `key: value`.")
-        return self._clean(event)
+        return self._clean(event, is_key=True)
 
-    def _clean(self, event: Any) -> str:
+    def _clean(self, event: Any, *, is_key: bool = False) -> str:
         text = str(event.value)
-        if not text.isprintable():
-            # Line ends, controls, marks that reorder text, halves of characters: none belongs in a name.
-            strange = next(character for character in text if not character.isprintable())
-            raise self._refusal(event, "must be plain text", ascii(strange), "Take the character out.")
+        if (found := strange(text, () if is_key else tuple(self._path))) is not None:
+            raise self._refusal(event, "must be plain text", ascii(found), "Take the character out.")
         return text
 
     def _scalar(self, event: Any, where: str) -> LocatedValue:

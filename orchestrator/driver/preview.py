@@ -6,12 +6,13 @@ import ast
 import re
 import shlex
 import shutil
-import string
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from orchestrator.config.trainable import Trainable
+from orchestrator.placeholders import Placeholder
+from orchestrator.placeholders import parsed as parsed_command
 from trainables.parsing import parsed, text_of
 from trainables.sources import source_of
 
@@ -33,13 +34,15 @@ def runs(trainable: Trainable, searched: Collection[str]) -> list[str]:
 
 def _command(trainable: Trainable, words: Sequence[str], searched: Collection[str]) -> Iterator[str]:
     if trainable.shell:
-        yield f"/bin/sh -c {shlex.quote(words[0])}"
-        yield "by a shell, which takes the values of placeholders for its own text"
+        yield from f"/bin/sh -c {shlex.quote(words[0])}".splitlines()
+        yield "by a shell, for which every value of a placeholder is quoted"
     else:
-        yield " ".join(word if _PLAIN.fullmatch(word) else shlex.quote(word) for word in words)
+        line = " ".join(word if _PLAIN.fullmatch(word) else shlex.quote(word) for word in words)
+        yield from line.splitlines()
         yield "without a shell: each word is one argument"
         yield f"program: {_program(words[0], trainable.folder)}"
-    placed = sorted({name for word in words for _, name, _, _ in string.Formatter().parse(word) if name})
+    pieces = [piece for word in words for piece in parsed_command(word, shell=trainable.shell)]
+    placed = sorted({piece.name for piece in pieces if isinstance(piece, Placeholder)})
     own = [f"{{{name}}}" for name in placed if name not in searched]
     if drawn := [f"{{{name}}}" for name in placed if name in searched]:
         yield f"placeholders of hyperparameters: {', '.join(drawn)}"

@@ -21,6 +21,7 @@ from typing import Any
 from orchestrator import concealment
 from orchestrator.accounts import Account, files_as
 from orchestrator.errors import redacted
+from orchestrator.placeholders import rendered
 from trainables.errors import Refusal
 from trainables.trial import ScriptSettings, variable_of
 
@@ -403,27 +404,8 @@ def command_of(settings: ScriptSettings, place: Place, step: int) -> list[str]:
     if settings.function is not None:
         return [sys.executable, "-P", str(FUNCTION), settings.function, settings.folder]
     values = {**_own(settings, place, step), **settings.params}
-    words = [word.format_map(_Dotted(values)) for word in settings.command or ()]
+    words = [rendered(word, values, shell=settings.shell) for word in settings.command or ()]
     return ["/bin/sh", "-c", words[0]] if settings.shell else words
-
-
-class _Dotted(dict[str, Any]):
-    """Values by names that may hold dots, which `format` takes for attributes."""
-
-    def __missing__(self, name: str) -> Any:
-        start = f"{name}."
-        inner = {key.removeprefix(start): value for key, value in self.items() if key.startswith(start)}
-        if not inner:
-            raise KeyError(name)
-        return _Attributes(inner)
-
-
-class _Attributes:
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = values
-
-    def __getattr__(self, name: str) -> Any:
-        return _Dotted(self._values)[name]
 
 
 def _own(settings: ScriptSettings, place: Place, step: int) -> dict[str, Any]:

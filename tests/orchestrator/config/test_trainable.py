@@ -12,6 +12,7 @@ import pytest
 from orchestrator.config import from_document, load
 from orchestrator.config.sweep_config import SweepConfig, identity
 from orchestrator.errors import BadInput
+from orchestrator.scripts.process import Place, command_of
 from trainables.trial import ProgramSettings, ScriptSettings, settings_from
 
 FILE = """
@@ -71,6 +72,45 @@ def test_a_whole_number_is_a_word_of_a_command(tmp_path: Path) -> None:
 def test_a_placeholder_may_have_a_format(tmp_path: Path) -> None:
     sweep = read(tmp_path, 'command: [a, "{learning_rate:.3e}", "{optimizer.kind:>8}", "{seed:d}"]')
     assert sweep.trainable is not None
+
+
+def test_a_placeholder_is_the_hyperparameter_of_exactly_this_name(tmp_path: Path) -> None:
+    names = "search.a.b.real={choice: [z]}", "search.a.b={choice: [y]}", "search.a={choice: [x]}"
+    sweep = read(tmp_path, 'command: [run, "{a} {a.b} {a.b.real} {{a}}"]', "", *names)
+    settings = sweep.settings(sweep.largest(), seed=3)
+    assert isinstance(settings, ScriptSettings)
+    assert command_of(settings, Place(tmp_path), 0) == ["run", "x y z {a}"]
+
+
+def test_a_command_is_as_long_as_a_system_takes(tmp_path: Path) -> None:
+    words = ["torchrun", "--out", f"/{'long/' * 400}", f"{'x' * 131_000}{{seed}}"]
+    sweep = read(tmp_path, f"command: {json.dumps(words)}")
+    assert sweep.trainable is not None
+    assert sweep.trainable.target == tuple(words)
+    for longer in ("x" * 131_072, f"{'x' * 131_070}{{seed}}"):
+        with pytest.raises(BadInput, match="at most 131"):
+            read(tmp_path, f"command: {json.dumps(['a', longer])}")
+
+
+def test_a_path_may_be_longer_than_a_name(tmp_path: Path) -> None:
+    sweep = read(tmp_path, f"function: {'deep/' * 100}train.py:train")
+    assert sweep.trainable is not None
+
+
+@pytest.mark.parametrize("shell", [True, False])
+def test_a_command_may_have_several_lines(tmp_path: Path, shell: bool) -> None:
+    text = "\n  command:\n  - |\n    export A=1\n    python3 train.py {seed}\n"
+    file = tmp_path / "digits.yaml"
+    file.write_text(FILE.format(trainable="", more="").replace("{}", text + "  shell: true\n" * shell))
+    sweep = load(file, profile=None, gpus=0)
+    assert sweep.trainable is not None
+    assert sweep.trainable.target == ("export A=1\npython3 train.py {seed}\n",)
+    assert from_document(sweep.document()).trainable == sweep.trainable
+    assert sweep.trainable.name.isprintable()
+    assert (sweep.trainable.name == "train.py") == shell
+    file.write_text(file.read_text().replace("[sgd, adam]", '["sgd\\n", adam]'))
+    with pytest.raises(BadInput, match="must be plain text"):
+        load(file, profile=None, gpus=0)
 
 
 def test_a_program_of_a_package_beside_the_file_is_read(tmp_path: Path) -> None:
@@ -151,7 +191,37 @@ def test_a_relative_folder_is_beside_the_file(tmp_path: Path, monkeypatch: pytes
         (f"{PROGRAM}, mlflow: true", "", "trainable.mlflow", "a function or a command"),
         ("function: train", "", "trainable.function", "file.py:name"),
         ('command: [python, "{rate}"]', "", "trainable.command", "learning_rate"),
-        ('command: [python, "{rate"]', "", "trainable.command", "matching braces"),
+        ('command: [python, "{rate"]', "", "trainable.command", "{{ and }} stand for braces"),
+        (
+            "command: [a, '{\"lr\": {learning_rate}}']",
+            "",
+            "trainable.command",
+            'Write {{"lr": {learning_rate}}}',
+        ),
+        (
+            'command: [a, "{learning_rate.real}"]',
+            "",
+            "trainable.command",
+            "must name a searched hyperparameter",
+        ),
+        ('command: [a, "{seed!r}"]', "", "trainable.command", "{{ and }} stand for braces"),
+        ('command: [a, "{seed:{step}}"]', "", "trainable.command", "{{ and }} stand for braces"),
+        ('command: [a, "{seed:{a.b[0]}}"]', "", "trainable.command", "{{ and }} stand for braces"),
+        ('command: [a, "{seed[0]}"]', "", "trainable.command", "{{ and }} stand for braces"),
+        ('command: [a, "{learning_rate:1000000000}"]', "", "trainable.command", "at most 3 digits"),
+        ('command: [a, "{learning_rate:.1000000000f}"]', "", "trainable.command", "at most 3 digits"),
+        ('command: [a, "{folder:d}"]', "", "trainable.command", "a format of its values"),
+        ('command: [a, "{step:.1s}"]', "", "trainable.command", "a format of its values"),
+        ('command: ["a `b {folder}`"], shell: true', "", "trainable.command", "$SWEEP_FOLDER"),
+        (
+            'command: ["a `b {learning_rate:9}`"], shell: true',
+            "",
+            "trainable.command",
+            "$SWEEP_PARAM_LEARNING",
+        ),
+        ('command: ["a ${learning_rate}"], shell: true', "", "trainable.command", "${{learning_rate}}"),
+        ('command: ["a ${HOME}"], shell: true', "", "trainable.command", "Write ${{HOME}}"),
+        ('command: ["a\\0b"]', "", "trainable.command", "must be plain text"),
         ("command: [python, x.py, --rate, 1.0e-3]", "", "trainable.command", "in quotes"),
         ("command: [python, x.py, --fast, true]", "", "trainable.command", "in quotes"),
         ("command: [a, 'db://ada:pass@host/x']", "", "trainable.command", "user or password"),

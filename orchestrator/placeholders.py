@@ -1,0 +1,211 @@
+"""Placeholders in the words of a command: `{name}` or `{name:format}`; `{{` and `}}` stand for braces.
+
+A name is looked up as it stands, dots included, and nothing of a value but its text is reached: no
+attributes, items, conversions or nested formats. In a text for a shell a value is one word, or part of one.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Context = Literal["argument", "word", "double quotes", "single quotes", "comment", "unclear"]
+
+LONGEST_WORD = 131_071
+"""Bytes of the longest argument, or variable with its value, that Linux hands to a program."""
+
+NAME = r"[A-Za-z_][A-Za-z0-9_.]{0,63}"
+"""Pattern of the name of a hyperparameter."""
+
+_FORMAT = r"(?:[^{}\0\n]?[<>=^])?[-+ ]?z?#?0?(?P<width>[0-9]*)[_,]?(?:\.(?P<digits>[0-9]+))?[bdeEfFgGosxX%]?"
+_PLACEHOLDER = re.compile(rf"\{{(?P<name>{NAME})(?::(?P<format>{_FORMAT}))?\}}")
+_TOKEN = re.compile(rf"(?P<brace>\{{\{{|\}}\}})|{_PLACEHOLDER.pattern}|(?P<stray>[{{}}])")
+_HARMLESS = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
+_NUMBER_FORMAT = re.compile(r"[-+]?[_,]?(\.[0-9]+)?[bdeEfFgGoxX%]?")
+_LONGEST_NUMBER = 3
+
+
+class PlaceholderError(ValueError):
+    """Raised for a text whose placeholders cannot be read.
+
+    Args:
+        must: what must hold.
+        got: what was found.
+        remedy: what would be right.
+    """
+
+    def __init__(self, must: str, got: str, remedy: str) -> None:
+        super().__init__(must, got, remedy)
+        self.must, self.got, self.remedy = must, got, remedy
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """A placeholder, and where it stands.
+
+    Attributes:
+        name: of a value.
+        format: of the value, in the standard mini-language of formats; '' for its shortest text.
+        context: `argument` without a shell; else how the shell reads what stands there.
+        redirects: whether a redirection follows, which would take a number for its own.
+    """
+
+    name: str
+    format: str = ""
+    context: Context = "argument"
+    redirects: bool = False
+
+    def text(self, value: str | int | float | bool) -> str:
+        """Return what takes the place of the placeholder.
+
+        Raises:
+            ValueError: the format is none of such a value, or the value would not stay one word of the shell.
+        """
+        text = format(value, self.format)
+        if self.context == "word":
+            quoted = shlex.quote(text)
+            return f"'{text}'" if self.redirects and quoted == text else quoted
+        if self.context == "double quotes":
+            return re.sub(r'[\\$"`]', r"\\\g<0>", text)
+        if self.context == "single quotes":
+            return text.replace("'", "'\\''")
+        if self.context == "unclear" and not _HARMLESS.fullmatch(text):
+            raise ValueError(f"{text!r} has characters with a meaning to the shell")
+        return text
+
+    @property
+    def keeps_numbers_harmless(self) -> bool:
+        """Return True if every number so formatted has only characters without a meaning to a shell."""
+        return _NUMBER_FORMAT.fullmatch(self.format) is not None
+
+
+def parsed(text: str, *, shell: bool) -> list[str | Placeholder]:
+    """Return a text as literal pieces and placeholders, in order.
+
+    Args:
+        text: of a word of a command.
+        shell: whether the text is for a shell.
+
+    Raises:
+        PlaceholderError: a brace is part of no placeholder, or a width or a precision is too large.
+    """
+    pieces: list[str | Placeholder] = []
+    reader, position = _ShellReader(), 0
+    for token in _TOKEN.finditer(text):
+        literal = text[position : token.start()] + (token["brace"] or "")[:1]
+        pieces.append(literal)
+        reader.read(literal)
+        position = token.end()
+        if token["stray"]:
+            raise _stray(text, token.start())
+        if token["name"]:
+            redirects = text[position : position + 1] in ("<", ">")
+            context = reader.context(token[0]) if shell else "argument"
+            _check_size(token)
+            pieces.append(Placeholder(token["name"], token["format"] or "", context, redirects))
+            reader.pass_value()
+    pieces.append(text[position:])
+    return [piece for piece in pieces if piece != ""]
+
+
+def _check_size(token: re.Match[str]) -> None:
+    if any(number and len(number) > _LONGEST_NUMBER for number in (token["width"], token["digits"])):
+        must = f"the width and the precision of a format must have at most {_LONGEST_NUMBER} digits"
+        raise PlaceholderError(must, token[0][:60], f"Write {{{token['name']}}}.")
+
+
+def _stray(text: str, position: int) -> PlaceholderError:
+    """Return the error of a brace in no placeholder; it shows how a short text is to be written."""
+    must = "a brace must be part of a placeholder, {name} or {name:format}; {{ and }} stand for braces"
+    right = _TOKEN.sub(lambda token: 2 * token[0] if token["stray"] else token[0], text).replace("\n", "\\n")
+    remedy = f"Write {right} for this text." if len(right) <= 160 else "Double a brace that is meant."
+    return PlaceholderError(must, text[position:][:40].replace("\n", "\\n"), remedy)
+
+
+class _ShellReader:
+    """Follows the quotes of a text for a POSIX shell."""
+
+    def __init__(self) -> None:
+        self._open = ["word"]
+        self._before, self._letters = "\n", ""
+        self._escaped = self._is_lost = self._has_case = False
+
+    def context(self, placeholder: str) -> Context:
+        """Return how the shell reads what stands at the end of the text that was read.
+
+        Raises:
+            PlaceholderError: it reads a variable's name there.
+        """
+        inner = self._open[-1]
+        if self._before == "$" and not self._escaped and inner not in ("single quotes", "comment"):
+            must = "a placeholder must not follow $, after which the shell reads a variable's name"
+            remedy = f"Write ${{{placeholder}}} for a variable, {placeholder} for a hyperparameter."
+            raise PlaceholderError(must, f"${placeholder}", remedy)
+        if self._escaped or self._is_lost or {"backquotes", "braces"} & set(self._open):
+            return "unclear"
+        return inner  # type: ignore[return-value]
+
+    def pass_value(self) -> None:
+        """Go past the value of a placeholder, which is no part of the shell's language."""
+        self._escaped, self._before, self._letters = False, "x", ""
+
+    def read(self, literal: str) -> None:
+        """Read a piece of the text."""
+        for character in literal:
+            if self._escaped:
+                self._escaped = False
+            elif character == "\\" and self._open[-1] not in ("single quotes", "comment"):
+                self._escaped = True
+            else:
+                self._step(character, self._open[-1], self._before)
+            self._before = character
+            self._letters = self._letters + character if character.isalpha() else ""
+            self._has_case |= self._letters == "case"
+
+    def _step(self, character: str, inner: str, before: str) -> None:
+        closes = {
+            "single quotes": "'",
+            "double quotes": '"',
+            "comment": "\n",
+            "backquotes": "`",
+            "braces": "}",
+        }
+        if character == closes.get(inner):
+            self._open.pop()
+        elif inner in ("single quotes", "comment"):
+            return
+        elif character == "`":
+            self._open.append("backquotes")
+        elif before == "$" and character in "({":
+            self._open.append("word" if character == "(" else "braces")
+        elif character == '"':
+            self._open.append("double quotes")
+        elif inner == "double quotes":
+            return
+        elif character == "'":
+            self._open.append("single quotes")
+            self._is_lost |= before == "$"  # a form of other shells, with escapes of its own
+        elif character == "(":
+            self._open.append("word")
+        elif character == ")" and inner == "word" and len(self._open) > 1:
+            self._open.pop()
+            self._is_lost |= self._has_case  # whose patterns end with such a mark alone
+        elif character == "#" and (before.isspace() or before in ";&|()"):
+            self._open.append("comment")
+        elif before == character == "<":
+            self._is_lost = True  # the lines that follow may be a document of its own
+
+
+def rendered(text: str, values: Mapping[str, Any], *, shell: bool) -> str:
+    """Return a text with values in the place of its placeholders.
+
+    Args:
+        text: of a word of a command.
+        values: by name.
+        shell: whether the text is for a shell.
+    """
+    pieces = parsed(text, shell=shell)
+    return "".join(piece if isinstance(piece, str) else piece.text(values[piece.name]) for piece in pieces)
