@@ -17,6 +17,13 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.driver import preflight
 from orchestrator.errors import BadInput
 from orchestrator.web.app import application
+from orchestrator.web.connections import (
+    MOST_CONNECTIONS,
+    MOST_OF_AN_ADDRESS,
+    BoundedServer,
+    Limits,
+    descriptors_for,
+)
 from orchestrator.web.site import Site
 
 LOOPBACK = "127.0.0.1"
@@ -26,9 +33,6 @@ IDLE_SECONDS = 5
 
 GRACE_SECONDS = 3
 """How long open requests may go on when the server ends."""
-
-MOST_CONNECTIONS = 2_000
-"""Most connections at once; one more is answered with 503."""
 
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
@@ -118,8 +122,8 @@ def answering(site: Site, listening: Listening) -> Iterator[str]:
     preflight.check_paths(site.workspace.paths)
     site.workspace.paths.create()
     with _bound(listening) as listener:
-        server = uvicorn.Server(_config(site, listening))
-        thread = threading.Thread(target=server.run, args=([listener],), name="http", daemon=True)
+        server = BoundedServer(_config(site, listening), listener, _limits(listening))
+        thread = threading.Thread(target=server.run, name="http", daemon=True)
         thread.start()
         try:
             yield _address(listening, listener)
@@ -133,11 +137,11 @@ def _config(site: Site, listening: Listening) -> uvicorn.Config:
     return uvicorn.Config(
         application(site),
         log_config=None,
+        log_level="error",  # a stranger could fill the log with malformed requests
         access_log=False,
         server_header=False,
         lifespan="off",
         ws="none",
-        limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
         proxy_headers=listening.behind_proxy,
@@ -145,6 +149,13 @@ def _config(site: Site, listening: Listening) -> uvicorn.Config:
         ssl_certfile=listening.certificate,
         ssl_keyfile=listening.key,
     )
+
+
+def _limits(listening: Listening) -> Limits:
+    most = descriptors_for(MOST_CONNECTIONS)
+    if listening.behind_proxy:  # which has the address of all of them
+        return Limits(most, most)
+    return Limits(most, most * MOST_OF_AN_ADDRESS // MOST_CONNECTIONS)
 
 
 def _bound(listening: Listening) -> socket.socket:
