@@ -52,7 +52,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "export": "orchestrator.cli.trials:export",
         "export-study": "orchestrator.cli.results:export_study",
         "export-tensorboard": "orchestrator.cli.results:export_tensorboard",
-        "ui": "orchestrator.cli.results:ui",
+        "ui": "orchestrator.cli.serve:ui",
     },
     "Data sets, machines, upkeep": {
         "data": "orchestrator.cli.data:data_app",

@@ -1,9 +1,10 @@
-"""The verb `serve`: the supervision of submitted sweeps, and the HTTP server beside it."""
+"""The verbs `serve` (the supervision of submitted sweeps, and the HTTP server beside it) and `ui`."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from orchestrator.api import service
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT, Workspace
 from orchestrator.cli.display import print_line
 from orchestrator.cli.options import Data, Root
+from orchestrator.web import mlflow_pages
 from orchestrator.web.server import LOOPBACK, Listening, serving
 
 _HTTP = "HTTP"
@@ -114,6 +116,25 @@ def serve(
     return service.serve(
         print_line, drivers=drivers, stop_drivers=stop_drivers, root=root, beside=beside, rounds=rounds
     )
+
+
+def ui(
+    port: Annotated[int, typer.Option("--port", min=1, max=65_535, help="Port on 127.0.0.1.")] = 5000,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Serve MLflow's pages on 127.0.0.1 until Ctrl-C, to the browser that opens the link which is printed.
+
+    Example:
+
+        sweep ui --port 5001
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with Workspace.at(root).mlflow() as (server, address), mlflow_pages.serving(address, port) as link:
+        print_line(f"MLflow's pages, for one browser, which may use this link once: {link}")
+        print_line("Ctrl-C ends them.")
+        with suppress(KeyboardInterrupt):
+            return server.wait()
+    return 0
 
 
 @contextmanager

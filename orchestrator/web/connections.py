@@ -242,7 +242,7 @@ class BoundedServer(uvicorn.Server):
                 accepted.close()
 
     def _accept_later(self) -> None:
-        """Close a connection, and accept again in a second: until then, those that wait would wake the loop."""
+        """Close a connection, and accept again in a second: until then, those that wait wake the loop."""
         self._evict(None)
         loop, descriptor = asyncio.get_running_loop(), self._listener.fileno()
         loop.remove_reader(descriptor)

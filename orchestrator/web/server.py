@@ -5,12 +5,13 @@ from __future__ import annotations
 import ipaddress
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from orchestrator.api.service import Rounds
 from orchestrator.api.workspace import Workspace
@@ -118,24 +119,47 @@ def answering(site: Site, listening: Listening) -> Iterator[str]:
     Raises:
         BadInput: others would reach the server without TLS, or the port is taken.
     """
-    listening.check()
     preflight.check_paths(site.workspace.paths)
     site.workspace.paths.create()
-    with _bound(listening) as listener:
-        server = BoundedServer(_config(site, listening), listener, _limits(listening))
+    with running(application(site), listening, before_the_end=site.feeds.close) as address:
+        yield address
+
+
+@contextmanager
+def running(
+    app: ASGIApp,
+    listening: Listening,
+    *,
+    option: str = "--http",
+    before_the_end: Callable[[], None] = lambda: None,
+) -> Iterator[str]:
+    """Run an application in a thread for the length of a `with` block; yield the server's address.
+
+    Args:
+        app: the application.
+        listening: where the server listens.
+        option: of the command line that names the port.
+        before_the_end: called when the server begins to end; ends answers that would go on for ever.
+
+    Raises:
+        BadInput: others would reach the server without TLS, or the port is taken.
+    """
+    listening.check()
+    with _bound(listening, option) as listener:
+        server = BoundedServer(_config(app, listening), listener, _limits(listening))
         thread = threading.Thread(target=server.run, name="http", daemon=True)
         thread.start()
         try:
             yield _address(listening, listener)
         finally:
             server.should_exit = True
-            site.feeds.close()
+            before_the_end()
             thread.join(GRACE_SECONDS + 1.0)  # a request that is being answered may hold it for longer
 
 
-def _config(site: Site, listening: Listening) -> uvicorn.Config:
+def _config(app: ASGIApp, listening: Listening) -> uvicorn.Config:
     return uvicorn.Config(
-        application(site),
+        app,
         log_config=None,
         log_level="error",  # a stranger could fill the log with malformed requests
         access_log=False,
@@ -158,13 +182,13 @@ def _limits(listening: Listening) -> Limits:
     return Limits(most, most * MOST_OF_AN_ADDRESS // MOST_CONNECTIONS)
 
 
-def _bound(listening: Listening) -> socket.socket:
+def _bound(listening: Listening, option: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
     try:
         return socket.create_server((listening.host, listening.port), family=family, backlog=MOST_CONNECTIONS)
     except OSError as error:
         got = f"{listening.host} {listening.port}: {error.strerror}"
-        raise BadInput("--http", "must be a free port of this machine", got, "Choose another.") from error
+        raise BadInput(option, "must be a free port of this machine", got, "Choose another.") from error
 
 
 def _address(listening: Listening, listener: socket.socket) -> str:

@@ -1,6 +1,4 @@
-"""Sweeps that are submitted over HTTP and run on a real Ray, also beside thousands of slow connections; a short
-run of the soak test.
-"""
+"""Sweeps that are submitted over HTTP and run on a real Ray, also beside slow connections; a soak test."""
 
 from __future__ import annotations
 
@@ -61,7 +59,7 @@ while True:
             connection.close()
     open_ones = kept
 """
-"""Opens connections, sends a byte on each twice a second (head, body) or none, and replaces those that are closed."""
+"""Opens connections, sends a byte on each twice a second, or none, and replaces those that are closed."""
 
 FILE = """\
 trainable: {function: train.py:train}
