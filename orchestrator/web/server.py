@@ -25,7 +25,7 @@ from orchestrator.web.connections import (
     Limits,
     descriptors_for,
 )
-from orchestrator.web.site import Site
+from orchestrator.web.site import OneTimeKey, Site
 
 LOOPBACK = "127.0.0.1"
 
@@ -92,18 +92,21 @@ class Listening:
 
 
 @contextmanager
-def serving(workspace: Workspace, listening: Listening, rounds: Rounds | None = None) -> Iterator[str]:
+def serving(
+    workspace: Workspace, listening: Listening, rounds: Rounds | None = None, key: OneTimeKey | None = None
+) -> Iterator[str]:
     """Serve a workspace over HTTP for the length of a `with` block; yield the address of the server.
 
     Args:
         workspace: the folders of the service.
         listening: where the server listens.
         rounds: of the supervision beside the server; None if there is none.
+        key: signs one browser in; None without.
 
     Raises:
         BadInput: others would reach the server without TLS, or the port is taken.
     """
-    site = Site(workspace, listening.hosts, listening.is_secure, listening.plugins, rounds)
+    site = Site(workspace, listening.hosts, listening.is_secure, listening.plugins, rounds, key)
     with answering(site, listening) as address:
         yield address
 
