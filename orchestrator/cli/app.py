@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 
 import typer
-from rich.console import Console
 
+from orchestrator.cli.output import Console
 from orchestrator.cli.reach import URL, with_server
 from orchestrator.errors import Exit, Refusal, exit_of
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import DEFAULT_ROOT, check_output
 from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Json, Root, SweepId
+from orchestrator.cli.output import Console
 from orchestrator.cli.remote import Server
 from orchestrator.counts import counted
 from orchestrator.report import comparison_text, terminal
