@@ -38,7 +38,8 @@ _EXECUTED = re.compile(
 
 def escaped(text: str) -> str:
     """Return a text in which no character moves the cursor, hides other text or is an order to a terminal."""
-    return _EXECUTED.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+    lines = text.replace("\r\n", "\n")
+    return _EXECUTED.sub(lambda found: found.group().encode("unicode_escape").decode(), lines)
 
 
 def write(text: str) -> None:

@@ -123,6 +123,7 @@ def sweep_document(site: Site, sweep_id: str) -> Document:
             "weight": chosen.weight / UNIT,
             "paused": chosen.paused and now.state not in FINISHED_SWEEP,
             "submission": submission.state if submission else None,
+            "starts": submission.starts if submission else None,
             "revision": chosen.revision,
             "mlflow": mlflow_run(site, sweep_id, sweep_id),
         }
