@@ -23,8 +23,8 @@ let user = null;
 let direction = null;
 let isDriven = true; // whether trials in state RUNNING have a driver
 
-// The sweep is read first: it says which values are better.
-const refresh = refresher(() => all([readSweep().then(readLive), readTrials(), readCurves()]));
+// Each tells what the next one needs: which values are better, and whether trials have a driver.
+const refresh = refresher(() => all([readSweep().then(readLive).then(readTrials), readCurves()]));
 
 async function readSweep() {
   const sweep = await request(HERE);
