@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -85,6 +86,7 @@ class Site:
         checks: whose file is checked next.
         check_limits: what the process of each check may use.
         feeds: what watchers receive.
+        streams: how many streams of events each user has open.
     """
 
     workspace: Workspace
@@ -101,6 +103,7 @@ class Site:
     checks: Turns = field(default_factory=partial(Turns, CHECKS_AT_ONCE, CHECKS_WAITING))
     check_limits: CheckLimits = field(default_factory=CheckLimits)
     feeds: Feeds = field(default_factory=Feeds)
+    streams: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:
