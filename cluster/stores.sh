@@ -6,6 +6,9 @@
 #
 # Other machines reach them through an SSH tunnel, ssh -L 5000:127.0.0.1:5000 -L 5432:127.0.0.1:5432 HOST. Passwords are
 # created once, each in a file that only its owner can read. cluster/compose.yaml does the same in containers.
+#
+# The roles sweep (the ledger) and mlflow (MLflow's databases) own the schema of their databases, and may do nothing
+# else. The superuser has no password: it connects through the socket in stores/postgres, which other accounts cannot enter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 077
@@ -21,16 +24,17 @@ as_owner() { # PostgreSQL refuses to run as root
 
 make_secrets() {
   mkdir -p "$stores/postgres"
-  for name in postgres mlflow session; do
+  for name in postgres runs mlflow session; do
     [ -s "$stores/$name-password" ] || python -c 'import secrets; print(secrets.token_urlsafe(24))' >"$stores/$name-password"
   done
   echo "127.0.0.1:$database_port:*:sweep:$(cat "$stores/postgres-password")" >"$PGPASSFILE"
+  echo "127.0.0.1:$database_port:*:mlflow:$(cat "$stores/runs-password")" >"$stores/runs-pgpass"
   printf '[mlflow]\nmlflow_tracking_username = admin\nmlflow_tracking_password = %s\n' \
     "$(cat "$stores/mlflow-password")" >"$stores/credentials"
   cat >"$stores/auth.ini" <<END
 [mlflow]
 default_permission = NO_PERMISSIONS
-database_uri = postgresql://sweep@127.0.0.1:$database_port/users
+database_uri = postgresql://mlflow@127.0.0.1:$database_port/users
 admin_username = admin
 authorization_function = mlflow.server.auth:authenticate_request_basic_auth
 END
@@ -39,30 +43,44 @@ END
 start_postgres() {
   if [ "$(id -u)" = 0 ]; then
     chmod 711 "$stores"
-    cp "$stores/postgres-password" "$stores/postgres.first"
-    chown postgres "$stores/postgres" "$stores/postgres.first"
-  else
-    cp "$stores/postgres-password" "$stores/postgres.first"
+    chown postgres "$stores/postgres"
   fi
   [ -e "$stores/postgres/PG_VERSION" ] ||
-    as_owner initdb --pgdata="$stores/postgres" --username=sweep --auth=scram-sha-256 \
-      --pwfile="$stores/postgres.first" >/dev/null
-  rm "$stores/postgres.first"
+    as_owner initdb --pgdata="$stores/postgres" --username=postgres --auth-local=trust --auth-host=scram-sha-256 >/dev/null
   as_owner pg_ctl --pgdata="$stores/postgres" status >/dev/null ||
     as_owner pg_ctl --pgdata="$stores/postgres" --log="$stores/postgres/log" --wait --silent start \
       -o "-c listen_addresses=127.0.0.1 -c port=$database_port -c unix_socket_directories=$stores/postgres"
-  for name in sweeps mlflow users; do
-    psql -qtA -h 127.0.0.1 -p "$database_port" -U sweep postgres -c "SELECT 1 FROM pg_database WHERE datname = '$name'" |
-      grep -q 1 || createdb -h 127.0.0.1 -p "$database_port" -U sweep "$name"
+  administer postgres <<<'REVOKE ALL ON DATABASE postgres, template1 FROM PUBLIC;'
+  make_role sweep "$stores/postgres-password" sweeps
+  make_role mlflow "$stores/runs-password" mlflow users
+}
+
+administer() { as_owner psql -qX -v ON_ERROR_STOP=1 -o /dev/null -h "$stores/postgres" -p "$database_port" -U postgres "$1"; }
+
+make_role() { # ROLE PASSWORD-FILE DATABASE...: on standard input, because every account can read a command line
+  local role=$1 password name
+  password=$(cat "$2")
+  shift 2
+  administer postgres <<END
+SELECT 'CREATE ROLE $role' WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '$role') \gexec
+ALTER ROLE $role LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS PASSWORD '$password';
+END
+  for name in "$@"; do
+    administer postgres <<END
+SELECT 'CREATE DATABASE $name' WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = '$name') \gexec
+REVOKE ALL ON DATABASE $name FROM PUBLIC;
+GRANT CONNECT, TEMPORARY ON DATABASE $name TO $role;
+END
+    administer "$name" <<<"ALTER SCHEMA public OWNER TO $role; REVOKE ALL ON SCHEMA public FROM PUBLIC;"
   done
 }
 
 start_mlflow() {
-  MLFLOW_AUTH_CONFIG_PATH="$stores/auth.ini" MLFLOW_AUTH_ADMIN_PASSWORD="$(cat "$stores/mlflow-password")" \
+  PGPASSFILE="$stores/runs-pgpass" MLFLOW_AUTH_CONFIG_PATH="$stores/auth.ini" MLFLOW_AUTH_ADMIN_PASSWORD="$(cat "$stores/mlflow-password")" \
     MLFLOW_FLASK_SERVER_SECRET_KEY="$(cat "$stores/session-password")" MLFLOW_DISABLE_TELEMETRY=true \
     MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false MLFLOW_ALLOW_PICKLE_DESERIALIZATION=false \
     setsid python -m mlflow server --app-name basic-auth --host 127.0.0.1 --port "$mlflow_port" --workers 2 \
-    --backend-store-uri "postgresql://sweep@127.0.0.1:$database_port/mlflow" --artifacts-destination "$artifacts" \
+    --backend-store-uri "postgresql://mlflow@127.0.0.1:$database_port/mlflow" --artifacts-destination "$artifacts" \
     --allowed-hosts "127.0.0.1:$mlflow_port,localhost:$mlflow_port" \
     --cors-allowed-origins "http://127.0.0.1:$mlflow_port,http://localhost:$mlflow_port" \
     >"$stores/mlflow.log" 2>&1 </dev/null &

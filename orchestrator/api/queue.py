@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
+from math import inf
 from pathlib import Path
 
 from orchestrator.api.places import QueuedSweep, places
@@ -11,7 +12,7 @@ from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput
 from orchestrator.ledger import claims, settings
-from orchestrator.ledger.audit import Asked
+from orchestrator.ledger.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.settings import Settings, change_settings
@@ -82,8 +83,8 @@ def change(
         paused: true to have its driver save every trial and leave until the sweep is resumed; false to
             resume it.
         revisions: of the settings that may be changed, one of which must hold; None for any.
-        asked: by a user whose role the caller has compared with the class, for the audit log; if None, there
-            is no entry, and the owner of new sweeps asks.
+        asked: by a user whose role the caller has compared with the class, for the audit log; if None, the
+            owner of new sweeps asks, on the command line.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
@@ -99,6 +100,8 @@ def change(
         if priority_class == "urgent" and asked is None:
             _check_admin(ledger, current_owner())
         sweep_id = one_of(known_sweeps(ledger), name)
+        changes = {"priority_class": priority_class, "weight": weight, "paused": paused}
+        given = {name: value for name, value in changes.items() if value is not None}
         return sweep_id, change_settings(
             ledger,
             sweep_id,
@@ -106,7 +109,7 @@ def change(
             weight=parts,
             paused=paused,
             revisions=revisions,
-            asked=asked,
+            asked=asked or Asked(COMMAND_LINE, "priority", sweep_id, given),
         )
 
 
@@ -115,7 +118,7 @@ def resume(name: str, *, asked: Asked | None = None, root: str | Path | None = N
 
     Args:
         name: id of the sweep, or its beginning.
-        asked: who asks for it, for the audit log; None for no entry.
+        asked: who asks for it, for the audit log; None for the command line.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
@@ -124,7 +127,9 @@ def resume(name: str, *, asked: Asked | None = None, root: str | Path | None = N
     with Workspace.at(root).ledger() as ledger:
         ids = [sweep_id for sweep_id, known in known_sweeps(ledger).items() if known.owner is not None]
         sweep_id = one_of(ids, name)
-        return sweep_id, settings.resume(ledger, sweep_id, asked=asked)
+        return sweep_id, settings.resume(
+            ledger, sweep_id, asked=asked or Asked(COMMAND_LINE, "resume", sweep_id)
+        )
 
 
 def _check_admin(ledger: Ledger, actor: str) -> None:
@@ -156,7 +161,7 @@ def quota(
         gpu_hours: most GPU-hours a week; infinite for no limit.
         sweeps: most sweeps that wait or run in the service at once, a whole number; infinite for no limit.
         new: whether the owner may be one who is no user and has no sweep yet.
-        asked: who asks for it, for the audit log; None for no entry.
+        asked: who asks for it, for the audit log; None for the command line.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
@@ -178,6 +183,10 @@ def quota(
             raise _unknown(ledger, name)
         if not changes:
             return claims.owners(ledger).get(name, Owner(name))
+        given = {"weight": weight, "share": share, "gpu_hours": gpu_hours, "sweeps": sweeps}
+        numbers = {what: number for what, number in given.items() if number is not None}
+        detail = {what: "inf" if number == inf else number for what, number in numbers.items()}
+        asked = asked or Asked(COMMAND_LINE, "quota", name, detail)
         return claims.set_owner(ledger, name, asked=asked, **changes)
 
 

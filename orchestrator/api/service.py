@@ -20,7 +20,7 @@ from orchestrator.driver.accounts import AS_USER, check_bound, runs_code_as_user
 from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of, redacted
 from orchestrator.ledger import submissions
-from orchestrator.ledger.audit import Asked
+from orchestrator.ledger.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.submissions import Order, Submission
@@ -180,7 +180,7 @@ def submit(
         only_own: whether to refuse a sweep that the ledger knows and the owner has not submitted.
         only_ended: whether to refuse a sweep that waits or runs.
         withdraw: whether to withdraw the stop request of a person for a sweep that still waits or runs.
-        asked: who asks for it, for the audit log; None for no entry.
+        asked: who asks for it, for the audit log; None for the command line.
 
     Returns:
         The submission, and whether this call has added or queued it.
@@ -218,7 +218,7 @@ def submit(
             only_own=only_own,
             only_ended=only_ended,
             withdraw=withdraw,
-            asked=asked,
+            asked=asked or Asked(COMMAND_LINE, "submit", specification.name, {"new": new}),
         )
     with suppress(OSError):  # it only saves the wait for the next poll
         discovery.knock(workspace.paths.service)
@@ -246,7 +246,7 @@ def release(name: str, *, asked: Asked | None = None, root: str | Path | None = 
 
     Args:
         name: id of the sweep, or its beginning.
-        asked: who asks for it, for the audit log; None for no entry.
+        asked: who asks for it, for the audit log; None for the command line.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
@@ -254,7 +254,9 @@ def release(name: str, *, asked: Asked | None = None, root: str | Path | None = 
     """
     with Workspace.at(root).ledger() as ledger:
         ids = [sweep_id for sweep_id, known in known_sweeps(ledger).items() if known.owner is not None]
-        return submissions.release(ledger, one_of(ids, name), asked=asked).sweep_id
+        sweep_id = one_of(ids, name)
+        asked = asked or Asked(COMMAND_LINE, "release", sweep_id)
+        return submissions.release(ledger, sweep_id, asked=asked).sweep_id
 
 
 def end_of_log(sweep: Sweep) -> int:

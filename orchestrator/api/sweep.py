@@ -32,7 +32,7 @@ from orchestrator.driver.run import drive
 from orchestrator.driver.sizes import counted
 from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger import submissions
-from orchestrator.ledger.audit import Asked
+from orchestrator.ledger.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.lease import holder
@@ -507,7 +507,7 @@ class Sweep:
         that waits in the service is not started.
 
         Args:
-            asked: who asks for it, for the audit log; None for no entry.
+            asked: who asks for it, for the audit log; None for the command line.
 
         Returns:
             The driver, or None if the sweep waits in the service.
@@ -521,7 +521,7 @@ class Sweep:
             if driver is None and (submission is None or submission.state not in {"QUEUED", "STARTED"}):
                 remedy = "`status` shows the state of a sweep."
                 raise BadInput(self.id, "must be running to be stopped", self._record(ledger).state, remedy)
-            ask_to_stop(ledger, self.id, asked=asked)
+            ask_to_stop(ledger, self.id, asked=asked or Asked(COMMAND_LINE, "stop", self.id))
         return driver
 
     def extend(self, **budget: float | str) -> Sweep:

@@ -289,7 +289,7 @@ class Trial:
             BadInput: no attempt of the trial has started.
         """
         file = self.workspace.paths.log(self.record.sweep_id, self.key)
-        text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+        text = file.read_bytes().decode(errors="replace") if file.exists() else ""
         history = self.history()
         elsewhere = [row for row in history.attempts if f" attempt {row.number}: " not in text]
         if not text and not elsewhere:

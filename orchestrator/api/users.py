@@ -8,22 +8,31 @@ from pathlib import Path
 
 from orchestrator.api.workspace import Workspace
 from orchestrator.driver import preflight
+from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput
 from orchestrator.ledger import audit
 from orchestrator.ledger import users as ledger_users
-from orchestrator.ledger.audit import AuditEntry
+from orchestrator.ledger.audit import COMMAND_LINE, AuditEntry
 from orchestrator.ledger.users import LIFETIME_SECONDS, ROLES, Role, User
 
-__all__ = ["DAYS", "ROLES", "AuditEntry", "Role", "User", "add", "audit_log", "revoke", "users"]
+__all__ = [
+    "DAYS",
+    "ROLES",
+    "AuditEntry",
+    "Role",
+    "User",
+    "add",
+    "audit_log",
+    "revoke",
+    "signed_in_by_link",
+    "users",
+]
 
 DAYS = LIFETIME_SECONDS / 86_400.0
 """Days that a token is valid by default."""
 
 LONGEST_DAYS = 36_500
 """Days that a token with an end may be valid; the time of a much later end cannot be printed."""
-
-COMMAND_LINE = "command line"
-"""The actor in the audit log of what was not asked for over HTTP."""
 
 
 def add(
@@ -55,6 +64,19 @@ def add(
     lifetime = days * 86_400.0 if days < math.inf else None
     with workspace.ledger(create=True) as ledger:
         return ledger_users.add_user(ledger, name, role, actor, lifetime=lifetime)
+
+
+def signed_in_by_link(root: str | Path | None = None) -> str | None:
+    """Return the name of this account as a user, or None if its token was revoked or has expired.
+
+    Args:
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+    """
+    name = current_owner()
+    with Workspace.at(root).ledger(create=True) as ledger:
+        known = {user.name: user for user in ledger_users.users(ledger)}.get(name)
+        is_valid = known is None or known.is_active(ledger.now())
+    return name if is_valid and ledger_users.NAME.fullmatch(name) else None
 
 
 def revoke(name: str, *, actor: str = COMMAND_LINE, root: str | Path | None = None) -> User:

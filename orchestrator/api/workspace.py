@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ from orchestrator.ledger.known import begun
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord, TrialRecord
 from orchestrator.storage.paths import Paths
+from orchestrator.tracking import ui
 from orchestrator.tracking.address import shown
-from orchestrator.tracking.ui import serve
 
 DEFAULT_ROOT = Path("mlruns")
 DEFAULT_DATA = Path("data")
@@ -87,17 +88,19 @@ class Workspace:
         finally:
             ledger.close()
 
-    def serve_mlflow(self, port: int) -> int:
-        """Serve MLflow's pages on 127.0.0.1 until SIGINT or SIGTERM; return the exit code of the server.
+    @contextmanager
+    def mlflow(self) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+        """Run MLflow's server for the length of a `with` block; yield it and the Unix socket that it has.
 
-        Creates the root and, if there is none yet, an empty MLflow database. Must be called in the main
-        thread, whose handler of SIGTERM it replaces.
+        Creates the root and, if there is none yet, an empty MLflow database. No other account reaches the
+        socket.
 
         Raises:
-            BadInput: the port is taken, or MLflow is a server that has pages of its own.
+            BadInput: MLflow is a server that has pages of its own.
         """
         self.paths.create()
-        return serve(self.paths.tracking_uri, self.paths.artifacts, port)
+        with ui.serving(self.paths.tracking_uri, self.paths.artifacts) as served:
+            yield served
 
 
 def sweep_named(ledger: Ledger, name: str) -> SweepRecord:

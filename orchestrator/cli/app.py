@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 
 import typer
-from rich.console import Console
 
 from orchestrator.accounts import close_files
+from orchestrator.cli.output import Console
 from orchestrator.cli.reach import URL, with_server
 from orchestrator.errors import Exit, Refusal, exit_of
 
@@ -53,7 +53,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "export": "orchestrator.cli.trials:export",
         "export-study": "orchestrator.cli.results:export_study",
         "export-tensorboard": "orchestrator.cli.results:export_tensorboard",
-        "ui": "orchestrator.cli.results:ui",
+        "ui": "orchestrator.cli.serve:ui",
     },
     "Data sets, machines, upkeep": {
         "data": "orchestrator.cli.data:data_app",

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.api import cluster
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli.display import print_line
 from orchestrator.cli.options import Root
+from orchestrator.cli.output import Console
 from orchestrator.counts import counted
 from orchestrator.errors import Exit
 

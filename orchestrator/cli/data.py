@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -17,6 +16,7 @@ from orchestrator.api import data as api
 from orchestrator.api.workspace import DEFAULT_DATA
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Data, Json
+from orchestrator.cli.output import Console
 from orchestrator.errors import BadInput
 
 _LINE_EVERY_SECONDS = 15.0

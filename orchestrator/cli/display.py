@@ -7,10 +7,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console
-
 from orchestrator import Observer, Progress
 from orchestrator.cli.frame import ORDER
+from orchestrator.cli.output import Console
 from orchestrator.counts import counted
 from orchestrator.report.words import duration
 
@@ -38,8 +37,8 @@ def waiting(count: int, how: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print plain values as JSON."""
-    Console(soft_wrap=True).print_json(json.dumps(value))
+    """Print plain values as JSON, in which every character that is not ASCII is escaped."""
+    Console(soft_wrap=True).print_json(json.dumps(value), ensure_ascii=True)
 
 
 @dataclass

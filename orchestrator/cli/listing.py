@@ -6,8 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.table import Column, Table
+
+from orchestrator.cli.output import Console
 
 _WIDE = 120
 """Columns of a terminal that has room for the task, which an id mostly says, and for the time of day."""

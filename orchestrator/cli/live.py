@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import ConsoleOptions, RenderResult
 from rich.control import Control
 from rich.live import Live
 from rich.segment import ControlType
@@ -20,6 +20,7 @@ from orchestrator import Observer, Progress
 from orchestrator.api.live import LiveSweep
 from orchestrator.cli.display import Display
 from orchestrator.cli.frame import frame
+from orchestrator.cli.output import Console
 from orchestrator.errors import Refusal
 
 REDRAWS_PER_SECOND = 4

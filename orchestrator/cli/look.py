@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.api.live import live
 from orchestrator.api.status import DetailedStatus, sweeps
@@ -19,6 +18,7 @@ from orchestrator.cli.display import delivered_by, describe, print_json, print_l
 from orchestrator.cli.listing import ListedSweep, print_sweeps
 from orchestrator.cli.live import shown_live
 from orchestrator.cli.options import Json, Plain, Root
+from orchestrator.cli.output import Console
 from orchestrator.cli.remote import Server
 from orchestrator.counts import counted
 

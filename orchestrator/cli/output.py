@@ -1,4 +1,7 @@
-"""What a command does when nobody reads its output any more, or the disk that takes it is full.
+"""What commands print, and what they do when nobody reads their output, or the disk that takes it is full.
+
+Scripts, names and metrics can hold what a terminal executes: sequences that rename its window, move its
+cursor or fill its clipboard. A verb therefore prints by `Console` and `write`, which show them escaped.
 
 A command that only shows something ends as other tools do. One that drives sweeps or serves goes on without
 its output: `sweep FILE | head` must not end a sweep of a day.
@@ -9,15 +12,67 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import signal
 import sys
+from collections.abc import Iterable
 from io import BufferedWriter, TextIOWrapper
 from typing import Any, TextIO
 
-from orchestrator.errors import DISK_FULL, NoSpace
+import rich.console
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from orchestrator.errors import DISK_FULL, BadInput, NoSpace
 
 CLOSED = 128 + signal.SIGPIPE
 """Exit code of a command whose reader has gone: that of a program which SIGPIPE has ended in a shell."""
+
+
+_EXECUTED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 and C1, without tab and newline
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # what turns the direction of text
+    "\u2028\u2029\ud800-\udfff]"  # further ends of lines; halves of characters
+)
+
+
+def escaped(text: str) -> str:
+    """Return a text in which no character moves the cursor, hides other text or is an order to a terminal."""
+    lines = text.replace("\r\n", "\n")
+    return _EXECUTED.sub(lambda found: found.group().encode("unicode_escape").decode(), lines)
+
+
+def write(text: str) -> None:
+    """Print a text at once, without wrapping, markup or colours."""
+    sys.stdout.write(escaped(text))
+    sys.stdout.flush()
+
+
+def write_raw(text: str) -> None:
+    """Print a text as it is, to a file or a pipe.
+
+    Raises:
+        BadInput: standard output is a terminal.
+    """
+    if sys.stdout.isatty():
+        remedy = "Leave it out, or write to a file: `logs TRIAL --raw > FILE`."
+        raise BadInput("--raw", "must write to a file or a pipe", "a terminal", remedy)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+class Console(rich.console.Console):
+    """A console that shows escaped what a terminal would execute, unless rich itself has styled it so."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print objects; rich would leave out some of the characters that are shown escaped here."""
+        super().print(*(escaped(one) if isinstance(one, str) else one for one in objects), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the segments of what is printed, the cells of tables and the lines of displays among it."""
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control else Segment(escaped(text), style)
 
 
 class _Output(io.FileIO):

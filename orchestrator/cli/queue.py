@@ -8,7 +8,6 @@ from textwrap import wrap
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.api import queue as api
 from orchestrator.api.queue import QueuedSweep
@@ -16,6 +15,7 @@ from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Json, Root, SweepId
+from orchestrator.cli.output import Console
 from orchestrator.cli.remote import Server
 from orchestrator.counts import counted
 from orchestrator.report.words import duration

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +18,7 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.listing import ListedSweep, print_sweeps
 from orchestrator.cli.live import shown_live
+from orchestrator.cli.output import write
 from orchestrator.counts import counted
 from orchestrator.errors import BadInput, Exit
 
@@ -137,7 +137,7 @@ def follow(server: str, sweep: str, *, plain: bool) -> int:
     found = RemoteService.at(server).sweep(sweep)
     try:
         with shown_live(found.live, plain=plain) as show:
-            state = found.follow(show or _write)
+            state = found.follow(show or write)
     except KeyboardInterrupt:
         print_line(f"{sweep} is still running.")
         return Exit.STILL_RUNNING
@@ -241,9 +241,9 @@ def report(server: str, sweep: str, output: Path | None) -> None:
     print_line(f"report: {file}")
 
 
-def logs(server: str, trial: str) -> None:
-    """Print the log of a trial's workers on the machine of the service."""
-    RemoteService.at(server).trial_log(trial, _write)
+def logs(server: str, trial: str, show: Callable[[str], None]) -> None:
+    """Show the log of a trial's workers on the machine of the service."""
+    RemoteService.at(server).trial_log(trial, show)
 
 
 def _newest(service: RemoteService) -> str:
@@ -259,8 +259,3 @@ def _user(row: Mapping[str, Any]) -> User:
 
 def _counts(trials: Mapping[str, Any]) -> str:
     return ", ".join(f"{count} {state.lower()}" for state, count in trials.items())
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()

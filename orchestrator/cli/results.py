@@ -1,4 +1,4 @@
-"""The verbs about the results of a sweep: `report`, `compare`, `export-study`, `export-tensorboard`, `ui`."""
+"""The verbs about the results of a sweep: `report`, `compare`, `export-study`, `export-tensorboard`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.api.sweep import Sweep
-from orchestrator.api.workspace import DEFAULT_ROOT, Workspace, check_output
+from orchestrator.api.workspace import DEFAULT_ROOT, check_output
 from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Json, Root, SweepId
+from orchestrator.cli.output import Console
 from orchestrator.cli.remote import Server
 from orchestrator.counts import counted
 from orchestrator.report import comparison_text, terminal
@@ -110,19 +110,6 @@ def export_tensorboard(
     print_line(f"{counted(count, 'trial')} in {name}: tensorboard --logdir {name}")
 
 
-def ui(
-    port: Annotated[int, typer.Option("--port", min=1, max=65_535, help="Port on 127.0.0.1.")] = 5000,
-    root: Root = DEFAULT_ROOT,
-) -> int:
-    """Serve MLflow's pages on 127.0.0.1 until Ctrl-C.
-
-    Example:
-
-        sweep ui --port 5001
-    """
-    return Workspace.at(root).serve_mlflow(port)
-
-
 def show_result(sweep: Sweep, console: Console) -> None:
     """Print the leaderboard of a sweep, its answer, and where to look next."""
     summary = sweep.summary()
@@ -132,7 +119,7 @@ def show_result(sweep: Sweep, console: Console) -> None:
     best = summary.chosen.row.key if summary.chosen else ""
     written = workspace.paths.report(sweep.id) / "report.html"
     directions = terminal.Directions(
-        tracking=workspace.tracking_server or f"{_COMMAND} ui{root}, then http://127.0.0.1:5000",
+        tracking=workspace.tracking_server or f"{_COMMAND} ui{root}",
         report=near(written) if written.exists() else None,
         evaluate=f"{_COMMAND} evaluate {best}{root}",
     )

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from orchestrator import Observer
 from orchestrator.api import following, service
@@ -23,6 +22,7 @@ from orchestrator.cli import live, remote
 from orchestrator.cli.display import Display, print_json, print_line
 from orchestrator.cli.notify import Notified, Notifier, ended
 from orchestrator.cli.options import Data, Json, Plain, Root, SweepId
+from orchestrator.cli.output import Console, write
 from orchestrator.cli.remote import Key, Server
 from orchestrator.cli.results import show_result
 from orchestrator.cli.run_options import Extend, File, Overrides, Profile, RunOptions, with_run_options
@@ -32,7 +32,6 @@ from orchestrator.cli.submission import (
     server_for,
     until_interrupted,
     with_root_of,
-    write,
 )
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of
 from orchestrator.report.answer import size

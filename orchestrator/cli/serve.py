@@ -1,20 +1,24 @@
-"""The verb `serve`: the supervision of submitted sweeps, and the HTTP server beside it."""
+"""The verbs `serve` (the supervision of submitted sweeps, and the HTTP server beside it) and `ui`."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from orchestrator.accounts import CODE_AS_USERS, check_closed
-from orchestrator.api import service
+from orchestrator.api import service, users
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT, Workspace
 from orchestrator.cli.display import print_line
 from orchestrator.cli.options import Data, Root
+from orchestrator.web import mlflow_pages
 from orchestrator.web.server import LOOPBACK, Listening, serving
+from orchestrator.web.site import KEY_SECONDS, OneTimeKey
 
 _HTTP = "HTTP"
 
@@ -112,15 +116,49 @@ def serve(
             check_closed("--certificate" if key is None else "--key", private)
         names = tuple(host_names or ())
         listening = Listening(http, host, certificate, key, behind_proxy, names, allow_plugins)
-        beside = _answering(Workspace.at(root, data), listening, rounds)
+        beside = _answering(Workspace.at(root, data), listening, rounds, stop_drivers=stop_drivers)
     return service.serve(
         print_line, drivers=drivers, stop_drivers=stop_drivers, root=root, beside=beside, rounds=rounds
     )
 
 
+def ui(
+    port: Annotated[int, typer.Option("--port", min=1, max=65_535, help="Port on 127.0.0.1.")] = 5000,
+    root: Root = DEFAULT_ROOT,
+) -> int:
+    """Serve MLflow's pages on 127.0.0.1 until Ctrl-C, to the browser that opens the link which is printed.
+
+    Example:
+
+        sweep ui --port 5001
+    """
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(name) is not signal.SIG_IGN:  # as under `nohup`
+            signal.signal(name, signal.default_int_handler)
+    with Workspace.at(root).mlflow() as (server, address), mlflow_pages.serving(address, port) as link:
+        print_line(f"MLflow's pages, for one browser, which may use this link once: {link}")
+        print_line("Ctrl-C ends them.")
+        with suppress(KeyboardInterrupt):
+            return server.wait()
+    return 0
+
+
 @contextmanager
-def _answering(workspace: Workspace, listening: Listening, rounds: service.Rounds) -> Iterator[None]:
-    """Serve a workspace over HTTP for the length of a `with` block, and say where."""
-    with serving(workspace, listening, rounds) as address:
+def _answering(
+    workspace: Workspace, listening: Listening, rounds: service.Rounds, *, stop_drivers: bool
+) -> Iterator[None]:
+    """Serve a workspace over HTTP for the length of a `with` block, and say where, and how to end it."""
+    user = users.signed_in_by_link(workspace.paths.root)
+    key = OneTimeKey(user) if user is not None else None
+    with serving(workspace, listening, rounds, key) as address:
         print_line(f"The HTTP API is at {address}/api/v1; `user add NAME` gives access to it.")
+        by_name = listening.behind_proxy and listening.names
+        page = f"https://{listening.names[0]}" if by_name else address
+        if key is None:
+            print_line(f"The page is at {page}.")
+        else:
+            once = f"signs {user} in, once, within {KEY_SECONDS / 60:.0f} minutes"
+            print_line(f"The page is at {page}/sign-in#{key.text} (the link {once}).")
+        drivers = "its drivers save their trials and end too" if stop_drivers else "its sweeps go on"
+        print_line(f"Ctrl-C or `kill {os.getpid()}` ends the service; {drivers}.")
         yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from orchestrator.api.live import live
 from orchestrator.api.service import RunningService
 from orchestrator.api.sweep import Sweep
 from orchestrator.cli.live import shown_live
+from orchestrator.cli.output import write
 from orchestrator.cli.run_options import NOTIFY, RunOptions
 from orchestrator.errors import BadInput, Exit
 
@@ -94,9 +94,3 @@ def until_interrupted(sweep_id: str, watch: Callable[[], int]) -> int | None:
     except KeyboardInterrupt:
         write(f"{sweep_id} is still running; `follow {sweep_id}` shows it, `stop {sweep_id}` ends it.\n")
         return None
-
-
-def write(text: str) -> None:
-    """Print a text as it is, at once."""
-    sys.stdout.write(text)
-    sys.stdout.flush()

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Data, Json, Root, TrialKey
+from orchestrator.cli.output import Console, write, write_raw
 from orchestrator.cli.remote import Server
 from orchestrator.report.words import near
 
@@ -54,19 +54,30 @@ def show(trial: TrialKey, root: Root = DEFAULT_ROOT, as_json: Json = False, serv
         console.print(f"  checkpoint ({saved.kind}): {saved.path}", markup=False)
 
 
-def logs(trial: TrialKey, root: Root = DEFAULT_ROOT, server: Server = None) -> None:
+def logs(
+    trial: TrialKey,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Write what a terminal would execute as it is, to a file or a pipe only."),
+    ] = False,
+    root: Root = DEFAULT_ROOT,
+    server: Server = None,
+) -> None:
     """Print the log of a trial's workers, tracebacks included; for other machines, what the ledger knows.
+
+    Characters that a terminal would execute are shown escaped.
 
     Example:
 
         sweep logs retrieval-laptop-1a2b3c4d-7
     """
+    show = write_raw if raw else write
     if server is not None:
-        remote.logs(server, trial)
+        remote.logs(server, trial, show)
         return
     log = Trial.find(trial, root=root).log()
     console = Console(soft_wrap=True, highlight=False)
-    console.print(log.text, markup=False, end="")
+    show(log.text)
     for line in log.elsewhere:
         console.print(line, markup=False)
     if log.nodes:

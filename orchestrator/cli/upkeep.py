@@ -6,12 +6,12 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.api import upkeep
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli.display import delivered_by, print_json, print_line, waiting
 from orchestrator.cli.options import Json, Root, TrackingPatience
+from orchestrator.cli.output import Console
 from orchestrator.errors import Exit
 
 

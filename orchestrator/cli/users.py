@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from orchestrator.api import users as api
@@ -15,6 +14,7 @@ from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Json, Root
+from orchestrator.cli.output import Console
 from orchestrator.cli.remote import Server
 
 user_app = typer.Typer(

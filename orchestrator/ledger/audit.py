@@ -13,6 +13,9 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.request_keys import RequestKey, complete
 from orchestrator.ledger.tables import AUDIT
 
+COMMAND_LINE = "command line"
+"""The actor of what was not asked for over HTTP."""
+
 MOST_ENTRIES = 1_000
 """Most entries that are read at once."""
 
@@ -24,7 +27,7 @@ class AuditEntry:
     Attributes:
         seq: rises from one entry to the next.
         at: when it was asked for, seconds since the epoch.
-        actor: name of the user, or `command line`.
+        actor: name of the user, or `COMMAND_LINE`.
         action: what was asked for, such as `stop`.
         target: what it concerns: the id of a sweep, or the name of an owner or a user.
         detail: further values, without secrets.

@@ -37,7 +37,7 @@ _VERSION = Table(
     PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
 )
 """As Alembic creates it; apart from `METADATA`, with which Alembic compares the other tables."""
-HEAD = "0015"
+HEAD = "0016"
 MIGRATIONS = Path(__file__).with_name("migrations")
 MIGRATION_LOCK = "migration"
 RECOVERY_LOCK = "recovery"

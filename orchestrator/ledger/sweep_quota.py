@@ -6,6 +6,7 @@ from sqlalchemy import Connection, func, select
 
 from orchestrator.errors import OverQuota
 from orchestrator.ledger.tables import OWNER, SUBMISSION
+from orchestrator.sharing.rows import MOST_SWEEPS
 
 
 def check_quota(connection: Connection, owner: str, sweep_id: str) -> None:
@@ -23,7 +24,8 @@ def check_quota(connection: Connection, owner: str, sweep_id: str) -> None:
         OverQuota: as many others as the quota allows wait or run.
     """
     quota = select(OWNER.c.most_sweeps).where(OWNER.c.name == owner).with_for_update()
-    most = connection.execute(quota).scalar_one_or_none()
+    row = connection.execute(quota).one_or_none()
+    most = MOST_SWEEPS if row is None else row.most_sweeps
     if most is None:
         return
     others = select(func.count()).where(

@@ -286,6 +286,15 @@ SERVICE_USER = Table(
 )
 """Users of the HTTP API: the fields of `orchestrator.ledger.users.User`, and a digest of the token."""
 
+SERVICE_SESSION = Table(
+    "service_session",
+    METADATA,
+    Column("digest", Text, primary_key=True),
+    Column("token_digest", Text, nullable=False),
+    Column("expires_at", Float(53), nullable=False),
+)
+"""Sessions of browsers: the digest of each id, and that of the token with which it ends; not backed up."""
+
 AUDIT = Table(
     "audit",
     METADATA,

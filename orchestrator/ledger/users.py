@@ -1,7 +1,8 @@
-"""Users of the HTTP API: their names, their roles, and the digests of their tokens.
+"""Users of the HTTP API: their names, their roles, and the digests of their tokens and sessions.
 
-A token is 32 random bytes. The ledger keeps its SHA-256 alone, so that reading the database gives access to
-nothing; a digest without salt suffices because a token cannot be guessed.
+A token is 32 random bytes, and so is the id of a session. The ledger keeps their SHA-256 alone, so that
+reading the database gives access to nothing; a digest without salt suffices because neither can be guessed. A
+session belongs to a token, and is valid only as long as that is.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from orchestrator.errors import BadInput
 from orchestrator.ledger.audit import append
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.submission_backup import keeping
-from orchestrator.ledger.tables import SERVICE_USER
+from orchestrator.ledger.tables import SERVICE_SESSION, SERVICE_USER
 from orchestrator.ledger.user_backup import forget, keep_user
 
 Role = Literal["viewer", "member", "admin"]
@@ -32,7 +33,13 @@ TOKEN_BYTES = 32
 LIFETIME_SECONDS = 90 * 86_400.0
 """How long a token is valid by default."""
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+SESSION_SECONDS = 14 * 86_400.0
+"""How long a browser stays signed in at most."""
+
+MOST_SESSIONS = 20
+"""Most sessions of one token."""
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True)
@@ -135,6 +142,58 @@ def users_by_digest(ledger: Ledger) -> dict[str, User]:
     return ledger.retried(read)
 
 
+def open_session(ledger: Ledger, token_digest: str, expires_at: float) -> tuple[str, float]:
+    """Open a session of a browser, which ends with the token at the latest; return its id and its end.
+
+    Of more than `MOST_SESSIONS` of a token, the one that ends first is ended.
+
+    Args:
+        ledger: of the sweeps.
+        token_digest: of the user.
+        expires_at: when the token expires, seconds since the epoch.
+    """
+    session, ends = secrets.token_urlsafe(TOKEN_BYTES), min(expires_at, ledger.now() + SESSION_SECONDS)
+    columns, own = SERVICE_SESSION.c, SERVICE_SESSION.c.token_digest == token_digest
+
+    def attempt() -> None:
+        with ledger.writer() as connection:
+            tokens = select(SERVICE_USER.c.token_digest).where(SERVICE_USER.c.revoked_at.is_(None))
+            over = (columns.expires_at < ledger.now()) | columns.token_digest.not_in(tokens)
+            connection.execute(delete(SERVICE_SESSION).where(over))
+            oldest_first = select(columns.digest).where(own).order_by(columns.expires_at)
+            known = connection.execute(oldest_first).scalars().all()
+            surplus = known[: max(0, len(known) - MOST_SESSIONS + 1)]
+            connection.execute(delete(SERVICE_SESSION).where(columns.digest.in_(surplus)))
+            row = {"digest": digest(session), "token_digest": token_digest, "expires_at": ends}
+            connection.execute(insert(SERVICE_SESSION).values(**row))
+            connection.commit()
+
+    ledger.retried(attempt)
+    return session, ends
+
+
+def end_session(ledger: Ledger, session: str) -> None:
+    """End the session with an id, if there is one."""
+
+    def attempt() -> None:
+        with ledger.writer() as connection:
+            connection.execute(delete(SERVICE_SESSION).where(SERVICE_SESSION.c.digest == digest(session)))
+            connection.commit()
+
+    ledger.retried(attempt)
+
+
+def sessions(ledger: Ledger) -> dict[str, tuple[str, float]]:
+    """Return the digest of the token and the end of each session, by the digest of its id."""
+
+    def read() -> dict[str, tuple[str, float]]:
+        with ledger.reader() as connection:
+            rows = connection.execute(select(SERVICE_SESSION)).all()
+            return {row.digest: (row.token_digest, row.expires_at) for row in rows}
+
+    return ledger.retried(read)
+
+
 def digest(token: str) -> str:
     """Return the SHA-256 of a token in hexadecimal digits."""
     return hashlib.sha256(token.encode()).hexdigest()
@@ -165,7 +224,7 @@ def _changed(ledger: Ledger, name: str, write: Callable[[Connection], User]) -> 
 
 
 def _checked(name: str, role: str) -> Role:
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         must = (
             "must be 1 to 64 lower-case letters, digits, `.`, `_` and `-`, and begin with a letter or digit"
         )

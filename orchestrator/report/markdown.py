@@ -11,6 +11,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from typing import Any
 
 from orchestrator.report import words
 from orchestrator.report.answer import answer, notes
@@ -19,6 +20,10 @@ from trainables.cost import Cost
 
 _SPECIAL = re.compile(r"([\\`<|]|(?<=\])\()")
 """The characters that start code, HTML or a table cell, and the bracket that makes a link."""
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a cell begins with that a spreadsheet runs; the last four are wide forms of the first four."""
 
 
 def markdown(summary: Summary, rows: int = 20) -> str:
@@ -43,16 +48,27 @@ def leaderboard(summary: Summary, rows: Sequence[LeaderboardRow]) -> str:
     return table(header, [_cells(summary, row) for row in rows])
 
 
+def inert(cell: Any) -> Any:
+    """Return a cell that no spreadsheet takes for a formula: after an apostrophe if it begins like one."""
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
 def leaderboard_csv(summary: Summary) -> str:
     """Return the whole leaderboard with full precision, for a spreadsheet or pandas."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     fixed = ["rank", "key", "state", summary.metric, summary.test_metric, "best_step", "step"]
-    writer.writerow([*fixed, *COSTS, *summary.parameters])
+    writer.writerow(map(inert, [*fixed, *COSTS, *summary.parameters]))
     for row in summary.rows:
         values = [row.rank, row.key, row.state, row.value, row.test, row.best_step, row.step]
         values += [getattr(row.cost, name, None) for name in COSTS]
-        writer.writerow([*values, *(row.params.get(name) for name in summary.parameters)])
+        writer.writerow(map(inert, [*values, *(row.params.get(name) for name in summary.parameters)]))
     return out.getvalue()
 
 

@@ -79,6 +79,10 @@ class PoolNode:
     devices: int = 0
 
 
+MOST_SWEEPS = 100
+"""Sweeps of an owner that may wait or run in the service at once, unless a quota was set."""
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """A person or group that owns sweeps. An owner without a row has these defaults.
@@ -104,7 +108,7 @@ class Owner:
     charged_at: float | None = None
     week: int = 0
     week_gpu_seconds: int = 0
-    most_sweeps: int | None = None
+    most_sweeps: int | None = MOST_SWEEPS
 
     def __post_init__(self) -> None:
         if self.weight < 1:

@@ -1,14 +1,17 @@
-"""Serve MLflow's own UI, to this machine only."""
+"""MLflow's own server, on a socket in a folder that no other account may enter: it asks for no login."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock
@@ -29,29 +32,36 @@ STORE = "MLFLOW_BACKEND_STORE_URI"
 _GOODBYE_SECONDS = 5.0
 
 
-def command(artifacts: Path, port: int) -> list[str]:
-    """Return the command of the server: one worker, on loopback, that refuses other host names.
+HOST = "localhost"
+"""The only name under which the server answers."""
+
+
+def command(artifacts: Path, address: Path) -> list[str]:
+    """Return the command of the server: one worker, on a Unix socket, that refuses other host names.
 
     The address of its database is a variable, `STORE`: every user of the machine can read a command line.
+
+    Args:
+        artifacts: folder of the artifacts.
+        address: file of the socket, which takes the place of a host and a port.
     """
     return [
         sys.executable,
         *("-m", "mlflow", "server"),
         *("--default-artifact-root", artifacts.absolute().as_uri()),
         "--no-serve-artifacts",
-        *("--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
-        *("--allowed-hosts", f"127.0.0.1:{port},localhost:{port}"),
-        *("--cors-allowed-origins", f"http://127.0.0.1:{port},http://localhost:{port}"),
+        *("--uvicorn-opts", f"--uds {shlex.quote(str(address))}"),
+        *("--workers", "1", "--allowed-hosts", HOST, "--cors-allowed-origins", f"http://{HOST}"),
     ]
 
 
-def start(tracking_uri: str, artifacts: Path, port: int) -> subprocess.Popen[bytes]:
+def start(tracking_uri: str, artifacts: Path, address: Path) -> subprocess.Popen[bytes]:
     """Start the server, in a process group of its own because it starts workers that would outlive it."""
     if not _is_ready(tracking_uri):
         prepare = [sys.executable, "-m", "orchestrator.tracking.database", tracking_uri]
         subprocess.run(prepare, env=environment(), check=True)
     variables = {**environment(), STORE: tracking_uri}
-    return subprocess.Popen(command(artifacts, port), env=variables, start_new_session=True)
+    return subprocess.Popen(command(artifacts, address), env=variables, start_new_session=True)
 
 
 def stop(server: subprocess.Popen[bytes]) -> None:
@@ -85,16 +95,6 @@ def _is_ready(tracking_uri: str) -> bool:
             raise BadInput(str(file), "must be MLflow's database", str(error), remedy) from error
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
 def _signal(group: int, number: int) -> bool:
     """Send a signal to a process group; return False if the group has no process."""
     try:
@@ -104,24 +104,21 @@ def _signal(group: int, number: int) -> bool:
     return True
 
 
-def serve(tracking_uri: str, artifacts: Path, port: int) -> int:
-    """Serve until the server ends, or until SIGINT or SIGTERM; return the exit code.
+@contextmanager
+def serving(tracking_uri: str, artifacts: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """Run the server for the length of a `with` block; yield it and the file of its socket.
 
     Raises:
-        BadInput: the port is taken, MLflow is already served elsewhere, or the file is no database.
+        BadInput: MLflow is already served elsewhere, or the file is no database.
     """
     if is_server(tracking_uri):
         where = shown(tracking_uri)
         raise BadInput(
             "MLFLOW_TRACKING_URI", "must name a database to serve", where, f"Open {where} instead."
         )
-    if not _is_free(port):
-        raise BadInput("--port", "must be free on 127.0.0.1", str(port), f"Try --port {port + 1}.")
-    server = start(tracking_uri, artifacts, port)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        return server.wait()
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        stop(server)
+    with tempfile.TemporaryDirectory(prefix="sweep-ui-") as folder:  # of this account alone: 0700
+        server = start(tracking_uri, artifacts, Path(folder) / "s")
+        try:
+            yield server, Path(folder) / "s"
+        finally:
+            stop(server)

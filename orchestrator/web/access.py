@@ -1,8 +1,8 @@
 """Who may do what over HTTP: one table of all routes, and the check that runs before every handler.
 
-A program sends its token in the header `Authorization: Bearer`. A browser exchanges it once for a cookie that
-scripts cannot read and other sites cannot send; a change by cookie must also carry a header that only a page
-of this server can set.
+A program sends its token in the header `Authorization: Bearer`. A browser exchanges it once for a session,
+whose random id is in a cookie that scripts cannot read and other sites cannot send; a change by cookie must
+also carry a header that only a page of this server can set.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ACCESS: Mapping[str, Level] = {
     "read_artifact": "viewer",
     "list_queue": "viewer",
     "show_pools": "viewer",
-    "example": "viewer",
+    "example": "member",
     "watch_all": "viewer",
     "watch_sweep": "viewer",
     "list_quotas": "viewer",
@@ -74,7 +74,7 @@ ACCESS: Mapping[str, Level] = {
 }
 """Who may use each route, by the name of its handler."""
 
-COOKIE = "sweep_token"
+COOKIE = "sweep_session"
 CHANGE_HEADER = "x-sweep-change"
 """Header that a change by cookie must carry; a browser sends it to another site only if that site agrees."""
 
@@ -130,29 +130,33 @@ def _permits(level: Level, user: User, owner: str | None) -> bool:
 
 def _user(site: Site, request: Request) -> User:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    is_program = scheme.lower() == "bearer"
-    if not is_program:
-        token = request.cookies.get(COOKIE, "")
-    user = user_of(site, token.strip(), request)
-    if not is_program and request.method not in _READING:
+    if scheme.lower() == "bearer":
+        return user_of(site, token.strip(), request)[0]
+    session = request.cookies.get(COOKIE, "")
+    if session and request.method not in _READING:
         check_origin(request)
-    return user
+    of_token, ends = site.sessions().get(digest(session), ("", 0.0))
+    return _valid(site, of_token if time.time() < ends else "", bool(session), request)[0]
 
 
-def user_of(site: Site, token: str, request: Request) -> User:
-    """Return the user of a token.
+def user_of(site: Site, token: str, request: Request) -> tuple[User, str]:
+    """Return the user of a token, and its digest.
 
     Raises:
         NotSignedIn: the token is not valid.
         TooMany: too many requests with a wrong token came from the address.
     """
-    user = site.users().get(digest(token)) if token else None
+    return _valid(site, digest(token), bool(token), request)
+
+
+def _valid(site: Site, token_digest: str, given: bool, request: Request) -> tuple[User, str]:
+    user = site.users().get(token_digest)
     if user is not None and user.is_active(time.time()):
-        return user
+        return user, token_digest
     address = request.client.host if request.client else ""
-    if token and not site.bad_tokens.take(address):
+    if given and not site.bad_tokens.take(address):
         raise TooMany("token", "must be valid", "several wrong ones within a minute", "Wait a minute.")
-    got = "none" if not token else "one that is unknown, revoked or expired"
+    got = "none" if not given else "one that is unknown, revoked or expired"
     remedy = "Send `Authorization: Bearer TOKEN`; an admin gets a token with `sweep user add NAME`."
     raise NotSignedIn("token", "must be the valid token of a user", got, remedy)
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api import users
 from orchestrator.config.sections import SLUG
+from orchestrator.web.paging import MOST_WHOLE
 from orchestrator.web.submitted import Sent
 
 Profile = Annotated[str | None, Field(max_length=64, description="A profile; `full` for none.")]
@@ -53,7 +54,7 @@ class Validate(File):
 class Extend(Body):
     """A larger budget."""
 
-    trials: Annotated[int | None, Field(ge=1)] = None
+    trials: Annotated[int | None, Field(ge=1, le=MOST_WHOLE)] = None
     hours: Annotated[float | None, Field(gt=0)] = None
     gpu_hours: Annotated[float | None, Field(gt=0)] = None
 

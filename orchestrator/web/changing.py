@@ -27,6 +27,7 @@ from orchestrator.web.access import SignedIn
 from orchestrator.web.bodies import Extend, NewUser, Priority, Quota, Submit
 from orchestrator.web.conditional import tags
 from orchestrator.web.once import Key, once
+from orchestrator.web.paging import MOST_WHOLE
 from orchestrator.web.problems import Conflict, NotAllowed, NotFound, TooMany
 from orchestrator.web.reading import Document, SweepId
 from orchestrator.web.site import SUBMISSIONS_A_MINUTE, Here, Site
@@ -212,7 +213,9 @@ def revoke_user(site: Here, user: SignedIn, name: str) -> Document:
 @ROUTER.get("/audit", response_model=models.Audit)
 def read_audit(
     site: Here,
-    before: Annotated[int | None, Query(ge=1, description="Only entries with a smaller `seq`.")] = None,
+    before: Annotated[
+        int | None, Query(ge=1, le=MOST_WHOLE, description="Only entries with a smaller `seq`.")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=audit.MOST_ENTRIES)] = 100,
 ) -> Document:
     """Return which user asked for which change, the newest first."""

@@ -14,7 +14,7 @@ import json
 import logging
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -71,7 +71,7 @@ class Feed:
 
     async def watch(
         self, last_id: str | None, is_admitted: Callable[[], bool] = lambda: True
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """Yield events, encoded, until the watcher leaves or is no longer admitted.
 
         Args:

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrator.web.problems import Denial, NotEncrypted, TooLarge, WrongHost, refused
+from orchestrator.web.problems import Denial, HeadTooLarge, NotEncrypted, TooLarge, WrongHost, refused
 from orchestrator.web.site import Site
 
 MOST_BYTES = 256_000
 """Size of the largest body of a request."""
+
+MOST_HEAD_BYTES = 16_384
+"""Size of the largest head of a request: its address and its headers."""
 
 HEALTH = frozenset({"/api/v1/healthz", "/api/v1/readyz"})
 """Routes that need no token; a supervisor on the same machine asks them without TLS."""
@@ -63,7 +66,7 @@ class Guard:
                     headers.setdefault("Strict-Transport-Security", "max-age=31536000")
             await send(message)
 
-        refusal = self._unencrypted(scope) or self._refusal(Headers(scope=scope))
+        refusal = _too_large(scope) or self._unencrypted(scope) or self._refusal(Headers(scope=scope))
         app = self._app if refusal is None else refused(refusal)
         await app(scope, receive, protected)
 
@@ -85,6 +88,16 @@ class Guard:
             must = f"must have at most {MOST_BYTES:,} bytes"
             return TooLarge("body", must, f"{int(length):,}", "Send a smaller file.")
         return None
+
+
+def _too_large(scope: Scope) -> Denial | None:
+    """Return why a request with a large head is refused, or None."""
+    headers = sum(len(name) + len(value) for name, value in scope["headers"])
+    size = headers + len(scope["raw_path"]) + len(scope["query_string"])
+    if size <= MOST_HEAD_BYTES:
+        return None
+    must = f"must have at most {MOST_HEAD_BYTES:,} bytes"
+    return HeadTooLarge("head", must, f"{size:,}", "Send a shorter address, and fewer headers.")
 
 
 def _name(host: str) -> str:

@@ -157,6 +157,9 @@ class SweepDocument(SweepRow):
         SubmissionState | None,
         Field(description="ENDED once its driver has left for good; null if it was never submitted."),
     ]
+    starts: Annotated[
+        int | None, Field(description="Drivers that the service has started; null if it was never submitted.")
+    ]
     revision: Annotated[str, Field(description="Of what PATCH changes; send it as `If-Match`.")]
     mlflow: MlflowRun
 

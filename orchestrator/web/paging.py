@@ -16,6 +16,9 @@ from orchestrator.errors import BadInput
 
 Row = TypeVar("Row")
 
+MOST_WHOLE = 2**53
+"""Largest whole number of a request: the largest that JavaScript has, which databases and files have too."""
+
 
 @dataclass(frozen=True)
 class Order(Generic[Row]):
@@ -69,11 +72,11 @@ def page(
     if after is not None:
         name, value, identity = read_cursor(after, 3)
         if name != order.name:
-            raise _wrong(after)
+            raise wrong_cursor(after)
         try:
             ordered = [row for row in ordered if order.is_after(row, value, identity)]
         except TypeError:
-            raise _wrong(after) from None
+            raise wrong_cursor(after) from None
         offset = 0
     chosen = ordered[offset : offset + limit]
     if offset + limit >= len(ordered):
@@ -95,12 +98,13 @@ def read_cursor(text: str, length: int) -> list[Any]:
     """
     try:
         parts = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    except ValueError:
-        raise _wrong(text) from None
+    except (ValueError, RecursionError):
+        raise wrong_cursor(text) from None
     if not isinstance(parts, list) or len(parts) != length:
-        raise _wrong(text)
+        raise wrong_cursor(text)
     return parts
 
 
-def _wrong(text: str) -> BadInput:
+def wrong_cursor(text: str) -> BadInput:
+    """Return the refusal of a text that is no cursor of its list."""
     return BadInput("after", "must be the `next` of an earlier page", repr(text), "Leave it out to begin.")

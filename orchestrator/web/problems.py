@@ -70,6 +70,10 @@ class TooLarge(Denial):
     """Raised for a request whose body is larger than any that the API takes."""
 
 
+class HeadTooLarge(Denial):
+    """Raised for a request whose address and headers are larger than any that the API needs."""
+
+
 class UnknownMediaType(Denial):
     """Raised for a request whose body is in a format that its route does not read."""
 
@@ -99,6 +103,7 @@ STATUS: Mapping[type[Exception], HTTPStatus] = {
     BadInput: HTTPStatus.UNPROCESSABLE_ENTITY,
     BadData: HTTPStatus.UNPROCESSABLE_ENTITY,
     TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HeadTooLarge: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     UnknownMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     TooMany: HTTPStatus.TOO_MANY_REQUESTS,
     Damaged: HTTPStatus.SERVICE_UNAVAILABLE,

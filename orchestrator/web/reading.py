@@ -20,7 +20,7 @@ from orchestrator.ledger.settings import settings
 from orchestrator.sharing.rows import UNIT, Owner
 from orchestrator.web import documents, models
 from orchestrator.web.access import SignedIn
-from orchestrator.web.paging import Order, page
+from orchestrator.web.paging import MOST_WHOLE, Order, page
 from orchestrator.web.problems import NotFound, NotWorking
 from orchestrator.web.site import Here, Site
 
@@ -67,7 +67,7 @@ def list_sweeps(
     sort: SweepSort = "created_at",
     descending: bool = True,
     after: After = None,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Annotated[int, Query(ge=0, le=MOST_WHOLE)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Document:
     """Return one page of the sweeps, the newest first, with the best value of each."""
@@ -123,6 +123,7 @@ def sweep_document(site: Site, sweep_id: str) -> Document:
             "weight": chosen.weight / UNIT,
             "paused": chosen.paused and now.state not in FINISHED_SWEEP,
             "submission": submission.state if submission else None,
+            "starts": submission.starts if submission else None,
             "revision": chosen.revision,
             "mlflow": mlflow_run(site, sweep_id, sweep_id),
         }

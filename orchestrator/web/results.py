@@ -12,6 +12,7 @@ from fastapi.responses import FileResponse
 from orchestrator.api.sweep import Sweep
 from orchestrator.ledger.keys import trial_key
 from orchestrator.web import documents, models
+from orchestrator.web.paging import MOST_WHOLE
 from orchestrator.web.problems import NotFound
 from orchestrator.web.reading import Document, SweepId, sweep_document
 from orchestrator.web.site import Here
@@ -19,7 +20,9 @@ from orchestrator.web.trials import Number, TrialRole
 
 ROUTER = APIRouter()
 
-LogStart = Annotated[int | None, Query(ge=0, description="Offset in bytes; the end of the log if left out.")]
+LogStart = Annotated[
+    int | None, Query(ge=0, le=MOST_WHOLE, description="Offset in bytes; the end of the log if left out.")
+]
 LogLength = Annotated[int, Query(ge=1, le=documents.MOST_LOG_BYTES, description="Bytes to return.")]
 
 _HEAD_BYTES = 1_000

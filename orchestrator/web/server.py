@@ -5,19 +5,27 @@ from __future__ import annotations
 import ipaddress
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from orchestrator.api.service import Rounds
 from orchestrator.api.workspace import Workspace
 from orchestrator.driver import preflight
 from orchestrator.errors import BadInput
 from orchestrator.web.app import application
-from orchestrator.web.site import Site
+from orchestrator.web.connections import (
+    MOST_CONNECTIONS,
+    MOST_OF_AN_ADDRESS,
+    BoundedServer,
+    Limits,
+    descriptors_for,
+)
+from orchestrator.web.site import OneTimeKey, Site
 
 LOOPBACK = "127.0.0.1"
 
@@ -26,9 +34,6 @@ IDLE_SECONDS = 5
 
 GRACE_SECONDS = 3
 """How long open requests may go on when the server ends."""
-
-MOST_CONNECTIONS = 2_000
-"""Most connections at once; one more is answered with 503."""
 
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
@@ -87,18 +92,21 @@ class Listening:
 
 
 @contextmanager
-def serving(workspace: Workspace, listening: Listening, rounds: Rounds | None = None) -> Iterator[str]:
+def serving(
+    workspace: Workspace, listening: Listening, rounds: Rounds | None = None, key: OneTimeKey | None = None
+) -> Iterator[str]:
     """Serve a workspace over HTTP for the length of a `with` block; yield the address of the server.
 
     Args:
         workspace: the folders of the service.
         listening: where the server listens.
         rounds: of the supervision beside the server; None if there is none.
+        key: signs one browser in; None without.
 
     Raises:
         BadInput: others would reach the server without TLS, or the port is taken.
     """
-    site = Site(workspace, listening.hosts, listening.is_secure, listening.plugins, rounds)
+    site = Site(workspace, listening.hosts, listening.is_secure, listening.plugins, rounds, key)
     with answering(site, listening) as address:
         yield address
 
@@ -114,30 +122,53 @@ def answering(site: Site, listening: Listening) -> Iterator[str]:
     Raises:
         BadInput: others would reach the server without TLS, or the port is taken.
     """
-    listening.check()
     preflight.check_paths(site.workspace.paths)
     site.workspace.paths.create()
-    with _bound(listening) as listener:
-        server = uvicorn.Server(_config(site, listening))
-        thread = threading.Thread(target=server.run, args=([listener],), name="http", daemon=True)
+    with running(application(site), listening, before_the_end=site.feeds.close) as address:
+        yield address
+
+
+@contextmanager
+def running(
+    app: ASGIApp,
+    listening: Listening,
+    *,
+    option: str = "--http",
+    before_the_end: Callable[[], None] = lambda: None,
+) -> Iterator[str]:
+    """Run an application in a thread for the length of a `with` block; yield the server's address.
+
+    Args:
+        app: the application.
+        listening: where the server listens.
+        option: of the command line that names the port.
+        before_the_end: called when the server begins to end; ends answers that would go on for ever.
+
+    Raises:
+        BadInput: others would reach the server without TLS, or the port is taken.
+    """
+    listening.check()
+    with _bound(listening, option) as listener:
+        server = BoundedServer(_config(app, listening), listener, _limits(listening))
+        thread = threading.Thread(target=server.run, name="http", daemon=True)
         thread.start()
         try:
             yield _address(listening, listener)
         finally:
             server.should_exit = True
-            site.feeds.close()
+            before_the_end()
             thread.join(GRACE_SECONDS + 1.0)  # a request that is being answered may hold it for longer
 
 
-def _config(site: Site, listening: Listening) -> uvicorn.Config:
+def _config(app: ASGIApp, listening: Listening) -> uvicorn.Config:
     return uvicorn.Config(
-        application(site),
+        app,
         log_config=None,
+        log_level="error",  # a stranger could fill the log with malformed requests
         access_log=False,
         server_header=False,
         lifespan="off",
         ws="none",
-        limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
         proxy_headers=listening.behind_proxy,
@@ -147,13 +178,20 @@ def _config(site: Site, listening: Listening) -> uvicorn.Config:
     )
 
 
-def _bound(listening: Listening) -> socket.socket:
+def _limits(listening: Listening) -> Limits:
+    most = descriptors_for(MOST_CONNECTIONS)
+    if listening.behind_proxy:  # which has the address of all of them
+        return Limits(most, most)
+    return Limits(most, most * MOST_OF_AN_ADDRESS // MOST_CONNECTIONS)
+
+
+def _bound(listening: Listening, option: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
     try:
         return socket.create_server((listening.host, listening.port), family=family, backlog=MOST_CONNECTIONS)
     except OSError as error:
         got = f"{listening.host} {listening.port}: {error.strerror}"
-        raise BadInput("--http", "must be a free port of this machine", got, "Choose another.") from error
+        raise BadInput(option, "must be a free port of this machine", got, "Choose another.") from error
 
 
 def _address(listening: Listening, listener: socket.socket) -> str:

@@ -110,8 +110,6 @@ def check_own(site: Site, specification: SweepConfig, owner: str) -> None:
 
 def _checked(site: Site, sent: Sent, owner: str, *, sizes: bool | None) -> Mapping[str, Any]:
     """Return what the process of a check answers; `sizes` is None if no plan is asked for."""
-    if not site.checks.acquire(timeout=WAIT_SECONDS):
-        raise TooMany("checks", "must wait for those of others", "too many at once", "Wait a minute.")
     given = {
         **vars(sent),
         "root": str(site.workspace.paths.root),
@@ -122,20 +120,22 @@ def _checked(site: Site, sent: Sent, owner: str, *, sizes: bool | None) -> Mappi
         "limits": asdict(site.check_limits),
     }
     environment, secrets = concealment.parted({**os.environ, "OPENBLAS_NUM_THREADS": "1"})
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", _MODULE],
-            input=secrets.decode() + json.dumps(given),
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=site.check_limits.seconds,
-        )
-    except subprocess.TimeoutExpired:
-        raise _too_large(site, sent) from None
-    finally:
-        site.checks.release()
+    with site.checks.turn(owner, WAIT_SECONDS) as granted:
+        if not granted:
+            must = f"must wait until an earlier file of {owner} or those of others are checked"
+            raise TooMany("checks", must, "too many at once", "Wait a minute.")
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", _MODULE],
+                input=secrets.decode() + json.dumps(given),
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=site.check_limits.seconds,
+            )
+        except subprocess.TimeoutExpired:
+            raise _too_large(site, sent) from None
     if done.returncode in _STOPPED or "MemoryError" in done.stderr:
         raise _too_large(site, sent)
     if done.returncode != 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
@@ -14,14 +15,14 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import ReportRecord, Role, SweepRecord, TrialRecord
 from orchestrator.ledger.shown import unshown_metrics
 from orchestrator.web import documents, models
-from orchestrator.web.paging import cursor, read_cursor
+from orchestrator.web.paging import MOST_WHOLE, cursor, read_cursor, wrong_cursor
 from orchestrator.web.problems import NotFound
 from orchestrator.web.reading import After, Document, SweepId, mlflow_run
 from orchestrator.web.site import Here, Site
 
 ROUTER = APIRouter()
 
-Number = Annotated[int, Path(ge=0, description="Number of a trial within its role.")]
+Number = Annotated[int, Path(ge=0, le=MOST_WHOLE, description="Number of a trial within its role.")]
 TrialRole = Annotated[Role, Query(description="Whether the number is that of a confirmation.")]
 TrialSort = Literal["number", "state", "value", "step", "attempts", "created_at", "finished_at"]
 
@@ -33,7 +34,7 @@ def list_trials(
     sort: TrialSort = "number",
     descending: bool = False,
     after: After = None,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Annotated[int, Query(ge=0, le=MOST_WHOLE)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Document:
     """Return one page of the trials of a sweep."""
@@ -79,9 +80,9 @@ def list_reports(
     if after is not None:
         at, key, step = read_cursor(after, 3)
         if not (isinstance(at, float) and isinstance(key, str) and isinstance(step, int)):
-            raise BadInput(
-                "after", "must be the `next` of an earlier page", repr(after), "Leave it out to begin."
-            )
+            raise wrong_cursor(after)
+        if not (isfinite(at) and key.isprintable() and abs(step) <= MOST_WHOLE):
+            raise wrong_cursor(after)
         last = ReportRecord(key, step, "", {}, at)
     with site.ledger() as ledger:
         rows = ledger.reports_after(sweep_id, last, limit)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import AsyncIterator, Hashable, Sequence
+from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -13,6 +14,7 @@ from orchestrator.ledger.users import User
 from orchestrator.web import documents, reading
 from orchestrator.web.access import SignedIn
 from orchestrator.web.feeds import Read
+from orchestrator.web.problems import TooMany
 from orchestrator.web.reading import SweepId
 from orchestrator.web.site import Here, Site
 
@@ -23,6 +25,8 @@ LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=64)
 LISTED = 1_000
 """Number of sweeps, the newest, whose changes the events of all sweeps tell."""
 
+MOST_STREAMS = 1_100
+"""Most streams of one user at once, so that those of others have places too."""
 
 MOST_SWEEPS = 50
 """Most sweeps whose own events one stream tells."""
@@ -98,5 +102,16 @@ def _stream(site: Site, user: User, last_id: str | None, key: Hashable, read: Re
     def is_admitted() -> bool:
         return user.is_active(time.time()) and user in site.users().values()
 
-    feed = site.feeds.get(key, read)
-    return StreamingResponse(feed.watch(last_id, is_admitted), media_type="text/event-stream")
+    async def events() -> AsyncIterator[bytes]:
+        site.streams[user.name] += 1
+        try:
+            async with aclosing(site.feeds.get(key, read).watch(last_id, is_admitted)) as watched:
+                async for event in watched:
+                    yield event
+        finally:
+            site.streams[user.name] -= 1
+
+    if site.streams[user.name] >= MOST_STREAMS:
+        must, got = f"must be at most {MOST_STREAMS:,} streams of a user at once", "one more"
+        raise TooMany("events", must, got, "Close others.")
+    return StreamingResponse(events(), media_type="text/event-stream")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -173,7 +174,8 @@ def test_containers_are_as_restricted_as_the_servers_of_make_up() -> None:
     assert all(port.startswith("127.0.0.1:") for service in services.values() for port in service["ports"])
     assert services["postgres"]["environment"]["POSTGRES_PASSWORD_FILE"] == "/run/secrets/postgres-password"
     assert {name: secret["file"] for name, secret in compose["secrets"].items()} == {
-        name: f"../stores/{name}" for name in ("postgres-password", "mlflow-password", "session-password")
+        name: f"../stores/{name}"
+        for name in ("postgres-password", "runs-password", "mlflow-password", "session-password")
     }
     command = services["mlflow"]["command"][-1]
     for option in ("--app-name basic-auth", "--allowed-hosts", "--cors-allowed-origins"):
@@ -197,3 +199,25 @@ def test_nodes_have_huge_pages(name: str) -> None:
     """The workers of a cluster have the environment of their node, not that of the head of one machine."""
     ((variable, value),) = HUGE_PAGES.items()
     assert f"{variable}={value}" in (FOLDER / name).read_text()
+
+
+def test_an_image_holds_what_it_is_built_from_and_nothing_else() -> None:
+    """Data, stores with passwords, ledgers, the history and environments of the folder stay outside."""
+    lines = (FOLDER.parent / ".dockerignore").read_text().splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*", "what is not named is left out"
+    named = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    assert {"Makefile", "pyproject.toml", "README.md", "requirements", "orchestrator", "trainables"} <= named
+    for name in ("data", "stores", "mlruns", "exports", "build", ".git", ".env", ".venv", ".ci", "tests"):
+        assert name not in named
+    assert all((FOLDER.parent / name).exists() for name in named)
+    last = max(index for index, rule in enumerate(rules) if rule.startswith("!"))
+    assert {"**/.env*", "**/*-password", "**/.pgpass", "**/ray-token", "**/.git"} <= set(rules[last + 1 :])
+
+
+def test_base_images_have_a_whole_version() -> None:
+    texts = (FOLDER / "Dockerfile").read_text(), (FOLDER / "compose.yaml").read_text()
+    images = re.findall(r"^FROM (\S+)|^ +image: (\S+)", "\n".join(texts), re.MULTILINE)
+    assert len(images) == 2
+    for image in map("".join, images):
+        assert re.fullmatch(r"(python:\d+\.\d+\.\d+|postgres:\d+\.\d+)-[a-z-]+(@sha256:[0-9a-f]{64})?", image)

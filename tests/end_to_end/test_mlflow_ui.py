@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 
+import psutil
 import pytest
 from mlflow.tracking import MlflowClient
 from selenium.webdriver import ActionChains, Chrome
@@ -40,6 +42,31 @@ _OF_MLFLOW_ITSELF = ("/users/current", "ResizeObserver", "favicon")
 
 _DRAWN = 10
 """Number of runs whose curves MLflow draws by default: the first ones of the list."""
+
+_NOBODY = 65534
+_PYTHON = Path("/usr/bin/python3")
+"""A Python that other accounts may run, which those of a home folder are not."""
+
+_STRANGER = """
+import http.client, socket, sys
+
+EXPERIMENTS, ALIAS = "/ajax-api/2.0/mlflow/experiments/", "/ajax-api/2.0/mlflow/registered-models/alias"
+for method, path, host in (
+    ("GET", EXPERIMENTS + "get?experiment_id=1", None),
+    ("GET", "/get-artifact?path=/etc/passwd&run_uuid=1", None),
+    ("POST", EXPERIMENTS + "create", None),
+    ("POST", ALIAS, "evil.example"),
+):
+    connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=10)
+    headers = {"Content-Type": "application/json", **({"Host": host} if host else {})}
+    connection.request(method, path, b"{}" if method == "POST" else None, headers)
+    print(connection.getresponse().status)
+try:
+    socket.socket(socket.AF_UNIX).connect(sys.argv[2])
+except OSError as error:
+    print(type(error).__name__)
+"""
+"""What another account tries: to read and write over the port, and to connect to MLflow's own socket."""
 
 _TRAINING = "?workflowType=machine_learning"
 """Query that selects the pages for training; by default MLflow 3 opens those for chats."""
@@ -100,12 +127,22 @@ def _sample(paths: Paths, checkpoints: Path) -> None:
 @pytest.mark.slow
 def test_a_sweep_on_mlflows_pages(finished: Finished, commands: Commands, tmp_path: Path) -> None:
     port = _free_port()
+    root = f"http://127.0.0.1:{port}"
     server = commands.start("ui", "--port", str(port))
     try:
-        until("a healthy server", lambda: _status(f"http://127.0.0.1:{port}/health") == 200)
-        _check_other_sites_are_refused(f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments")
+        assert server.stdout is not None
+        link = server.stdout.readline().split()[-1]
+        assert link.startswith(root)
+        until("a healthy server", lambda: _status(f"{root}/health") == 200)
+        _check_other_accounts_reach_nothing(server.pid, port)
         with browser.opened(tmp_path / "profile") as chrome:
-            _check_pages(chrome, f"http://127.0.0.1:{port}/#/experiments", finished)
+            chrome.get(link)
+            until(
+                "the first page", lambda: "key=" not in chrome.current_url and "Experiments" in _text(chrome)
+            )
+            assert _status(link) == 403, "it works once"
+            _check_other_sites_are_refused(chrome, root)
+            _check_pages(chrome, f"{root}/#/experiments", finished)
     finally:
         server.terminate()
         server.wait(15)
@@ -243,12 +280,44 @@ def _run_ids(finished: Finished) -> dict[str, str]:
     return {"experiment": experiment.experiment_id, **{run.info.run_name: run.info.run_id for run in runs}}
 
 
-def _check_other_sites_are_refused(root: str) -> None:
-    address = f"{root}/get?experiment_id=1"
-    assert _status(address) == 200
-    assert _status(address, headers={"Host": "attacker.example"}) == 403
+def _check_other_accounts_reach_nothing(pid: int, port: int) -> None:
+    """Ask as another account, at every address on which a process of the command listens."""
+    if os.geteuid() != 0 or not _PYTHON.exists():
+        return
+    family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    listening = [
+        connection.laddr
+        for process in family
+        for connection in process.net_connections("all")
+        if connection.status == psutil.CONN_LISTEN
+        or (connection.family == socket.AF_UNIX and connection.laddr)
+    ]
+    assert [address for address in listening if not isinstance(address, str)] == [("127.0.0.1", port)]
+    (own,) = {address for address in listening if isinstance(address, str) and "sweep-ui-" in address}
+    done = subprocess.run(
+        [str(_PYTHON), "-I", "-S", "-c", _STRANGER, str(port), own],
+        user=_NOBODY,
+        group=_NOBODY,
+        extra_groups=[],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["403", "403", "403", "403", "PermissionError"]
+
+
+def _check_other_sites_are_refused(chrome: Chrome, root: str) -> None:
+    [cookie] = chrome.get_cookies()
+    own = {"Cookie": f"{cookie['name']}={cookie['value']}"}
+    address = f"{root}/ajax-api/2.0/mlflow/experiments"
+    assert _status(f"{address}/get?experiment_id=1", headers=own) == 200
+    assert _status(f"{address}/get?experiment_id=1", headers={**own, "Host": "attacker.example"}) == 403
     experiment = b'{"name": "attack"}'
-    assert _status(f"{root}/create", experiment, {"Origin": "http://attacker.example"}) == 403
+    assert _status(f"{address}/create", experiment, {**own, "Origin": "http://attacker.example"}) == 403
+    elsewhere = b'{"name": "attack", "artifact_location": "file:///etc"}'
+    assert _status(f"{address}/create", elsewhere, {**own, "Origin": root}) == 400
+    assert _status(f"{root}/get-artifact?run_uuid=1&path=/etc/passwd", headers=own) == 400
 
 
 def _status(url: str, data: bytes | None = None, headers: dict[str, str] | None = None) -> int | None:

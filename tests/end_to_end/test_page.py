@@ -17,6 +17,7 @@ from orchestrator.ledger.stop_requests import asked_to_stop
 from tests import sweeps
 from tests.end_to_end import browser
 from tests.end_to_end.page import open_sweep, points, running, shown, sign_in
+from tests.end_to_end.test_page_many_trials import add
 from tests.orchestrator.ledger.examples import create_sweep
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import FILE, QUEUED, Client
@@ -193,6 +194,49 @@ def test_a_sweep_that_is_over_is_extended_once_its_driver_has_left(
         wanted.send_keys("9", Keys.ENTER)
         browser.until("the submission", lambda: state_of(ledger) == "QUEUED")
         assert shown(chrome, "problem") == ""
+
+
+def test_more_trials_than_have_curves_are_no_problem(chrome: webdriver.Chrome, tmp_path: Path) -> None:
+    with server.served(tmp_path / "mlruns") as client:
+        add(client, [sweeps.trial(number) for number in range(8, 25)])
+        sign_in(chrome, client, "vera")
+        open_sweep(chrome, client.address)
+        browser.until("the band of the others", lambda: "other trials" in shown(chrome, "curves-legend"))
+        chrome.execute_script("document.getElementById('curves-table').open = true")
+        cells = browser.until("its table", lambda: shown(chrome, "band-values").split())
+        assert all(float(cell) >= 0 for cell in cells)
+        assert shown(chrome, "refresh-problem") == ""
+
+
+def test_the_best_value_is_that_of_a_trial_that_still_runs(chrome: webdriver.Chrome, tmp_path: Path) -> None:
+    with server.served(tmp_path / "mlruns") as client:
+        sign_in(chrome, client, "vera")
+        open_sweep(chrome, client.address)
+        browser.until("the best trial", lambda: f"{sweeps.SWEEP_ID}-7" in shown(chrome, "best-of"))
+        with running(client, 8) as report:
+            report(40, 0.5)
+            browser.until("the running trial", lambda: "40 of 200" in shown(chrome, "running"))
+            assert f"{sweeps.SWEEP_ID}-7" in shown(chrome, "best-of"), "a worse one is not the best"
+            report(80, 0.9)
+            browser.until("its value", lambda: shown(chrome, "best") == "0.9")
+            assert "80 of 200" in shown(chrome, "best-of")
+
+
+def test_the_page_says_why_trials_failed_and_what_to_do(chrome: webdriver.Chrome, tmp_path: Path) -> None:
+    with server.served(tmp_path / "mlruns") as client, client.workspace.ledger() as ledger:
+        sign_in(chrome, client, "ada")
+        open_sweep(chrome, client.address)
+        cause = "1 of 8 trials failed: non-finite: val/accuracy is nan"
+        browser.until("the cause", lambda: shown(chrome, "failures") == cause)
+        with running(client, 8) as report:
+            report(40, 0.6)
+            browser.until("the running trial", lambda: "40 of 200" in shown(chrome, "running"))
+            set_submission(ledger, "PARKED")
+            browser.until("the remedy", lambda: "Release tries again" in shown(chrome, "reason"))
+            assert shown(chrome, "running") == "", "its driver has died"
+            assert "INTERRUPTED" in shown(chrome, "trials")
+            assert chrome.find_element(By.ID, "release").is_displayed()
+            assert shown(chrome, "place") == "", "the reason is told once"
 
 
 def state_of(ledger: Ledger) -> str | None:

@@ -106,6 +106,35 @@ def test_strangers_are_refused(stores: Stores) -> None:
     assert requests.post(jobs, json={"job_name": "x"}, auth=administrator, timeout=30).status_code == 404
 
 
+def test_the_roles_of_the_database_may_do_no_more_than_they_need(stores: Stores) -> None:
+    port = urlsplit(stores.environment["SWEEP_LEDGER"]).port
+    passwords = {"sweep": "postgres-password", "mlflow": "runs-password"}
+
+    def asked(role: str, database: str, command: str) -> str:
+        """Return what the database says to a role, or what it refuses."""
+        place = ["-h", "127.0.0.1", "-p", str(port), "-U", role, "-d", database]
+        own = {"PGPASSWORD": (stores.folder / passwords.get(role, "postgres-password")).read_text().strip()}
+        done = subprocess.run(
+            ["psql", "-qtAXw", *place, "-c", command],
+            env={**os.environ, **own},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return (done.stdout or done.stderr).strip()
+
+    rights = "SELECT rolsuper, rolcreatedb, rolcreaterole, rolreplication, rolbypassrls FROM pg_roles"
+    for role, database, other in (("sweep", "sweeps", "mlflow"), ("mlflow", "mlflow", "sweeps")):
+        assert asked(role, database, f"{rights} WHERE rolname = current_user") == "f|f|f|f|f"
+        assert asked(role, database, "CREATE TABLE one (n int); DROP TABLE one") == ""
+        for refused in ("CREATE DATABASE more", "CREATE ROLE more", "COPY pg_class TO PROGRAM 'true'"):
+            assert "permission denied" in asked(role, database, refused), refused
+        assert "permission denied" in asked(role, database, "SELECT pg_read_file('PG_VERSION')")
+        assert "permission denied" in asked(role, other, "SELECT 1")
+        assert "permission denied" in asked(role, "postgres", "SELECT 1")
+    assert "password authentication failed" in asked("postgres", "postgres", "SELECT 1")
+
+
 def test_servers_listen_on_the_loopback_alone_and_no_command_line_holds_a_password(stores: Stores) -> None:
     addresses = (stores.mlflow, stores.environment["SWEEP_LEDGER"])
     ports = {urlsplit(address).port for address in addresses}

@@ -29,7 +29,7 @@ export function showCurves({ curves, band, metric, metrics }) {
   const every = Math.ceil(band.points.length / BAND_ROWS);
   const rows = band.points.filter((_, index) => index % every === 0 || index === band.points.length - 1);
   element("band-table").hidden = !rows.length;
-  fill(element("band-values"), rows, ([step]) => step, (row) => row.map(number));
+  fill(element("band-values"), rows, ([step]) => step, (row) => row.map((value) => number(value)));
 }
 
 function kindOf(curve, best) {

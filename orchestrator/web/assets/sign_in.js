@@ -1,8 +1,18 @@
 import { nextPage, request, showProblem } from "./requests.js";
 import { element } from "./shown.js";
 
+async function signIn(token) {
+  const user = await showProblem(() => request("/session", "POST", { token }));
+  if (user) location.assign(nextPage());
+}
+
+const key = location.hash.slice(1);
+if (key) {
+  history.replaceState(null, "", location.pathname + location.search); // it works once: keep it out of the history
+  signIn(key);
+}
+
 element("sign-in").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const user = await showProblem(() => request("/session", "POST", { token: element("token").value }));
-  if (user) location.assign(nextPage());
+  await signIn(element("token").value);
 });

@@ -6,12 +6,13 @@ import { confirmed } from "./dialogs.js";
 import { watch } from "./events.js";
 import { followLog } from "./log.js";
 import { all, refresher, request, showProblem, signedIn } from "./requests.js";
-import { announce, budgetText, duration, element, number, parameters, settled, show, time } from "./shown.js";
+import { announce, budgetText, duration, element, number, parameters, plural, settled, show, time } from "./shown.js";
 import { badge, bar, fill, sortable, trialLabel, trialLink } from "./tables.js";
 
 const SWEEP = document.body.dataset.sweep;
 const HERE = `/sweeps/${encodeURIComponent(SWEEP)}`;
 const ROWS = 100;
+const MOST_CAUSES = 3;
 const hasEnded = (state) => state === "COMPLETE" || state === "FAILED";
 
 const order = { sort: "number", descending: true };
@@ -19,11 +20,16 @@ let offset = 0;
 let asked = 0;
 let hasFile = false;
 let user = null;
+let direction = null;
+let isDriven = true; // whether trials in state RUNNING have a driver
 
-const refresh = refresher(() => all([readSweep(), readLive(), readTrials(), readCurves()]));
+// Each tells what the next one needs: which values are better, and whether trials have a driver.
+const refresh = refresher(() => all([readSweep().then(readLive).then(readTrials), readCurves()]));
 
 async function readSweep() {
   const sweep = await request(HERE);
+  direction = sweep.direction;
+  show("starts", sweep.starts > 1 ? `Its driver was started ${sweep.starts} times; the log below has how each one ended.` : "");
   element("mlflow").hidden = sweep.mlflow.url === null;
   if (sweep.mlflow.url !== null) element("mlflow").href = sweep.mlflow.url;
   show("owner", sweep.owner ? `${sweep.owner}, class ${sweep.priority_class}, weight ${number(sweep.weight)}` : "");
@@ -59,25 +65,52 @@ async function readLive() {
   const done = settled(progress.states);
   show("state", status.state);
   element("state").dataset.state = status.state;
-  show("reason", status.reason);
+  show("reason", status.state === "PARKED" ? `${status.reason} Release tries again; the log below has the trace.` : status.reason);
+  showFailures(status);
+  isDriven = status.state !== "PARKED";
   element("progress").max = progress.wanted;
   element("progress").value = done;
   show("counts", `${done} of ${progress.wanted}`);
-  show("best", progress.best_key ? number(progress.best_value) : "none yet");
-  show("best-of", progress.best_key ? `${status.metric} of ${progress.best_key}` : status.metric);
+  const best = bestOf(progress, isDriven ? running : []);
+  show("best", best.value === null ? "none yet" : number(best.value));
+  show("best-of", best.of === null ? status.metric : `${status.metric} of ${best.of}`);
   show("left", duration(progress.seconds_left) || untold(status.state));
   show("ends", endsAt === null ? "" : `until ${time(endsAt)}`);
   show("budget", budgetText(budget) || "none");
-  show("place", waits(place));
+  show("place", place?.why === status.reason ? "" : waits(place));
   announce("progress", `${status.state}, ${done} of ${progress.wanted} trials finished, best ${element("best").textContent}`);
-  element("running-empty").hidden = running.length > 0;
-  fill(element("running"), running, (trial) => trial.label, (trial) => [
+  element("running-empty").hidden = isDriven && running.length > 0;
+  fill(element("running"), isDriven ? running : [], (trial) => trial.label, (trial) => [
     trialLink(SWEEP, trial.label), bar(trial.step, trial.total_steps, `trial ${trial.label}`),
     `${trial.step} of ${trial.total_steps}`, number(trial.value), number(trial.steps_per_second, 3), duration(trial.seconds_left),
   ]);
   fill(element("events"), events, (event) => `${event.at} ${event.what} ${event.trial}`, (event) => [
     time(event.at), event.what, event.trial === null ? "" : trialLink(SWEEP, event.trial), event.detail,
   ]);
+}
+
+// The best trial that has ended, or one that still runs if its last value is better.
+function bestOf({ best_key: key, best_value: value }, running) {
+  const isBetter = (one, other) => other === null || (direction === "minimize" ? one < other : one > other);
+  return running.reduce((best, trial) => (
+    direction !== null && Number.isFinite(trial.value) && isBetter(trial.value, best.value)
+      ? { value: trial.value, of: `trial ${trial.label}, which runs: step ${trial.step} of ${trial.total_steps}` }
+      : best
+  ), { value: key ? value : null, of: key });
+}
+
+// Says why trials have failed, by cause, the most frequent one first.
+function showFailures({ failures, reason, trials }) {
+  const causes = Object.entries(failures).toSorted(([, one], [, other]) => other - one);
+  const lasts = causes.map(([cause, count]) => [cause.trim().split("\n").at(-1), count]);
+  const untoldCauses = lasts.filter(([last]) => !reason?.includes(last));
+  const total = settled(trials);
+  element("failures").replaceChildren(...untoldCauses.slice(0, MOST_CAUSES).map(([last, count]) => {
+    const item = document.createElement("li");
+    item.textContent = `${count} of ${plural(total, "trial")} failed: ${last}`;
+    return item;
+  }));
+  show("more-failures", untoldCauses.length > MOST_CAUSES ? `and ${plural(untoldCauses.length - MOST_CAUSES, "other cause")}` : "");
 }
 
 const untold = (state) => (hasEnded(state) ? "none" : state === "INTERRUPTED" ? "not running" : "not known yet");
@@ -96,7 +129,7 @@ async function readTrials() {
   const page = await request(`${HERE}/trials?${new URLSearchParams({ ...order, offset, limit: ROWS })}`);
   if (mine !== asked) return; // the user has meanwhile asked for another page
   fill(element("trials"), page.trials, (trial) => trial.key, (trial) => [
-    trialLink(SWEEP, trialLabel(trial)), badge(trial.state), number(trial.value), trial.step, trial.attempts,
+    trialLink(SWEEP, trialLabel(trial)), badge(trial.state === "RUNNING" && !isDriven ? "INTERRUPTED" : trial.state), number(trial.value), trial.step, trial.attempts,
     parameters(trial.params), trial.cause,
   ]);
   const last = Math.min(offset + ROWS, page.total);

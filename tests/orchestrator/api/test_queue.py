@@ -11,7 +11,7 @@ from orchestrator.api import users
 from orchestrator.cli.app import run_command
 from orchestrator.ledger.claims import Amounts, Claims, owners, pools
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.sharing.rows import UNIT, Owner, PoolClaim, PoolNode
+from orchestrator.sharing.rows import MOST_SWEEPS, UNIT, Owner, PoolClaim, PoolNode
 from tests import sweeps as examples
 from tests.orchestrator.ledger.examples import writer
 
@@ -123,7 +123,12 @@ def owners_default(root: Path) -> Owner:
     ledger = Ledger.open(f"sqlite:///{root}/sweeps.db")
     row = owners(ledger)["ada"]
     ledger.close()
-    assert (row.weight, row.most_share, row.most_gpu_hours, row.most_sweeps) == (UNIT, UNIT, None, None)
+    assert (row.weight, row.most_share, row.most_gpu_hours, row.most_sweeps) == (
+        UNIT,
+        UNIT,
+        None,
+        MOST_SWEEPS,
+    )
     return row
 
 
@@ -141,3 +146,14 @@ def test_the_verbs_print_what_the_api_answers(root: Path, capsys: pytest.Capture
     quotas = "at most 50% of a cluster, no limit of GPU-hours a week (0.0 used), 3 sweeps at once"
     assert f"ada: weight 1, {quotas}" in printed
     assert printed.count("urgent") == 2, "once of `move`, and once in the table"
+
+
+def test_what_is_asked_for_by_command_is_in_the_audit_log(root: Path) -> None:
+    move(examples.SWEEP_ID, "idle", weight=2.0, root=root)
+    quota("ada", share=0.5, sweeps=float("inf"), root=root)
+    quota("ada", root=root)  # only shows them
+    told = [(entry.actor, entry.action, entry.target, entry.detail) for entry in users.audit_log(root=root)]
+    assert told == [
+        ("command line", "quota", "ada", {"share": 0.5, "sweeps": "inf"}),
+        ("command line", "priority", examples.SWEEP_ID, {"priority_class": "idle", "weight": 2.0}),
+    ]

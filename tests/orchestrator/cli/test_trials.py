@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from orchestrator.cli import output
 from orchestrator.cli.app import run_command
+from orchestrator.cli.output import escaped
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
 from tests import sweeps
@@ -104,3 +113,93 @@ def test_show_prints_of_how_a_network_was_trained_what_its_sweep_asks_for(
     shown = last_step()
     assert "tokens_per_second 2.3e+04" in shown
     assert "learning_rate" not in shown
+
+
+HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31m\rover\x08\x7f\u202egpj\u2066\u2028"
+SHOWN = r"\x1b]0;title\x07\x1b[2J\x9b31m\rover\x08\x7f\u202egpj\u2066\u2028"
+"""What a terminal would execute, and how it is shown."""
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Paths:
+    """Return a root with a sweep whose first trial has such names, causes and a log."""
+    failed = replace(
+        sweeps.trial(3, "FAILED"), cause=f"cause {HOSTILE}", params={f"name {HOSTILE}": f"value {HOSTILE}"}
+    )
+    paths = sweeps.filled(tmp_path / "mlruns", [sweeps.trial(0), failed])
+    log = paths.log(sweeps.SWEEP_ID, FAILED)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_bytes(f"2026-11-21 12:00:00Z attempt 1: {HOSTILE}\n\ttab\r\n".encode())
+    return paths
+
+
+def _on_a_terminal(*words: str) -> bytes:
+    """Return what a terminal receives of a command."""
+    reading, writing = pty.openpty()
+    command = [sys.executable, "-m", "orchestrator.sweep", *words]
+    with subprocess.Popen(command, stdout=writing, stderr=writing, env={**os.environ, "COLUMNS": "1000"}):
+        os.close(writing)
+        received = b""
+        with suppress(OSError):  # the end of the command
+            while part := os.read(reading, 65_536):
+                received += part
+    os.close(reading)
+    return received
+
+
+VERBS = (
+    ["logs", FAILED],
+    ["show", FAILED],
+    ["show", FAILED, "--json"],
+    ["status", sweeps.SWEEP_ID],
+    ["status", sweeps.SWEEP_ID, "--json"],
+    ["list"],
+    ["list", "--json"],
+    ["queue"],
+    ["report", sweeps.SWEEP_ID],
+    ["check"],
+    ["show", HOSTILE],
+    ["stop", HOSTILE],
+)
+
+
+@pytest.mark.parametrize("words", VERBS, ids=range(len(VERBS)))
+def test_no_verb_prints_what_a_terminal_executes(
+    hostile: Paths, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_command([*words, "--root", str(hostile.root)])
+    printed = "".join(capsys.readouterr())
+    assert printed
+    assert escaped(printed) == printed
+    if words[0] in {"logs", "stop"} or (words[0] == "show" and words[-1] != "--json"):
+        assert SHOWN in printed
+
+
+def test_a_log_keeps_its_lines_and_tabs(hostile: Paths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["logs", FAILED, "--root", str(hostile.root)]) == 0
+    assert capsys.readouterr().out == f"2026-11-21 12:00:00Z attempt 1: {SHOWN}\n\ttab\n"
+
+
+def test_a_terminal_receives_no_order_but_rich_s_own(hostile: Paths) -> None:
+    """Its own are colours, which end with an `m`; the hostile ones do other things."""
+    received = _on_a_terminal("show", FAILED, "--root", str(hostile.root))
+    assert SHOWN.encode() in received
+    assert not re.search(rb"\x1b(?!\[[\d;]*m)|\x07|\x08|\x7f|\xc2\x9b", received)
+
+
+def test_a_raw_log_goes_to_a_file_and_to_no_terminal(hostile: Paths, tmp_path: Path) -> None:
+    words = ["logs", FAILED, "--raw", "--root", str(hostile.root)]
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator.sweep", *words], capture_output=True, check=True
+    )
+    assert HOSTILE.encode() in done.stdout
+    refused = _on_a_terminal(*words)
+    assert b"--raw: must write to a file or a pipe, got a terminal" in refused
+    assert b"\x1b]0;" not in refused
+
+
+def test_every_verb_prints_by_the_console_that_escapes() -> None:
+    """Another console, or a write of its own, would show what it is given as it is."""
+    own = re.compile(r"rich\.console import (\w+, )*Console\b|std(out|err)\.write|typer\.echo")
+    for file in sorted(Path(output.__file__).parent.glob("*.py")):
+        assert file.name == "output.py" or not own.search(file.read_text()), file

@@ -19,6 +19,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.settings import change_settings, resume
 from orchestrator.ledger.stop_requests import ROOM, ask_to_stop, asked_to_stop, reason_of
 from orchestrator.ledger.submissions import Order, Submission, SubmissionWriter
+from orchestrator.sharing.rows import MOST_SWEEPS
 from tests.orchestrator.ledger.examples import writer
 
 DRIVER = Holder(pid=7, host="here", place="boot", start=1, since=2.0)
@@ -230,6 +231,15 @@ def test_a_quota_limits_the_sweeps_of_an_owner_that_wait_or_run(ledger: Ledger) 
         submissions.release(ledger, "a-1")
     service(ledger).change(second, state="ENDED", code=0)
     assert submissions.release(ledger, "a-1").state == "QUEUED"
+
+
+def test_without_a_quota_of_its_own_an_owner_has_the_default(ledger: Ledger) -> None:
+    for number in range(MOST_SWEEPS):
+        submit(ledger, f"a-{number}")
+    with pytest.raises(OverQuota, match=f"may have at most {MOST_SWEEPS} sweeps"):
+        submit(ledger, "a-more")
+    set_owner(ledger, "ada", most_sweeps=None)
+    submit(ledger, "a-more")
 
 
 def test_a_quota_holds_where_a_paused_sweep_is_resumed(ledger: Ledger) -> None:

@@ -6,7 +6,9 @@ import csv
 import io
 from dataclasses import replace
 
-from orchestrator.report.markdown import leaderboard, leaderboard_csv, markdown
+import pytest
+
+from orchestrator.report.markdown import inert, leaderboard, leaderboard_csv, markdown
 from orchestrator.report.summary import summarise
 from tests import sweeps
 
@@ -61,3 +63,38 @@ def test_csv_keeps_every_digit() -> None:
     assert float(rows[0]["val/accuracy"]) == sweeps.trial(7).value
     assert float(rows[0]["gamma_init.min"]) == sweeps.trial(7).params["gamma_init.min"]
     assert rows[-1]["val/accuracy"] == ""
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ("=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"),
+        ("+1+1", "'+1+1"),
+        ("-2+3", "'-2+3"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", "'\r=1"),
+        ("\uff1d1", "'\uff1d1"),
+        ("-0.5", "-0.5"),
+        ("+1e-3", "+1e-3"),
+        ("-inf", "-inf"),
+        ("adam", "adam"),
+        ("", ""),
+        (-0.5, -0.5),
+        (-3, -3),
+        (None, None),
+        (True, True),
+    ],
+)
+def test_a_spreadsheet_runs_no_cell(cell: object, written: object) -> None:
+    assert inert(cell) == written
+
+
+def test_no_cell_of_the_leaderboard_is_a_formula() -> None:
+    """Names of metrics and hyperparameters, and what they were set to, come from users."""
+    history = sweeps.history()
+    trials = [replace(trial, params={"=name": "=1+1", "rate": -0.5}) for trial in history.trials]
+    rows = list(csv.reader(io.StringIO(leaderboard_csv(summarise(replace(history, trials=trials))))))
+    assert {"'=name", "rate"} <= set(rows[0])
+    assert {row[rows[0].index("'=name")] for row in rows[1:]} == {"'=1+1"}
+    assert {row[rows[0].index("rate")] for row in rows[1:]} == {"-0.5"}

@@ -1,10 +1,11 @@
-"""The UI's command is restrictive, and no process of it outlives its end."""
+"""MLflow's server answers this account alone, and no process of it outlives its end."""
 
 from __future__ import annotations
 
-import socket
+import os
 import sqlite3
 import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -16,25 +17,52 @@ from orchestrator.errors import BadInput
 from orchestrator.tracking import ui
 from orchestrator.tracking.address import environment
 
+NOBODY = 65534
+PYTHON = Path("/usr/bin/python3")
+"""A Python that other accounts may run, which those of a home folder are not."""
 
-def test_the_server_stays_on_this_machine() -> None:
-    command = ui.command(Path("mlruns/artifacts"), 5055)
+CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+
+
+def test_the_server_answers_on_a_socket_and_no_port() -> None:
+    command = ui.command(Path("mlruns/artifacts"), Path("/tmp/a folder/s"))
     joined = " ".join(command)
-    assert "--host 127.0.0.1 --port 5055 --workers 1" in joined
-    assert "--allowed-hosts 127.0.0.1:5055,localhost:5055" in joined
-    assert "0.0.0.0" not in joined
+    assert "--uvicorn-opts --uds '/tmp/a folder/s'" in joined
+    assert "--allowed-hosts localhost" in joined
+    assert "--host" not in joined
+    assert "--port" not in joined
 
 
-def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(BadInput, match=f"--port: must be free on 127.0.0.1, got {port}"):
-            ui.serve(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, port)
+@pytest.mark.skipif(os.geteuid() != 0 or not PYTHON.exists(), reason="becomes another account")
+def test_no_other_account_reaches_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(uri: str, artifacts: Path, address: Path) -> subprocess.Popen[bytes]:
+        code = "import os, socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]);"
+        code += "os.chmod(sys.argv[1], 0o666); s.listen(); print(flush=True); time.sleep(60)"
+        command = [sys.executable, "-c", code, str(address)]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+        assert server.stdout is not None
+        server.stdout.readline()
+        return server
+
+    monkeypatch.setattr(ui, "start", started)
+    with ui.serving(f"sqlite:///{tmp_path}/mlflow.db", tmp_path) as (server, address):
+        command = [str(PYTHON), "-I", "-S", "-c", CONNECT, str(address)]
+        assert subprocess.run(command, check=False).returncode == 0
+        refused = subprocess.run(
+            command, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", check=False, capture_output=True
+        )
+        assert b"PermissionError" in refused.stderr
+    assert not address.exists()
+    if server.stdout is not None:
+        server.stdout.close()
 
 
 def test_a_server_is_not_served_again(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="Open http://host:5000 instead") as refused:
-        ui.serve("http://me:canary@host:5000", tmp_path, 5055)
+    with (
+        pytest.raises(BadInput, match="Open http://host:5000 instead") as refused,
+        ui.serving("http://me:canary@host:5000", tmp_path),
+    ):
+        pass
     assert "canary" not in str(refused.value)
 
 
@@ -81,4 +109,4 @@ def test_a_database_that_was_left_half_made_is_not_served(tmp_path: Path, rows: 
 def test_a_file_that_is_no_database_is_not_served(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_bytes(b"no database" * 1000)
     with pytest.raises(BadInput, match="must be MLflow's database, got file is not a database"):
-        ui.start(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, 5055)
+        ui.start(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, tmp_path / "s")

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fastapi.routing import APIRoute
+from sqlalchemy import select
 
 from orchestrator.api import users
+from orchestrator.api.workspace import Workspace
+from orchestrator.driver.admission import OWNER
+from orchestrator.ledger import users as ledger_users
+from orchestrator.ledger.tables import SERVICE_SESSION
+from orchestrator.ledger.users import MOST_SESSIONS, digest
 from orchestrator.web import page
 from orchestrator.web.access import ACCESS, CHANGE_HEADER, COOKIE, Level
-from orchestrator.web.site import BAD_TOKENS_A_MINUTE
+from orchestrator.web.server import Listening, serving
+from orchestrator.web.site import BAD_TOKENS_A_MINUTE, KEY_SECONDS, OneTimeKey
+from orchestrator.web.snapshots import FRESH_SECONDS
 from tests import sweeps
 from tests.orchestrator.web.routes import ROUTES
 from tests.orchestrator.web.server import Client
@@ -75,7 +85,7 @@ def test_a_browser_exchanges_its_token_for_a_cookie(client: Client) -> None:
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
-    with_cookie = {"Cookie": f"{COOKIE}={client.tokens['ada']}"}
+    with_cookie = {"Cookie": cookie.partition(";")[0]}
     assert client.send("GET", "/api/v1/me", headers=with_cookie).document["name"] == "ada"
     stop = f"/api/v1/sweeps/{sweeps.SWEEP_ID}/stop"
     assert client.send("POST", stop, headers=with_cookie).status == 403, "no origin"
@@ -97,3 +107,114 @@ def test_a_token_is_in_no_answer_and_no_log(client: Client, tmp_path: Path) -> N
     files = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
     for token in tokens:
         assert not any(token.encode() in content for content in (*shown, *files))
+
+
+def _signed_in(client: Client, token: str) -> dict[str, str]:
+    """Sign a browser in; return the header with its cookie."""
+    own = {"Origin": client.address, CHANGE_HEADER: "1"}
+    answer = client.send("POST", "/api/v1/session", body={"token": token}, headers=own)
+    assert answer.status == 200, answer.body
+    return {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+
+
+def _reads(client: Client, cookie: dict[str, str]) -> int:
+    return client.send("GET", "/api/v1/me", headers=cookie).status
+
+
+def test_the_cookie_is_not_the_token_and_is_stored_as_a_digest(client: Client) -> None:
+    first, second = (_signed_in(client, client.tokens["ada"])["Cookie"] for _ in range(2))
+    assert first != second
+    assert client.tokens["ada"] not in first
+    assert _reads(client, {"Cookie": f"{COOKIE}={client.tokens['ada']}"}) == 401
+    session = first.removeprefix(f"{COOKIE}=")
+    assert client.send("GET", "/api/v1/me", headers={"Authorization": f"Bearer {session}"}).status == 401
+    with client.workspace.ledger() as ledger, ledger.reader() as connection:
+        stored = str(connection.execute(select(SERVICE_SESSION)).all())
+    assert digest(session) in stored
+    assert session not in stored
+
+
+def test_a_session_ends_when_the_browser_signs_out(client: Client) -> None:
+    here, elsewhere = (_signed_in(client, client.tokens["ada"]) for _ in range(2))
+    own = {"Origin": client.address, CHANGE_HEADER: "1"}
+    assert client.send("DELETE", "/api/v1/session", headers={**here, **own}).status == 200
+    assert (_reads(client, here), _reads(client, elsewhere)) == (401, 200)
+
+
+def test_a_session_ends_with_its_token(client: Client) -> None:
+    cookie = _signed_in(client, client.tokens["ada"])
+    assert client.send("DELETE", "/api/v1/users/ada", "grace").status == 200
+    assert _reads(client, cookie) == 401
+    assert client.send("POST", "/api/v1/users", "grace", body={"name": "ada"}).status == 201
+    assert _reads(client, cookie) == 401, "a new token is not the old one"
+
+
+def test_a_session_expires(client: Client) -> None:
+    cookie = _signed_in(client, client.tokens["ada"])
+    with client.workspace.ledger() as ledger, ledger.writer() as connection:
+        connection.execute(SERVICE_SESSION.update().values(expires_at=time.time() - 1.0))
+        connection.commit()
+    time.sleep(FRESH_SECONDS)
+    assert _reads(client, cookie) == 401
+    _signed_in(client, client.tokens["ada"])
+    with client.workspace.ledger() as ledger:
+        assert len(ledger_users.sessions(ledger)) == 1, "those that have expired are deleted"
+
+
+def test_a_token_has_a_limited_number_of_sessions(client: Client) -> None:
+    first = _signed_in(client, client.tokens["ada"])
+    others = [_signed_in(client, client.tokens["ada"]) for _ in range(MOST_SESSIONS)]
+    assert (_reads(client, first), _reads(client, others[-1])) == (401, 200)
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Iterator[tuple[Client, OneTimeKey]]:
+    """Serve an empty ledger with a key for one who is no user yet."""
+    key, workspace = OneTimeKey("root"), Workspace.at(tmp_path / "mlruns")
+    with serving(workspace, Listening(0), key=key) as address:
+        yield Client(address, workspace, {}), key
+
+
+def test_the_key_of_the_service_signs_its_account_in_once(keyed: tuple[Client, OneTimeKey]) -> None:
+    client, key = keyed
+    assert users.signed_in_by_link(client.workspace.paths.root) is not None
+    cookie = _signed_in(client, key.text)
+    assert client.send("GET", "/api/v1/users", headers=cookie).document["users"][0]["role"] == "admin"
+    own = {"Origin": client.address, CHANGE_HEADER: "1"}
+    assert client.send("POST", "/api/v1/session", body={"token": key.text}, headers=own).status == 401
+    assert client.send("GET", "/api/v1/me", headers={"Authorization": f"Bearer {key.text}"}).status == 401
+
+
+def test_the_key_of_the_service_gives_a_user_no_other_role(tmp_path: Path) -> None:
+    workspace, key = Workspace.at(tmp_path / "mlruns"), OneTimeKey("ada")
+    users.add("ada", "viewer", root=workspace.paths.root)
+    with serving(workspace, Listening(0), key=key) as address:
+        client = Client(address, workspace, {})
+        assert (
+            client.send("GET", "/api/v1/me", headers=_signed_in(client, key.text)).document["role"]
+            == "viewer"
+        )
+
+
+def test_a_key_is_taken_once_and_in_time() -> None:
+    now = [0.0]
+    key, late = (OneTimeKey("ada", lambda: now[0]) for _ in range(2))
+    assert not key.take("")
+    assert not key.take(late.text)
+    assert key.take(key.text)
+    assert not key.take(key.text)
+    now[0] = KEY_SECONDS + 1.0
+    assert not late.take(late.text)
+
+
+def test_an_account_whose_token_was_revoked_gets_no_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "mlruns"
+    monkeypatch.setenv(OWNER, "ada")
+    users.add("ada", root=root)
+    assert users.signed_in_by_link(root) == "ada"
+    users.revoke("ada", root=root)
+    assert users.signed_in_by_link(root) is None
+    monkeypatch.setenv(OWNER, "No User's Name")
+    assert users.signed_in_by_link(root) is None

@@ -16,6 +16,7 @@ import pytest
 
 from orchestrator.api import users
 from orchestrator.errors import NoDatabase
+from orchestrator.web import watching
 from orchestrator.web.feeds import KEPT_EVENTS, PING, WOKEN_AT_ONCE, Feed, Feeds
 from orchestrator.web.server import Listening, answering
 from orchestrator.web.site import Site
@@ -195,6 +196,20 @@ def test_a_change_of_the_ledger_reaches_every_watcher(client: Client) -> None:
         assert changed.data["queue"][0]["priority_class"] == "idle"
     with client.events("/events", "vera", first.id) as again:
         assert next(again) == changed
+
+
+def test_the_streams_of_a_user_are_limited(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "MOST_STREAMS", 2)
+    with client.events("/events", "bob") as first, client.events("/events", "bob") as second:
+        assert {next(first).kind, next(second).kind} == {"resync"}
+        assert client.send("GET", "/api/v1/events", "bob").status == 429
+        with client.events("/events", "vera") as others:
+            assert next(others).kind == "resync"
+    deadline = time.monotonic() + 20.0
+    while client.send("GET", "/api/v1/events", "bob").status == 429:
+        assert time.monotonic() < deadline, "the places of closed ones are free again"
+        client.send("PATCH", f"/api/v1/sweeps/{QUEUED}", "ada", body={"weight": 1 + time.monotonic() % 1})
+        time.sleep(0.5)
 
 
 def test_one_stream_tells_the_changes_of_several_sweeps(client: Client) -> None:

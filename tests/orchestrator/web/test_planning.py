@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from orchestrator.api.starting import EXAMPLE, EXAMPLE_NAME
+from orchestrator.web import submitted
 from orchestrator.web.checking import MOST_TRIALS, CheckLimits
+from orchestrator.web.limits import Turns
 from orchestrator.web.problems import MEDIA_TYPE
 from orchestrator.web.server import Listening, answering
-from orchestrator.web.site import Site
+from orchestrator.web.site import CHECKS_WAITING, Site
 from tests.orchestrator.web.server import FILE, Client
 
 
@@ -130,12 +136,85 @@ def test_a_check_that_reaches_a_limit_is_refused_and_the_service_lives_on(
         checked = limited.send("POST", "/api/v1/validate", "ada", body={**body, "sizes": sizes})
         assert (checked.status, checked.document) == (200, {"refusals": [refusal], "plan": None})
         if not sizes:
-            submitted = limited.send("POST", "/api/v1/sweeps", "ada", body=body)
-            assert (submitted.status, submitted.headers["content-type"]) == (422, MEDIA_TYPE)
-            assert {name: submitted.document[name] for name in refusal} == refusal
+            sent = limited.send("POST", "/api/v1/sweeps", "ada", body=body)
+            assert (sent.status, sent.headers["content-type"]) == (422, MEDIA_TYPE)
+            assert {name: sent.document[name] for name in refusal} == refusal
         assert limited.get("/queue")["queue"], "the service lives on"
         following = replace(reader, address=next_address)
         wrong = following.send(
             "POST", "/api/v1/validate", "ada", body={"name": "small", "text": "task: no\n"}
         )
         assert "must be given" in str(wrong.document["refusals"]), "and checks the next file"
+
+
+SLOW = """\
+import json, sys, time
+given = sys.stdin.read()
+if '"owner": "bob"' in given:
+    time.sleep(12)
+json.dump({"document": {}, "plan": {"owner": "ada"}}, sys.stdout)
+"""
+"""A check that takes long for the files of Bob."""
+
+
+def test_slow_files_of_one_member_do_not_hold_up_another(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_check.py").write_text(SLOW)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(submitted, "_MODULE", "slow_check")
+    body = {"name": "small", "text": FILE}
+
+    def checked(user: str) -> int:
+        return client.send("POST", "/api/v1/validate", user, body=body).status
+
+    with ThreadPoolExecutor(10) as threads:
+        began = time.monotonic()
+        slow = [threads.submit(checked, "bob") for _ in range(8)]
+        while sum(one.done() for one in slow) < 8 - 1 - CHECKS_WAITING:
+            assert time.monotonic() - began < 10.0, "those above the limit are refused at once"
+            time.sleep(0.05)
+        refused = {one.result() for one in slow if one.done()}
+        began = time.monotonic()
+        assert [checked("ada") for _ in range(3)] == [200] * 3
+        assert time.monotonic() - began < 10.0
+        assert refused == {429}
+
+
+def test_turns_are_given_to_each_user_and_to_who_has_waited_longest() -> None:
+    turns, order, lock = Turns(2, 2), list[str](), threading.Lock()
+    release = {name: threading.Event() for name in "abc"}
+
+    def work(user: str) -> bool:
+        with turns.turn(user, 30.0) as granted:
+            if granted:
+                with lock:
+                    order.append(user)
+                release[user].wait(30.0)
+            return granted
+
+    def until(count: int) -> None:
+        deadline = time.monotonic() + 10.0
+        while len(order) < count:
+            assert time.monotonic() < deadline, order
+            time.sleep(0.01)
+
+    with ThreadPoolExecutor(10) as threads:
+        for user, count in (("a", 1), ("b", 2)):
+            threads.submit(work, user)
+            until(count)
+        waiting = [threads.submit(work, "a") for _ in range(2)]
+        while len(turns._queue) < 2:
+            time.sleep(0.01)
+        assert not work("a"), "two of one user may wait"
+        late = threads.submit(work, "c")
+        time.sleep(0.1)
+        assert order == ["a", "b"], "two users work at once"
+        release["b"].set()
+        until(3)
+        assert order == ["a", "b", "c"], "c goes before another one of a, who still works"
+        for event in release.values():
+            event.set()
+        assert all(one.result(10) for one in [*waiting, late])
+    with turns.turn("a", 0.0) as granted:
+        assert granted, "all turns were given back"
