@@ -14,6 +14,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from orchestrator.errors import BadInput
+from orchestrator.system import handled
 from orchestrator.tracking.address import (
     environment,
     is_created,
@@ -118,7 +119,8 @@ def serve(tracking_uri: str, artifacts: Path, port: int) -> int:
     if not _is_free(port):
         raise BadInput("--port", "must be free on 127.0.0.1", str(port), f"Try --port {port + 1}.")
     server = start(tracking_uri, artifacts, port)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for name in handled():
+        signal.signal(name, signal.default_int_handler)
     try:
         return server.wait()
     except KeyboardInterrupt:
