@@ -48,7 +48,18 @@ def without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask a process to end."""
+
+
+def handled() -> tuple[signal.Signals, ...]:
+    """Return the signals that may get a handler here.
+
+    What a process was started to ignore it goes on ignoring: SIGHUP under `nohup`, SIGINT as a job that a
+    script has put into the background.
+    """
+    return tuple(name for name in SIGNALS if signal.getsignal(name) is not signal.SIG_IGN)
+
 
 _interruptions: list[int] = []
 """Signals that have interrupted this process before a driver caught them."""
@@ -64,7 +75,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class Signals:
-    """Catches SIGINT, SIGTERM and SIGHUP in a pipe, which any thread can read.
+    """Catches SIGINT, SIGTERM and SIGHUP, unless ignored, in a pipe, which any thread can read.
 
     Python installs signal handlers in the main thread only: in any other one, `catch` leaves the handlers of
     the process as they are.
@@ -83,7 +94,7 @@ class Signals:
         os.set_blocking(writing, False)
         os.set_blocking(reading, False)
         self._pipe = (reading, writing)
-        self._before = {name: signal.getsignal(name) for name in _SIGNALS}
+        self._before = {name: signal.getsignal(name) for name in SIGNALS}
         self.install()
         # The interpreter writes the number of each signal at once, whatever the main thread is doing.
         self._wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
@@ -91,8 +102,8 @@ class Signals:
     def install(self) -> None:
         """Install the handlers again, which a library may have replaced; do nothing before `catch`."""
         if self._pipe is not None:
-            for name in _SIGNALS:
-                signal.signal(name, _noted)
+            for name, before in self._before.items():
+                signal.signal(name, signal.SIG_IGN if before is signal.SIG_IGN else _noted)
 
     def caught(self) -> list[str]:
         """Return the names of the signals that have come since the last call."""
@@ -102,7 +113,7 @@ class Signals:
         _interruptions.clear()
         with suppress(BlockingIOError):
             numbers += os.read(self._pipe[0], 64)
-        return [signal.Signals(number).name for number in numbers if number in set(_SIGNALS)]
+        return [signal.Signals(number).name for number in numbers if number in set(SIGNALS)]
 
     def release(self) -> None:
         """Restore the handlers that stood before."""

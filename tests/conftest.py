@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.system import SIGNALS, handled
 from tests import postgres
 from tests.shared_ray import own_ray
 
@@ -26,6 +28,11 @@ os.environ.setdefault("SWEEP_WARM", "0")
 # tests that compile.
 os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ.setdefault("SWEEP_DRIVER_NICENESS", "0")
+
+# What a process was started to ignore it ignores, and so do those that it starts: signals must reach the
+# drivers of tests that run under `nohup`, or in the background of a script.
+for ignored in set(SIGNALS) - set(handled()):
+    signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
 
 # What is drawn may not depend on the terminal or the CI service that runs the tests.
 os.environ["TERM"] = "xterm"

@@ -15,9 +15,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from orchestrator.errors import Exit
-from orchestrator.system import interrupt
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from orchestrator.system import SIGNALS, handled, interrupt
 
 
 def run_and_leave(
@@ -25,16 +23,15 @@ def run_and_leave(
 ) -> NoReturn:
     """Run a command line that drives or serves sweeps and end this process with its exit code.
 
-    Signals that this process was started to ignore, as by `nohup`, stay ignored outside a driver.
+    Signals that this process was started to ignore, as by `nohup`, stay ignored.
 
     Args:
         run: runs the command line; returns its exit code.
         arguments: of the command line.
         interrupted: exit code after a signal outside a driver and a service.
     """
-    for name in _SIGNALS:
-        if signal.getsignal(name) is not signal.SIG_IGN:
-            signal.signal(name, interrupt)
+    for name in handled():
+        signal.signal(name, interrupt)
     try:
         code = run(arguments)
     except KeyboardInterrupt:
@@ -49,7 +46,7 @@ def leave(code: int) -> NoReturn:
     signal ends the process with another code, and in which threads of libraries have crashed; and it would
     wait for every request that a service is still answering.
     """
-    for name in _SIGNALS:
+    for name in SIGNALS:
         signal.signal(name, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # nobody reads it any more

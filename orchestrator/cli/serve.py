@@ -16,6 +16,7 @@ from orchestrator.api import service, users
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT, Workspace
 from orchestrator.cli.display import print_line
 from orchestrator.cli.options import Data, Root
+from orchestrator.system import handled
 from orchestrator.web import mlflow_pages
 from orchestrator.web.server import LOOPBACK, Listening, serving
 from orchestrator.web.site import KEY_SECONDS, OneTimeKey
@@ -132,7 +133,7 @@ def ui(
 
         sweep ui --port 5001
     """
-    for name in (signal.SIGTERM, signal.SIGHUP):
+    for name in handled():
         if signal.getsignal(name) is not signal.SIG_IGN:  # as under `nohup`
             signal.signal(name, signal.default_int_handler)
     with Workspace.at(root).mlflow() as (server, address), mlflow_pages.serving(address, port) as link:

@@ -252,10 +252,15 @@ class SweepConfig:
         return self.objective.direction
 
     @property
+    def objective_metrics(self) -> tuple[str, ...]:
+        """Return the metrics of the objectives, the one that decides which trial is best first."""
+        return tuple(objective.metric for objective in self.objectives)
+
+    @property
     def observed_metrics(self) -> tuple[str, ...]:
         """Return the metrics that decide about trials: the objectives, then the constrained ones."""
-        names = [objective.metric for objective in self.objectives]
-        return tuple(dict.fromkeys([*names, *(constraint.metric for constraint in self.constraints)]))
+        constrained = (constraint.metric for constraint in self.constraints)
+        return tuple(dict.fromkeys([*self.objective_metrics, *constrained]))
 
     @cached_property
     def digest(self) -> str:

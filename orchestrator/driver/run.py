@@ -64,6 +64,7 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
         if sweep_rows.is_stopped(claim):
             return claim.sweep.id, Exit.COMPLETE
         curves = sweep_rows.check_integrity(claim)
+        sweep_rows.compare_with_mlflow(claim)
         data = _load_data(claim)
         sweep_rows.enter(claim, data)
         departure.at_the_end(lambda reason: sweep_rows.abandon(claim, f"stopped by {reason}"))

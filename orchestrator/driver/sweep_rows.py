@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from orchestrator import provenance
@@ -32,6 +33,8 @@ from orchestrator.machines.hardware import Hardware
 from orchestrator.sharing import rows as sharing
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
+from orchestrator.tracking.address import sqlite_path
+from orchestrator.upkeep.mlflow_copy import disagreements, put_back
 from orchestrator.upkeep.orphans import clear
 from trainables.data.task import TaskData
 
@@ -55,6 +58,22 @@ def check_integrity(claim: Claim) -> Sequence[CurvePoint]:
     for path in clear(ledger, sweep_id, claim.run.paths.checkpoints(sweep_id)):
         say(f"Deleted orphaned checkpoint {path}.")
     return examined.curves
+
+
+def compare_with_mlflow(claim: Claim) -> None:
+    """Deliver everything again of a sweep of earlier runs whose copy in MLflow's database has lost something.
+
+    Somebody has deleted runs, for example, or restored an older database.
+    """
+    database = sqlite_path(claim.run.paths.tracking_uri)
+    record = claim.ledger.sweep(claim.sweep.id)
+    if database is None or record is None:
+        return
+    if lost := disagreements(claim.ledger, record, Path(database)):
+        put_back(claim.lease.writer)
+        claim.observer.say(
+            f"MLflow gets everything of {record.id} again: {lost[0].where}: {lost[0].problem}."
+        )
 
 
 def is_stopped(claim: Claim) -> bool:

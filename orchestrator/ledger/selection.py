@@ -112,12 +112,10 @@ def confirmations_of(trials: Iterable[TrialRecord], best: TrialRecord) -> list[T
 def best_checkpoint(trial: TrialRecord, checkpoints: Iterable[CheckpointRecord]) -> CheckpointRecord | None:
     """Return the checkpoint of a trial's best step, or None if it is not kept.
 
-    Older checkpoints of kind `best` are kept beside it, so the step decides, not the kind alone.
+    Older checkpoints of kind `best` are kept beside it, so the step decides, not the kind alone. A pinned one
+    of that step is a copy of another trial, whose state has not the trial's value.
     """
-    for row in checkpoints:
-        if row.kind in ("best", "pinned") and row.step == trial.best_step:
-            return row
-    return None
+    return next((row for row in checkpoints if row.kind == "best" and row.step == trial.best_step), None)
 
 
 def best_of_sweep(ledger: Ledger, sweep: SweepRecord, *, with_checkpoint: bool = False) -> TrialRecord | None:

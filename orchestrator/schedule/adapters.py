@@ -23,7 +23,7 @@ from orchestrator.assignment import Assignment, Outcome
 from orchestrator.schedule import ray_private
 from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.loans import WRONG_LOAN
-from orchestrator.session.attempts import has_finite_objective
+from orchestrator.session.attempts import not_finite
 from orchestrator.session.session import Session
 
 TICK_SECONDS = 0.5
@@ -151,7 +151,7 @@ class SessionSearch(SearchAlgorithm):
 class SessionStopper(Stopper):
     """Ends each attempt of a stopping session at its next report, and the experiment after the last one.
 
-    It also ends an attempt whose resources another sweep gets, and an attempt whose objective is not finite.
+    It also ends an attempt whose resources another sweep gets, and one with an objective that is not finite.
     Tune asks the stopper before the stopping rule, and does not show the rule a report at which this ends an
     attempt: `KeyedScheduler` does that itself.
 
@@ -163,11 +163,11 @@ class SessionStopper(Stopper):
         self._sweep_id = sweep_id
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Return True if the session is stopping or sheds the attempt, or the objective is not finite."""
+        """Return True if the session is stopping or sheds the attempt, or an objective is not finite."""
         if result["training"]:
             return False  # what it has trained is not saved yet
         session = session_of(self._sweep_id)
-        if session.stopped is not None or not has_finite_objective(result, session.sweep.metric):
+        if session.stopped is not None or not_finite(result, *session.sweep.objective_metrics):
             return True
         is_report = not result["queued"] and not result["done"]
         return is_report and session.sheds(trial_id)

@@ -7,6 +7,7 @@ resumed sweep it must know the reports of the ledger: an empty ASHA would let th
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -71,9 +72,7 @@ def decisive(
 ) -> list[ReportRecord | CurvePoint]:
     """Return those reports on which a rule of milestones can decide, and the last one of each trial.
 
-    Such a rule records a trial at a milestone that its report has reached, one at a report. A trial that has
-    passed p milestones and made r such reports has p - r left to be recorded: its next report counts if any
-    is left, whichever of them the rule takes first.
+    Such a rule decides by the first report of a trial at or after each milestone.
 
     Args:
         reports: in any order.
@@ -82,12 +81,11 @@ def decisive(
     chosen: list[ReportRecord | CurvePoint] = []
     for of_trial in by_trial(reports).values():
         arrived = sorted(of_trial, key=attrgetter("at"))
-        left = iter(milestones)
-        goal = next(left, math.inf)
+        passed = 0
         for report in arrived[:-1]:
-            if report.step >= goal:
+            if (now := bisect_right(milestones, report.step)) > passed:
                 chosen.append(report)
-                goal = next(left, math.inf)
+                passed = now
         chosen.append(arrived[-1])
     return chosen
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 from zlib import crc32
@@ -40,8 +41,8 @@ class SchedulerAdapter(ABC):
     def milestones(sweep: SweepConfig, options: Mapping[str, Any]) -> Sequence[float] | None:
         """Return the rising steps at which alone the scheduler decides, or None if any report may matter.
 
-        At each milestone it records a trial once, by a report at or after it, and at most one milestone for
-        a report: `orchestrator.schedule.keyed.decisive` rests on that.
+        It decides by the first report of a trial at or after each of them:
+        `orchestrator.schedule.keyed.decisive` rests on that.
         """
         return None
 
@@ -88,6 +89,7 @@ class Hyperband(SchedulerAdapter):
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
         """Return Ray Tune's scheduler."""
         return HyperbandRule(
+            Hyperband.milestones(sweep, options),
             time_attr="step",
             metric=sweep.metric,
             mode=_mode(sweep),
@@ -213,7 +215,27 @@ class HyperbandRule(AsyncHyperBandScheduler):
 
     Ray Tune draws the bracket from NumPy's global generator, so a resumed sweep would put its trials into
     other brackets and stop some that the interrupted one had let continue.
+
+    A report that passes several rungs at once counts at the last of them. To the rungs before it Ray Tune
+    would count the reports that follow, with which the trials there cannot be compared.
+
+    Args:
+        milestones: the rungs of all brackets, rising.
+        settings: of Ray Tune's scheduler.
     """
+
+    def __init__(self, milestones: Sequence[float], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._milestones = milestones
+        self._passed: dict[str, int] = {}
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Compare a report if it is the first one at or after a rung."""
+        passed = bisect_right(self._milestones, result[self._time_attr])
+        if passed <= self._passed.get(trial.trial_id, 0) and result[self._time_attr] < self._max_t:
+            return str(TrialScheduler.CONTINUE)
+        self._passed[trial.trial_id] = passed
+        return str(super().on_trial_result(tune_controller, trial, result))
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """Choose the bracket of a trial; leave the global generator as it was."""

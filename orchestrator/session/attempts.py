@@ -193,7 +193,7 @@ class Attempts:
         self._charge(attempt_id, run, outcome.held or 0.0)
         if outcome.training:
             return
-        outcome = run.last = accepted(outcome, self._sweep.metric)
+        outcome = run.last = accepted(outcome, *self._sweep.objective_metrics)
         if outcome.failure is not None or (outcome.interrupted and outcome.checkpoint is None):
             return  # nothing was saved
         best = bool(outcome.metrics) and self._improves(run, outcome)
@@ -411,9 +411,9 @@ def _of_kind(rows: Sequence[CheckpointRecord], kind: CheckpointKind) -> Checkpoi
     return next((row for row in rows if row.kind == kind), None)
 
 
-def has_finite_objective(metrics: Mapping[str, Any], metric: str) -> bool:
-    """Return True unless metrics hold an objective that is infinite or NaN."""
-    return math.isfinite(metrics.get(metric, 0.0))
+def not_finite(metrics: Mapping[str, Any], *objectives: str) -> str | None:
+    """Return the first objective that metrics hold as an infinite number or NaN, or None if there is none."""
+    return next((name for name in objectives if not math.isfinite(metrics.get(name, 0.0))), None)
 
 
 def foreign(attempt_id: str, outcome: Outcome, loan: str | None = None) -> str | None:
@@ -433,18 +433,18 @@ def foreign(attempt_id: str, outcome: Outcome, loan: str | None = None) -> str |
     return None
 
 
-def accepted(outcome: Outcome, metric: str) -> Outcome:
+def accepted(outcome: Outcome, *objectives: str) -> Outcome:
     """Return an outcome unchanged if the attempt can go on from it, else as a failure with its cause.
 
     Args:
         outcome: of the attempt.
-        metric: the objective.
+        objectives: names of their metrics; the first one determines the best trial.
     """
     if outcome.failure is not None:
         return outcome
-    if why := malformed(outcome, metric):
+    if why := malformed(outcome, objectives[0]):
         return replace(outcome, done=True, metrics={}, failure="error", message=f"a report must {why}")
-    return finite_or_failed(outcome, metric)
+    return finite_or_failed(outcome, *objectives)
 
 
 def malformed(outcome: Outcome, metric: str) -> str | None:
@@ -469,9 +469,9 @@ def malformed(outcome: Outcome, metric: str) -> str | None:
     return None
 
 
-def finite_or_failed(outcome: Outcome, metric: str) -> Outcome:
-    """Return an outcome unchanged if its objective is finite, else as a failure that the study never sees."""
-    if has_finite_objective(outcome.metrics, metric):
+def finite_or_failed(outcome: Outcome, *objectives: str) -> Outcome:
+    """Return an outcome unchanged if its objectives are finite, else as a failure, which no study sees."""
+    if (metric := not_finite(outcome.metrics, *objectives)) is None:
         return outcome
     message = f"{metric} is {outcome.metrics[metric]}"
     return replace(outcome, done=True, metrics={}, failure="non-finite", message=message)

@@ -16,17 +16,20 @@ from typing import Any
 from orchestrator.config.space import Distribution
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import attempt_number, trial_key_of
-from orchestrator.ledger.records import CheckpointRecord, Segment
+from orchestrator.ledger.records import UNFINISHED_TRIAL, CheckpointRecord, Segment
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.proposals import static_choice
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths, checkpoint_stem
 from orchestrator.tracking import events
 from trainables.checkpoint import Saved
+from trainables.errors import DamagedCheckpoint
 
 
 class Population:
-    """The scores of all trials, compared at equal steps.
+    """The scores of all trials, compared at the first report at or after each period.
+
+    A trial whose report passes several periods at once is compared at the last of them.
 
     Args:
         period: steps between two comparisons of a trial.
@@ -37,6 +40,7 @@ class Population:
     def __init__(self, period: int, quantile: float, sign: int) -> None:
         self._period, self._quantile, self._sign = period, quantile, sign
         self._scores: dict[int, dict[str, float]] = {}
+        self._compared: dict[str, int] = {}
 
     def donors(self, key: str, step: int, value: float) -> list[str]:
         """Record a score; return the trials to copy, the best first, or none if the trial may go on.
@@ -46,9 +50,11 @@ class Population:
             step: of the score.
             value: of the objective.
         """
-        if step % self._period:
+        number = step // self._period
+        if number <= self._compared.get(key, 0):
             return []
-        scores = self._scores.setdefault(step, {})
+        self._compared[key] = number
+        scores = self._scores.setdefault(number, {})
         scores[key] = self._sign * value
         ranked = sorted(scores, key=lambda name: scores[name], reverse=True)
         share = min(math.ceil(len(ranked) * self._quantile), len(ranked) // 2)
@@ -157,7 +163,8 @@ class Exploits:
         own = static_choice(self._sweep, self._ledger.trial(trial_key))
         for key in donors:
             donor = self._ledger.trial(key)
-            if step <= donor.step < donor.total_steps and static_choice(self._sweep, donor) == own:
+            is_ahead = step <= donor.step < donor.total_steps and donor.state in UNFINISHED_TRIAL
+            if is_ahead and static_choice(self._sweep, donor) == own:
                 self._donors[trial_key] = key
                 return True
         return False
@@ -180,9 +187,17 @@ class Exploits:
 
         Returns:
             The folders of the trial's checkpoints that no row refers to any more.
+
+        Raises:
+            DamagedCheckpoint: the donor's last checkpoint is damaged, or has been dropped for that meanwhile.
+            NoStore: the store cannot be read or written.
         """
         key, donor = trial_key_of(attempt_id), self._ledger.trial(donor_key)
-        last = next(row for row in self._ledger.trial_checkpoints(donor_key) if row.kind == "last")
+        kept = self._ledger.trial_checkpoints(donor_key)
+        if (last := next((row for row in kept if row.kind == "last"), None)) is None:
+            raise DamagedCheckpoint(
+                donor_key, "must keep its last checkpoint", "none", "Its copy goes on by itself."
+            )
         copied = self._copied(last, attempt_id)
         rng = random.Random(f"{self._sweep.sampler.seed}/{attempt_id}")
         params = _mutation(self._sweep).applied(donor.params, self._sweep.search, rng)

@@ -144,7 +144,7 @@ class Study:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The names of the objectives."""
-        return tuple(objective.metric for objective in self._sweep.objectives)
+        return self._sweep.objective_metrics
 
     @property
     def directions(self) -> tuple[Direction, ...]:

@@ -7,7 +7,7 @@ than the first report of most trials.
 
     in   {"NAME": "value", ...}
     in   {"uri": ..., "artifacts": ..., "experiment": ..., "sweep_id": ..., "runs": {...}, "until": ...}
-    out  {"sweep_id": ..., "created": {run: run id, ...}}
+    out  {"sweep_id": ..., "created": {run: run id, ...}, "notes": ["The run of ... has been restored", ...]}
     in   {"batch": 7, "events": [{"kind": ..., "run": ..., "payload": ..., "at_ms": ...}, ...], "until": ...}
     out  {"batch": 7, "created": {run: run id, ...}}
     in   {"batch": 7, "recorded": true}
@@ -97,7 +97,7 @@ def serve(
         read: returns the next document of the driver, or None at the end.
         answer: sends a document to the driver.
     """
-    answer({"sweep_id": sink.sweep_id, "created": sink.adopted})
+    answer({"sweep_id": sink.sweep_id, "created": sink.adopted, "notes": sink.notes})
     while (batch := read()) is not None:
         until.at = batch["until"]
         events = [Event(**event) for event in batch["events"]]

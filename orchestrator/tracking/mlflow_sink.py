@@ -3,6 +3,9 @@
 - The ledger decides which run gets the events of a sweep or of a trial: events are written only to a run that
   the ledger has recorded. MLflow itself would silently create a second one. A run that is unknown to the
   ledger was left by a driver that died, or lost its lease, before it could record the run; it is deleted.
+- What a person does to a recorded run is undone where it stands in the way: a deleted run or experiment is
+  restored, and a run that was moved gets its place again. An experiment may have another name. A run that is
+  gone for good is created again.
 - A point has the time fixed in its event. MLflow's database keeps one row for each (run, name, time, step,
   value), so a point that is sent again stays one point.
 - Parameters never change, tags are set, artifacts are overwritten, and the last status is kept.
@@ -14,14 +17,13 @@ It writes with `MlflowClient`, which keeps no state of its own, and imports no J
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
+from mlflow.entities import Dataset, DatasetInput, Experiment, InputTag, Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
@@ -30,8 +32,6 @@ from orchestrator.tracking.database import connect
 from orchestrator.tracking.fold import METRICS_A_BATCH, NAMES_A_BATCH, Change, by_run, chunks, fold
 from orchestrator.tracking.mlflow_private import EXPERIMENT_KIND, trial_curves
 from orchestrator.tracking.registry import register
-
-_log = logging.getLogger(__name__)
 
 _REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INVALID_STATE"})
 """Error codes that MLflow answers however often the same event is sent.
@@ -91,8 +91,9 @@ class MlflowSink:
         client: of MLflow; by default that of the destination.
 
     Attributes:
-        adopted: run ids, by sweep id and trial key, that a version without records in the ledger created;
-            they are to be recorded.
+        adopted: run ids, by sweep id and trial key, that are to be recorded: an earlier version, which had no
+            records of them, created the run, or the trials of a parent that is gone needed another one.
+        notes: a sentence for each thing that was put right, and for what is lost.
     """
 
     def __init__(
@@ -103,10 +104,11 @@ class MlflowSink:
     ) -> None:
         self._to, self._may_write = destination, may_write
         self._client = client or connect(destination.uri)
-        self._experiment = self._experiment_id()
         self._runs: dict[str, str] = {}
         self._fresh: set[str] = set()
         self.adopted: dict[str, str] = {}
+        self.notes: list[str] = []
+        self._experiment = self._experiment_of_runs() or self._experiment_id()
         self._reconcile()
 
     @property
@@ -232,11 +234,7 @@ class MlflowSink:
     def _create(self, change: Change) -> str:
         """Create the run of a change, with its tags; create its parent first if it does not exist."""
         self._may_write()
-        tags = {**change.tags, _TOKEN: str(self._to.number)}
-        if change.run == self._to.sweep_id:
-            tags |= {"sweep.id": change.run, "sweep.created": self._to.sweep_created}
-        else:
-            tags |= {"trial.key": change.run, _PARENT: self._parent()}
+        tags = {**change.tags, _TOKEN: str(self._to.number), **self._place(change.run)}
         run = self._client.create_run(
             self._experiment, start_time=change.started_ms, tags=tags, run_name=change.name or change.run
         )
@@ -254,21 +252,68 @@ class MlflowSink:
             TimeoutError: a driver with a newer token has created a run. This process waited while that one
                 delivered, so what it knows of the ledger is too old to decide what to delete.
         """
+        kept: dict[str, Run] = {}
         for run, stored in self._stored():
-            run_id = str(stored.info.run_id)
-            if int(stored.data.tags.get(_TOKEN, 0)) > self._to.number:
+            run_id, is_deleted = str(stored.info.run_id), stored.info.lifecycle_stage == "deleted"
+            if not is_deleted and int(stored.data.tags.get(_TOKEN, 0)) > self._to.number:
                 raise TimeoutError(f"a driver with a newer token has created the run {run_id}")
             if self._to.runs.get(run) == run_id:
-                self._runs[run] = run_id
+                kept[run] = stored
+            elif is_deleted:
+                continue
             elif _TOKEN in stored.data.tags or run in self._to.runs or run in self.adopted:
                 self._may_write()
                 self._client.delete_run(run_id)
             else:
                 self.adopted[run] = run_id
-        self._runs |= self.adopted
+        missing = {run: run_id for run, run_id in self._to.runs.items() if run not in kept}
+        found = {run: stored for run, run_id in missing.items() if (stored := self._run(run_id)) is not None}
+        kept |= found
+        self._runs |= self.adopted | {run: str(stored.info.run_id) for run, stored in kept.items()}
+        if kept and self._to.sweep_id not in self._runs:
+            self.adopted[self._to.sweep_id] = self._create(Change(self._to.sweep_id))
+        for run, stored in kept.items():
+            self._put_right(run, stored)
+        if lost := len(missing) - len(found):
+            text = f"MLflow has lost {lost} of {len(self._to.runs)} runs of {self._to.sweep_id}"
+            self.notes.append(f"{text}; `recover --mlflow` delivers them again")
+
+    def _put_right(self, run: str, stored: Run) -> None:
+        """Restore a recorded run if it is deleted, and the tags by which it is found."""
+        run_id = str(stored.info.run_id)
+        wrong = {
+            name: value for name, value in self._place(run).items() if stored.data.tags.get(name) != value
+        }
+        if stored.info.lifecycle_stage == "deleted":
+            self._may_write()
+            self._client.restore_run(run_id)
+            self.notes.append(f"The run of {run} was deleted in MLflow, and has been restored")
+        for name, value in wrong.items():
+            self._may_write()
+            self._client.set_tag(run_id, name, value)
+        if wrong:
+            self.notes.append(f"The run of {run} was moved in MLflow, and has its place again")
+
+    def _place(self, run: str) -> dict[str, str]:
+        """Return the tags by which a run is found."""
+        if run == self._to.sweep_id:
+            return {"sweep.id": run, "sweep.created": self._to.sweep_created}
+        return {"trial.key": run, _PARENT: self._parent()}
+
+    def _run(self, run_id: str) -> Run | None:
+        """Return a run, deleted or not, or None if MLflow has none of that id."""
+        try:
+            return self._client.get_run(run_id)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
 
     def _stored(self) -> Iterator[tuple[str, Run]]:
-        """Yield every run of the sweep in MLflow, the oldest first, with its sweep id or trial key."""
+        """Yield every run of the sweep in MLflow, the oldest first, with its sweep id or trial key.
+
+        Deleted ones are among them.
+        """
         own = {"sweep.id": self._to.sweep_id, "sweep.created": self._to.sweep_created}
         for parent in reversed([*self._search(own)]):
             for child in reversed([*self._search({_PARENT: parent.info.run_id})]):
@@ -280,13 +325,25 @@ class MlflowSink:
         condition = " and ".join(f"tags.`{name}` = '{_quotable(value)}'" for name, value in tags.items())
         token = None
         while True:
-            page = self._client.search_runs([self._experiment], condition, max_results=1000, page_token=token)
+            page = self._client.search_runs(
+                [self._experiment], condition, ViewType.ALL, max_results=1000, page_token=token
+            )
             yield from page
             token = page.token
             if not token:
                 return
 
+    def _experiment_of_runs(self) -> str | None:
+        """Return the experiment of the recorded runs, whatever its name is now; None if there is none."""
+        recorded = self._to.runs.get(self._to.sweep_id)
+        if recorded is None or (run := self._run(recorded)) is None:
+            return None
+        experiment = self._client.get_experiment(run.info.experiment_id)
+        self._restore(experiment)
+        return str(experiment.experiment_id)
+
     def _experiment_id(self) -> str:
+        """Return the experiment of the destination's name, which is created if there is none."""
         name, folder = self._to.experiment, self._to.artifacts
         root = None if folder is None else f"{Path(folder).absolute().as_uri()}/{name}"
         try:
@@ -297,10 +354,15 @@ class MlflowSink:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
             return self._experiment_id()  # another sweep of the task created it meanwhile
-        if experiment.lifecycle_stage == "deleted":
-            _log.warning("Restored the deleted experiment %s for %s", name, self._to.sweep_id)
-            self._client.restore_experiment(experiment.experiment_id)
+        self._restore(experiment)
         return str(experiment.experiment_id)
+
+    def _restore(self, experiment: Experiment) -> None:
+        if experiment.lifecycle_stage == "deleted":
+            self._client.restore_experiment(experiment.experiment_id)
+            self.notes.append(
+                f"The experiment {experiment.name} was deleted in MLflow, and has been restored"
+            )
 
 
 def _is_event(event: Event) -> bool:

@@ -198,8 +198,10 @@ class Shipper:
         identity = {**_identity(self._ledger, self._sweep_id), **known, "until": self._lease.ends_at}
         self._child = child = self._begin({**self._destination, **identity})
         try:
-            adopted = self._answer(child, None, self._pace.awake, sweep_id=self._sweep_id)
-            self._writer.record_mlflow_runs(adopted["created"])
+            first = self._answer(child, None, self._pace.awake, sweep_id=self._sweep_id)
+            self._writer.record_mlflow_runs(first["created"])
+            for note in first.get("notes", ()):
+                _log.warning("%s.", note)
             since = self._system.monotonic()
             while not self._closing:
                 self._ship(child, since)

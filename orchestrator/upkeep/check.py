@@ -64,6 +64,15 @@ class Facts:
     checkpoints: Mapping[str, Sequence[CheckpointRecord]] = field(default_factory=dict)
     evaluations: Mapping[str, Sequence[EvaluationRecord]] = field(default_factory=dict)
 
+    @property
+    def has_own_clock(self) -> bool:
+        """Return True if a function or a command is trained, which reports at steps of its own choice.
+
+        It may end early or beyond its last step; and one without checkpoints starts again at step 0, where it
+        may report other steps, and others' values.
+        """
+        return not {"function", "command"}.isdisjoint(self.sweep.document.get("trainable", ()))
+
 
 def check(
     ledger: Ledger, sweep_id: str, checkpoints: Path, at_hand: AtHand = lambda _, recorded, __: Path(recorded)
@@ -89,7 +98,7 @@ def check(
     findings += [*_sweep(facts), *_numbers(facts)]
     for trial in facts.trials:
         findings += [
-            *_trial(trial),
+            *_trial(trial, facts.has_own_clock),
             *_attempts(trial, facts),
             *_reports(trial, facts),
             *_evaluations(trial, facts),
@@ -167,12 +176,12 @@ def _numbers(facts: Facts) -> Iterator[Finding]:
             yield Finding(trial.key, f"its key must end in its number, as {key} does")
 
 
-def _trial(trial: TrialRecord) -> Iterator[Finding]:
+def _trial(trial: TrialRecord, has_own_clock: bool) -> Iterator[Finding]:
     if trial.state not in STATES["TrialRecord"]:
         yield Finding(trial.key, f"its state must be a known one, got {trial.state}")
     if trial.state == "COMPLETE" and not (trial.value is not None and math.isfinite(trial.value)):
         yield Finding(trial.key, f"a COMPLETE trial has a finite value, got {trial.value}")
-    if trial.state == "COMPLETE" and trial.step != trial.total_steps:
+    if trial.state == "COMPLETE" and trial.step != trial.total_steps and not has_own_clock:
         yield Finding(trial.key, f"a COMPLETE trial has {trial.total_steps} steps, got {trial.step}")
     if trial.state == "PRUNED" and trial.step >= trial.total_steps:
         yield Finding(trial.key, f"a PRUNED trial ends before step {trial.total_steps}, got {trial.step}")
@@ -196,20 +205,25 @@ def _attempts(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
 
 def _reports(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
     reports = facts.reports.get(trial.key, ())
-    if any(not 0 <= report.step <= trial.total_steps for report in reports):
+    if any(not 0 <= report.step <= trial.total_steps for report in reports) and not facts.has_own_clock:
         yield Finding(trial.key, f"reports are between step 0 and {trial.total_steps}")
     if reports and trial.step < reports[-1].step:
         yield Finding(
             trial.key, f"its step is at least its last report's, {reports[-1].step}, got {trial.step}"
         )
     numbers = [attempt_number(report.attempt_id) for report in reports]
-    if numbers != sorted(numbers):
+    if numbers != sorted(numbers) and not facts.has_own_clock:
         yield Finding(trial.key, "a later step is reported by the same attempt or a later one")
     metric = str(facts.sweep.facts.get("metric"))
-    best = next((report.metrics for report in reports if report.step == trial.best_step), None)
-    if trial.state == "COMPLETE" and best is not None and metric in best and best[metric] != trial.value:
+    rows: list[ReportRecord | CheckpointRecord] = [
+        report for report in reports if report.step == trial.best_step
+    ]
+    if facts.has_own_clock:  # a step is recorded once: its best may be of an attempt that came to it again
+        rows += [row for row in facts.checkpoints.get(trial.key, ()) if row.kind == "best"]
+    known = [row.metrics[metric] for row in rows if row.step == trial.best_step and metric in row.metrics]
+    if trial.state == "COMPLETE" and known and trial.value not in known:
         yield Finding(
-            trial.key, f"its value is the one it reported at its best step, {best[metric]}, got {trial.value}"
+            trial.key, f"its value is the one it reported at its best step, {known[0]}, got {trial.value}"
         )
 
 

@@ -25,6 +25,7 @@ from orchestrator.ledger.records import (
     TrialRecord,
     by_trial,
 )
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
@@ -123,15 +124,21 @@ def redeliver(ledger: Ledger, sweep_id: str, paths: Paths, seconds: float) -> tu
         Busy: a driver runs the sweep, and delivers its events itself.
     """
     with Lease(ledger, sweep_id) as lease:
-        count = lease.writer.redeliver()
-        for some in chunks(removed_points(ledger, sweep_id), POINTS_A_COMMIT):
-            lease.writer.add_events(some)
-            count += len(some)
+        count = put_back(lease.writer)
         shipper = Shipper(lease, paths.tracking_uri, paths.artifacts)
         shipper.start()
         pending = shipper.drain(seconds)
         shipper.close()
     return count, pending
+
+
+def put_back(writer: SweepWriter) -> int:
+    """Put every event of a sweep into the outbox again, from which a shipper delivers it; return how many."""
+    count = writer.redeliver()
+    for some in chunks(removed_points(writer.ledger, writer.token.sweep_id), POINTS_A_COMMIT):
+        writer.add_events(some)
+        count += len(some)
+    return count
 
 
 def removed_points(ledger: Ledger, sweep_id: str) -> Iterator[Event]:

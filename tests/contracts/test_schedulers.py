@@ -80,3 +80,54 @@ def test_a_restart_repeats_every_decision(name: str) -> None:
     decisions, reports = _decisions(name)
     again = build(_sweep(name), reports)
     assert again.stopped == {key for key, decision in decisions.items() if decision == TrialScheduler.STOP}
+
+
+def _decided(arrivals: list[tuple[str, int, float]]) -> dict[str, int]:
+    """Return the step at which ASHA stops each trial of 64 steps, given all reports in their order.
+
+    Its rungs are at steps 4, 16 and 64.
+    """
+    document = {
+        "trainable": {"function": "train.py:train"},
+        "training": {"steps": 64, "interval": 1},
+        "search": {"x": {"uniform": [0.0, 1.0]}},
+        "objective": {"maximize": "score"},
+        "scheduler": {"asha": {"reduction": 4, "grace": 0.0625}},
+        "budget": {"trials": 4},
+    }
+    scheduler, stopped = build(from_dict(document, name="space", profile=None, gpus=0), []), {}
+    for key, step, value in arrivals:
+        assert key not in stopped, "a trial that is stopped reports no more"
+        attempt: Any = SimpleNamespace(trial_id=f"s-{key}.1")
+        scheduler.on_trial_add(None, attempt)
+        shown = {"step": step, "score": value, "queued": False, "training": False}
+        if scheduler.on_trial_result(None, attempt, shown) == TrialScheduler.STOP:
+            stopped[key] = step
+    return stopped
+
+
+def test_asha_with_one_worker() -> None:
+    """Trials one after the other: each is compared with those before it, so the first one always goes on."""
+    arrivals = [("0", 4, 0.5), ("0", 16, 0.6), ("1", 4, 0.4), ("2", 4, 0.49), ("3", 4, 0.5), ("3", 16, 0.5)]
+    # At rung 4 the best quarter of [0.5] begins at 0.5, that of [0.5, 0.4] at 0.475, of three at 0.495.
+    assert _decided([*arrivals[:3], ("2", 4, 0.47), *arrivals[4:]]) == {"1": 4, "2": 4, "3": 16}
+    assert _decided(arrivals) == {"1": 4, "3": 16}
+
+
+def test_asha_with_fewer_trials_than_its_reduction() -> None:
+    """Two trials, one in four goes on: the worse one is stopped if it comes second, and else neither."""
+    assert _decided([("0", 4, 0.9), ("1", 4, 0.1)]) == {"1": 4}
+    assert _decided([("0", 4, 0.1), ("1", 4, 0.9), ("0", 16, 0.2), ("1", 16, 0.8)]) == {}
+    assert _decided([("0", 4, 0.1), ("0", 16, 0.1), ("0", 63, 0.1)]) == {}
+
+
+def test_asha_decides_at_the_first_report_at_or_after_a_rung() -> None:
+    arrivals = [("0", 5, 0.9), ("0", 10, 0.1), ("1", 3, 0.0), ("1", 7, 0.5), ("2", 5, 0.95), ("2", 8, 0.0)]
+    assert _decided(arrivals) == {"1": 7}
+
+
+def test_a_report_that_skips_rungs_counts_at_the_last_of_them() -> None:
+    """Trial 0 reports at 20 and 30: neither value stands at rung 4, where it would be compared."""
+    arrivals = [("0", 20, 0.9), ("0", 30, 0.95), ("1", 4, 0.3), ("1", 16, 0.95), ("2", 4, 0.2)]
+    assert _decided(arrivals) == {"2": 4}
+    assert _decided([("0", 20, 0.9), ("0", 30, 0.95), ("1", 17, 0.8)]) == {"1": 17}

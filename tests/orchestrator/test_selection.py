@@ -23,7 +23,14 @@ from orchestrator.driver.publication import publication
 from orchestrator.ledger.keys import trial_key
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointRecord, EvaluationRecord, SweepRecord, by_trial
-from orchestrator.ledger.selection import best_of_sweep, best_trial, order, violation, violations_of
+from orchestrator.ledger.selection import (
+    best_checkpoint,
+    best_of_sweep,
+    best_trial,
+    order,
+    violation,
+    violations_of,
+)
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.report.compare import side_by_side
 from orchestrator.report.figures import curves
@@ -367,3 +374,16 @@ def test_a_violation_is_the_distance_from_the_bound(
     value: float, bounds: Mapping[str, float], expected: float
 ) -> None:
     assert violation(value, **bounds) == expected
+
+
+def test_the_copy_of_another_trial_is_never_the_best_checkpoint() -> None:
+    """In a population a trial may copy a state of the step at which it was best itself."""
+    trial = replace(sweeps.trial(0, "COMPLETE"), best_step=20)
+    rows = [
+        CheckpointRecord(trial.key, step, kind, f"/{kind}-{step}", "ab", 1, {METRIC: 0.5})  # type: ignore[arg-type]
+        for kind, step in (("pinned", 20), ("last", 30), ("best", 10), ("best", 20))
+    ]
+    found = best_checkpoint(trial, rows)
+    assert found is not None
+    assert found.path == "/best-20"
+    assert best_checkpoint(trial, rows[:3]) is None

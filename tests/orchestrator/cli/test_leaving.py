@@ -50,6 +50,22 @@ def run(arguments):
 
 run_and_leave(run, [])
 """
+DRIVING = """
+import os, signal, time
+from orchestrator.cli.leaving import run_and_leave
+from orchestrator.driver.departure import Departure
+
+def run(arguments):
+    with Departure() as departure:
+        departure.interruptible(lambda: None)  # it installs the handlers again
+        os.kill(os.getpid(), signal.{name})
+        time.sleep(0.5)
+        left = "SIG_IGN" if signal.getsignal(signal.{name}) is signal.SIG_IGN else "HANDLED"
+        print(departure.reason, left)
+    return 3
+
+run_and_leave(run, [])
+"""
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 FRESH = f"import signal\nfor name in {NAMES}: signal.signal(getattr(signal, name), signal.SIG_DFL)\n"
@@ -89,6 +105,14 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
     ignoring = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
     assert ended(OUTSIDE.replace("60", "0"), "SIGHUP", before=ignoring) == (0, "")
     assert ended(OUTSIDE.replace("60", "0"), "SIGHUP") == (Exit.RESUMABLE, "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_driver_does_not_catch_a_signal_that_is_ignored(name: str) -> None:
+    """As SIGINT in a job that a script has put into the background, and SIGHUP under `nohup`."""
+    ignoring = f"{FRESH}signal.signal(signal.{name}, signal.SIG_IGN)\n"
+    assert ended(DRIVING, name, before=ignoring) == (3, "None SIG_IGN\n")
+    assert ended(DRIVING, name) == (3, f"{name} HANDLED\n")
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ import pytest
 
 from orchestrator.assignment import Outcome, SavedCheckpoint
 from orchestrator.ledger.records import CheckpointKind, CheckpointRecord
+from orchestrator.ledger.selection import best_of_sweep
 from orchestrator.session.attempts import finite_or_failed, launched
 from orchestrator.storage.paths import Paths
+from orchestrator.study.study import Study
 from tests import sweeps
-from tests.orchestrator.session.sessions import Sessions
+from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
 
 PARAMS = {"learning_rate": 1e-3, "recurrent_learning_rate": 1e-4}
 TRIAL = replace(sweeps.trial(3, "WAITING"), params=PARAMS)
@@ -78,6 +80,30 @@ def test_an_objective_that_is_not_finite_is_a_failure(value: float) -> None:
     judged = finite_or_failed(reported, METRIC)
     assert (judged.done, judged.failure, judged.metrics) == (True, "non-finite", {})
     assert judged.message == f"{METRIC} is {value}"
+
+
+def test_a_further_objective_that_is_not_finite_is_a_failure_too() -> None:
+    reported = Outcome(TRIAL.key + ".1", 10, done=False, metrics={METRIC: 0.5, "cost": math.nan})
+    judged = finite_or_failed(reported, METRIC, "cost")
+    assert (judged.failure, judged.message) == ("non-finite", "cost is nan")
+
+
+def test_a_trial_whose_second_objective_is_nan_is_never_chosen(sessions: Sessions) -> None:
+    """To the sampler it has failed, as if its first objective were NaN; a rebuilt study says the same."""
+    sweep = sessions.sweep(2, objective="maximize: val/accuracy, minimize: val/loss")
+    session = sessions.open(sweep)
+    good, bad = launch(session), launch(session)
+    train(session, good, value=0.5)
+    session.reported(bad.attempt_id, outcome(bad, 10, 0.9, metrics={METRIC: 0.9, "val/loss": math.nan}))
+    session.completed(bad.attempt_id)
+    failed = sessions.ledger.trial(bad.trial_key)
+    assert (failed.state, failed.cause, failed.value) == ("FAILED", "non-finite: val/loss is nan", None)
+    best = best_of_sweep(sessions.ledger, sessions.ledger.sweep(sweep.id))  # type: ignore[arg-type]
+    assert best is not None
+    assert best.key == good.trial_key
+    rebuilt = Study(sweep, sessions.ledger.trials(sweep.id), sessions.ledger.reports(sweep.id))
+    assert [trial.state.name for trial in rebuilt.trials()] == ["COMPLETE", "FAIL"]
+    assert [trial.state.name for trial in session._attempts._study.trials()] == ["COMPLETE", "FAIL"]
 
 
 @pytest.mark.parametrize("metrics", [{METRIC: 0.5, "train/loss": math.inf}, {}])

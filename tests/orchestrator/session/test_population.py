@@ -43,12 +43,13 @@ def test_less_is_better_if_the_objective_is_minimised() -> None:
     assert scores(Population(10, 0.5, -1), 10, [0.1, 0.9])[1] == ["t0"]
 
 
-def test_only_equal_steps_are_compared_and_only_at_the_period() -> None:
+def test_a_trial_is_compared_once_a_period_and_with_those_that_have_reached_it() -> None:
     population = Population(10, 0.5, 1)
     assert population.donors("a", 10, 0.9) == []
+    assert population.donors("b", 5, 0.1) == []
+    assert population.donors("b", 10, 0.1) == ["a"]
     assert population.donors("b", 15, 0.1) == []
     assert population.donors("b", 20, 0.1) == []
-    assert population.donors("b", 10, 0.1) == ["a"]
 
 
 def test_no_trial_copies_itself() -> None:
@@ -234,3 +235,81 @@ def test_no_trial_copies_an_earlier_step_or_a_finished_trial(sessions: Sessions)
         session.reported(first.attempt_id, outcome(first, step, 0.9))
     session.completed(first.attempt_id)
     assert not session.exploit(second.trial_key, 20, [first.trial_key])
+
+
+def compared(
+    population: Population, reports: list[tuple[str, int, float]]
+) -> dict[tuple[str, int], list[str]]:
+    """Return the donors of the trials that are to copy another one, by trial and step."""
+    donors = {(key, step): population.donors(key, step, value) for key, step, value in reports}
+    return {place: found for place, found in donors.items() if found}
+
+
+def test_reports_that_miss_the_period_are_compared_at_the_first_one_after_it() -> None:
+    """Four trials that report at odd steps, with a period of four: compared at steps 5 and 9."""
+    values = {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}
+    reports = [(key, step, value) for step in (1, 3, 5, 7, 9) for key, value in values.items()]
+    assert compared(Population(4, 0.25, 1), reports) == {
+        ("b", 5): ["a"],  # of two trials, one copies
+        ("c", 5): ["a"],
+        ("d", 5): ["a"],
+        ("b", 9): ["a"],
+        ("c", 9): ["a"],
+        ("d", 9): ["a"],
+    }
+
+
+def test_trials_that_report_at_other_steps_are_compared_within_their_period() -> None:
+    """One reports every 3 steps, the other every 5: at 6 against 5, and at 9 against 10."""
+    reports = [("a", 3, 0.9), ("b", 5, 0.5), ("a", 6, 0.4), ("a", 9, 0.3), ("b", 10, 0.6), ("a", 12, 0.2)]
+    assert compared(Population(4, 0.5, 1), reports) == {("a", 6): ["b"]}
+
+
+def test_a_report_that_passes_several_periods_counts_at_the_last_of_them() -> None:
+    reports = [("a", 4, 0.5), ("b", 12, 0.1), ("b", 13, 0.0), ("b", 15, 0.0), ("a", 12, 0.9), ("b", 16, 0.0)]
+    assert compared(Population(4, 0.5, 1), reports) == {}
+    assert compared(Population(4, 0.5, 1), [("a", 13, 0.9), *reports[1:2]]) == {("b", 12): ["a"]}
+
+
+def test_a_step_that_is_reported_again_is_not_compared_again() -> None:
+    population = Population(4, 0.5, 1)
+    assert compared(population, [("a", 4, 0.9), ("b", 5, 0.1)]) == {("b", 5): ["a"]}
+    assert compared(population, [("b", 4, 0.1), ("b", 5, 0.1)]) == {}
+
+
+@pytest.mark.parametrize("state", ["FAILED", "PRUNED", "COMPLETE"])
+def test_no_trial_copies_one_that_has_ended_before_its_last_step(sessions: Sessions, state: str) -> None:
+    session = open_population(sessions)
+    first, second = launch(session), launch(session)
+    for trial, value in ((first, 0.9), (second, 0.1)):
+        session.reported(trial.attempt_id, outcome(trial, 10, value))
+    assert session.exploit(second.trial_key, 10, [first.trial_key])
+    session._attempts.settle(first.attempt_id, state, "why")  # type: ignore[arg-type]
+    assert not session.exploit(second.trial_key, 10, [first.trial_key])
+
+
+def test_a_population_whose_members_all_fail_ends(sessions: Sessions) -> None:
+    """The planned donor has gone; the trial is not pruned for it, and the sweep comes to its end."""
+    session = open_population(sessions)
+    first, second = launch(session), launch(session)
+    session.reported(first.attempt_id, outcome(first, 10, 0.9))
+    assert session.exploit(second.trial_key, 10, [first.trial_key])
+    for trial in (first, second):
+        session.failed(trial.attempt_id, "non-finite", "val/accuracy is nan")
+    assert [trial.state for trial in sessions.ledger.trials(session.sweep.id)] == ["FAILED", "FAILED"]
+    assert session.finished
+
+
+def test_a_donor_without_its_checkpoint_is_not_copied(sessions: Sessions) -> None:
+    """It was damaged, and dropped after the exploit was planned: the trial goes on from its own state."""
+    session = open_population(sessions)
+    good, bad = launch(session), launch(session)
+    for trial, value in ((good, 0.9), (bad, 0.1)):
+        session.reported(trial.attempt_id, outcome(trial, 10, value))
+    assert session.exploit(bad.trial_key, 10, [good.trial_key])
+    (row, *_) = sessions.ledger.trial_checkpoints(good.trial_key)
+    session.writer.drop_checkpoint(good.trial_key, Path(row.path))
+    session.completed(bad.attempt_id)
+    again = launch(session)
+    assert (again.trial_key, again.resume and again.resume.step) == (bad.trial_key, 10)
+    assert "segments" not in sessions.ledger.trial(bad.trial_key).system_attrs

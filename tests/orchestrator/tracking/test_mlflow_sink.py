@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,105 @@ def test_a_run_that_mlflow_has_lost_is_created_again(sink: MlflowSink, destinati
         name: run.data.metrics for name, run in lost.items()
     }
     assert sorted(destination.runs.values()) == sorted(run.info.run_id for run in again.values())
+
+
+def _delete_parent(client: MlflowClient, runs: dict[str, Run]) -> None:
+    client.delete_run(runs[sweeps.SWEEP_ID].info.run_id)
+
+
+def _delete_child(client: MlflowClient, runs: dict[str, Run]) -> None:
+    client.delete_run(runs["0001"].info.run_id)
+
+
+def _delete_all(client: MlflowClient, runs: dict[str, Run]) -> None:
+    for run in runs.values():
+        client.delete_run(run.info.run_id)
+
+
+def _move_child(client: MlflowClient, runs: dict[str, Run]) -> None:
+    client.set_tag(runs["0001"].info.run_id, "mlflow.parentRunId", runs["0002"].info.run_id)
+    client.delete_tag(runs["0003"].info.run_id, "mlflow.parentRunId")
+
+
+def _take_names(client: MlflowClient, runs: dict[str, Run]) -> None:
+    client.delete_tag(runs[sweeps.SWEEP_ID].info.run_id, "sweep.id")
+    client.delete_tag(runs["0001"].info.run_id, "trial.key")
+
+
+def _rename_runs(client: MlflowClient, runs: dict[str, Run]) -> None:
+    for name in (sweeps.SWEEP_ID, "0001"):
+        client.update_run(runs[name].info.run_id, name=f"my {name}")
+
+
+def _rename_experiment(client: MlflowClient, runs: dict[str, Run]) -> None:
+    experiment = runs[sweeps.SWEEP_ID].info.experiment_id
+    client.rename_experiment(experiment, f"renamed {experiment}")
+
+
+def _delete_experiment(client: MlflowClient, runs: dict[str, Run]) -> None:
+    client.delete_experiment(runs[sweeps.SWEEP_ID].info.experiment_id)
+
+
+def _rename_and_delete_experiment(client: MlflowClient, runs: dict[str, Run]) -> None:
+    _rename_experiment(client, runs)
+    _delete_experiment(client, runs)
+
+
+@pytest.mark.parametrize(
+    ("change", "noted"),
+    [
+        (_delete_parent, "The run of retrieval-laptop-0123abcd was deleted in MLflow, and has been restored"),
+        (_delete_child, "The run of retrieval-laptop-0123abcd-1 was deleted"),
+        (_delete_all, "was deleted"),
+        (_move_child, "The run of retrieval-laptop-0123abcd-1 was moved in MLflow, and has its place again"),
+        (_take_names, "was moved"),
+        (_rename_runs, None),
+        (_rename_experiment, None),
+        (_delete_experiment, "was deleted in MLflow, and has been restored"),
+        (_rename_and_delete_experiment, "was deleted in MLflow, and has been restored"),
+    ],
+)
+def test_what_a_person_changes_in_mlflow_is_put_right(
+    sink: MlflowSink,
+    destination: Destination,
+    change: Callable[[MlflowClient, dict[str, Run]], None],
+    noted: str | None,
+) -> None:
+    """The next delivery, of one trial, writes to the runs that there were, each at its place."""
+    batch = whole_sweep()
+    deliver(destination, batch, sink)
+    client, before = MlflowClient(destination.uri), runs_of(destination)
+    experiment = before[sweeps.SWEEP_ID].info.experiment_id
+    change(client, before)
+    again = MlflowSink(destination)
+    assert deliver(destination, batch[1:3], again) == []
+    assert noted is None or any(noted in note for note in again.notes)
+    assert (again.notes == []) is (noted is None)
+    after = {run.info.run_id: run for run in client.search_runs([experiment])}
+    assert set(after) == {run.info.run_id for run in before.values()}
+    parent = before[sweeps.SWEEP_ID].info.run_id
+    for run_id, run in after.items():
+        assert run.data.tags.get("mlflow.parentRunId") == (None if run_id == parent else parent)
+        assert ("sweep.id" if run_id == parent else "trial.key") in run.data.tags
+    assert destination.runs == {key: run_id for key, run_id in destination.runs.items() if run_id in after}
+
+
+def test_trials_whose_parent_is_gone_for_good_get_another_one(
+    sink: MlflowSink, destination: Destination
+) -> None:
+    batch = whole_sweep()
+    deliver(destination, batch, sink)
+    destination.runs[sweeps.SWEEP_ID] = "0" * 32  # type: ignore[index]
+    before = runs_of(destination)
+    MlflowClient(destination.uri).delete_run(before[sweeps.SWEEP_ID].info.run_id)
+    again = MlflowSink(destination)
+    assert deliver(destination, batch[:1], again) == []
+    assert again.notes[-1].startswith("MLflow has lost 1 of 9 runs")
+    after = runs_of(destination)
+    parent = after[sweeps.SWEEP_ID].info.run_id
+    assert destination.runs[sweeps.SWEEP_ID] == parent
+    assert len(after) == len(before)
+    assert {run.data.tags.get("mlflow.parentRunId") for run in after.values()} == {None, parent}
 
 
 def test_nothing_is_written_after_the_lease_has_ended(destination: Destination) -> None:

@@ -7,7 +7,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +115,48 @@ def test_a_spent_budget_leaves_unfinished_trials(site: Site) -> None:
     site.writer.add_trial(trial_record(3))
     site.writer.set_sweep_state("COMPLETE", "the budget of 12 hours is spent")
     assert site.problems() == []
+
+
+def _end_early(write: SweepWriter, key: str, site: Site) -> None:
+    attempt = write.start_attempt(key)
+    kept: list[CheckpointRecord] = [site.save(key, 7, "best"), site.save(key, 8, "last")]
+    write.record_report(attempt.id, 7, {"val/accuracy": 0.5}, kept[:1])
+    write.record_report(attempt.id, 8, {"val/accuracy": 0.25}, kept[1:])
+    write.end_attempt(attempt.id, "ENDED", None, "COMPLETE", 0.5, 7)
+
+
+def _end_at_once(write: SweepWriter, key: str, site: Site) -> None:
+    attempt = write.start_attempt(key)
+    write.record_report(attempt.id, 0, {"val/accuracy": 0.5}, [site.save(key, 0, "best")])
+    write.end_attempt(attempt.id, "ENDED", None, "COMPLETE", 0.5, 0)
+
+
+def _end_beyond(write: SweepWriter, key: str, site: Site) -> None:
+    attempt = write.start_attempt(key)
+    write.record_report(attempt.id, STEPS + 5, {"val/accuracy": 0.5}, [site.save(key, STEPS + 5, "best")])
+    write.end_attempt(attempt.id, "ENDED", None, "COMPLETE", 0.5, STEPS + 5)
+
+
+def _start_again(write: SweepWriter, key: str, site: Site) -> None:
+    first = write.start_attempt(key)
+    for step in (5, 10):
+        write.record_report(first.id, step, {"val/accuracy": 0.5}, [site.save(key, 0, "last")])
+    write.end_attempt(first.id, "LOST", "node died")
+    second = write.start_attempt(key)
+    row = replace(site.save(key, 5, "best"), metrics={"val/accuracy": 0.75})
+    write.record_report(second.id, 5, row.metrics, [row])
+    write.record_report(second.id, 7, {"val/accuracy": 0.5}, [site.save(key, 7, "last")])
+    write.end_attempt(second.id, "ENDED", None, "COMPLETE", 0.75, 5)
+
+
+@pytest.mark.parametrize("end", [_end_early, _end_at_once, _end_beyond, _start_again])
+@pytest.mark.parametrize("kind", ["function", "command", "program"])
+def test_a_script_reports_at_steps_of_its_own(site: Site, end: Callable[..., None], kind: str) -> None:
+    """What the documentation allows a function and a command is a finding for a program alone."""
+    site.writer.amend_sweep({"trainable": {kind: "train.py:train"}}, "d", {"metric": "val/accuracy"})
+    site.writer.add_trial(trial_record(3))
+    end(site.writer, trial_record(3).key, site)
+    assert (site.problems() == []) is (kind != "program")
 
 
 def test_a_driven_sweep_has_no_findings(site: Site) -> None:
