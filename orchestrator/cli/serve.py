@@ -134,8 +134,7 @@ def ui(
         sweep ui --port 5001
     """
     for name in handled():
-        if signal.getsignal(name) is not signal.SIG_IGN:  # as under `nohup`
-            signal.signal(name, signal.default_int_handler)
+        signal.signal(name, signal.default_int_handler)
     with Workspace.at(root).mlflow() as (server, address), mlflow_pages.serving(address, port) as link:
         print_line(f"MLflow's pages, for one browser, which may use this link once: {link}")
         print_line("Ctrl-C ends them.")
