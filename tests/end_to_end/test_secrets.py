@@ -116,7 +116,7 @@ PLANTED = {
 SEEN = """
 import os
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "seen"), "w") as file:
-    file.write(",".join(sorted(name for name, value in os.environ.items() if "can" "ary" in value)))
+    file.write(",".join(sorted(name for name, value in os.environ.items() if "".join(("can", "ary")) in value)))
 
 """
 OF_WORKERS = {name for name in PLANTED if name.startswith(("AWS_", "MLFLOW_", "ASKED_"))}
