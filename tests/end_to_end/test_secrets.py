@@ -116,7 +116,8 @@ PLANTED = {
 SEEN = """
 import os
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "seen"), "w") as file:
-    file.write(",".join(sorted(name for name, value in os.environ.items() if "".join(("can", "ary")) in value)))
+    word = "".join(("can", "ary"))  # which no file is to hold
+    file.write(",".join(sorted(name for name, value in os.environ.items() if word in value)))
 
 """
 OF_WORKERS = {name for name in PLANTED if name.startswith(("AWS_", "MLFLOW_", "ASKED_"))}
