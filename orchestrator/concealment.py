@@ -14,7 +14,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.errors import SHORTEST, is_named_secret, is_plain, redacted
@@ -110,6 +110,18 @@ def left_out(environment: Mapping[str, str]) -> list[str]:
     """Return the names of the variables that a trial does not have, without those of the service."""
     given = of_trials(environment).keys() | asked_for(environment).keys() | _OF_ANOTHER_PROCESS
     return sorted(name for name in environment.keys() - given if not name.startswith(OWN))
+
+
+def said(further: Iterable[str]) -> str:
+    """Return a line for the log of a trial that names what its process does not have, or ''.
+
+    Args:
+        further: names of variables of this process that the trial does not get.
+    """
+    of_driver = {name for name in os.environ.get(LEFT_OUT, "").split(",") if name} - os.environ.keys()
+    names = ",".join(sorted(of_driver | {*further}))
+    passes = f"{VARIABLES}=NAME,... passes those that it names"
+    return f"not passed on, since they may hold secrets: {names}; {passes}" if names else ""
 
 
 def parted(environment: Mapping[str, str]) -> tuple[dict[str, str], bytes]:

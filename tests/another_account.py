@@ -15,7 +15,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which can
 
 _REACHED = """
 for path in "$@"; do
-    ls "$path" >/dev/null 2>&1 && echo "sees $path"
+    ls "$path/" >/dev/null 2>&1 && echo "sees $path"
     cat "$path" >/dev/null 2>&1 && echo "reads $path"
     (echo 127.0.0.1:9 >"$path") 2>/dev/null && echo "writes $path"
 done
@@ -24,7 +24,7 @@ exit 0
 
 
 def reached(*paths: Path) -> list[str]:
-    """Return what another account can do with files and folders: see, read or write them."""
+    """Return what another account can do: see what is in a folder, read or write a file."""
     done = subprocess.run(
         ["/bin/sh", "-c", _REACHED, "sh", *map(str, paths)],
         user=NOBODY,

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.accounts import check_closed
 from orchestrator.config.sweep_config import SweepConfig, current
 from orchestrator.driver.accounts import account_for, opened_as
 from orchestrator.driver.code import check_code
@@ -185,11 +184,10 @@ def check_paths(paths: Paths, sweep_id: str | None = None) -> None:
         if folder.is_symlink():
             got = f"a symbolic link to {folder.readlink()}"
             raise BadInput(str(folder), "must be a folder under its root", got, "Remove the link.")
-    if paths.token.is_symlink():
-        remedy = "Remove it: the next run creates a new one."
-        raise BadInput(str(paths.token), "must be a file", "a symbolic link", remedy)
-    if paths.token.exists():
-        check_closed(str(paths.token), paths.token)
+    if paths.token.is_symlink() or (paths.token.exists() and _mode(paths.token) & 0o077):
+        got = "a symbolic link" if paths.token.is_symlink() else f"mode {_mode(paths.token):o}"
+        remedy = f"Run `chmod 600 {paths.token}`, or remove it: the next run creates a new one."
+        raise BadInput(str(paths.token), "must be a file readable by its owner alone", got, remedy)
 
 
 def check_shared_paths(paths: Paths) -> None:

@@ -63,6 +63,9 @@ KEEP_HANDLERS = {"RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1"}
 """Undocumented. By default the core of Ray replaces the handler of SIGTERM in a driver when it connects, and
 removes it when it leaves: a signal would end the driver in its conclusion, with the sweep still RUNNING."""
 
+_OF_ACCESS = ("MLFLOW_TRACKING_", "AWS_", "GOOGLE_APPLICATION_", "AZURE_STORAGE_")
+"""Beginnings of the names of variables with which a worker reaches MLflow and the store of checkpoints."""
+
 END_AT_ONCE = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
 """Undocumented. A head waits 30 s before it ends on SIGTERM, by default, for requests to Ray Serve."""
 
@@ -98,10 +101,10 @@ def of_head() -> dict[str, str]:
 def of_workers(gpu_share: float) -> dict[str, str | None]:
     """Return the variables that a worker sets before it imports JAX; None removes one.
 
-    The workers of a cluster have the environment of their node, the driver's keys of an S3 store, what is
-    secret of its access to MLflow, and what `SWEEP_VARIABLES` names. Those of this machine have that of the
+    The workers of a cluster have the environment of their node, the driver's keys of an S3 store, its access
+    to MLflow if that takes a login, and what `SWEEP_VARIABLES` names. Those of this machine have that of the
     shared head, which is no sweep's, so they are also given what `concealment.of_trials` lets through of this
-    driver's, and its access to MLflow. Only `ray_private.handed` may send it: some of it is secret.
+    driver's, and its access to MLflow and to stores. Only `ray_private.handed` may send it: some is secret.
 
     Args:
         gpu_share: share of a GPU that the worker may use; 0 for the CPU.
@@ -113,10 +116,11 @@ def _of_driver(environment: Mapping[str, str]) -> dict[str, str | None]:
     keys = {name: environment[name] for name in KEYS_OF_STORE & environment.keys()}
     asked = concealment.asked_for(environment)
     names = {name: environment[name] for name in {concealment.VARIABLES} if asked}
-    access = {name: value for name, value in environment.items() if name.startswith("MLFLOW_TRACKING_")}
+    access = {name: value for name, value in environment.items() if name.startswith(_OF_ACCESS)}
     if environment.get("RAY_ADDRESS"):
-        secret = {name: value for name, value in access.items() if concealment.is_secret(name, value)}
-        return {**keys, **asked, **names, **secret}
+        of_mlflow = {name: value for name, value in access.items() if name.startswith("MLFLOW_")}
+        needs_login = any(concealment.is_secret(name, value) for name, value in of_mlflow.items())
+        return {**keys, **asked, **names, **(of_mlflow if needs_login else {})}
     given = concealment.of_trials(environment)
     # Ray sets its own variables in a worker, and which devices it sees.
     own = {name: value for name, value in given.items() if not name.startswith("RAY_")}

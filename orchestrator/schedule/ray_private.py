@@ -179,11 +179,16 @@ def handed(variables: Environment) -> Environment:
 def adopt(variables: Environment) -> None:
     """Set the environment of this worker to what `handed` was given; see `process.adopt`.
 
-    After the death of the driver that has handed it over, or of the head, what is secret may be missing.
+    Raises:
+        RuntimeError: the driver that has handed it over has left, and taken what is secret with it.
     """
-    name = variables.get(HANDED)
-    written: bytes | None = _internal_kv_get(_private_key(name)) if name else None
-    process.adopt({**variables, **(json.loads(written) if written else {}), HANDED: None})
+    secret: dict[str, str] = {}
+    if name := variables.get(HANDED):
+        written = _internal_kv_get(_private_key(name))
+        if written is None:
+            raise RuntimeError("the driver whose environment this worker is to have has left")
+        secret = json.loads(written)
+    process.adopt({**variables, **secret, HANDED: None})
 
 
 def withdraw_handed() -> None:

@@ -17,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from orchestrator import concealment
 from orchestrator.accounts import files_as
 from orchestrator.assignment import LARGEST_STEP, Assignment, Outcome, SavedCheckpoint
 from orchestrator.ledger.keys import attempt_number
 from orchestrator.scripts import reported_folder
 from orchestrator.scripts.keeper import remove
-from orchestrator.scripts.process import GRACE, End, Place, ScriptProcess, said_of_environment
+from orchestrator.scripts.process import GRACE, End, Place, ScriptProcess
 from orchestrator.scripts.reported_folder import own_file
 from orchestrator.storage import store
 from orchestrator.storage.paths import checkpoint_stem
@@ -210,7 +211,7 @@ class ScriptAttempt:
             store.check_space(Path(assignment.checkpoints))
             self._log.started(resumed)
             if attempt_number(assignment.attempt_id) == 1:
-                self._log.write(said_of_environment())
+                self._log.write(concealment.said(concealment.left_out(os.environ)))
             with files_as(assignment.account):
                 self._log.write(f"its code has the digest {self._code_digest()[:DIGITS]}")
             self._step = self._resumed = resumed

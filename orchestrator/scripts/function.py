@@ -47,8 +47,9 @@ def found(reference: str, folder: Path) -> Callable[[Any], object]:
 def _enter(folder: Path) -> None:
     """Let the modules of a folder be imported, before all others; one of them may be a `sweep_client`."""
     sys.path.insert(0, str(folder))
-    if (folder / "sweep_client.py").exists():
-        sys.modules.pop("sweep_client", None)
+    if (folder / "sweep_client.py").exists() or (folder / "sweep_client").is_dir():
+        for name in [name for name in sys.modules if name.partition(".")[0] == "sweep_client"]:
+            del sys.modules[name]
 
 
 def main() -> None:

@@ -454,15 +454,6 @@ def environment_of(
     }
 
 
-def said_of_environment() -> str:
-    """Return a line that names the variables that a script does not get, and how to pass them, or ''."""
-    missing = {name for name in os.environ.get(concealment.LEFT_OUT, "").split(",") if name}
-    missing |= {*concealment.left_out(os.environ)}
-    names = ",".join(sorted(missing - concealment.asked_for(os.environ).keys()))
-    passes = f"{concealment.VARIABLES}=NAME,... passes those that it names"
-    return f"not passed on, since they may hold secrets: {names}; {passes}" if names else ""
-
-
 def _hand_over(place: Place, account: Account) -> None:
     """Give the files of an attempt to an account, which no other one can then read.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from orchestrator import concealment
 from orchestrator.assignment import SIZE, Assignment, Outcome, SavedCheckpoint
 from orchestrator.errors import redacted, secrets_of_environment
 from orchestrator.ledger.keys import attempt_number
@@ -71,6 +72,8 @@ class Attempt:
         if resume is None:
             store.check_space(Path(self._assignment.checkpoints))
             self._log.started(0)
+            if isinstance(self._assignment.settings, ProgramSettings):
+                self._log.write(concealment.said(()))
             self._engine.admit(self._slot, self._settings)
             return
         arrays, facts = store.load(Path(resume.path), self._assignment.store, resume.digest)

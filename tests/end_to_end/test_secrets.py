@@ -116,7 +116,8 @@ PLANTED = {
 SEEN = """
 import os
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "seen"), "w") as file:
-    file.write(",".join(sorted(name for name, value in os.environ.items() if "canary" in value)))
+    word = "".join(("can", "ary"))  # which no file is to hold
+    file.write(",".join(sorted(name for name, value in os.environ.items() if word in value)))
 
 """
 OF_WORKERS = {name for name in PLANTED if name.startswith(("AWS_", "MLFLOW_", "ASKED_"))}
@@ -174,12 +175,11 @@ def test_no_file_holds_a_secret_while_a_sweep_runs_is_killed_and_resumes(
         assert "canary" not in printed + shown + listed
     given = {"ASKED_KEY"} if kind != "program" else OF_WORKERS
     assert (own / "seen").read_text() == ",".join(sorted(given))
-    left = {name for name in PLANTED if name != "ASKED_KEY"} - {"DATABASE_URL"}
-    logs = [path.read_text() for path in (commands.root / "logs").rglob("*-0000.log")]
-    if kind != "program":
-        assert logs
-        assert all(text.count("not passed on, since they may hold secrets") == 1 for text in logs)
-        assert all(name in text for text in logs for name in left)
+    left = {name for name in PLANTED if name not in given and name != "DATABASE_URL"}
+    logs = [path.read_text() for path in (commands.root / "logs").rglob("*-0.log")]
+    assert logs
+    assert all(text.count("not passed on, since they may hold secrets") == 1 for text in logs)
+    assert all(name in text for text in logs for name in left)
 
 
 @needs_root

@@ -77,18 +77,23 @@ def test_workers_get_the_environment_of_their_driver(monkeypatch: pytest.MonkeyP
 def test_workers_get_neither_unknown_variables_nor_secrets_unless_they_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("HF_TOKEN", "GITHUB_TOKEN", "NAMED_LIKE_NOTHING", "MLFLOW_TRACKING_PASSWORD", "OLDPWD"):
+    of_mlflow = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_USERNAME")
+    for name in (*of_mlflow, "AWS_SHARED_CREDENTIALS_FILE", "HF_TOKEN", "GITHUB_TOKEN", "NAMED_LIKE_NOTHING"):
         monkeypatch.setenv(name, "/canary-of-all")
     monkeypatch.setenv("SWEEP_VARIABLES", "HF_TOKEN")
     own = of_workers(0.0)
-    assert {name for name, value in own.items() if value == "/canary-of-all"} == {
+    needed = {
         "HF_TOKEN",
         "MLFLOW_TRACKING_PASSWORD",
+        "MLFLOW_TRACKING_USERNAME",
+        "AWS_SHARED_CREDENTIALS_FILE",
     }
+    assert {name for name, value in own.items() if value == "/canary-of-all"} == needed
     assert own["SWEEP_VARIABLES"] == "HF_TOKEN"
     assert {"GITHUB_TOKEN", "NAMED_LIKE_NOTHING"} <= {*str(own["SWEEP_LEFT_OUT"]).split(",")}
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    assert {name for name, value in of_workers(0.0).items() if value == "/canary-of-all"} == {"HF_TOKEN"}
+    needed.remove("AWS_SHARED_CREDENTIALS_FILE")
+    assert {name for name, value in of_workers(0.0).items() if value == "/canary-of-all"} == needed
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604])

@@ -31,7 +31,7 @@ from orchestrator.schedule.warm_pool import of_this_ray
 from orchestrator.system import System
 
 def probe():
-    return os.getpid(), os.environ.get("SWEEP_SECRET")
+    return os.getpid(), os.environ.get("SOME_API_KEY")
 
 def used(pool):
     worker = pool.take()
@@ -45,7 +45,7 @@ def ends(pid):
         time.sleep(0.05)
     return not Path(f"/proc/{pid}").exists()
 
-os.environ["SWEEP_SECRET"] = "of this sweep"
+os.environ |= {"SOME_API_KEY": "of this sweep", "SWEEP_VARIABLES": "SOME_API_KEY"}
 seen = {}
 with cluster.connected(Hardware(cpus=2, gpus=0)):
     mine, other = of_this_ray(60.0, "compilations"), of_this_ray(60.0, "compilations")

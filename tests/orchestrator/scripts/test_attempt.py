@@ -490,9 +490,14 @@ def test_the_environment_describes_the_process_of_the_script(
     assert f"HAS {runs.folder} {runs.folder} None None None None None None" in runs.log
 
 
-@pytest.mark.parametrize("name", ["trainables", "orchestrator", "sweep_client", "yaml"])
+@pytest.mark.parametrize(
+    "name", ["trainables.py", "orchestrator.py", "sweep_client.py", "sweep_client/__init__.py", "yaml.py"]
+)
 def test_a_function_imports_its_own_modules_whatever_their_names_are(runs: Runs, name: str) -> None:
-    (runs.folder / f"{name}.py").write_text("N = 4")
+    file = runs.folder / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("N = 4")
+    name = file.stem if file.stem != "__init__" else file.parent.name
     text = f"""
     import {name} as own
     from beside import M
