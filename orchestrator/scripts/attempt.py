@@ -209,7 +209,7 @@ class ScriptAttempt:
             resumed = self._unpack(assignment.resume)
             store.check_space(Path(assignment.checkpoints))
             self._log.started(resumed)
-            with files_as(assignment.account):
+            with contextlib.suppress(PermissionError):  # the script is about to fail, and to say where
                 self._log.write(f"its code has the digest {self._code_digest()[:DIGITS]}")
             self._step = self._resumed = resumed
             self._process = ScriptProcess(
@@ -227,7 +227,8 @@ class ScriptAttempt:
 
     def _code_digest(self) -> str:
         settings = self._settings
-        return digest_of(settings.function or settings.command or (), Path(settings.folder))
+        with files_as(self._assignment.account):
+            return digest_of(settings.function or settings.command or (), Path(settings.folder))
 
     def advance(self) -> Outcome:
         """Answer the report before, and return the next one, or how the script has ended.
