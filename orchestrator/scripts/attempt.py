@@ -161,6 +161,9 @@ _SIGNS = {
 }
 """What a script prints, or how it is ended, after the kernel has refused it what is above a limit."""
 
+_OF_GPU = re.compile(r"CUDA|\bHIP\b|GPU|RESOURCE_EXHAUSTED")
+"""What names the memory of a GPU, which no limit of a script bounds."""
+
 
 def _limit_behind(reason: str) -> str | None:
     return next((limit for limit, sign in _SIGNS.items() if sign.search(reason)), None)
@@ -294,7 +297,7 @@ class ScriptAttempt:
                 self._process.terminate()
                 self._asked_to_leave = True
             if now - began > SIGN_OF_LIFE:
-                return Outcome(self._assignment.attempt_id, self._step, done=False, metrics={}, training=True)
+                return Outcome(last.attempt_id, last.step, done=False, metrics={}, training=True)
             self._listens = self._listens and self._dismiss()
             time.sleep(LONGEST_POLL_SECONDS if now - began > 1 else 0.01)
         end = self._process.end
@@ -513,7 +516,7 @@ class ScriptAttempt:
         if end.limit is not None:
             raise _over(end.limit)
         if end.code != 0 and (limit := _limit_behind(self._reason(end))):
-            raise _over(limit, self._reason(end))
+            raise self._refused_by_machine(limit, self._reason(end))
         if end.code != 0:
             raise Refusal("the script", "must end with exit code 0", self._reason(end), "See `sweep logs`.")
         if self._saved is None or self._step == self._resumed:
@@ -527,6 +530,16 @@ class ScriptAttempt:
             checkpoint=self._saved,
             complete=True,
         )
+
+    def _refused_by_machine(self, limit: str, reason: str) -> OverLimit:
+        """Return what ends a script that was refused memory or space: by a limit of its own, or without one."""
+        of_gpu = _OF_GPU.search(reason) is not None
+        if limit != "memory" or (self._settings.memory is not None and not of_gpu):
+            return _over(limit, reason)
+        must = f"must fit into the memory of its {'GPU' if of_gpu else 'machine'}"
+        share = "give it a larger share of a GPU" if of_gpu else "let fewer run at once: resources.concurrent"
+        remedy = f"Use less, as with a smaller batch, or {share}."
+        return OverLimit(_CAUSES[limit], Refusal("the script", must, reason, remedy))
 
     def _reason(self, end: End) -> str:
         if end.error:

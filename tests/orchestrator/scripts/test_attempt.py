@@ -1036,6 +1036,27 @@ def test_an_allocation_that_fails_is_out_of_memory(runs: Runs, text: str) -> Non
     assert last.failure == "out of memory", last.message
 
 
+@pytest.mark.parametrize(
+    ("error", "memory", "must"),
+    [
+        ("RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", 300 << 20, "the memory of its GPU"),
+        ("RuntimeError('RESOURCE_EXHAUSTED: Out of memory on the GPU')", None, "the memory of its GPU"),
+        ("MemoryError", None, "the memory of its machine"),
+        ("MemoryError", 300 << 20, "must keep within resources.memory"),
+    ],
+)
+def test_the_advice_about_memory_is_of_the_memory_that_lacks(
+    runs: Runs, error: str, memory: int | None, must: str
+) -> None:
+    """And the log ends with it, not with the code of the service."""
+    (last,) = runs.all(runs.function(f"def train(trial): raise {error}", memory=memory))
+    assert last.failure == "out of memory"
+    assert must in str(last.message)
+    assert ("Raise resources.memory" in str(last.message)) == ("resources.memory" in must)
+    assert runs.log.count("Traceback") == 1
+    assert must in runs.log.splitlines()[-1]
+
+
 def test_what_threads_only_reserve_is_no_memory(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each processor of a large machine has a thread, whose stack and buffers are hardly touched."""
     monkeypatch.setattr(processes, "CONTROL_GROUPS", False)
