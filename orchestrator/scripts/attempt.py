@@ -532,7 +532,7 @@ class ScriptAttempt:
         )
 
     def _refused_by_machine(self, limit: str, reason: str) -> OverLimit:
-        """Return what ends a script that was refused memory or space: by a limit of its own, or without one."""
+        """Return what ends a script that was refused memory or space, by its own limit or without one."""
         of_gpu = _OF_GPU.search(reason) is not None
         if limit != "memory" or (self._settings.memory is not None and not of_gpu):
             return _over(limit, reason)
