@@ -24,7 +24,7 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ class Trial:
         self._sent = 0
         self._offset = 0
         self._is_over = False
-        self._handler: Callable[[int, object], object] | int | None = None
+        self._handler: Any = None
 
     def report(
         self, step: int, metrics: Mapping[str, float], checkpoint: str | os.PathLike[str] | None = None

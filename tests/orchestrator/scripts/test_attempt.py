@@ -32,7 +32,7 @@ from orchestrator.scripts import process as processes
 from orchestrator.scripts.attempt import OwnProcess
 from orchestrator.session.attempts import finite_or_failed
 from orchestrator.training import process
-from orchestrator.training.attempt import failure_outcome
+from orchestrator.training.attempt import TrialLog, failure_outcome
 from tests.attempts import asked_since_the_last_look, assignment
 from trainables import checkpoint
 from trainables.errors import Refusal
@@ -1463,7 +1463,7 @@ def test_a_script_goes_on_although_its_log_cannot_be_written(
         if "line" in text:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(attempts.TrialLog, "write", full)
+    monkeypatch.setattr(TrialLog, "write", full)
     text = """
     def train(trial):
         for number in range(100_000):
