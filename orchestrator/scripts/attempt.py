@@ -482,15 +482,13 @@ class ScriptAttempt:
             if not stays:
                 shutil.rmtree(folder)
         for names, what in (
-            (left_out.links, "links to what is outside the checkpoint"),
-            (left_out.others, "links to folders, no files, or gone"),
+            (left_out.links, "links to what is outside the checkpoint, and left out of it"),
+            (left_out.others, "links to folders, no files, or gone, and left out of the checkpoint"),
         ):
             if names:
-                shown = [
-                    *sorted(names)[:SHOWN],
-                    *([f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []),
-                ]
-                self._log.write(f"{' and '.join(shown)} are {what}, and left out of it".replace("\n", "?"))
+                more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
+                shown = " and ".join([*sorted(names)[:SHOWN], *more])
+                self._log.write(f"{shown} are {what}".replace("\n", "?"))
 
     def _unpack(self, resume: SavedCheckpoint | None) -> int:
         """Write the files of a checkpoint for the script; return the step that it goes on from."""

@@ -1771,7 +1771,7 @@ def test_a_file_that_becomes_shorter_while_it_is_copied_fails_the_report(
     """
     first, last = runs.all(runs.function(text))
     assert files_of(first) == {"growing": b"12345", "state": b"12345"}
-    assert "vanishing are links to folders, no files, or gone, and left out of it" in runs.log
+    assert "vanishing are links to folders, no files, or gone, and left out of the checkpoint" in runs.log
     assert "must not be changed before its report is answered, got shrinking: 2 bytes, of 5" in str(
         last.message
     )
