@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from orchestrator.accounts import files_as
-from orchestrator.assignment import LARGEST_STEP, Assignment, Outcome, SavedCheckpoint
+from orchestrator.assignment import LARGEST_STEP, SIZE, Assignment, Outcome, SavedCheckpoint
 from orchestrator.ledger.keys import attempt_number
 from orchestrator.scripts import reported_folder
 from orchestrator.scripts.keeper import remove
@@ -53,6 +53,9 @@ FINISHING_SECONDS = 3600.0
 
 LONGEST_NAME = 250
 """Characters of the longest name of a metric, as in MLflow."""
+
+_MEASURED = ("seconds/", SIZE)
+"""Beginnings of the names of what the service measures itself; no curve is drawn of it."""
 
 SHOWN = 20
 """Names of what a checkpoint leaves out that are shown."""
@@ -102,6 +105,9 @@ class Report:
         if (unfit := next((key for key in numbers if not _is_name(key)), None)) is not None:
             must = f"a metric must have a name of 1 to {LONGEST_NAME} characters that can be printed"
             raise _refused(must, f"{unfit!r:.80}")
+        if (own := next((key for key in numbers if key.startswith(_MEASURED)), None)) is not None:
+            must = f"a metric must not begin with {' or '.join(_MEASURED)}, as what the service measures does"
+            raise _refused(must, f"{own!r:.80}")
         if (
             key := next((key for key, value in metrics.items() if numbers[key] != value == value), None)
         ) is not None:

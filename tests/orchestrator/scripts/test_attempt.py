@@ -552,6 +552,8 @@ HUGE = "1" + 400 * "0"
         ('{"step": 2, "metrics": {"a\\u0000": 1}}', "a metric must have a name of 1 to 250 characters"),
         ('{"step": 2, "metrics": {"\\ud800": 1}}', "a metric must have a name of 1 to 250 characters"),
         ('{"step": 2, "metrics": {"' + 251 * "a" + '": 1}}', "a metric must have a name of 1 to 250"),
+        ('{"step": 2, "metrics": {"seconds/train": 1}}', "a metric must not begin with seconds/ or size/"),
+        ('{"step": 2, "metrics": {"size/parameters": 1}}', "a metric must not begin with seconds/ or size/"),
         ('{"step": 2, "metrics": {"a": 1}, "checkpoint": 2}', "a checkpoint must be a folder"),
         ('{"step": 2, "metrics": {"a": 1}, "checkpoint": "a\\u0000"}', "a checkpoint must be a folder"),
         ('{"step": 2, "metrics": {"a": 1}, "checkpoint": "\\ud800"}', "a checkpoint must be a folder"),
