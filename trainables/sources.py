@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+
+from trainables.parsing import MOST_BYTES
 
 NO_CODE = frozenset({"__pycache__", "artifacts", "data", "mlruns", "node_modules", "runs", "site-packages"})
 """Names of folders without code of the user, as hidden folders and virtual environments are."""
@@ -29,12 +33,29 @@ def digest_of(target: str | Sequence[str], folder: Path) -> str:
     digest = hashlib.sha256()
     for name, file in sorted(files):
         try:
-            content = hashlib.sha256(file.read_bytes()).digest()
+            content = _digest_of_file(file)
         except OSError:
             continue  # it is gone, or may not be read; then no process can import it
         digest.update(f"{name}\0".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+def _digest_of_file(file: Path) -> bytes:
+    """Return the digest of a file; of one that is too large for code, that of its beginning and its size.
+
+    Raises:
+        OSError: it is no file, or may not be read.
+    """
+    # A pipe would make the opening wait for a writer.
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
+        facts = os.fstat(opened.fileno())
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError(errno.EINVAL, "not a file", str(file))
+        digest = hashlib.sha256(opened.read(MOST_BYTES))
+        if facts.st_size > MOST_BYTES:
+            digest.update(str(facts.st_size).encode())
+    return digest.digest()
 
 
 def module_in(folder: Path, module: str) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from orchestrator import concealment
 from orchestrator.accounts import files_as
-from orchestrator.assignment import LARGEST_STEP, Assignment, Outcome, SavedCheckpoint
+from orchestrator.assignment import LARGEST_STEP, SIZE, Assignment, Outcome, SavedCheckpoint
 from orchestrator.ledger.keys import attempt_number
 from orchestrator.scripts import reported_folder
 from orchestrator.scripts.keeper import remove
@@ -54,6 +54,9 @@ FINISHING_SECONDS = 3600.0
 
 LONGEST_NAME = 250
 """Characters of the longest name of a metric, as in MLflow."""
+
+_MEASURED = ("seconds/", SIZE)
+"""Beginnings of the names of what the service measures itself; no curve is drawn of it."""
 
 SHOWN = 20
 """Names of what a checkpoint leaves out that are shown."""
@@ -103,6 +106,9 @@ class Report:
         if (unfit := next((key for key in numbers if not _is_name(key)), None)) is not None:
             must = f"a metric must have a name of 1 to {LONGEST_NAME} characters that can be printed"
             raise _refused(must, f"{unfit!r:.80}")
+        if (own := next((key for key in numbers if key.startswith(_MEASURED)), None)) is not None:
+            must = f"a metric must not begin with {' or '.join(_MEASURED)}, as what the service measures does"
+            raise _refused(must, f"{own!r:.80}")
         if (
             key := next((key for key, value in metrics.items() if numbers[key] != value == value), None)
         ) is not None:
@@ -162,6 +168,9 @@ _SIGNS = {
 }
 """What a script prints, or how it is ended, after the kernel has refused it what is above a limit."""
 
+_OF_GPU = re.compile(r"CUDA|\bHIP\b|GPU|RESOURCE_EXHAUSTED")
+"""What names the memory of a GPU, which no limit of a script bounds."""
+
 
 def _limit_behind(reason: str) -> str | None:
     return next((limit for limit, sign in _SIGNS.items() if sign.search(reason)), None)
@@ -212,7 +221,7 @@ class ScriptAttempt:
             self._log.started(resumed)
             if attempt_number(assignment.attempt_id) == 1:
                 self._log.write(concealment.said(concealment.left_out(os.environ)))
-            with files_as(assignment.account):
+            with contextlib.suppress(PermissionError):  # the script is about to fail, and to say where
                 self._log.write(f"its code has the digest {self._code_digest()[:DIGITS]}")
             self._step = self._resumed = resumed
             self._process = ScriptProcess(
@@ -230,7 +239,8 @@ class ScriptAttempt:
 
     def _code_digest(self) -> str:
         settings = self._settings
-        return digest_of(settings.function or settings.command or (), Path(settings.folder))
+        with files_as(self._assignment.account):
+            return digest_of(settings.function or settings.command or (), Path(settings.folder))
 
     def advance(self) -> Outcome:
         """Answer the report before, and return the next one, or how the script has ended.
@@ -296,7 +306,7 @@ class ScriptAttempt:
                 self._process.terminate()
                 self._asked_to_leave = True
             if now - began > SIGN_OF_LIFE:
-                return Outcome(self._assignment.attempt_id, self._step, done=False, metrics={}, training=True)
+                return Outcome(last.attempt_id, last.step, done=False, metrics={}, training=True)
             self._listens = self._listens and self._dismiss()
             time.sleep(LONGEST_POLL_SECONDS if now - began > 1 else 0.01)
         end = self._process.end
@@ -481,15 +491,13 @@ class ScriptAttempt:
             if not stays:
                 shutil.rmtree(folder)
         for names, what in (
-            (left_out.links, "links to what is outside the checkpoint"),
-            (left_out.others, "links to folders, no files, or gone"),
+            (left_out.links, "links to what is outside the checkpoint, and left out of it"),
+            (left_out.others, "links to folders, no files, or gone, and left out of the checkpoint"),
         ):
             if names:
-                shown = [
-                    *sorted(names)[:SHOWN],
-                    *([f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []),
-                ]
-                self._log.write(f"{' and '.join(shown)} are {what}, and left out of it".replace("\n", "?"))
+                more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
+                shown = " and ".join([*sorted(names)[:SHOWN], *more])
+                self._log.write(f"{shown} are {what}".replace("\n", "?"))
 
     def _unpack(self, resume: SavedCheckpoint | None) -> int:
         """Write the files of a checkpoint for the script; return the step that it goes on from."""
@@ -515,7 +523,7 @@ class ScriptAttempt:
         if end.limit is not None:
             raise _over(end.limit)
         if end.code != 0 and (limit := _limit_behind(self._reason(end))):
-            raise _over(limit, self._reason(end))
+            raise self._refused_by_machine(limit, self._reason(end))
         if end.code != 0:
             raise Refusal("the script", "must end with exit code 0", self._reason(end), "See `sweep logs`.")
         if self._saved is None or self._step == self._resumed:
@@ -529,6 +537,16 @@ class ScriptAttempt:
             checkpoint=self._saved,
             complete=True,
         )
+
+    def _refused_by_machine(self, limit: str, reason: str) -> OverLimit:
+        """Return what ends a script that was refused memory or space, by its own limit or without one."""
+        of_gpu = _OF_GPU.search(reason) is not None
+        if limit != "memory" or (self._settings.memory is not None and not of_gpu):
+            return _over(limit, reason)
+        must = f"must fit into the memory of its {'GPU' if of_gpu else 'machine'}"
+        share = "give it a larger share of a GPU" if of_gpu else "let fewer run at once: resources.concurrent"
+        remedy = f"Use less, as with a smaller batch, or {share}."
+        return OverLimit(_CAUSES[limit], Refusal("the script", must, reason, remedy))
 
     def _reason(self, end: End) -> str:
         if end.error:

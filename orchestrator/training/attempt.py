@@ -306,11 +306,15 @@ class OverLimit(Exception):
 
 
 def failure_outcome(assignment: Assignment, error: Exception) -> Outcome:
-    """Return the outcome of an attempt that raised an error, and write its traceback to the trial's log."""
+    """Return the outcome of an attempt that raised an error, and write that to the trial's log.
+
+    A refusal says everything itself; another error is written with its traceback.
+    """
     cause, message = _cause_and_message(error)
     with suppress(OSError):  # the log may be on the disk whose lack of space is the error
         log = TrialLog(Path(assignment.log), assignment.attempt_id)
-        log.write("".join(traceback.format_exception(error)))
+        says_all = isinstance(error, Refusal | OverLimit)
+        log.write(str(error) if says_all else "".join(traceback.format_exception(error)))
     return Outcome(assignment.attempt_id, 0, done=True, metrics={}, failure=cause, message=message)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -67,3 +68,15 @@ def test_a_large_folder_is_not_read_to_its_end(folder: Path, monkeypatch: pytest
     before = digest_of("train.py:train", folder)
     (folder / "folder-8" / "a.py").write_text("changed")
     assert digest_of("train.py:train", folder) == before
+
+
+def test_what_is_too_large_for_code_or_no_file_is_not_read(folder: Path) -> None:
+    """A member's folder may hold a pipe, or a hole of any size; a command may name a large data set."""
+    target = ("python", "train.py", "numbers")
+    os.mkfifo(folder / "pipe.py")
+    with (folder / "numbers").open("wb") as file:
+        file.truncate(1 << 40)
+    before = digest_of(target, folder)
+    with (folder / "numbers").open("r+b") as file:
+        file.truncate((1 << 40) + 1)
+    assert digest_of(target, folder) != before

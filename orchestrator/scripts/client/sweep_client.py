@@ -15,6 +15,7 @@ A function `train(trial)` that a search-space file names gets the same object. O
 
 from __future__ import annotations
 
+import io
 import json
 import operator
 import os
@@ -23,7 +24,7 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ class Trial:
         self._sent = 0
         self._offset = 0
         self._is_over = False
-        self._handler: Callable[[int, object], object] | int | None = None
+        self._handler: Any = None
 
     def report(
         self, step: int, metrics: Mapping[str, float], checkpoint: str | os.PathLike[str] | None = None
@@ -209,6 +210,10 @@ def trial(**params: Any) -> Trial:
         facts = json.loads(Path(path).read_text(encoding="utf-8"))
         found = Trial({**facts, "params": {**params, **facts["params"]}})
         found.stop_on_sigterm()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                # Whole lines: otherwise those of two processes or threads come mixed.
+                stream.reconfigure(line_buffering=True, write_through=False)
         return found
     alone: dict[str, Any] = dict.fromkeys(("resume", "attempt", "reports", "answers_by_step", "checkpoints"))
     counts = {name: int(os.environ.get(f"SWEEP_{name.upper()}") or value) for name, value in _COUNTS.items()}

@@ -32,7 +32,7 @@ from orchestrator.scripts import process as processes
 from orchestrator.scripts.attempt import OwnProcess
 from orchestrator.session.attempts import finite_or_failed
 from orchestrator.training import process
-from orchestrator.training.attempt import failure_outcome
+from orchestrator.training.attempt import TrialLog, failure_outcome
 from tests.attempts import asked_since_the_last_look, assignment
 from trainables import checkpoint
 from trainables.errors import Refusal
@@ -318,7 +318,7 @@ def test_a_function_that_returns_ends_its_trial(runs: Runs) -> None:
         ),
         (
             "def train(trial: pass",
-            "SyntaxError: '(' was never closed (train.py, line 1: def train(trial: pass)",
+            "SyntaxError: invalid syntax (train.py, line 1: def train(trial: pass)",
         ),
         ("def train(trial): pass", "must report at least once"),
         ("def other(trial): pass", "has no attribute 'train'"),
@@ -633,6 +633,8 @@ HUGE = "1" + 400 * "0"
         ('{"step": 2, "metrics": {"a\\u0000": 1}}', "a metric must have a name of 1 to 250 characters"),
         ('{"step": 2, "metrics": {"\\ud800": 1}}', "a metric must have a name of 1 to 250 characters"),
         ('{"step": 2, "metrics": {"' + 251 * "a" + '": 1}}', "a metric must have a name of 1 to 250"),
+        ('{"step": 2, "metrics": {"seconds/train": 1}}', "a metric must not begin with seconds/ or size/"),
+        ('{"step": 2, "metrics": {"size/parameters": 1}}', "a metric must not begin with seconds/ or size/"),
         ('{"step": 2, "metrics": {"a": 1}, "checkpoint": 2}', "a checkpoint must be a folder"),
         ('{"step": 2, "metrics": {"a": 1}, "checkpoint": "a\\u0000"}', "a checkpoint must be a folder"),
         ('{"step": 2, "metrics": {"a": 1}, "checkpoint": "\\ud800"}', "a checkpoint must be a folder"),
@@ -1117,6 +1119,27 @@ def test_an_allocation_that_fails_is_out_of_memory(runs: Runs, text: str) -> Non
     assert last.failure == "out of memory", last.message
 
 
+@pytest.mark.parametrize(
+    ("error", "memory", "must"),
+    [
+        ("RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", 300 << 20, "the memory of its GPU"),
+        ("RuntimeError('RESOURCE_EXHAUSTED: Out of memory on the GPU')", None, "the memory of its GPU"),
+        ("MemoryError", None, "the memory of its machine"),
+        ("MemoryError", 300 << 20, "must keep within resources.memory"),
+    ],
+)
+def test_the_advice_about_memory_is_of_the_memory_that_lacks(
+    runs: Runs, error: str, memory: int | None, must: str
+) -> None:
+    """And the log ends with it, not with the code of the service."""
+    (last,) = runs.all(runs.function(f"def train(trial): raise {error}", memory=memory))
+    assert last.failure == "out of memory"
+    assert must in str(last.message)
+    assert ("Raise resources.memory" in str(last.message)) == ("resources.memory" in must)
+    assert runs.log.count("Traceback") == 1
+    assert must in runs.log.splitlines()[-1]
+
+
 def test_what_threads_only_reserve_is_no_memory(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each processor of a large machine has a thread, whose stack and buffers are hardly touched."""
     monkeypatch.setattr(processes, "CONTROL_GROUPS", False)
@@ -1449,7 +1472,7 @@ def test_a_line_that_is_drawn_again_and_again_is_one_with_its_last_state(runs: R
         sys.stderr.write("no end\\rat all")
     """
     runs.all(runs.function(text))
-    shown = [line.partition(": ")[2] for line in runs.log.splitlines()[1:]]
+    shown = [line.partition(": ")[2] for line in runs.log.splitlines()[2:]]
     assert [line for line in shown if not line.startswith("step ")] == [
         "epoch 0: 499/500",
         "epoch 1: 499/500",
@@ -1482,7 +1505,7 @@ def test_lines_are_not_torn(runs: Runs) -> None:
         os.write(1, b"without an end")
     """
     runs.all(runs.function(text))
-    shown = [line.partition(": ")[2] for line in runs.log.split("\n")[1:-1]]
+    shown = [line.partition(": ")[2] for line in runs.log.split("\n")[2:-1]]
     assert [line for line in shown if not line.startswith("step ")] == [
         "other whole",
         "one whole \u20ac",
@@ -1523,7 +1546,7 @@ def test_a_script_goes_on_although_its_log_cannot_be_written(
         if "line" in text:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(attempts.TrialLog, "write", full)
+    monkeypatch.setattr(TrialLog, "write", full)
     text = """
     def train(trial):
         for number in range(100_000):
@@ -1831,7 +1854,7 @@ def test_a_file_that_becomes_shorter_while_it_is_copied_fails_the_report(
     """
     first, last = runs.all(runs.function(text))
     assert files_of(first) == {"growing": b"12345", "state": b"12345"}
-    assert "vanishing are links to folders, no files, or gone, and left out of it" in runs.log
+    assert "vanishing are links to folders, no files, or gone, and left out of the checkpoint" in runs.log
     assert "must not be changed before its report is answered, got shrinking: 2 bytes, of 5" in str(
         last.message
     )
