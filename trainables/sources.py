@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,12 +16,38 @@ NO_CODE = frozenset({"__pycache__", "artifacts", "data", "mlruns", "node_modules
 MOST = 2_000
 """Files, and folders, after which no more are read: a folder of code is far smaller."""
 
+LARGEST = 16 << 20
+"""Bytes of a file of code, of which no more are read."""
+
+
+def content_of(file: Path, most: int = LARGEST) -> bytes:
+    """Return the content of a file, which is not waited for as that of a pipe is.
+
+    Args:
+        file: its path.
+        most: largest number of bytes.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger.
+    """
+    content = _beginning_of(file, most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"more than {most:,} bytes", str(file))
+    return content
+
+
+def _beginning_of(file: Path, most: int) -> bytes:
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no regular file", str(file))
+        return opened.read(most)
+
 
 def digest_of(target: str | Sequence[str], folder: Path) -> str:
     """Return the SHA-256 of the code of a trainable; equal for equal code in another folder.
 
-    That is every Python file in the folder, and the files that the words of a command name. Of an installed
-    package it is every Python file of the package.
+    That is every Python file in the folder, and the files that the words of a command name, each up to
+    `LARGEST` bytes. Of an installed package it is every Python file of the package.
 
     Args:
         target: `file.py:name` or `package.module:name`, or the words of a command.
@@ -29,7 +57,7 @@ def digest_of(target: str | Sequence[str], folder: Path) -> str:
     digest = hashlib.sha256()
     for name, file in sorted(files):
         try:
-            content = hashlib.sha256(file.read_bytes()).digest()
+            content = hashlib.sha256(_beginning_of(file, LARGEST)).digest()
         except OSError:
             continue  # it is gone, or may not be read; then no process can import it
         digest.update(f"{name}\0".encode())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from orchestrator.config import argparse_draft
 from orchestrator.errors import BadInput
+from trainables.sources import content_of
 
 
 def draft_from_argparse(script: Path) -> str:
@@ -20,7 +21,7 @@ def draft_from_argparse(script: Path) -> str:
         BadInput: the file cannot be read, or has no option that can be searched.
     """
     try:
-        source = script.read_text(encoding="utf-8")
+        source = content_of(script).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(str(script), "must be a Python script", str(error), "Name a file in UTF-8.") from None
     return argparse_draft.draft(source, script.name)

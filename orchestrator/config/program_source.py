@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 
 from orchestrator.config.document import Violation, nearest
 from trainables.parsing import parsed
-from trainables.sources import module_in, source_of
+from trainables.sources import content_of, module_in, source_of
 
 _PATH = ("trainable", "program")
 
@@ -69,8 +69,8 @@ def _class_of(reference: str, folder: Path) -> ast.ClassDef:
         remedy = "Write package.module:Name of an installed package, or file.py:Name beside this file."
         raise Violation(_PATH, must, remedy, f"no file for `{module}`")
     try:
-        tree = parsed(file.read_text(encoding="utf-8"), str(file))
-    except (SyntaxError, ValueError) as error:
+        tree = parsed(content_of(file), str(file))
+    except (SyntaxError, ValueError, OSError) as error:
         raise Violation(_PATH, "must name a class in valid Python", "Correct the file.", str(error)) from None
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     if name not in classes:

@@ -15,7 +15,7 @@ from orchestrator.config.program_source import free_of
 from orchestrator.config.trainable import Trainable
 from orchestrator.errors import BadInput
 from trainables.parsing import parsed
-from trainables.sources import module_in, source_of
+from trainables.sources import content_of, module_in, source_of
 
 
 def check_code(trainable: Trainable) -> None:
@@ -113,8 +113,8 @@ def _check_function(where: str, file: Path, name: str, argument: str) -> None:
         BadInput: it does not, or is no valid Python.
     """
     try:
-        body = parsed(file.read_text(encoding="utf-8"), str(file)).body
-    except (SyntaxError, ValueError) as error:
+        body = parsed(content_of(file), str(file)).body
+    except (SyntaxError, ValueError, OSError) as error:
         raise BadInput(where, f"{file.name} must be valid Python", str(error), "Correct it.") from None
     bound = dict(_bound(body))
     if name not in bound and "*" not in bound:

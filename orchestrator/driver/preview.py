@@ -14,7 +14,7 @@ from orchestrator.config.trainable import Trainable
 from orchestrator.placeholders import Placeholder
 from orchestrator.placeholders import parsed as parsed_command
 from trainables.parsing import parsed
-from trainables.sources import source_of
+from trainables.sources import content_of, source_of
 
 _PLAIN = re.compile(r"[^\s'\"\\$`|&;<>()*?]+")
 """Words that a reader takes for one word without quotes."""
@@ -87,7 +87,7 @@ def _reference(trainable: Trainable, reference: str, searched: Collection[str]) 
 
 def _defined(file: Path, name: str) -> ast.FunctionDef | ast.ClassDef | None:
     """Return the definition of a name at the top of a file, or None if it is bound in another way."""
-    body = parsed(file.read_text(encoding="utf-8"), str(file)).body
+    body = parsed(content_of(file), str(file)).body
     defined = (
         node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
     )
