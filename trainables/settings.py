@@ -84,6 +84,16 @@ class Range:
         return f"between {low:g} and {high:g}{', both excluded' if self.open_ends else ''}"
 
 
+LARGEST_OPTION = 2**20
+"""Largest value of an option that is a whole number, unless it declares another one."""
+
+LARGEST_SEED = 2**32 - 1
+"""Largest seed of a data set."""
+
+MOST_EXAMPLES = 10**8
+"""Most examples of a split, a hundred times those of the largest published data."""
+
+
 @dataclass(frozen=True)
 class Option:
     """A static option of a layer or of a task: another value is another compiled program.
@@ -93,12 +103,15 @@ class Option:
         summary: one sentence for `--help` and the reference page.
         choices: the legal values, if there are few.
         at_least: the smallest legal value of a numeric option.
+        at_most: the largest legal value of a whole number; what a file asks for is allocated only when it is
+            known to be of a reasonable size.
     """
 
     default: Any
     summary: str
     choices: tuple[Any, ...] | None = None
     at_least: float | None = None
+    at_most: int = LARGEST_OPTION
 
 
 @dataclass(frozen=True)

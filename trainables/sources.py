@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 import stat
+import tokenize
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-
-from trainables.parsing import MOST_BYTES
 
 NO_CODE = frozenset({"__pycache__", "artifacts", "data", "mlruns", "node_modules", "runs", "site-packages"})
 """Names of folders without code of the user, as hidden folders and virtual environments are."""
@@ -18,12 +18,50 @@ NO_CODE = frozenset({"__pycache__", "artifacts", "data", "mlruns", "node_modules
 MOST = 2_000
 """Files, and folders, after which no more are read: a folder of code is far smaller."""
 
+LARGEST = 16 << 20
+"""Bytes of a file of code, of which no more are read."""
+
+
+def content_of(file: Path, most: int = LARGEST) -> bytes:
+    """Return the content of a file, which is not waited for as that of a pipe is.
+
+    Args:
+        file: its path.
+        most: largest number of bytes.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger.
+    """
+    content = _beginning_of(file, most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"more than {most:,} bytes", str(file))
+    return content
+
+
+def text_of(file: Path) -> str:
+    """Return the text of a module as Python reads it: with a byte order mark, or in the encoding it declares.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger than `LARGEST`.
+        SyntaxError: it is not in its encoding, or declares an unknown one.
+    """
+    content = content_of(file)
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+    return content.decode(encoding)
+
+
+def _beginning_of(file: Path, most: int) -> bytes:
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no regular file", str(file))
+        return opened.read(most)
+
 
 def digest_of(target: str | Sequence[str], folder: Path) -> str:
     """Return the SHA-256 of the code of a trainable; equal for equal code in another folder.
 
-    That is every Python file in the folder, and the files that the words of a command name. Of an installed
-    package it is every Python file of the package.
+    That is every Python file in the folder, and the files that the words of a command name, each up to
+    `LARGEST` bytes. Of an installed package it is every Python file of the package.
 
     Args:
         target: `file.py:name` or `package.module:name`, or the words of a command.
@@ -45,16 +83,12 @@ def _digest_of_file(file: Path) -> bytes:
     """Return the digest of a file; of one that is too large for code, that of its beginning and its size.
 
     Raises:
-        OSError: it is no file, or may not be read.
+        OSError: it cannot be read, or is no regular file.
     """
-    # A pipe would make the opening wait for a writer.
-    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
-        facts = os.fstat(opened.fileno())
-        if not stat.S_ISREG(facts.st_mode):
-            raise OSError(errno.EINVAL, "not a file", str(file))
-        digest = hashlib.sha256(opened.read(MOST_BYTES))
-        if facts.st_size > MOST_BYTES:
-            digest.update(str(facts.st_size).encode())
+    beginning = _beginning_of(file, LARGEST)
+    digest = hashlib.sha256(beginning)
+    if len(beginning) == LARGEST:
+        digest.update(str(file.stat().st_size).encode())
     return digest.digest()
 
 

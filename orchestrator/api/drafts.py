@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orchestrator.config import argparse_draft
 from orchestrator.errors import BadInput
-from trainables.parsing import text_of
+from trainables.sources import text_of
 
 
 def draft_from_argparse(script: Path) -> str:

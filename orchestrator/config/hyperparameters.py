@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -72,6 +73,7 @@ class Hyperparameter:
         must: its type and bounds in words.
         allows: returns True if a value of the right type is within its bounds.
         sample: a legal value, for errors.
+        most: the largest legal number. It is far above any that makes sense, so `must` says nothing of it.
     """
 
     kind: Kind
@@ -79,6 +81,7 @@ class Hyperparameter:
     must: str
     allows: Callable[[Any], bool]
     sample: Any
+    most: float = math.inf
 
     @property
     def distributions(self) -> tuple[space.Kind, ...]:
@@ -87,7 +90,15 @@ class Hyperparameter:
 
     def holds(self, value: Any) -> bool:
         """Return True if `value` has the right type and is within the bounds."""
-        return _is(self.kind, value) and self.allows(value)
+        return _is(self.kind, value) and not self._is_too_large(value) and self.allows(value)
+
+    def must_of(self, value: Any) -> str:
+        """Return what must hold of a value that does not `holds`."""
+        too_large = _is(self.kind, value) and self._is_too_large(value)
+        return f"at most {self.most:,}" if too_large else self.must
+
+    def _is_too_large(self, value: Any) -> bool:
+        return self.most < math.inf and bool(value > self.most)
 
     def cast(self, value: Any) -> Any:
         """Return a value that `holds` in the one type that the science expects."""
@@ -133,11 +144,12 @@ def option_hyperparameter(option: Option) -> Hyperparameter:
     if option.choices is not None:
         must = f"one of {', '.join(str(choice) for choice in option.choices)}"
         return Hyperparameter(kind, False, must, option.choices.__contains__, option.default)
+    most = option.at_most if kind == "whole" else math.inf
     if option.at_least is None:
-        return Hyperparameter(kind, False, _WORDS[kind], lambda value: True, option.default)
+        return Hyperparameter(kind, False, _WORDS[kind], lambda value: True, option.default, most)
     least = option.at_least
     must = f"{_WORDS[kind]}, at least {least:g}"
-    return Hyperparameter(kind, False, must, lambda value: bool(value >= least), option.default)
+    return Hyperparameter(kind, False, must, lambda value: bool(value >= least), option.default, most)
 
 
 def _range_end(spec: Range, default: float) -> Hyperparameter:

@@ -7,8 +7,8 @@ from importlib.metadata import packages_distributions
 from pathlib import Path, PurePath
 
 from orchestrator.config.document import Violation, nearest
-from trainables.parsing import parsed, text_of
-from trainables.sources import module_in, source_of
+from trainables.parsing import parsed
+from trainables.sources import module_in, source_of, text_of
 
 _PATH = ("trainable", "program")
 
@@ -70,7 +70,7 @@ def _class_of(reference: str, folder: Path) -> ast.ClassDef:
         raise Violation(_PATH, must, remedy, f"no file for `{module}`")
     try:
         tree = parsed(text_of(file), str(file))
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, OSError) as error:
         raise Violation(_PATH, "must name a class in valid Python", "Correct the file.", str(error)) from None
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     if name not in classes:

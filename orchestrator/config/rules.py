@@ -54,7 +54,7 @@ def read_task_options(file: SpaceFile) -> dict[str, Any]:
         for name, value in file.data.items()
     }
     try:
-        task.validate({**{name: option.default for name, option in task.options.items()}, **given})
+        task.checked(given)
     except Refusal as error:
         raise Violation(("data",), error.must, error.remedy, error.got) from None
     return given
@@ -62,7 +62,7 @@ def read_task_options(file: SpaceFile) -> dict[str, Any]:
 
 def _value(path: Path, known: Hyperparameter, value: Any) -> Any:
     if not known.holds(value):
-        raise Violation(path, f"must be {known.must}", known.example(str(path[-1])))
+        raise Violation(path, f"must be {known.must_of(value)}", known.example(str(path[-1])))
     return known.cast(value)
 
 
@@ -200,7 +200,7 @@ def _check_searched(name: str, distribution: Distribution, layer: str) -> None:
         raise Violation(path, f"{name} is {target.must}", remedy, f"`{distribution.kind}`")
     drawn = distribution.choices or distribution.ends()
     if wrong := [value for value in drawn if not target.holds(value)]:
-        must = f"{name} must be {target.must}"
+        must = f"{name} must be {target.must_of(wrong[0])}"
         remedy = target.example(name)
         raise Violation((*path, distribution.kind), must, remedy, flow(wrong[0]))
 

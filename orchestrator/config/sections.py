@@ -101,7 +101,7 @@ CommandWord = Annotated[
     ),
 ]
 Slug = Annotated[Word, Field(pattern=SLUG)]
-Words = Annotated[list[Word], BeforeValidator(_listed)]
+Words = Annotated[list[Word], BeforeValidator(_listed), Field(max_length=20)]
 Pair = tuple[Number, Number]
 OptimizerName: Any = Literal[tuple(OPTIMIZERS)]
 WholePair = tuple[Whole, Whole]

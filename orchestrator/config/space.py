@@ -138,6 +138,8 @@ def ranged(kind: Kind, low: float | int, high: float | int, step: float | None) 
     """
     if low > high:
         raise DistributionError("low <= high must hold", f"Write [{high:g}, {low:g}].")
+    if not math.isfinite(float(high) - float(low)):
+        raise DistributionError("high - low must be a finite number", f"Write [{low / 4:g}, {high / 4:g}].")
     if kind.startswith("log_") and low <= 0:
         raise DistributionError(
             "low > 0 must hold for a logarithm", f"Raise it, or write {kind.removeprefix('log_')}."
@@ -162,6 +164,8 @@ def _check_step(low: float, high: float, step: float) -> None:
         raise DistributionError(
             f"at most {MOST_CHOICES:,} steps between low and high", "Leave the step out or widen it."
         )
+    if low + step == low or high - step == high:
+        raise DistributionError("a step must change the ends of the range", "Leave the step out or widen it.")
     if not _divides(step, high - low):
         raise DistributionError(
             "high must be low plus a whole number of steps", f"Write high {low + math.floor(count) * step:g}."
@@ -186,6 +190,9 @@ def chosen(values: list[Any]) -> Distribution:
             "the values of a choice must be of one type", f"These are {' and '.join(sorted(kinds))}."
         )
     if any(isinstance(value, float) for value in values):
+        if inexact := [value for value in values if float(value) != value]:
+            must = "whole and real numbers together become real ones, which hold 53 bits"
+            raise DistributionError(must, f"Write whole numbers only, or another one than {inexact[0]}.")
         values = [float(value) for value in values]
     if len(set(values)) < len(values):
         raise DistributionError("the values of a choice must differ", "Keep each once.")

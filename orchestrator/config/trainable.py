@@ -75,7 +75,8 @@ class Trainable:
             word for word in words[1:] if word.isprintable() and not word.startswith("-") and "{" not in word
         ]
         scripts = [word for word in named if _SCRIPT.fullmatch(word)]
-        return Path(next(iter((*scripts, *named, *words[:1])), "")).name[:_LONGEST_NAME] or self.kind
+        name = Path(next(iter((*scripts, *named, *words[:1])), "")).name
+        return " ".join(name.split())[:_LONGEST_NAME] or self.kind
 
     @property
     def changeable(self) -> frozenset[str]:

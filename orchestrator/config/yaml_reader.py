@@ -32,6 +32,7 @@ from ruamel.yaml.events import (
 
 from orchestrator.config.document import DEEPEST, MOST_NODES, LocatedValue, Scalar, strange
 from orchestrator.errors import BadInput
+from trainables.sources import content_of
 
 BIGGEST = 256_000
 """Bytes of the longest file that is read."""
@@ -132,7 +133,7 @@ def _bytes(path: Path) -> bytes:
             raise BadInput(where, "must be a regular file", "a device or a pipe", _REMEDY)
         if status.st_size > BIGGEST:
             raise BadInput(where, f"must be at most {BIGGEST:,} bytes", f"{status.st_size:,}", _REMEDY)
-        return path.read_bytes()
+        return content_of(path, BIGGEST)
     except FileNotFoundError:
         raise BadInput(where, "must exist", "no such file", _REMEDY) from None
     except PermissionError:

@@ -14,8 +14,8 @@ from orchestrator.config.document import Violation, nearest
 from orchestrator.config.program_source import free_of
 from orchestrator.config.trainable import Trainable
 from orchestrator.errors import BadInput
-from trainables.parsing import parsed, text_of
-from trainables.sources import module_in, source_of
+from trainables.parsing import parsed
+from trainables.sources import module_in, source_of, text_of
 
 
 def check_code(trainable: Trainable) -> None:
@@ -114,7 +114,7 @@ def _check_function(where: str, file: Path, name: str, argument: str) -> None:
     """
     try:
         body = parsed(text_of(file), str(file)).body
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, OSError) as error:
         raise BadInput(where, f"{file.name} must be valid Python", str(error), "Correct it.") from None
     bound = dict(_bound(body))
     if name not in bound and "*" not in bound:

@@ -13,8 +13,8 @@ from pathlib import Path
 from orchestrator.config.trainable import Trainable
 from orchestrator.placeholders import Placeholder
 from orchestrator.placeholders import parsed as parsed_command
-from trainables.parsing import parsed, text_of
-from trainables.sources import source_of
+from trainables.parsing import parsed
+from trainables.sources import source_of, text_of
 
 _PLAIN = re.compile(r"[^\s'\"\\$`|&;<>()*?]+")
 """Words that a reader takes for one word without quotes."""

@@ -317,7 +317,8 @@ def _plain(name: str, value: Any, is_float: bool) -> Any:
         return to_json(value)
     if isinstance(value, str):
         return storable(value)
-    return float(value) if is_float and value is not None else value
+    # SQLite returns 0.0 for -0.0, which the sum is too: the digest is of what comes back.
+    return float(value) + 0.0 if is_float and value is not None else value
 
 
 SWEEPS = Codec(SweepRecord, SWEEP)

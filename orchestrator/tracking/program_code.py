@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import Refusal
-from trainables.parsing import parsed, text_of
-from trainables.sources import digest_of, files_of_reference, module_in
+from trainables.parsing import parsed
+from trainables.sources import digest_of, files_of_reference, module_in, text_of
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,8 @@ SPECIALS = 3
 _CACHE = ".cache"
 """Folder of the encoded arrays, in the data folder."""
 
-LARGEST = 2**32 - 1
-"""The largest integer that an option may have: every seed, and more examples than any data set has."""
+MOST_NUMBERS = 2**32
+"""Most numbers of all inputs of a task together, several times those of the largest published data."""
 
 
 class Scale(NamedTuple):
@@ -405,6 +405,27 @@ class Task(ABC):
             Refusal: names the options.
         """
 
+    def checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return every option of the task, defaults filled in; nothing is read or allocated.
+
+        Raises:
+            Refusal: an option is unknown or out of bounds, or the options contradict each other, or ask for
+                too many examples of their length.
+        """
+        complete = completed(self.name, self.options, options)
+        self.validate(complete)
+        if (one := self.outline(complete)) is None:
+            return complete
+        rows = complete.get("examples", complete.get("pairs", 0))
+        rows += complete.get("held_out", 0) * (2 + sum(range(complete.get("reach", 1) + 1)))
+        numbers = rows * one.length * one.features * one.towers
+        if numbers > MOST_NUMBERS:
+            must = f"must ask for at most {MOST_NUMBERS:,} numbers, examples times their length"
+            raise Refusal(
+                f"task {self.name}: options", must, f"{numbers:,}", "Ask for fewer, or shorter ones."
+            )
+        return complete
+
     def check(self, options: Mapping[str, Any], folder: Path) -> Source:
         """Return the source that would be used, in under half a second and without writing anything.
 
@@ -412,8 +433,7 @@ class Task(ABC):
             Refusal: an option is unknown or out of bounds.
             BadData: a file is missing, or is not in the format that its name promises.
         """
-        complete = completed(self.name, self.options, options)
-        self.validate(complete)
+        complete = self.checked(options)
         source = self.find(complete, folder)
         read = {name: value for name, value in complete.items() if self._is_read(name, source)}
         return source.departing(other_options(self.published, read))
@@ -498,8 +518,8 @@ def _value(task: str, name: str, option: Option, value: Any) -> Any:
         raise Refusal(where, f"must be one of {legal}", repr(value), option.summary)
     if option.at_least is not None and value < option.at_least:
         raise Refusal(where, f"must be at least {option.at_least}", repr(value), option.summary)
-    if kind is int and value > LARGEST:
-        raise Refusal(where, f"must be at most {LARGEST}", repr(value), option.summary)
+    if kind is int and option.choices is None and value > option.at_most:
+        raise Refusal(where, f"must be at most {option.at_most}", repr(value), option.summary)
     return value
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from trainables.data.cache import Writer
 from trainables.data.protocol import constant
 from trainables.data.task import SPLITS, Encoding, Metric, Progress, Requirement, Signature, Source, Task
-from trainables.settings import Option, Pooling
+from trainables.settings import LARGEST_SEED, MOST_EXAMPLES, Option, Pooling
 
 _ROWS_AT_ONCE = 1000
 
@@ -35,9 +35,9 @@ class Adding(Task):
     published: ClassVar[Mapping[str, Any]] = {"length": (100, 200, 400, 750), "examples": 50_000}
     options: ClassVar[Mapping[str, Option]] = {
         "length": Option(100, "T, the length of a list; published: 100, 200, 400, 750.", at_least=2),
-        "examples": Option(50_000, "Training lists.", at_least=1),
-        "held_out": Option(2000, "Lists of validation, and of test.", at_least=1),
-        "seed": Option(0, "Seed of the numbers and markers.", at_least=0),
+        "examples": Option(50_000, "Training lists.", at_least=1, at_most=MOST_EXAMPLES),
+        "held_out": Option(2000, "Lists of validation, and of test.", at_least=1, at_most=MOST_EXAMPLES),
+        "seed": Option(0, "Seed of the numbers and markers.", at_least=0, at_most=LARGEST_SEED),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:

@@ -35,7 +35,7 @@ from trainables.data.task import (
     Task,
 )
 from trainables.errors import BadData, Refusal
-from trainables.settings import Option
+from trainables.settings import MOST_EXAMPLES, Option
 from trainables.tasks import pydoc_passages
 
 _SHARES = (0.9, 0.05, 0.05)
@@ -92,7 +92,9 @@ class CharLm(Task):
             choices=("auto", *_TEXTS, "pydoc"),
         ),
         "length": Option(256, "L, the characters of a segment.", at_least=16),
-        "characters": Option(0, "How many first characters of the text are read; 0 for all.", at_least=0),
+        "characters": Option(
+            0, "How many first characters of the text are read; 0 for all.", at_least=0, at_most=MOST_EXAMPLES
+        ),
         "reach": Option(8, "How many times L the longest segments of test are.", (1, *_TIMES)),
     }
 

@@ -19,7 +19,7 @@ import numpy as np
 from trainables.data.cache import Writer
 from trainables.data.protocol import majority
 from trainables.data.task import SPLITS, Encoding, Progress, Requirement, Signature, Source, Task
-from trainables.settings import Option
+from trainables.settings import LARGEST_SEED, MOST_EXAMPLES, Option
 
 _SYMBOLS = 8
 _COPIED = 10
@@ -38,9 +38,9 @@ class Copy(Task):
             "T, the steps for which the symbols must be remembered; published: 300, 500, 2000.",
             at_least=1,
         ),
-        "examples": Option(10_000, "Training sequences.", at_least=1),
-        "held_out": Option(1000, "Sequences of validation, and of test.", at_least=1),
-        "seed": Option(0, "Seed of the symbols.", at_least=0),
+        "examples": Option(10_000, "Training sequences.", at_least=1, at_most=MOST_EXAMPLES),
+        "held_out": Option(1000, "Sequences of validation, and of test.", at_least=1, at_most=MOST_EXAMPLES),
+        "seed": Option(0, "Seed of the symbols.", at_least=0, at_most=LARGEST_SEED),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:

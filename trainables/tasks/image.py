@@ -17,7 +17,7 @@ from trainables.data.cache import Writer
 from trainables.data.protocol import divided, entropy, majority
 from trainables.data.task import Encoding, Progress, Remote, Scale, Signature, Source, Task
 from trainables.errors import BadData
-from trainables.settings import Option
+from trainables.settings import LARGEST_SEED, Option
 
 _LENGTH = 1024
 _PUBLISHED_BYTES = 6 * 10_000 * (1 + cifar.IMAGE_BYTES)
@@ -51,7 +51,7 @@ class Image(Task):
         "validation_share": Option(
             0.1, "Share of the training images held out for validation.", at_least=0.0
         ),
-        "seed": Option(42, "Seed of the held-out images.", at_least=0),
+        "seed": Option(42, "Seed of the held-out images.", at_least=0, at_most=LARGEST_SEED),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.task import IGNORED, Requirement, Signature
-from trainables.settings import Option
+from trainables.settings import MOST_EXAMPLES, Option
 from trainables.tasks.recall import SIZES, Part, RecallTask, names_of_longer, times_of
 
 _SHORTEST = 3
@@ -35,7 +35,9 @@ class Induction(RecallTask):
         "symbols": Option(16, "V, the tokens beside the trigger.", at_least=2),
         "reach": Option(16, "How many times L the longest sequences of test are.", (1, *_TIMES)),
         **SIZES,
-        "held_out": Option(1000, "Sequences of validation, and of each test split.", at_least=1),
+        "held_out": Option(
+            1000, "Sequences of validation, and of each test split.", at_least=1, at_most=MOST_EXAMPLES
+        ),
     }
 
     def parts(self, options: Mapping[str, Any], split: str) -> tuple[Part, ...]:

@@ -21,7 +21,7 @@ from trainables.data.cache import Writer
 from trainables.data.protocol import entropy, majority
 from trainables.data.task import IGNORED, SPLITS, Encoding, Output, Progress, Signature, Source, Task
 from trainables.errors import Refusal
-from trainables.settings import Option, Pooling
+from trainables.settings import LARGEST_SEED, MOST_EXAMPLES, Option, Pooling
 from trainables.tasks.division import Drawn, drawn
 
 _TIMES = (2, 4, 8)
@@ -33,9 +33,11 @@ OPTIONS: Mapping[str, Option] = {
         "end", "Whether only the last step has a target, or every step that has a value.", ("end", "steps")
     ),
     "reach": Option(8, "How many times L the longest sequences of test are.", (1, 2, 4, 8)),
-    "examples": Option(100_000, "Training sequences.", at_least=1),
-    "held_out": Option(2000, "Sequences of validation, and of each test split.", at_least=1),
-    "seed": Option(0, "Seed of the sequences.", at_least=0),
+    "examples": Option(100_000, "Training sequences.", at_least=1, at_most=MOST_EXAMPLES),
+    "held_out": Option(
+        2000, "Sequences of validation, and of each test split.", at_least=1, at_most=MOST_EXAMPLES
+    ),
+    "seed": Option(0, "Seed of the sequences.", at_least=0, at_most=LARGEST_SEED),
 }
 
 

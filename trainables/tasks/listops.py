@@ -19,7 +19,7 @@ from trainables.data.parallel import cores, in_order
 from trainables.data.protocol import entropy, majority
 from trainables.data.task import END, Encoding, Progress, Remote, Signature, Source, Task, long_range_arena
 from trainables.errors import BadData, Refusal
-from trainables.settings import Option
+from trainables.settings import LARGEST_SEED, MOST_EXAMPLES, Option
 from trainables.tasks.listops_rule import (
     CLOSE,
     CLOSE_TOKEN,
@@ -72,9 +72,11 @@ class ListOps(Task):
         "length": Option(2048, "Padded length; a longer expression of LRA's files is cut off.", at_least=8),
         "min_length": Option(500, "Generated expressions have more tokens than this.", at_least=1),
         "max_length": Option(2000, "Generated expressions have fewer tokens than this.", at_least=8),
-        "examples": Option(96_000, "Generated training expressions.", at_least=1),
-        "held_out": Option(2000, "Generated expressions of validation, and of test.", at_least=1),
-        "seed": Option(0, "Seed of the generator.", at_least=0),
+        "examples": Option(96_000, "Generated training expressions.", at_least=1, at_most=MOST_EXAMPLES),
+        "held_out": Option(
+            2000, "Generated expressions of validation, and of test.", at_least=1, at_most=MOST_EXAMPLES
+        ),
+        "seed": Option(0, "Seed of the generator.", at_least=0, at_most=LARGEST_SEED),
     }
 
     def validate(self, options: Mapping[str, Any]) -> None:

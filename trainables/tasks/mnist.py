@@ -21,7 +21,7 @@ from trainables.data.cache import Writer
 from trainables.data.protocol import divided, entropy, majority
 from trainables.data.task import Encoding, Progress, Remote, Scale, Signature, Source, Task
 from trainables.errors import BadData
-from trainables.settings import Option
+from trainables.settings import LARGEST_SEED, Option
 
 PIXELS = 784
 _PERMUTATION_SEED = 92916
@@ -63,7 +63,7 @@ class SequentialMnist(Task):
         "validation_share": Option(
             0.1, "Share of the training images held out for validation.", at_least=0.0
         ),
-        "seed": Option(0, "Seed of the held-out images.", at_least=0),
+        "seed": Option(0, "Seed of the held-out images.", at_least=0, at_most=LARGEST_SEED),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:

@@ -14,13 +14,15 @@ import numpy as np
 from trainables.data.cache import Writer
 from trainables.data.protocol import entropy, majority
 from trainables.data.task import IGNORED, SPLITS, Encoding, Progress, Source, Task
-from trainables.settings import Option
+from trainables.settings import LARGEST_SEED, MOST_EXAMPLES, Option
 from trainables.tasks.division import drawn
 
 SIZES: Mapping[str, Option] = {
-    "examples": Option(100_000, "Training sequences.", at_least=1),
-    "held_out": Option(3000, "Sequences of validation, and of each test split.", at_least=1),
-    "seed": Option(0, "Seed of the sequences.", at_least=0),
+    "examples": Option(100_000, "Training sequences.", at_least=1, at_most=MOST_EXAMPLES),
+    "held_out": Option(
+        3000, "Sequences of validation, and of each test split.", at_least=1, at_most=MOST_EXAMPLES
+    ),
+    "seed": Option(0, "Seed of the sequences.", at_least=0, at_most=LARGEST_SEED),
 }
 
 TIMES = (2, 4, 8)

@@ -20,7 +20,7 @@ from trainables.data.cache import Writer
 from trainables.data.protocol import entropy, majority
 from trainables.data.task import SPLITS, Encoding, Progress, Remote, Signature, Source, Task, long_range_arena
 from trainables.errors import BadData, Refusal
-from trainables.settings import Option
+from trainables.settings import LARGEST_SEED, MOST_EXAMPLES, Option
 from trainables.tasks import pydoc_passages
 from trainables.tasks.text import Characters, tokens_of, write
 
@@ -64,11 +64,21 @@ class Retrieval(Task):
         ),
         "length": Option(4000, "Padded characters of a document; longer ones are cut off.", at_least=16),
         "passage": Option(256, "Padded characters of a passage of Python's documentation.", at_least=16),
-        "pairs": Option(20_000, "Training pairs from Python's documentation.", at_least=2),
-        "held_out": Option(
-            1000, "Pairs of validation, and of test, from Python's documentation.", at_least=2
+        "pairs": Option(
+            20_000, "Training pairs from Python's documentation.", at_least=2, at_most=MOST_EXAMPLES
         ),
-        "seed": Option(0, "Seed of the split and of the pairs of Python's documentation.", at_least=0),
+        "held_out": Option(
+            1000,
+            "Pairs of validation, and of test, from Python's documentation.",
+            at_least=2,
+            at_most=MOST_EXAMPLES,
+        ),
+        "seed": Option(
+            0,
+            "Seed of the split and of the pairs of Python's documentation.",
+            at_least=0,
+            at_most=LARGEST_SEED,
+        ),
     }
 
     def validate(self, options: Mapping[str, Any]) -> None:

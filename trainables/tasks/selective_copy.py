@@ -17,7 +17,7 @@ import numpy as np
 
 from trainables.data.task import IGNORED, Requirement, Signature
 from trainables.errors import Refusal
-from trainables.settings import Option
+from trainables.settings import MOST_EXAMPLES, Option
 from trainables.tasks.recall import (
     REACH,
     SIZES,
@@ -41,7 +41,7 @@ class SelectiveCopy(RecallTask):
         "symbols": Option(16, "V, the symbols: V - 1 of data, and noise.", at_least=3),
         "reach": REACH,
         **SIZES,
-        "examples": Option(20_000, "Training sequences.", at_least=1),
+        "examples": Option(20_000, "Training sequences.", at_least=1, at_most=MOST_EXAMPLES),
     }
 
     def validate(self, options: Mapping[str, Any]) -> None:

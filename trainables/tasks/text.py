@@ -21,7 +21,7 @@ from trainables.data.cache import Writer
 from trainables.data.protocol import divided, entropy, majority, mixed
 from trainables.data.task import END, SPECIALS, UNKNOWN, Encoding, Progress, Remote, Signature, Source, Task
 from trainables.errors import BadData
-from trainables.settings import Option
+from trainables.settings import LARGEST_SEED, Option
 
 _FOLDER = "aclImdb"
 _LABELS = {"neg": 0, "pos": 1}
@@ -64,7 +64,7 @@ class Text(Task):
         "validation_share": Option(
             0.1, "Share of the training reviews held out for validation.", at_least=0.0
         ),
-        "seed": Option(0, "Seed of the held-out reviews.", at_least=0),
+        "seed": Option(0, "Seed of the held-out reviews.", at_least=0, at_most=LARGEST_SEED),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:

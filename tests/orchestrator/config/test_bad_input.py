@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +16,19 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from orchestrator.api.drafts import draft_from_argparse
 from orchestrator.config import load
 from orchestrator.errors import BadInput
 from tests.orchestrator.config.files import VALID, edited, refused, written
+from trainables.sources import digest_of
 
+TRAINABLE = """
+trainable: {CODE}
+search: {rate: {uniform: [0, 1]}}
+training: {steps: 1, interval: 1}
+objective: {minimize: loss}
+budget: {trials: 1}
+"""
 UNIFORM = "{uniform: [0.1, 0.9]}"
 CHOICE = "choice: [0.99, 0.999]"
 RATE = "log_uniform: [1e-5, 1e-2]"
@@ -471,6 +481,61 @@ def test_files_that_are_not_text(tmp_path: Path, content: bytes, got: str) -> No
     error = refused(tmp_path, content)
     assert error.got == got
     assert error.where.startswith(str(tmp_path / "space.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "must"),
+    [
+        ("length: 2048", "length: 2048, examples: 4_000_000_000", "at most 100,000,000"),
+        ("length: 2048", "length: 2048, held_out: 4_000_000_000", "at most 100,000,000"),
+        ("length: 2048", "length: 4_000_000_000", "at most 1,048,576"),
+        (
+            "length: 2048",
+            "length: 1_000_000, examples: 1_000_000",
+            "must ask for at most 4,294,967,296 numbers",
+        ),
+        ("depth: 2", "depth: 4_000_000_000", "at most 256"),
+        ("d_model: 32", "d_model: 4_000_000_000", "at most 65_536"),
+        ("d_state: 64", "d_state: 4_000_000_000", "at most 1_048_576"),
+        ("heads: 8", "heads: 4_000_000_000", "at most 1,048,576"),
+        ("batch_size: 16", "batch_size: 4_000_000_000", "at most 1_048_576"),
+        ("gpu: 1/8", "gpu: 1, slots: 4_000_000_000", "from 1 to 256"),
+        ("trials: 16", "trials: 4_000_000_000", "at most 100_000"),
+        (UNIFORM, "{uniform: [0.1, 0.9], step: 1e-300}", "at most 1,000 steps"),
+        (UNIFORM, f"{{choice: [{', '.join(map(str, range(1001)))}]}}", "at most 1,000 values"),
+        (
+            "objective: {maximize: val/accuracy}",
+            f"objective: {{maximize: {['x'] * 30}}}",
+            "at most 20 values",
+        ),
+        ("objective:", f"search2: {[[0] * 70] * 70}\nobjective:", "at most 5,000 keys and values"),
+        ("objective:", f"a: {'[' * 9}{']' * 9}\nobjective:", "at most 8 levels"),
+        ("objective:", "a: &a [x]\nb: [*a, *a]\nobjective:", "no anchors and no aliases"),
+    ],
+)
+def test_nothing_is_allocated_for_what_is_too_large(tmp_path: Path, old: str, new: str, must: str) -> None:
+    """The file is refused at once, in little memory."""
+    text = edited(old, new)
+    tracemalloc.start()
+    start = time.process_time()
+    error = refused(tmp_path, text)
+    assert time.process_time() - start < 2
+    assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    tracemalloc.stop()
+    assert must in error.must
+
+
+def test_code_is_read_up_to_a_limit(tmp_path: Path) -> None:
+    """A sparse file as the code of a trainable is not read as a whole, nor is a pipe waited for."""
+    with (tmp_path / "net.py").open("wb") as file:
+        file.truncate(1 << 40)
+    os.mkfifo(tmp_path / "pipe.py")
+    text = TRAINABLE.replace("CODE", "program: 'net.py:Net'")
+    assert "more than 16,777,216 bytes" in refused(tmp_path, text).got
+    assert len(digest_of("net.py:Net", tmp_path)) == 64, "of its first bytes, and not of the pipe"
+    for name in ("net.py", "pipe.py"):
+        with pytest.raises(BadInput):
+            draft_from_argparse(tmp_path / name)
 
 
 def test_a_huge_file_is_not_read(tmp_path: Path) -> None:

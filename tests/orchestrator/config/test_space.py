@@ -29,6 +29,10 @@ from orchestrator.config.space import (
         (("uniform", 0.0, 1.0, 0.3), "whole number of steps"),
         (("int", 1, 8, 2), "whole number of steps"),
         (("uniform", 0.0, 1.0, 1e-6), "steps between"),
+        (("uniform", 0.0, 1.0, 5e-324), "steps between"),
+        (("uniform", 1e17, 1e17 + 64, 4.0), "must change the ends"),
+        (("uniform", -1e308, 1e308, None), "must be a finite number"),
+        (("uniform", -1e308, 1e308, 1e306), "must be a finite number"),
     ],
 )
 def test_invalid_ranges(arguments: tuple, must: str) -> None:
@@ -49,6 +53,7 @@ def test_invalid_ranges(arguments: tuple, must: str) -> None:
         ([{"a": 1}], "numbers, words or flags"),
         ([None], "numbers, words or flags"),
         (list(range(1001)), "at most 1,000"),
+        ([2**53 + 1, 0.5], "hold 53 bits"),
     ],
 )
 def test_invalid_choices(values: list, must: str) -> None:

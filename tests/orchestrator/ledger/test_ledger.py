@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from orchestrator.ledger import stop_requests
 from orchestrator.ledger.integrity import examine
@@ -36,6 +38,37 @@ def begun(ledger: Ledger) -> tuple[Ledger, AttemptRecord]:
     create_sweep(ledger)
     writer(ledger).add_trial(trial_record())
     return ledger, writer(ledger).start_attempt(KEY)
+
+
+VALUES = st.one_of(
+    st.floats(allow_nan=False),
+    st.integers(-(2**63), 2**63 - 1),
+    st.booleans(),
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20),
+    st.sampled_from(["1e3", "2024-01-01", "on", "null", "0x10", "1_000", "8", "8.0", "nan", "-0.0", ""]),
+)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(value=-0.0, params={"a": -0.0, "b": 8, "c": 8.0, "d": True, "e": 2**53 + 1, "f": "1e3"})
+@example(value=5e-324, params={"a": 5e-324, "b": -(2**63), "c": 0.1 + 0.2})
+@given(st.floats(allow_nan=False), st.dictionaries(st.sampled_from("abcdef"), VALUES, max_size=6))
+def test_a_value_keeps_its_type_and_all_digits(url: str, value: float, params: dict[str, object]) -> None:
+    """Also a zero with a sign, which SQLite stores without: it is no damage."""
+    ledger = Ledger.open(url)
+    number = len(ledger.trials(SWEEP_ID)) if ledger.sweep(SWEEP_ID) else 0
+    if not number:
+        create_sweep(ledger)
+    writer(ledger).add_trial(trial_record(number, params=params, value=value, state="COMPLETE"))
+    ledger.close()
+    again = Ledger.open(url)
+    trial = again.trial(f"{SWEEP_ID}-{number}")
+    assert trial is not None
+    assert [repr(one) for one in trial.params.values()] == [repr(params[name]) for name in trial.params]
+    assert trial.params.keys() == params.keys()
+    assert repr(trial.value) == repr(value + 0.0)
+    examine(again, SWEEP_ID, ())
+    again.close()
 
 
 def test_records_are_read_as_they_were_written(url: str) -> None:
