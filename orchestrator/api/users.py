@@ -69,11 +69,22 @@ def add(
 def signed_in_by_link(root: str | Path | None = None) -> str | None:
     """Return the name of this account as a user, or None if its token was revoked or has expired.
 
+    An account whose name no user may have, or that has none, is no user either.
+
     Args:
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: others may write to the root.
     """
-    name = current_owner()
-    with Workspace.at(root).ledger(create=True) as ledger:
+    workspace = Workspace.at(root)
+    preflight.check_paths(workspace.paths)
+    workspace.paths.create()
+    try:
+        name = current_owner()
+    except BadInput:
+        return None
+    with workspace.ledger(create=True) as ledger:
         known = {user.name: user for user in ledger_users.users(ledger)}.get(name)
         is_valid = known is None or known.is_active(ledger.now())
     return name if is_valid and ledger_users.NAME.fullmatch(name) else None

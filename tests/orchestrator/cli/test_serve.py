@@ -152,8 +152,9 @@ def test_serve_prints_the_link_to_the_page_and_how_to_end_it(
 ) -> None:
     monkeypatch.setenv(OWNER, "ada")
     workspace, listening = Workspace.at(tmp_path / "mlruns"), Listening(0)
-    with _answering(workspace, listening, Rounds(), stop_drivers=stop_drivers):
-        api, page, end = capsys.readouterr().out.splitlines()
+    later: list[str] = []
+    with _answering(workspace, listening, Rounds(), later, stop_drivers=stop_drivers):
+        [api], [page, end] = capsys.readouterr().out.splitlines(), later
     address = api.split()[5].removesuffix("/api/v1;")
     assert re.fullmatch(
         re.escape(f"The page is at {address}/sign-in#")
@@ -163,5 +164,20 @@ def test_serve_prints_the_link_to_the_page_and_how_to_end_it(
     assert end == f"Ctrl-C or `kill {os.getpid()}` ends the service; {what}."
     users.add("ada", root=workspace.paths.root)
     users.revoke("ada", root=workspace.paths.root)
-    with _answering(workspace, listening, Rounds(), stop_drivers=stop_drivers):
-        assert "sign-in" not in capsys.readouterr().out, "a revoked account gets no link"
+    with _answering(workspace, listening, Rounds(), revoked := [], stop_drivers=stop_drivers):
+        assert "sign-in" not in "".join(revoked), "a revoked account gets no link"
+
+
+def test_serve_prints_the_link_once_the_service_runs(tmp_path: Path) -> None:
+    words = ["-m", "orchestrator.sweep", "serve", "--http", "0", "--root", str(tmp_path / "mlruns")]
+    with subprocess.Popen([sys.executable, "-u", *words], stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        try:
+            first, second, page, end = (service.stdout.readline() for _ in range(4))
+        finally:
+            service.send_signal(signal.SIGTERM)
+            service.communicate(timeout=PATIENCE)
+    assert first.startswith("The HTTP API is at ")
+    assert " serves " in second
+    assert "/sign-in#" in page
+    assert f"kill {service.pid}" in end
