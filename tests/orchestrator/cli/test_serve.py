@@ -152,6 +152,7 @@ def test_serve_prints_the_link_to_the_page_and_how_to_end_it(
 ) -> None:
     monkeypatch.setenv(OWNER, "ada")
     workspace, listening = Workspace.at(tmp_path / "mlruns"), Listening(0)
+    workspace.paths.create()
     later: list[str] = []
     with _answering(workspace, listening, Rounds(), later, stop_drivers=stop_drivers):
         [api], [page, end] = capsys.readouterr().out.splitlines(), later
