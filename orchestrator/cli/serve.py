@@ -156,7 +156,7 @@ def _answering(
     *,
     stop_drivers: bool,
 ) -> Iterator[None]:
-    """Serve a workspace over HTTP for the length of a `with` block, and say where; add the rest to `later`."""
+    """Serve a workspace over HTTP for the length of a `with` block, and say where; add more to `later`."""
     user = users.signed_in_by_link(workspace.paths.root)
     key = OneTimeKey(user) if user is not None else None
     with serving(workspace, listening, rounds, key) as address:
