@@ -9,7 +9,7 @@ from pathlib import Path
 from orchestrator.api.workspace import Workspace
 from orchestrator.driver import preflight
 from orchestrator.driver.admission import current_owner
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, Refusal
 from orchestrator.ledger import audit
 from orchestrator.ledger import users as ledger_users
 from orchestrator.ledger.audit import COMMAND_LINE, AuditEntry
@@ -69,13 +69,19 @@ def add(
 def signed_in_by_link(root: str | Path | None = None) -> str | None:
     """Return the name of this account as a user, or None if its token was revoked or has expired.
 
+    An account that has no name, or one that no user may have, is no user either; nor is any while the ledger
+    cannot be read.
+
     Args:
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
     """
-    name = current_owner()
-    with Workspace.at(root).ledger(create=True) as ledger:
-        known = {user.name: user for user in ledger_users.users(ledger)}.get(name)
-        is_valid = known is None or known.is_active(ledger.now())
+    try:
+        name = current_owner()
+        with Workspace.at(root).ledger(create=True) as ledger:
+            known = {user.name: user for user in ledger_users.users(ledger)}.get(name)
+            is_valid = known is None or known.is_active(ledger.now())
+    except Refusal:
+        return None
     return name if is_valid and ledger_users.NAME.fullmatch(name) else None
 
 

@@ -110,16 +110,22 @@ def serve(
     """
     if code_as_users is not None:
         service.run_code_as_users(code_as_users, root=root, data=data)
-    rounds = service.Rounds()
+    rounds, later = service.Rounds(), list[str]()
     beside: AbstractContextManager[None] = nullcontext()
+
+    def say(line: str) -> None:
+        print_line(line)
+        while later:  # what is of use once the service runs
+            print_line(later.pop(0))
+
     if http is not None:
         if (private := key or certificate) is not None and private.is_file():
             check_closed("--certificate" if key is None else "--key", private)
         names = tuple(host_names or ())
         listening = Listening(http, host, certificate, key, behind_proxy, names, allow_plugins)
-        beside = _answering(Workspace.at(root, data), listening, rounds, stop_drivers=stop_drivers)
+        beside = _answering(Workspace.at(root, data), listening, rounds, later, stop_drivers=stop_drivers)
     return service.serve(
-        print_line, drivers=drivers, stop_drivers=stop_drivers, root=root, beside=beside, rounds=rounds
+        say, drivers=drivers, stop_drivers=stop_drivers, root=root, beside=beside, rounds=rounds
     )
 
 
@@ -145,20 +151,25 @@ def ui(
 
 @contextmanager
 def _answering(
-    workspace: Workspace, listening: Listening, rounds: service.Rounds, *, stop_drivers: bool
+    workspace: Workspace,
+    listening: Listening,
+    rounds: service.Rounds,
+    later: list[str],
+    *,
+    stop_drivers: bool,
 ) -> Iterator[None]:
-    """Serve a workspace over HTTP for the length of a `with` block, and say where, and how to end it."""
+    """Serve a workspace over HTTP for the length of a `with` block, and say where; add more to `later`."""
     user = users.signed_in_by_link(workspace.paths.root)
     key = OneTimeKey(user) if user is not None else None
     with serving(workspace, listening, rounds, key) as address:
         print_line(f"The HTTP API is at {address}/api/v1; `user add NAME` gives access to it.")
         by_name = listening.behind_proxy and listening.names
         page = f"https://{listening.names[0]}" if by_name else address
-        if key is None:
-            print_line(f"The page is at {page}.")
-        else:
-            once = f"signs {user} in, once, within {KEY_SECONDS / 60:.0f} minutes"
-            print_line(f"The page is at {page}/sign-in#{key.text} (the link {once}).")
+        once = f"signs {user} in, once, within {KEY_SECONDS / 60:.0f} minutes"
+        link = f"{page}." if key is None else f"{page}/sign-in#{key.text} (the link {once})."
         drivers = "its drivers save their trials and end too" if stop_drivers else "its sweeps go on"
-        print_line(f"Ctrl-C or `kill {os.getpid()}` ends the service; {drivers}.")
+        later += [
+            f"The page is at {link}",
+            f"Ctrl-C or `kill {os.getpid()}` ends the service; {drivers}.",
+        ]
         yield

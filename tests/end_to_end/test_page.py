@@ -11,9 +11,12 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from orchestrator.api.workspace import Workspace
 from orchestrator.ledger import submissions
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import asked_to_stop
+from orchestrator.web.server import Listening, serving
+from orchestrator.web.site import OneTimeKey
 from tests import sweeps
 from tests.end_to_end import browser
 from tests.end_to_end.page import open_sweep, points, running, shown, sign_in
@@ -54,6 +57,24 @@ def test_without_a_token_the_page_asks_for_one(chrome: webdriver.Chrome, client:
     chrome.find_element(By.ID, "token").send_keys("wrong", Keys.ENTER)
     browser.until("the refusal", lambda: "must be the valid token" in shown(chrome, "problem"))
     assert browser.errors(chrome, statuses=(401,)) == []
+
+
+def test_the_link_that_serve_prints_signs_in_once(chrome: webdriver.Chrome, tmp_path: Path) -> None:
+    workspace, key = Workspace.at(tmp_path / "mlruns"), OneTimeKey("ada")
+    with serving(workspace, Listening(0), key=key) as address:
+        chrome.get(f"{address}/sign-in")
+        chrome.delete_all_cookies()
+        chrome.get("about:blank")
+        chrome.get(f"{address}/sign-in#{key.text}")
+        browser.until("the name of the user", lambda: "ada" in shown(chrome, "user"))
+        assert key.text not in chrome.current_url
+        [cookie] = chrome.get_cookies()
+        assert key.text not in cookie["value"]
+        chrome.delete_all_cookies()
+        chrome.get("about:blank")
+        chrome.get(f"{address}/sign-in#{key.text}")
+        browser.until("the refusal", lambda: "must be the valid token" in shown(chrome, "problem"))
+        assert browser.errors(chrome, statuses=(401,)) == []
 
 
 def test_a_member_watches_a_curve_grow(chrome: webdriver.Chrome, client: Client) -> None:

@@ -128,7 +128,7 @@ def test_the_roles_of_the_database_may_do_no_more_than_they_need(stores: Stores)
         assert asked(role, database, f"{rights} WHERE rolname = current_user") == "f|f|f|f|f"
         assert asked(role, database, "CREATE TABLE one (n int); DROP TABLE one") == ""
         for refused in ("CREATE DATABASE more", "CREATE ROLE more", "COPY pg_class TO PROGRAM 'true'"):
-            assert "permission denied" in asked(role, database, refused), refused
+            assert re.search("permission denied|must be superuser", asked(role, database, refused)), refused
         assert "permission denied" in asked(role, database, "SELECT pg_read_file('PG_VERSION')")
         assert "permission denied" in asked(role, other, "SELECT 1")
         assert "permission denied" in asked(role, "postgres", "SELECT 1")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,8 +16,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from orchestrator.api import users
+from orchestrator.api.service import Rounds
+from orchestrator.api.workspace import Workspace
 from orchestrator.cli.app import code_of_interruption
+from orchestrator.cli.serve import _answering
+from orchestrator.driver.admission import OWNER
 from orchestrator.errors import Exit
+from orchestrator.web.server import Listening
 
 FOR_EVER = 300.0
 """Seconds for which what is blocked stays blocked; a service that waits for it has not left in time."""
@@ -129,3 +137,48 @@ def test_a_second_signal_does_not_change_the_code(tmp_path: Path, options: list[
 )
 def test_the_code_of_a_command_that_is_interrupted_before_it_has_begun(line: list[str], code: Exit) -> None:
     assert code_of_interruption(line) == code
+
+
+@pytest.mark.parametrize(
+    ("stop_drivers", "what"),
+    [(False, "its sweeps go on"), (True, "its drivers save their trials and end too")],
+)
+def test_serve_prints_the_link_to_the_page_and_how_to_end_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    stop_drivers: bool,
+    what: str,
+) -> None:
+    monkeypatch.setenv(OWNER, "ada")
+    workspace, listening = Workspace.at(tmp_path / "mlruns"), Listening(0)
+    workspace.paths.create()
+    later: list[str] = []
+    with _answering(workspace, listening, Rounds(), later, stop_drivers=stop_drivers):
+        [api], [page, end] = capsys.readouterr().out.splitlines(), later
+    address = api.split()[5].removesuffix("/api/v1;")
+    assert re.fullmatch(
+        re.escape(f"The page is at {address}/sign-in#")
+        + r"[\w-]{43} \(the link signs ada in, once, within 15 minutes\)\.",
+        page,
+    )
+    assert end == f"Ctrl-C or `kill {os.getpid()}` ends the service; {what}."
+    users.add("ada", root=workspace.paths.root)
+    users.revoke("ada", root=workspace.paths.root)
+    with _answering(workspace, listening, Rounds(), revoked := [], stop_drivers=stop_drivers):
+        assert "sign-in" not in "".join(revoked), "a revoked account gets no link"
+
+
+def test_serve_prints_the_link_once_the_service_runs(tmp_path: Path) -> None:
+    words = ["-m", "orchestrator.sweep", "serve", "--http", "0", "--root", str(tmp_path / "mlruns")]
+    with subprocess.Popen([sys.executable, "-u", *words], stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        try:
+            first, second, page, end = (service.stdout.readline() for _ in range(4))
+        finally:
+            service.send_signal(signal.SIGTERM)
+            service.communicate(timeout=PATIENCE)
+    assert first.startswith("The HTTP API is at ")
+    assert " serves " in second
+    assert "/sign-in#" in page
+    assert f"kill {service.pid}" in end

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,18 @@ def test_a_report_permits_the_scripts_that_its_head_names_and_nothing_else(reade
     assert len(scripts) == 2
     assert f"; script-src {digests}; " in answer.headers["content-security-policy"]
     assert "'unsafe-inline'" not in answer.headers["content-security-policy"].partition("style-src")[0]
+
+
+def test_no_script_of_the_page_writes_html() -> None:
+    """Names, causes and logs come from users: they are written as texts alone."""
+    scripts = [
+        file for file in files("orchestrator.web").joinpath("assets").iterdir() if file.name.endswith(".js")
+    ]
+    assert len(scripts) > 10
+    writes = re.compile(
+        r"(inner|outer)HTML\s*\+?=[^=]|insertAdjacentHTML|document\.write|\beval\(|new Function"
+    )
+    assert [script.name for script in scripts if writes.search(script.read_text())] == []
 
 
 @pytest.mark.parametrize("sources", ["'unsafe-inline'", "'self'", "'sha256-x'", "https://evil.example"])

@@ -21,7 +21,7 @@ from tests.orchestrator.web.server import FILE, Client
 
 
 def test_the_example_is_valid_and_says_what_would_run(reader: Client) -> None:
-    example = reader.get("/example")
+    example = reader.get("/example", "ada")
     assert example == {"name": EXAMPLE_NAME, "text": EXAMPLE}
     answer = reader.send("POST", "/api/v1/validate", "ada", body={**example, "sizes": True})
     assert answer.status == 200, answer.body
@@ -152,7 +152,7 @@ import json, sys, time
 given = sys.stdin.read()
 if '"owner": "bob"' in given:
     time.sleep(12)
-json.dump({"document": {}, "plan": {"owner": "ada"}}, sys.stdout)
+json.dump({"document": {}, "plan": None}, sys.stdout)
 """
 """A check that takes long for the files of Bob."""
 
