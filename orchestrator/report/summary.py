@@ -167,6 +167,11 @@ class Summary:
     spending: TimeSpent
 
     @property
+    def runs_script(self) -> bool:
+        """Whether a function or a command was trained: it has neither a test split nor a size."""
+        return self.layer in ("function", "command")
+
+    @property
     def is_as_published(self) -> bool:
         """Whether the results can be compared with published ones: same data, network and training."""
         return self.comparable and not self.departures
@@ -268,7 +273,7 @@ def _kind(document: Mapping[str, Any]) -> str:
 
 def test_metric(metric: str) -> str:
     """Return the name of a validation metric on the test split."""
-    return f"test/{metric.partition('/')[2]}"
+    return f"test/{metric.partition('/')[2] or metric}"
 
 
 def _further(history: History) -> dict[str, tuple[float, ...]]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from orchestrator.report import words
@@ -32,6 +34,42 @@ class Directions:
     tracking: str
     report: str | None
     evaluate: str
+
+
+class ProgressBar:
+    """A bar on standard error that shows how many of its trials a sweep has ended.
+
+    In a terminal and in a notebook it is redrawn in place; elsewhere a line is printed at each change.
+    """
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self.is_redrawn = self._console.is_terminal or self._console.is_jupyter
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}")
+        self._bar = Progress(*columns, console=self._console, transient=True)
+        self._task = self._bar.add_task("sweep", total=None, note="starting")
+        self._printed = ""
+
+    def begin(self, title: str) -> None:
+        """Begin to draw.
+
+        Args:
+            title: of the sweep.
+        """
+        self._bar.update(self._task, description=escape(title))
+        if self.is_redrawn:
+            self._bar.start()
+
+    def show(self, done: int, total: int, note: str) -> None:
+        """Show how many of all trials have ended, and a note."""
+        self._bar.update(self._task, completed=done, total=total, note=escape(note))
+        if not self.is_redrawn and note != self._printed:
+            _print(self._console, Text(note))
+            self._printed = note
+
+    def close(self) -> None:
+        """Remove the bar; lines stay."""
+        self._bar.stop()
 
 
 def show(summary: Summary, directions: Directions, console: Console) -> None:
@@ -79,12 +117,14 @@ def _leaderboard(summary: Summary, width: int) -> list[Text]:
     columns = [
         _column("#", ["" if row.rank is None else str(row.rank) for row in shown]),
         _column("trial", [str(row.number) for row in shown]),
-        _column(summary.metric, [words.number(row.value) for row in shown]),
-        _column(summary.test_metric, [words.number(row.test) for row in shown]),
+        _column(summary.metric, words.numbers([row.value for row in shown])),
         _column("steps", [f"{row.step}/{row.total_steps}" for row in shown]),
         _column("state", [row.state.lower() for row in shown]),
-        _column("parameters", [words.count(row.cost.parameters if row.cost else None) for row in shown]),
     ]
+    if not summary.runs_script:
+        sizes = [words.count(row.cost.parameters if row.cost else None) for row in shown]
+        columns.insert(3, _column(summary.test_metric, words.numbers([row.test for row in shown])))
+        columns.append(_column("parameters", sizes))
     for name in summary.parameters:
         column = _column(name, [words.setting(row.params.get(name, "–")) for row in shown])
         if sum(len(cells[0]) + len(_GAP) for cells in [*columns, column]) <= width:
@@ -120,8 +160,9 @@ def _answer(summary: Summary) -> list[Text]:
             Text.assemble("Chosen: ", (chosen.row.key, "bold green"), f" (step {chosen.row.best_step})"),
             Text(f"  {settings}"),
             _score(summary, summary.metric, chosen.row.value, "validation"),
-            _score(summary, summary.test_metric, chosen.row.test, "test"),
         ]
+        if not summary.runs_script:
+            lines.append(_score(summary, summary.test_metric, chosen.row.test, "test"))
     lines += [Text(f"  {line}") for line in notes(summary)]
     for cause, count in summary.failures.items():
         lines.append(Text(f"Failed: {count} × {cause}", style="red"))
@@ -141,7 +182,7 @@ def _where_next(summary: Summary, directions: Directions) -> list[Text]:
     if summary.chosen is not None:
         checkpoint = words.near(Path(summary.chosen.checkpoint))
         rows.append(("Checkpoint", checkpoint))
-        if summary.layer not in ("function", "command"):
+        if not summary.runs_script:
             rows.append(("Evaluate", directions.evaluate))
     if summary.state in ("INTERRUPTED", "PAUSED"):
         rows.append(("Resume", "run the same command again"))
