@@ -368,7 +368,11 @@ def _reproduction(history: History, summary: Summary) -> ReportSection:
         ("data", f"{sweep.data_source} ({sweep.data_digest})"),
         ("sampler seed", facts.get("sampler_seed", "")),
         *((f"version of {name}", value) for name, value in facts.get("versions", {}).items()),
-        *((("checkpoint", summary.chosen.checkpoint),) if summary.chosen else ()),
+        *(
+            (("checkpoint", summary.chosen.checkpoint),)
+            if summary.chosen and summary.chosen.checkpoint
+            else ()
+        ),
     ]
     return ReportSection(
         "Run it again",

@@ -180,8 +180,8 @@ def _where_next(summary: Summary, directions: Directions) -> list[Text]:
     if directions.report is not None:
         rows.append(("Report", directions.report))
     if summary.chosen is not None:
-        checkpoint = words.near(Path(summary.chosen.checkpoint))
-        rows.append(("Checkpoint", checkpoint))
+        if summary.chosen.checkpoint is not None:
+            rows.append(("Checkpoint", words.near(Path(summary.chosen.checkpoint))))
         if not summary.runs_script:
             rows.append(("Evaluate", directions.evaluate))
     if summary.state in ("INTERRUPTED", "PAUSED"):

@@ -6,13 +6,16 @@ import io
 import math
 import random
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from orchestrator.report import markdown, terminal, words
 from orchestrator.report.summary import Summary, summarise
 from tests import sweeps
+from trainables import checkpoint
 
 DIRECTIONS = terminal.Directions(
     "sweep ui, then http://127.0.0.1:5000", "reports/report.html", "sweep evaluate x"
@@ -125,3 +128,14 @@ def test_a_script_has_no_column_of_a_test_split() -> None:
         assert "score" in header
         assert "test/" not in header
         assert "parameters" not in header
+
+
+def test_a_script_that_has_saved_nothing_has_no_checkpoint(tmp_path: Path) -> None:
+    history = sweeps.history()
+    best = summarise(history).chosen
+    assert best is not None
+    rows = list(history.checkpoints[best.row.key])
+    for arrays, is_named in (({}, False), ({"weights": np.zeros(3)}, True)):
+        saved = checkpoint.save(tmp_path / f"step-{is_named}", arrays, {"step": 1})
+        kept = {**history.checkpoints, best.row.key: [replace(row, path=str(saved.folder)) for row in rows]}
+        assert ("Checkpoint" in shown(summarise(replace(history, checkpoints=kept)))) is is_named
