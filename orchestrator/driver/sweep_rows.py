@@ -67,7 +67,7 @@ def compare_with_mlflow(claim: Claim) -> None:
     """
     database = sqlite_path(claim.run.paths.tracking_uri)
     record = claim.ledger.sweep(claim.sweep.id)
-    if database is None or record is None:
+    if database is None or record is None or claim.ledger.backlog(record.id):
         return
     if lost := disagreements(claim.ledger, record, Path(database)):
         put_back(claim.lease.writer)
