@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -212,11 +212,12 @@ def _as_shown(states: Mapping[str, int], *, runs: bool) -> Mapping[str, int]:
 
 def _why_failed(ledger: Ledger, record: SweepRecord) -> str | None:
     """Return the most frequent cause of the failures of a sweep without a complete trial."""
-    failures, states = ledger.failures(record.id), ledger.states(record.id)
-    if not failures:
+    search = [trial for trial in ledger.trials(record.id) if trial.role == "search"]
+    causes = Counter(trial.cause for trial in search if trial.state == "FAILED" and trial.cause)
+    if not causes:
         return None
-    cause, count = max(failures.items(), key=itemgetter(1))
-    return f"{count} of {counted(sum(states.values()), 'trial')} failed: {cause}"
+    ((cause, count),) = causes.most_common(1)
+    return f"{count} of {counted(len(search), 'trial')} failed: {cause}"
 
 
 def _submitted_row(submission: Submission, system: System) -> dict[str, Any]:

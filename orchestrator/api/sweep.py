@@ -9,12 +9,15 @@ sweep.figure("learning-curves")   # a Plotly figure
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tqdm.auto import tqdm
 
 from orchestrator.accounts import Account
 from orchestrator.api.remote import RemoteService
@@ -45,7 +48,6 @@ from orchestrator.ledger.submissions import Submission
 from orchestrator.machines.hardware import Hardware, Node, detect, fitting, require_gpu_jax
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise
-from orchestrator.report.terminal import ProgressBar
 from orchestrator.report.words import duration, number
 from orchestrator.session.board import Progress
 from trainables.cost import Cost
@@ -116,41 +118,52 @@ class _Request:
 
 
 class _Bar(Observer):
-    """Logs the messages of a sweep, and shows its progress as a bar."""
+    """Logs the messages of a sweep, and shows its progress as a bar on standard error."""
 
-    def __init__(self, bar: ProgressBar, metric: str) -> None:
-        self._bar, self._metric = bar, metric
+    def __init__(self, sweep: Sweep) -> None:
+        self._metric = sweep.specification.metric
+        # Where the bar is not redrawn in place, each drawing is a line of its own.
+        pause = 0.1 if _is_redrawn() else 10.0
+        self._bar = tqdm(desc=sweep.id, total=0, unit="trial", mininterval=pause, file=sys.stderr)
+        self._bar.set_postfix_str("starting")
 
     def loading(self, what: str, done: int, total: int) -> None:
         """Show how much of the data set has been prepared."""
-        self._bar.show(done, total, f"{what}: {done:,} of {total:,}")
+        self._bar.set_postfix_str(f"{what}: {done:,} of {total:,}")
 
     def show(self, progress: Progress) -> None:
         """Show the progress of the sweep."""
-        parts = [f"{progress.settled}/{progress.wanted} trials"]
-        if progress.reason is not None:
-            parts.append(f"{progress.state}: {progress.reason}")
+        parts = [] if progress.reason is None else [f"{progress.state}: {progress.reason}"]
         if progress.best_value is not None:
             parts.append(f"best {self._metric} {number(progress.best_value)}")
-        if self._bar.is_redrawn and progress.seconds_left:
+        if progress.seconds_left:
             parts.append(f"about {duration(progress.seconds_left)} left")
-        self._bar.show(progress.settled, progress.wanted, " · ".join(parts))
+        self._bar.total = progress.wanted
+        self._bar.set_postfix_str(", ".join(parts), refresh=False)
+        self._bar.update(progress.settled - self._bar.n)
+        if _is_redrawn():
+            self._bar.refresh()
 
     def close(self) -> None:
-        """Remove the bar."""
+        """Draw the bar for the last time."""
         self._bar.close()
+
+
+def _is_redrawn() -> bool:
+    """Return True if a bar on standard error is redrawn in place: in a terminal and in a notebook."""
+    return sys.stderr.isatty() or any(base.__name__ == "tqdm_notebook" for base in tqdm.__mro__)
 
 
 @contextmanager
 def _watching(sweep: Sweep, observer: Observer | None, progress: bool | None) -> Iterator[Observer]:
     """Yield what receives the messages and the progress of a sweep for the length of a `with` block."""
-    bar = None if observer is not None or progress is False else ProgressBar()
-    if bar is None or not (progress or bar.is_redrawn):
+    wanted = _is_redrawn() if progress is None else progress
+    if observer is not None or not wanted:
         yield observer or Observer()
         return
-    bar.begin(sweep.id)
+    bar = _Bar(sweep)
     try:
-        yield _Bar(bar, sweep.specification.metric)
+        yield bar
     finally:
         bar.close()
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from orchestrator.report import words
@@ -34,42 +32,6 @@ class Directions:
     tracking: str
     report: str | None
     evaluate: str
-
-
-class ProgressBar:
-    """A bar on standard error that shows how many of its trials a sweep has ended.
-
-    In a terminal and in a notebook it is redrawn in place; elsewhere a line is printed at each change.
-    """
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        self.is_redrawn = self._console.is_terminal or self._console.is_jupyter
-        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}")
-        self._bar = Progress(*columns, console=self._console, transient=True)
-        self._task = self._bar.add_task("sweep", total=None, note="starting")
-        self._printed = ""
-
-    def begin(self, title: str) -> None:
-        """Begin to draw.
-
-        Args:
-            title: of the sweep.
-        """
-        self._bar.update(self._task, description=escape(title))
-        if self.is_redrawn:
-            self._bar.start()
-
-    def show(self, done: int, total: int, note: str) -> None:
-        """Show how many of all trials have ended, and a note."""
-        self._bar.update(self._task, completed=done, total=total, note=escape(note))
-        if not self.is_redrawn and note != self._printed:
-            _print(self._console, Text(note))
-            self._printed = note
-
-    def close(self) -> None:
-        """Remove the bar; lines stay."""
-        self._bar.stop()
 
 
 def show(summary: Summary, directions: Directions, console: Console) -> None:

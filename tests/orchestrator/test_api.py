@@ -409,7 +409,7 @@ def test_a_run_shows_a_bar_on_standard_error(
     sweep = Sweep.from_dict(DOCUMENT, name="space", hardware=Hardware(cpus=2, gpus=0), root=tmp_path)
     assert sweep.run(progress=asked) is Exit.COMPLETE
     assert seen == [api_sweep._Bar if is_shown else Observer]
-    assert ("4/4 trials" in screen.getvalue()) is is_shown
+    assert (sweep.id in screen.getvalue() and "4/4" in screen.getvalue()) is is_shown
     assert ("best val/loss 0.1250" in screen.getvalue()) is is_shown
     assert capsys.readouterr().out == ""
     seen.clear()

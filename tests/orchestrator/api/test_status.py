@@ -110,9 +110,13 @@ def test_a_sweep_that_waits_runs_no_trial(paths: Paths, state: SweepState, runni
 
 
 def test_a_sweep_that_has_failed_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    failed = [examples.trial(number, "FAILED", value=None, best_step=None) for number in range(3)]
-    paths = examples.filled(tmp_path / "mlruns", failed)
+    paths = Paths(tmp_path / "mlruns")
+    paths.create()
+    failed = [examples.trial(number, "FAILED", attempts=0) for number in range(3)]
     with closing(Ledger.open(paths.ledger_url)) as ledger:
+        create_sweep(ledger, examples.sweep_record(state="RUNNING", finished_at=None))
+        for record in failed:
+            examples.writer_of(ledger).add_trial(record)
         examples.writer_of(ledger).set_sweep_state("FAILED")
     (row,) = sweeps(root=paths.root)
     assert row.reason == f"3 of 3 trials failed: {failed[0].cause}"
