@@ -212,12 +212,10 @@ def _as_shown(states: Mapping[str, int], *, runs: bool) -> Mapping[str, int]:
 
 def _why_failed(ledger: Ledger, record: SweepRecord) -> str | None:
     """Return the most frequent cause of the failures of a sweep without a complete trial."""
-    search = [trial for trial in ledger.trials(record.id) if trial.role == "search"]
-    causes = Counter(trial.cause for trial in search if trial.state == "FAILED" and trial.cause)
-    if not causes:
+    if not (failures := Counter(ledger.failures(record.id))):
         return None
-    ((cause, count),) = causes.most_common(1)
-    return f"{count} of {counted(len(search), 'trial')} failed: {cause}"
+    ((cause, count),) = failures.most_common(1)
+    return f"{count} of {counted(sum(ledger.states(record.id).values()), 'trial')} failed: {cause}"
 
 
 def _submitted_row(submission: Submission, system: System) -> dict[str, Any]:
