@@ -23,6 +23,7 @@ DOORS = {
     "alembic": ("orchestrator/ledger/",),
     "rich": ("orchestrator/cli/", "orchestrator/report/terminal.py"),
     "typer": ("orchestrator/cli/",),
+    "tqdm": ("orchestrator/api/sweep.py",),
     "ruamel": ("orchestrator/config/yaml_reader.py",),
     "fastapi": ("orchestrator/web/",),
     "starlette": ("orchestrator/web/",),

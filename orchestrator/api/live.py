@@ -26,7 +26,7 @@ from orchestrator.ledger.records import (
     SweepRecord,
     TrialRecord,
 )
-from orchestrator.session.board import Progress
+from orchestrator.session.board import Progress, time_left
 from orchestrator.session.limits import spent
 
 Record = TypeVar("Record")
@@ -68,7 +68,7 @@ class RunningTrial:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a sweep may spend and what its ended attempts have spent; None is no limit.
+    """What a sweep may spend and what its attempts have spent so far; None is no limit.
 
     Attributes:
         trials: of the search.
@@ -178,12 +178,13 @@ def live(name: str | None = None, *, root: str | Path | None = None) -> LiveSwee
         asked = audit.entries(ledger, target=now.id, limit=MOST_EVENTS)
         if record is None:
             return LiveSweep(now, (), (), place, events=events((), asked))
-        trials = ledger.trials(record.id)
-        running = tuple(_running(ledger, record, trials))
-        budget = _budget(record, ledger.attempts(record.id))
+        trials, attempts = ledger.trials(record.id), ledger.attempts(record.id)
+        is_idle = now.state in ("PARKED", "QUEUED", "WAITING")
+        running = () if is_idle else tuple(_running(ledger, record, trials))
+        budget = _budget(record, attempts, ledger.now() if "RUNNING" in now.trials else None)
         told = events(ledger.recent_attempts(record.id, MOST_EVENTS), asked)
     if now.state == "RUNNING":
-        left = seconds_left(trials, now.progress.wanted)
+        left = _seconds_left(trials, attempts, running, now.progress)
         now = replace(now, progress=replace(now.progress, seconds_left=left))
     best = best_values(trials, maximize=_maximizes(record))
     return LiveSweep(now, running, best, place, budget, told)
@@ -217,6 +218,25 @@ def best_values(trials: Sequence[TrialRecord], *, maximize: bool) -> tuple[float
     for _, _, value in ended:
         best.append(better(best[-1], value) if best else value)
     return tuple(best)
+
+
+def _seconds_left(
+    trials: Sequence[TrialRecord],
+    attempts: Iterable[AttemptRecord],
+    running: Sequence[RunningTrial],
+    progress: Progress,
+) -> float | None:
+    """Return the seconds until all trials of the search have ended, or None if that is not known."""
+    ended = {trial.key for trial in trials if trial.state in FINISHED_TRIAL}
+    took: dict[str, float] = dict.fromkeys(ended, 0.0)
+    for attempt in attempts:
+        if attempt.trial_key in ended and attempt.ended_at is not None and attempt.held_from is not None:
+            took[attempt.trial_key] += max(0.0, attempt.ended_at - attempt.held_from)
+    going = progress.states.get("RUNNING", 0)
+    own = [trial.seconds_left for trial in running] + [None] * max(0, going - len(running))
+    whole = [trial.total_steps / trial.steps_per_second for trial in running if trial.steps_per_second]
+    waiting = max(0, progress.wanted - progress.settled - going)
+    return time_left([*took.values()] or whole, own, waiting)
 
 
 def seconds_left(trials: Sequence[TrialRecord], wanted: int) -> float | None:
@@ -253,8 +273,12 @@ def _running(ledger: Ledger, record: SweepRecord, trials: Sequence[TrialRecord])
         )
 
 
-def _budget(record: SweepRecord, attempts: Iterable[AttemptRecord]) -> Budget:
-    limits, used = record.document["budget"], spent(attempts, record)
+def _budget(record: SweepRecord, attempts: Iterable[AttemptRecord], now: float | None) -> Budget:
+    """Return the budget of a sweep, whose running attempts, if there are any, have spent until now."""
+    until_now = [
+        replace(attempt, ended_at=now) if attempt.state == "RUNNING" else attempt for attempt in attempts
+    ]
+    limits, used = record.document["budget"], spent(until_now, record)
     return Budget(
         int(limits["trials"]),
         limits.get("hours"),

@@ -84,6 +84,9 @@ def places(ledger: Ledger) -> Sequence[QueuedSweep]:
         return _submitted(entry, UNSERVED if is_unserved else _why(entry, owners, ledger.system))
 
     running = [_claimed(pool, view, sweep) for pool, view in views.items() for sweep in _running(view)]
+    known = {sweep for view in views.values() for sweep in view.claims}
+    unclaimed = [entry for entry in observed if entry.is_driven and entry.submission.sweep_id not in known]
+    running += [_submitted(entry, "its driver starts, or ends") for entry in unclaimed]
     waiting = [_claimed(pool, view, sweep) for pool, view in views.items() for sweep in view.queue()]
     waiting += [submitted(entry) for entry in queued]
     waiting.sort(key=lambda entry: CLASSES.index(entry.priority_class))  # stable: drivers come first

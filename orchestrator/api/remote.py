@@ -23,7 +23,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from orchestrator.api.live import LiveSweep
 from orchestrator.api.users import DAYS
-from orchestrator.api.workspace import check_output
+from orchestrator.api.workspace import check_output, key_named
 from orchestrator.config.yaml_reader import read_text
 from orchestrator.errors import BadInput, NoServer, Refusal
 from orchestrator.ledger.keys import is_confirmation, sweep_id_of, trial_label
@@ -151,23 +151,30 @@ class RemoteService:
         """Return the sweeps of the service, the newest first."""
         return list(self._pages("/sweeps", "sweeps"))
 
-    def trial(self, key: str) -> Mapping[str, Any]:
-        """Return what the service knows of the trial with a key, as the leaderboard shows it.
+    def trial(self, name: str) -> Mapping[str, Any]:
+        """Return what the service knows of a trial.
+
+        Args:
+            name: the key of the trial, as the leaderboard shows it, or a number of the newest sweep.
 
         Raises:
             BadInput: there is no such trial.
             NoServer: the server does not answer.
         """
-        return self.call("GET", _trial_path(key))
+        return self.call("GET", _trial_path(self._key(name)))
 
-    def trial_log(self, key: str, show: Show) -> None:
+    def trial_log(self, name: str, show: Show) -> None:
         """Show what the workers of a trial have printed on the service's machine; raises like `trial`."""
-        path, _, role = _trial_path(key).partition("?")
+        path, _, role = _trial_path(self._key(name)).partition("?")
         position, size = 0, 1
         while position < size:
             part = self.call("GET", f"{path}/log?{'&'.join(filter(None, (f'start={position}', role)))}")
             show(part["text"])
             position, size = int(part["end"]), int(part["size"])
+
+    def _key(self, name: str) -> str:
+        """Return the key of the trial that a person names."""
+        return key_named([str(sweep["id"]) for sweep in reversed(self.sweeps())], name)
 
     def quota(self, owner: str) -> Mapping[str, Any]:
         """Return an owner's `weight`, `share`, `gpu_hours`, `used_gpu_hours` and `sweeps`.

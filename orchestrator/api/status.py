@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -20,11 +21,11 @@ from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.known import KnownSweep, known_sweeps
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import DRIVEN_SWEEP, FINISHED_SWEEP, SweepRecord
-from orchestrator.ledger.selection import best_of_sweep
+from orchestrator.ledger.records import DRIVEN_SWEEP, FINISHED_SWEEP, UNFINISHED_TRIAL, SweepRecord
+from orchestrator.ledger.selection import best_of_sweep, total_violation, violations_of
 from orchestrator.ledger.submissions import Submission
 from orchestrator.service.starting import seconds_left
-from orchestrator.session.board import Progress
+from orchestrator.session.board import Progress, TrialBoard
 from orchestrator.system import System
 
 
@@ -126,20 +127,45 @@ def status(name: str | None = None, *, root: str | Path | None = None) -> Detail
 def detailed(ledger: Ledger, record: SweepRecord) -> DetailedStatus:
     """Return the state of a sweep whose record has been read."""
     row = _row(ledger, record, submissions.submission(ledger, record.id))
-    best = best_of_sweep(ledger, record)
+    key, value = _best_so_far(ledger, record, row["trials"]) or (None, None)
     return DetailedStatus(
         **row,
         metric=str(record.facts["metric"]),
         progress=Progress(
             row["trials"],
             max(sum(row["trials"].values()), most_trials(record.document)),
-            best.key if best else None,
-            best.value if best else None,
+            key,
+            value,
             state=row["state"],
             reason=row["reason"],
         ),
         failures=ledger.failures(record.id),
     )
+
+
+def _best_so_far(ledger: Ledger, record: SweepRecord, states: Mapping[str, int]) -> tuple[str, float] | None:
+    """Return the key and value of the best trial so far, or None: the same that the driver of a sweep names.
+
+    Of an unfinished sweep the best report of a trial that is not complete yet counts too, and while no other
+    trial has a value, that of a pruned one.
+    """
+    best = best_of_sweep(ledger, record)
+    if record.state in FINISHED_SWEEP or not (UNFINISHED_TRIAL | {"PRUNED"}) & states.keys():
+        return None if best is None or best.value is None else (best.key, best.value)
+    constraints = record.document.get("constraints") or {}
+    search = [trial for trial in ledger.trials(record.id) if trial.role == "search"]
+    board = TrialBoard(
+        search, maximize=record.facts["direction"] == "maximize", violations=violations_of(ledger, record)
+    )
+    metric = str(record.facts["metric"])
+    for trial in search:
+        if trial.state == "PRUNED" and trial.value is not None:
+            board.score(trial, trial.value)
+        if trial.state in UNFINISHED_TRIAL and trial.step:
+            kept = ledger.trial_checkpoints(trial.key)
+            if (saved := next((row for row in kept if row.kind == "best"), None)) is not None:
+                board.score(trial, saved.metrics[metric], total_violation(constraints, saved.metrics))
+    return board.best
 
 
 def _submitted(submission: Submission, system: System) -> DetailedStatus:
@@ -154,7 +180,7 @@ def _submitted(submission: Submission, system: System) -> DetailedStatus:
 def _row(ledger: Ledger, record: SweepRecord, submission: Submission | None) -> dict[str, Any]:
     driver = holder(ledger, record.id)
     state: str = record.state
-    reason = record.reason
+    reason = record.reason or (_why_failed(ledger, record) if state == "FAILED" else None)
     if driver is None and record.state in DRIVEN_SWEEP:
         state, reason = "INTERRUPTED", "its driver is gone"
     if driver is None and submission is not None and state not in FINISHED_SWEEP:
@@ -166,11 +192,30 @@ def _row(ledger: Ledger, record: SweepRecord, submission: Submission | None) -> 
         "task": record.task,
         "profile": record.profile,
         "driver": driver,
-        "trials": ledger.states(record.id),
+        "trials": _as_shown(ledger.states(record.id), runs=driver is not None and state != "WAITING"),
         "waiting_for_mlflow": ledger.backlog(record.id),
         "created_at": record.created_at,
         "finished_at": record.finished_at,
     }
+
+
+def _as_shown(states: Mapping[str, int], *, runs: bool) -> Mapping[str, int]:
+    """Return how many trials are in each state; where nothing runs now, those that did are waiting.
+
+    Their rows say RUNNING until the next driver ends their attempts, or a worker takes them.
+    """
+    if runs or "RUNNING" not in states:
+        return states
+    waiting = states["RUNNING"] + states.get("WAITING", 0)
+    return {**{state: count for state, count in states.items() if state != "RUNNING"}, "WAITING": waiting}
+
+
+def _why_failed(ledger: Ledger, record: SweepRecord) -> str | None:
+    """Return the most frequent cause of the failures of a sweep without a complete trial."""
+    if not (failures := Counter(ledger.failures(record.id))):
+        return None
+    ((cause, count),) = failures.most_common(1)
+    return f"{count} of {counted(sum(ledger.states(record.id).values()), 'trial')} failed: {cause}"
 
 
 def _submitted_row(submission: Submission, system: System) -> dict[str, Any]:

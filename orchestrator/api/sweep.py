@@ -9,15 +9,19 @@ sweep.figure("learning-curves")   # a Plotly figure
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tqdm.auto import tqdm
+
 from orchestrator.accounts import Account
 from orchestrator.api.remote import RemoteService
-from orchestrator.api.status import DetailedStatus, detailed
+from orchestrator.api.status import DetailedStatus, detailed, overview
 from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.config import from_dict, from_document, networks
@@ -44,6 +48,8 @@ from orchestrator.ledger.submissions import Submission
 from orchestrator.machines.hardware import Hardware, Node, detect, fitting, require_gpu_jax
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise
+from orchestrator.report.words import duration, number
+from orchestrator.session.board import Progress
 from trainables.cost import Cost
 from trainables.data.task import Signature, Source, completed
 from trainables.tasks import TASKS
@@ -111,6 +117,57 @@ class _Request:
     hardware: Hardware | None = None
 
 
+class _Bar(Observer):
+    """Logs the messages of a sweep, and shows its progress as a bar on standard error."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._metric = sweep.specification.metric
+        # Where the bar is not redrawn in place, each drawing is a line of its own.
+        pause = 0.1 if _is_redrawn() else 10.0
+        self._bar = tqdm(desc=sweep.id, total=0, unit="trial", mininterval=pause, file=sys.stderr)
+        self._bar.set_postfix_str("starting")
+
+    def loading(self, what: str, done: int, total: int) -> None:
+        """Show how much of the data set has been prepared."""
+        self._bar.set_postfix_str(f"{what}: {done:,} of {total:,}")
+
+    def show(self, progress: Progress) -> None:
+        """Show the progress of the sweep."""
+        parts = [] if progress.reason is None else [f"{progress.state}: {progress.reason}"]
+        if progress.best_value is not None:
+            parts.append(f"best {self._metric} {number(progress.best_value)}")
+        if progress.seconds_left:
+            parts.append(f"about {duration(progress.seconds_left)} left")
+        self._bar.total = progress.wanted
+        self._bar.set_postfix_str(", ".join(parts), refresh=False)
+        self._bar.update(progress.settled - self._bar.n)
+        if _is_redrawn():
+            self._bar.refresh()
+
+    def close(self) -> None:
+        """Draw the bar for the last time."""
+        self._bar.close()
+
+
+def _is_redrawn() -> bool:
+    """Return True if a bar on standard error is redrawn in place: in a terminal and in a notebook."""
+    return sys.stderr.isatty() or any(base.__name__ == "tqdm_notebook" for base in tqdm.__mro__)
+
+
+@contextmanager
+def _watching(sweep: Sweep, observer: Observer | None, progress: bool | None) -> Iterator[Observer]:
+    """Yield what receives the messages and the progress of a sweep for the length of a `with` block."""
+    wanted = _is_redrawn() if progress is None else progress
+    if observer is not None or not wanted:
+        yield observer or Observer()
+        return
+    bar = _Bar(sweep)
+    try:
+        yield bar
+    finally:
+        bar.close()
+
+
 class Sweep:
     """One search-space file, run once: its specification, and what the ledger knows of it.
 
@@ -169,7 +226,8 @@ class Sweep:
         with opened_as(reader):
             specification = load_file(Path(path), profile=name, overrides=tuple(overrides), gpus=gpus)
         request = _Request(profile == "auto", new, hardware)
-        return cls._of(specification, Workspace.at(root, data), request)
+        is_given = any(override.strip().startswith("budget") for override in overrides)
+        return cls._of(specification, Workspace.at(root, data), request, budget_is_given=is_given)
 
     @classmethod
     def from_dict(
@@ -271,13 +329,23 @@ class Sweep:
         )
 
     @classmethod
-    def _of(cls, specification: SweepConfig, workspace: Workspace, request: _Request) -> Sweep:
+    def _of(
+        cls,
+        specification: SweepConfig,
+        workspace: Workspace,
+        request: _Request,
+        *,
+        budget_is_given: bool = False,
+    ) -> Sweep:
         """Return the newest sweep of a specification that the ledger knows, or a new one."""
         if workspace.has_ledger():
             preflight.check_paths(workspace.paths)
             with workspace.ledger() as ledger:
-                choose = admission.unused if request.new else admission.newest
-                specification = choose(specification, ledger)
+                specification = (
+                    admission.unused(specification, ledger)
+                    if request.new
+                    else admission.newest(specification, ledger, budget_is_given=budget_is_given)
+                )
         return cls(specification.id, workspace, specification, request)
 
     def __repr__(self) -> str:
@@ -296,12 +364,29 @@ class Sweep:
     @property
     def state(self) -> str:
         """Return the state in the ledger, INTERRUPTED if its driver died, or NEW if it has never run."""
-        return self.status().state if self._is_known() else "NEW"
+        if not self._is_known():
+            return "NEW"
+        with self.workspace.ledger() as ledger:
+            return overview(ledger, self._record(ledger), submissions.submission(ledger, self.id)).state
 
     @property
     def is_finished(self) -> bool:
         """Return True if the sweep has ended; it goes on only with a larger budget."""
         return self.state in FINISHED_SWEEP
+
+    def before_change(self) -> tuple[Sweep, list[str]] | None:
+        """Return the sweep of the same file from before it was changed, and a phrase for each change.
+
+        None if this sweep has run already, or the file has had no other one.
+        """
+        if self._is_known() or not self.workspace.has_ledger():
+            return None
+        with self.workspace.ledger() as ledger:
+            record = admission.before_change(self.specification, ledger)
+        if record is None:
+            return None
+        changes = admission.differences(record.document, self.specification.document())
+        return Sweep(record.id, self.workspace), changes
 
     def status(self) -> DetailedStatus:
         """Return the state of the sweep, its driver, its progress and its failures.
@@ -429,6 +514,7 @@ class Sweep:
         wait: float | None = None,
         unless_stopped: bool = False,
         retry_failed: bool = False,
+        progress: bool | None = None,
     ) -> Exit:
         """Run the sweep, or resume it where it stopped; return when it has ended.
 
@@ -443,7 +529,7 @@ class Sweep:
         data folder; and the record of the shared Ray to its runtime folder.
 
         Args:
-            observer: receives messages and progress; if None, messages are logged.
+            observer: receives messages and progress; if None, messages are logged, and there may be a bar.
             deadline: seconds that a running trial may neither train nor report before it is retried.
             tracking_patience: seconds to wait for MLflow at the end; records that it has not taken by then
                 wait in the ledger for the next run.
@@ -452,6 +538,7 @@ class Sweep:
             unless_stopped: return COMPLETE at once if `stop` has ended the sweep, and leave it as it is, for
                 a start by a batch system. Without it the call goes on with a stopped sweep.
             retry_failed: run the failed trials once more, each from its last checkpoint.
+            progress: whether there is a bar, on standard error. If None, in terminals and notebooks only.
 
         Returns:
             COMPLETE, SOME_FAILED, or RESUMABLE if the sweep was interrupted and the next call goes on.
@@ -467,28 +554,29 @@ class Sweep:
         failed = self.failed() if retry_failed else ()
         if retry_failed and not failed:
             raise BadInput(self.id, "must have failed trials to retry", "none", "`show` shows a trial.")
-        screen = observer or Observer()
         self._check_bound()
-        hardware = self.admit()
-        if profile := self.specification.profile:
-            why = {None: "as it began", True: hardware.phrase, False: "asked for"}[self._request.automatic]
-            setting = "smaller than the paper's; choose the profile `full` for the paper's setting."
-            screen.say(f"Profile `{profile}` ({why}): {setting}")
-        known = self._is_known()
-        run = Run(
-            self.workspace.paths,
-            self.workspace.data,
-            hardware,
-            self.id if known else self.specification.recorded_id,
-            self._request.new and not known,
-            failed,
-            deadline=deadline,
-            tracking_patience=tracking_patience,
-            wait=preflight.Patience.of(wait),
-            unless_stopped=unless_stopped,
-        )
-        self.id, code = drive(self.specification, run, screen)
-        return code
+        with _watching(self, observer, progress) as screen:
+            hardware = self.admit()
+            if profile := self.specification.profile:
+                reasons = {None: "as it began", True: hardware.phrase, False: "asked for"}
+                why = reasons[self._request.automatic]
+                setting = "smaller than the paper's; choose the profile `full` for the paper's setting."
+                screen.say(f"Profile `{profile}` ({why}): {setting}")
+            known = self._is_known()
+            run = Run(
+                self.workspace.paths,
+                self.workspace.data,
+                hardware,
+                self.id if known else self.specification.recorded_id,
+                self._request.new and not known,
+                failed,
+                deadline=deadline,
+                tracking_patience=tracking_patience,
+                wait=preflight.Patience.of(wait),
+                unless_stopped=unless_stopped,
+            )
+            self.id, code = drive(self.specification, run, screen)
+            return code
 
     def failed(self) -> tuple[str, ...]:
         """Return the keys of the failed trials, confirmations included.

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import concealment
-from orchestrator.api.workspace import Workspace, trial_named
+from orchestrator.api.workspace import Workspace, key_named, trial_named
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
 from orchestrator.export.saved_files import export_saved
+from orchestrator.ledger.known import begun
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import (
     UNFINISHED_TRIAL,
@@ -133,6 +134,22 @@ class Trial:
         workspace = Workspace.at(root, data)
         with workspace.ledger() as ledger:
             return cls(trial_named(ledger, key), workspace)
+
+    @classmethod
+    def named(cls, name: str, *, root: str | Path | None = None, data: str | Path | None = None) -> Trial:
+        """Return the trial that a person names.
+
+        Args:
+            name: a key, whose sweep may be named by its beginning, or a number of the newest sweep.
+            root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+            data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
+
+        Raises:
+            BadInput: there is no ledger, or it has no such trial.
+        """
+        workspace = Workspace.at(root, data)
+        with workspace.ledger() as ledger:
+            return cls(trial_named(ledger, key_named(begun(ledger), name)), workspace)
 
     def __repr__(self) -> str:
         return f"Trial({self.key!r}, {self.state}, value={self.value})"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.connect import database_file, is_file, parse
-from orchestrator.ledger.keys import sweep_id_of
+from orchestrator.ledger.keys import sweep_id_of, trial_label
 from orchestrator.ledger.known import begun
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord, TrialRecord
@@ -163,6 +164,20 @@ def trial_named(ledger: Ledger, key: str) -> TrialRecord:
         remedy = (
             f"The keys of its sweep are {keys[0]} to {keys[-1]}."
             if keys
-            else "A key is SWEEP-NUMBER; `list` shows all sweeps."
+            else "A key is SWEEP-NUMBER; a number is one of the newest sweep. `list` shows all sweeps."
         )
         raise BadInput(key[:80] or "TRIAL", "must be the key of a trial", "no such trial", remedy) from None
+
+
+def key_named(ids: Sequence[str], name: str) -> str:
+    """Return the key of the trial that a person names, which need not exist.
+
+    Args:
+        ids: of the sweeps, the newest last.
+        name: a key, whose sweep may be named by its beginning, or the label of a trial of the newest sweep:
+            its number, `c` before that of a confirmation.
+    """
+    label, before = trial_label(name), sweep_id_of(name)
+    if not re.fullmatch(r"c?[0-9]+", label) or before in ids or not ids:
+        return name
+    return f"{one_of(ids, before) if before else ids[-1]}-{label}"

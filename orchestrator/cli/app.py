@@ -6,14 +6,20 @@ import errno
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from orchestrator.accounts import close_files
 from orchestrator.cli.output import Console
 from orchestrator.cli.reach import URL, with_server
-from orchestrator.errors import Exit, Refusal, exit_of
+from orchestrator.errors import BadInput, Exit, Refusal, exit_of
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Run": {
@@ -76,7 +82,13 @@ _UNUSABLE_PATH = frozenset(
 )
 """Numbers of the OSErrors of a path that a person has named wrongly, or may not use. Others are defects."""
 
-_OWN_OPTIONS = ("--help", "--install-completion", "--show-completion")
+_OWN_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
+
+_INTERNAL = frozenset({"drive"})
+"""Verbs that the service calls itself, and that `--help` does not list."""
+
+_VALUES: Mapping[str, str] = {"str": "TEXT", "list[str]": "TEXT", "int": "NUMBER", "float": "NUMBER"}
+"""How `--help` names the values of an option, by the type that Typer would show."""
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -85,6 +97,7 @@ def run_command(arguments: Sequence[str]) -> int:
     app = build([words[0]] if words and words[0] in VERBS else VERBS)
     try:
         close_files()
+        _check_verb(arguments)
         words = with_server(words, os.environ.get(URL))
         result = app(args=words, prog_name="sweep", standalone_mode=False)
         if sys.stdout is not None:
@@ -138,16 +151,81 @@ def build(verbs: Iterable[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
     )
-    app.callback()(lambda: None)  # with a single command, Typer would drop the verb from the command line
+    # Without a callback, Typer would drop a single verb from the command line.
+    app.callback(cls=_Verbs)(_own_options)
     for verb in verbs:
         module, name = VERBS[verb].split(":")
         defined = getattr(import_module(module), name)
         heading = next(heading for heading, group in GROUPS.items() if verb in group)
         if isinstance(defined, typer.Typer):
-            app.add_typer(defined, name=verb, rich_help_panel=heading)
+            for command in defined.registered_commands:
+                command.cls = _Verb
+            app.add_typer(defined, name=verb, cls=_Verbs, rich_help_panel=heading)
         else:
-            app.command(verb, rich_help_panel=heading)(defined)
+            hidden = verb in _INTERNAL
+            app.command(verb, cls=_Verb, hidden=hidden, rich_help_panel=heading)(defined)
     return app
+
+
+class _Verb(TyperCommand):
+    """A verb whose `--help` names values by words, and switches without one."""
+
+    def get_params(self, ctx: typer.Context) -> list[Any]:
+        """Return the parameters."""
+        return _in_words(super().get_params(ctx))
+
+
+class _Verbs(TyperGroup):
+    """A group of such verbs."""
+
+    def get_params(self, ctx: typer.Context) -> list[Any]:
+        """Return the parameters."""
+        return _in_words(super().get_params(ctx))
+
+
+def _in_words(parameters: list[Any]) -> list[Any]:
+    for parameter in parameters:
+        vars(parameter)["display_type_rich"] = partial(_value_of, parameter)
+    return parameters
+
+
+def _value_of(parameter: Any, ctx: typer.Context) -> str:
+    """Return what `--help` writes for the value of a parameter; an argument has its name already."""
+    if getattr(parameter, "is_flag", False) or isinstance(parameter, TyperArgument):
+        return ""
+    shown = str(parameter.display_type(ctx)).strip("<>")
+    return str(parameter.metavar or _VALUES.get(shown.removesuffix(" range")) or shown.upper())
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"sweep {version('rotrnn-sweeps')}")
+        raise typer.Exit
+
+
+def _own_options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+def _check_verb(arguments: Sequence[str]) -> None:
+    """Check that a command line does not begin with a misspelt verb, which would be taken for a file.
+
+    Raises:
+        BadInput: its first word is neither a verb nor a file, and resembles a verb.
+    """
+    first = next(iter(arguments), "-")
+    if first in VERBS or first.startswith("-") or Path(first).exists():
+        return
+    if near := get_close_matches(first, VERBS.keys() - _INTERNAL, n=1):
+        got = "neither a verb nor a file that exists"
+        raise BadInput(
+            first[:80], "must be a verb, or a search-space file", got, f"Did you mean `{near[0]}`?"
+        )
 
 
 def _with_verb(arguments: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from orchestrator import Observer, Progress
 from orchestrator.cli.frame import ORDER
 from orchestrator.cli.output import Console
 from orchestrator.counts import counted
-from orchestrator.report.words import duration
+from orchestrator.report.words import duration, number
 
 _LINE_EVERY_SECONDS = 30.0
 
@@ -87,7 +87,7 @@ def describe(progress: Progress, metric: str) -> str:
     if progress.reason is not None:
         parts.append(f"{progress.state}: {progress.reason}")
     if progress.best_value is not None:
-        parts.append(f"best {metric} {progress.best_value:.4f} ({progress.best_key})")
+        parts.append(f"best {metric} {number(progress.best_value)} ({progress.best_key})")
     if progress.seconds_left is not None and progress.settled < progress.wanted:
         parts.append(f"about {duration(progress.seconds_left)} left")
     return " · ".join(parts)

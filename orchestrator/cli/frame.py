@@ -8,7 +8,7 @@ from rich.text import Text
 
 from orchestrator.api.live import LiveSweep, RunningTrial
 from orchestrator.counts import counted
-from orchestrator.report.words import count, duration, number
+from orchestrator.report.words import count, duration, number, numbers
 
 ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")
 """The states of trials in the order in which they are listed."""
@@ -88,10 +88,11 @@ def _progress(sweep: LiveSweep) -> Iterator[Text]:
 
 def _running(sweep: LiveSweep, width: int, room: int) -> Iterator[Text]:
     """Yield a table of the running trials; the columns that do not fit are left out from the right."""
-    shown = sweep.running[:room]
+    shown = sweep.running[:room] if sweep.status.state in ("RUNNING", "PAUSED") else ()
     if not shown:
         return
-    rows = [_HEADER, *map(_cells, shown)]
+    values = numbers([trial.value for trial in shown])
+    rows = [_HEADER, *map(_cells, shown, values)]
     columns = [[cell.rjust(max(map(len, cells))) for cell in cells] for cells in zip(*rows, strict=True)]
     while len(columns) > 1 and _taken(columns) + len(_GAP) + _LEAST_BAR > width:
         columns.pop()
@@ -110,12 +111,12 @@ def _taken(columns: Sequence[Sequence[str]]) -> int:
     return sum(len(cells[0]) for cells in columns) + len(_GAP) * (len(columns) - 1)
 
 
-def _cells(trial: RunningTrial) -> tuple[str, ...]:
+def _cells(trial: RunningTrial, value: str) -> tuple[str, ...]:
     speed = trial.steps_per_second
     return (
         trial.label,
         f"{count(trial.step)}/{count(trial.total_steps)}",
-        number(trial.value),
+        value,
         "–" if speed is None else f"{speed:.3g}" if speed < 100 else count(speed),
         "–" if trial.seconds_left is None else duration(trial.seconds_left),
     )

@@ -46,6 +46,8 @@ def list_sweeps(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server
         ]
     )
     for entry in listed:
+        if entry.reason and entry.state in ("PARKED", "FAILED", "PAUSED"):
+            print_line(f"{entry.id}: {entry.state}, because: {entry.reason}")
         if entry.waiting_for_mlflow and entry.driver is None:
             print_line(f"{entry.id}: {waiting(entry.waiting_for_mlflow, delivered_by(entry.id))}")
 

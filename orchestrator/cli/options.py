@@ -7,13 +7,19 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.errors import BadInput
+
 _FOLDERS = "Folders"
 EXECUTION = "Execution"
 """Heading in `--help` of the options that change how a sweep is run, not what it computes."""
 
 SweepId = Annotated[str, typer.Argument(metavar="SWEEP", help="Id of a sweep, or its beginning.")]
-TrialKey = Annotated[
-    str, typer.Argument(metavar="TRIAL", help="Key of a trial, as the leaderboard shows it.")
+TrialName = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TRIAL",
+        help="Key of a trial, as the leaderboard shows it; or its number, of the newest sweep or of SWEEP.",
+    ),
 ]
 Root = Annotated[
     Path,
@@ -42,3 +48,15 @@ TrackingPatience = Annotated[
 Plain = Annotated[
     bool, typer.Option("--plain", help="Print lines on a terminal too, instead of a view that is redrawn.")
 ]
+
+
+def trial_name(words: list[str]) -> str:
+    """Return what names a trial, given as one word, or as a sweep and a number.
+
+    Raises:
+        BadInput: there are more words.
+    """
+    if len(words) > 2:
+        must = "must be one trial: its key, its number, or a sweep and a number"
+        raise BadInput("TRIAL", must, f"{len(words)} words", "For example `sweep logs 0`.")
+    return "-".join(words)

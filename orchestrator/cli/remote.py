@@ -21,6 +21,7 @@ from orchestrator.cli.live import shown_live
 from orchestrator.cli.output import write
 from orchestrator.counts import counted
 from orchestrator.errors import BadInput, Exit
+from orchestrator.report.words import brief, number
 
 Server = Annotated[
     str | None,
@@ -101,7 +102,7 @@ def _print_status(now: Mapping[str, Any]) -> None:
     reason = f" ({now['reason']})" if now["reason"] else ""
     print_line(f"{now['id']}: {now['state']}{reason}")
     progress = now["progress"]
-    best = f", best {now['metric']} {progress['best_value']:.6g}" if progress["best_key"] else ""
+    best = f", best {now['metric']} {number(progress['best_value'])}" if progress["best_key"] else ""
     print_line(f"  {_counts(progress['states']) or 'no trials'} of {progress['wanted']}{best}")
     for cause, count in now["failures"].items():
         print_line(f"  failed {counted(count, 'time')}: {cause}")
@@ -225,7 +226,7 @@ def show(server: str, trial: str, *, as_json: bool) -> None:
         )
     last = found["last_report"]
     if last is not None:
-        metrics = ", ".join(f"{name} {last['metrics'][name]:.4g}" for name in found["shown_metrics"])
+        metrics = ", ".join(f"{name} {brief(last['metrics'][name])}" for name in found["shown_metrics"])
         print_line(f"  step {last['step']}: {metrics} (the last of {counted(found['reports'], 'report')})")
     for saved in found["checkpoints"]:
         print_line(f"  checkpoint ({saved['kind']}): {saved['path']}")

@@ -25,7 +25,15 @@ from orchestrator.cli.options import Data, Json, Plain, Root, SweepId
 from orchestrator.cli.output import Console, write
 from orchestrator.cli.remote import Key, Server
 from orchestrator.cli.results import show_result
-from orchestrator.cli.run_options import Extend, File, Overrides, Profile, RunOptions, with_run_options
+from orchestrator.cli.run_options import (
+    Extend,
+    File,
+    Overrides,
+    Profile,
+    Resume,
+    RunOptions,
+    with_run_options,
+)
 from orchestrator.cli.submission import (
     follow_submitted,
     run_by_service,
@@ -39,6 +47,9 @@ from trainables.cost import Cost
 from trainables.layers import LAYERS
 from trainables.trial import ModelSettings
 
+_MOST_CHANGES = 8
+"""Most changes of a file that are shown."""
+
 
 @with_run_options
 def run(
@@ -47,6 +58,7 @@ def run(
     overrides: Overrides = None,
     extend: Extend = None,
     new: Annotated[bool, typer.Option("--new", help="Start another sweep of the same file.")] = False,
+    resume: Resume = False,
     server: Server = None,
     *,
     options: RunOptions,
@@ -68,10 +80,61 @@ def run(
         return remote.run(server, file, profile=profile, overrides=overrides or (), new=new, plain=plain)
     running = server_for(options)
     options = with_root_of(running, options)
-    sweep = _extended(load(file, profile, overrides, new, options), extend)
+    sweep = _extended(chosen(file, profile, overrides, options, new=new, resume=resume), extend)
     if running is None or (extend is None and sweep.is_finished):
         return run_here(sweep, options)
     return run_by_service(sweep, options, new=new)
+
+
+def chosen(
+    file: Path,
+    profile: str | None,
+    overrides: list[str] | None,
+    options: RunOptions,
+    *,
+    new: bool,
+    resume: bool,
+) -> Sweep:
+    """Return the sweep of a search-space file; if the file was changed since its last sweep, say so.
+
+    On a terminal, and unless `new` or `resume` decides, a person is asked which of the two it shall be.
+
+    Raises:
+        BadInput: both are given, or the file is wrong.
+    """
+    if new and resume:
+        raise BadInput("--new", "must stand without `--resume`", "both", "Leave one of them out.")
+    if not file.exists():
+        _refuse_missing(file, options)
+    sweep = load(file, profile, overrides, new, options)
+    if new or (changed := sweep.before_change()) is None:
+        return sweep
+    earlier, changes = changed
+    shown = "; ".join(changes[:_MOST_CHANGES])
+    more = f"; and {len(changes) - _MOST_CHANGES} more" if len(changes) > _MOST_CHANGES else ""
+    write(f"{file.name} was changed since its sweep {earlier.id} ({earlier.state}): {shown}{more}.\n")
+    if resume:
+        return earlier
+    if sys.stdin.isatty() and sys.stdout.isatty() and not options.detach:
+        question = f"Start another sweep, {sweep.id} [n], go on with {earlier.id} [r], or leave it [q]?"
+        answer = typer.prompt(question, default="q", show_default=False).strip().lower()[:1]
+        if answer == "r":
+            return earlier
+        if answer == "n":
+            return load(file, profile, overrides, True, options)
+        raise typer.Abort
+    if earlier.is_finished:  # else it is refused
+        write(f"This starts another sweep, {sweep.id}; `--resume` goes on with {earlier.id} instead.\n")
+    return sweep
+
+
+def _refuse_missing(file: Path, options: RunOptions) -> None:
+    """Refuse a file that does not exist, if the ledger has one sweep of it; else what loads it refuses it."""
+    try:
+        known = Sweep.find(f"{file.stem}-", root=options.root)
+    except BadInput:
+        return
+    raise BadInput(str(file)[:80], "must exist", "no such file", f"`resume {known.id}` goes on without it.")
 
 
 def load(

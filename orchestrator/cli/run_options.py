@@ -27,6 +27,10 @@ Extend = Annotated[
     str | None,
     typer.Option("--extend", metavar="KEY=VALUE", help="Change the budget, such as `trials=128`."),
 ]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="If the file was changed since its last sweep, go on with that sweep."),
+]
 Profile = Annotated[
     str | None,
     typer.Option(help="A profile of the file; `full` for none. If left out, `laptop` where there is no GPU."),

@@ -15,8 +15,16 @@ from orchestrator.cli import remote, submission
 from orchestrator.cli.display import print_line
 from orchestrator.cli.options import Root, SweepId
 from orchestrator.cli.remote import Server
-from orchestrator.cli.run import load, run_here
-from orchestrator.cli.run_options import NOTIFY, File, Overrides, Profile, RunOptions, with_run_options
+from orchestrator.cli.run import chosen, run_here
+from orchestrator.cli.run_options import (
+    NOTIFY,
+    File,
+    Overrides,
+    Profile,
+    Resume,
+    RunOptions,
+    with_run_options,
+)
 from orchestrator.errors import Exit
 
 
@@ -26,6 +34,7 @@ def submit(
     profile: Profile = None,
     overrides: Overrides = None,
     new: Annotated[bool, typer.Option("--new", help="Submit another sweep of the same file.")] = False,
+    resume: Resume = False,
     key: Annotated[
         str | None,
         typer.Option("--key", help="Identifies the submission: repeating it with the same key adds nothing."),
@@ -46,7 +55,8 @@ def submit(
         return remote.submit(server, file, profile=profile, overrides=overrides or (), new=new, key=key)
     running = service.running(root=options.root)
     options = submission.with_root_of(running, options)
-    sweep_id, _ = submission.submit(load(file, profile, overrides, new, options), options, new=new, key=key)
+    sweep = chosen(file, profile, overrides, options, new=new, resume=resume)
+    sweep_id, _ = submission.submit(sweep, options, new=new, key=key)
     print_line(sweep_id)
     if running is None:
         print_line("No service runs for this root: `serve` starts one, which then starts the sweep.")

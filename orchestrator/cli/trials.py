@@ -12,23 +12,23 @@ from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
-from orchestrator.cli.options import Data, Json, Root, TrialKey
+from orchestrator.cli.options import Data, Json, Root, TrialName, trial_name
 from orchestrator.cli.output import Console, write, write_raw
 from orchestrator.cli.remote import Server
-from orchestrator.report.words import near
+from orchestrator.report.words import brief, near, numbers
 
 
-def show(trial: TrialKey, root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = None) -> None:
+def show(trial: TrialName, root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = None) -> None:
     """Show everything that the ledger knows of a trial: hyperparameters, attempts, reports, checkpoints.
 
     Example:
 
-        sweep show retrieval-laptop-1a2b3c4d-7
+        sweep show 7
     """
     if server is not None:
-        remote.show(server, trial, as_json=as_json)
+        remote.show(server, trial_name(trial), as_json=as_json)
         return
-    selected = Trial.find(trial, root=root)
+    selected = Trial.named(trial_name(trial), root=root)
     history = selected.history()
     if as_json:
         print_json(asdict(history))
@@ -46,16 +46,21 @@ def show(trial: TrialKey, root: Root = DEFAULT_ROOT, as_json: Json = False, serv
     for line in selected.code_changes():
         console.print(f"  {line}", markup=False)
     unshown = selected.unshown_metrics
-    for report in history.reports:
-        shown = (f"{name} {value:.4g}" for name, value in report.metrics.items() if name not in unshown)
-        metrics = ", ".join(shown)
+    names = dict.fromkeys(
+        name for report in history.reports for name in report.metrics if name not in unshown
+    )
+    curves = {
+        name: numbers([report.metrics.get(name) for report in history.reports], brief) for name in names
+    }
+    for index, report in enumerate(history.reports):
+        metrics = ", ".join(f"{name} {curves[name][index]}" for name in names if name in report.metrics)
         console.print(f"  step {report.step}: {metrics}", markup=False)
     for saved in history.checkpoints:
         console.print(f"  checkpoint ({saved.kind}): {saved.path}", markup=False)
 
 
 def logs(
-    trial: TrialKey,
+    trial: TrialName,
     raw: Annotated[
         bool,
         typer.Option("--raw", help="Write what a terminal would execute as it is, to a file or a pipe only."),
@@ -69,13 +74,13 @@ def logs(
 
     Example:
 
-        sweep logs retrieval-laptop-1a2b3c4d-7
+        sweep logs retrieval 7
     """
     show = write_raw if raw else write
     if server is not None:
-        remote.logs(server, trial, show)
+        remote.logs(server, trial_name(trial), show)
         return
-    log = Trial.find(trial, root=root).log()
+    log = Trial.named(trial_name(trial), root=root).log()
     console = Console(soft_wrap=True, highlight=False)
     show(log.text)
     for line in log.elsewhere:
@@ -87,7 +92,7 @@ def logs(
 
 
 def evaluate(
-    trial: TrialKey, data: Data = DEFAULT_DATA, root: Root = DEFAULT_ROOT, as_json: Json = False
+    trial: TrialName, data: Data = DEFAULT_DATA, root: Root = DEFAULT_ROOT, as_json: Json = False
 ) -> int:
     """Evaluate the best checkpoint of a trial again, on validation, and compare with the recorded numbers.
 
@@ -99,10 +104,13 @@ def evaluate(
 
         sweep evaluate retrieval-laptop-1a2b3c4d-7
     """
-    answer = Trial.find(trial, root=root, data=data).evaluate()
+    selected = Trial.named(trial_name(trial), root=root, data=data)
+    answer = selected.evaluate()
     console = Console(soft_wrap=True, highlight=False)
     if as_json:
-        print_json({"trial": trial, **asdict(answer), "equal": answer.equal, "guarantee": answer.guarantee})
+        print_json(
+            {"trial": selected.key, **asdict(answer), "equal": answer.equal, "guarantee": answer.guarantee}
+        )
         return int(not answer.equal)
     for name, value in answer.metrics.items():
         console.print(f"val/{name} {value!r} (recorded {answer.recorded[name]!r})")
@@ -112,7 +120,7 @@ def evaluate(
 
 
 def export(
-    trial: TrialKey,
+    trial: TrialName,
     to: Annotated[
         Path | None, typer.Option("--to", help="The new folder; `exports/TRIAL` if left out.")
     ] = None,
@@ -127,7 +135,7 @@ def export(
 
         sweep export retrieval-laptop-1a2b3c4d-7
     """
-    selected = Trial.find(trial, root=root)
+    selected = Trial.named(trial_name(trial), root=root)
     folder = (to or Path("exports") / selected.key).absolute()
     for note in selected.export(folder):
         print_line(note)

@@ -23,7 +23,7 @@ from orchestrator.config.space import read_space
 from orchestrator.config.strategy import check_installed, check_mutations, read_strategy
 from orchestrator.config.sweep_config import FIRST, SweepConfig, current
 from orchestrator.config.trainable import read_trainable
-from orchestrator.config.yaml_reader import parse_fragment, read_document, shown
+from orchestrator.config.yaml_reader import parse_document, parse_fragment, read_document, shown
 from orchestrator.errors import BadInput, redacted
 
 AUTOMATIC = "laptop"
@@ -167,6 +167,14 @@ def _check_profile(name: str, node: LocatedValue) -> None:
         if key not in FILE_SECTIONS:
             remedy = nearest(key, FILE_SECTIONS)
             raise Violation((*path, key), "must be a known key", remedy, f"`{key}`")
+
+
+def budget_in(text: str, profile: str | None) -> Any:
+    """Return what the text of a file says of the budget, under a profile; None if it is not known."""
+    try:
+        return with_profile(parse_document(text, "the file"), profile).entries["budget"].plain()
+    except (BadInput, Violation, KeyError):
+        return None
 
 
 def with_profile(root: LocatedValue, name: str | None) -> LocatedValue:

@@ -13,6 +13,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config import from_document
+from orchestrator.config.resolve import budget_in
 from orchestrator.config.sweep_config import SweepConfig, current, identity
 from orchestrator.driver import preflight
 from orchestrator.driver.departure import Departure
@@ -179,12 +181,41 @@ def identify(
     return latest
 
 
-def newest(sweep: SweepConfig, ledger: Ledger) -> SweepConfig:
-    """Return a sweep under the id of the newest record of the same file, or as it is if there is none."""
+def newest(sweep: SweepConfig, ledger: Ledger, *, budget_is_given: bool = False) -> SweepConfig:
+    """Return a sweep under the id of the newest record of the same file, or as it is if there is none.
+
+    Its budget is the one that it was extended to, unless the file has another one since.
+
+    Args:
+        sweep: as the file describes it.
+        ledger: of all sweeps.
+        budget_is_given: whether a command line gives the budget, which then is not that of the file.
+    """
     for record in _newest_first(ledger):
         if identity(record.document) == sweep.digest:
-            return with_id(sweep, record.id)
+            found = sweep if budget_is_given else _with_budget(sweep, record)
+            return with_id(found, record.id)
     return sweep
+
+
+def _with_budget(sweep: SweepConfig, record: SweepRecord) -> SweepConfig:
+    """Return a sweep with the budget of its record, if its file says of it what it has said before."""
+    before = str(record.facts.get(SPECIFICATION, ""))
+    if budget_in(sweep.source_text, sweep.profile) != budget_in(before, sweep.profile):
+        return sweep
+    return replace(sweep, budget=from_document(record.document, before).budget)
+
+
+def before_change(sweep: SweepConfig, ledger: Ledger) -> SweepRecord | None:
+    """Return the newest sweep of a file from before it was changed; None if the file has not been changed.
+
+    A file that differs only by what a command line overrides has not.
+    """
+    for record in _newest_first(ledger):
+        if (record.name, record.profile) == (sweep.name, sweep.profile):
+            is_changed = record.facts.get(SPECIFICATION) != sweep.source_text
+            return record if is_changed and identity(record.document) != sweep.digest else None
+    return None
 
 
 def _newest_first(ledger: Ledger) -> Iterator[SweepRecord]:
@@ -230,9 +261,12 @@ def _refuse_change(sweep: SweepConfig, ledger: Ledger) -> None:
                 f"{sweep.name}.yaml",
                 f"must be as it was when its unfinished sweep {record.id} began",
                 "; ".join(differences(record.document, sweep.document())),
-                f"Set it back, resume with `resume {record.id}`, or start another sweep with `--new`.",
+                f"Set it back, go on with {record.id} by `--resume`, or start another sweep by `--new`.",
             )
 
+
+SPECIFICATION = "specification"
+"""The fact of a sweep that holds its file, as it was read last."""
 
 _FREE = "trainable.free"
 """What earlier versions did not record: its appearance is no change."""

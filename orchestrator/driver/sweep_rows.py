@@ -11,7 +11,7 @@ from orchestrator import provenance
 from orchestrator.config.sweep_config import SweepConfig, current
 from orchestrator.counts import counted
 from orchestrator.driver.accounts import account_for, opened_as
-from orchestrator.driver.admission import Claim, Run, differences
+from orchestrator.driver.admission import SPECIFICATION, Claim, Run, differences
 from orchestrator.errors import Exit
 from orchestrator.ledger.compaction import compact_beside
 from orchestrator.ledger.integrity import examine
@@ -67,7 +67,7 @@ def compare_with_mlflow(claim: Claim) -> None:
     """
     database = sqlite_path(claim.run.paths.tracking_uri)
     record = claim.ledger.sweep(claim.sweep.id)
-    if database is None or record is None:
+    if database is None or record is None or claim.ledger.backlog(record.id):
         return
     if lost := disagreements(claim.ledger, record, Path(database)):
         put_back(claim.lease.writer)
@@ -102,7 +102,8 @@ def enter(claim: Claim, data: TaskData | None) -> None:
         claim.writer.reopen("it is to go on", claim.run.reopen)
     if lost := claim.writer.lose_attempts():
         say(f"Ended {counted(lost, 'attempt')} of a dead driver at the last report.")
-    facts, news = _with_code(known.facts, sweep, claim.run.owner, ledger.now())
+    facts = {**known.facts, SPECIFICATION: sweep.source_text}
+    facts, news = _with_code(facts, sweep, claim.run.owner, ledger.now())
     if news:
         say(news)
     if changed := differences(known.document, document):
@@ -173,7 +174,7 @@ def _new_record(sweep: SweepConfig, data: TaskData | None, run: Run, now: float)
         **(_OF_NO_TASK if data is None else _facts_of(sweep, data)),
         "metric": sweep.metric,
         "direction": sweep.direction,
-        "specification": sweep.source_text,
+        SPECIFICATION: sweep.source_text,
     }
     facts, _ = _with_code(facts, sweep, run.owner, now)
     return SweepRecord(

@@ -27,7 +27,7 @@ from orchestrator.report.figures.axes import Axis, axes, valued
 from orchestrator.report.history import History
 from orchestrator.report.importance import Importance
 from orchestrator.report.markdown import SIZE_HEADER, size_cells
-from orchestrator.report.summary import LeaderboardRow, Summary
+from orchestrator.report.summary import Chosen, LeaderboardRow, Summary
 from trainables.cost import Cost
 
 _CONTOURED = 3
@@ -179,8 +179,7 @@ def _lead(summary: Summary) -> Lead:
     if chosen is not None:
         cards = [
             (f"{summary.metric} of trial {chosen.row.number}", words.number(chosen.row.value)),
-            (summary.test_metric, words.number(chosen.row.test)),
-            (baseline(summary.metric), words.number(summary.chance.get("test"))),
+            *(() if summary.runs_script else _tested(summary, chosen)),
             *((f"published {name}", words.number(value)) for name, value in summary.published.items()),
             *cards,
         ]
@@ -192,27 +191,40 @@ def _lead(summary: Summary) -> Lead:
     )
 
 
+def _tested(summary: Summary, chosen: Chosen) -> tuple[tuple[str, str], ...]:
+    """Return the cards of a network on the test split."""
+    return (
+        (summary.test_metric, words.number(chosen.row.test)),
+        (baseline(summary.metric), words.number(summary.chance.get("test"))),
+    )
+
+
 def _leaderboard(summary: Summary) -> ReportSection:
-    header = ("#", "trial", summary.metric, summary.test_metric, "steps", "state", "time", *SIZE_HEADER)
+    tested, sizes = ((), ()) if summary.runs_script else ((summary.test_metric,), SIZE_HEADER)
+    header = ("#", "trial", summary.metric, *tested, "steps", "state", "time", *sizes)
     key = summary.chosen.row.key if summary.chosen else None
+    values = words.numbers([row.value for row in summary.rows])
     rows = tuple(
-        TableRow(_cells(summary, row), "chosen" if row.key == key else row.state.lower())
-        for row in summary.rows
+        TableRow(_cells(summary, row, value), "chosen" if row.key == key else row.state.lower())
+        for row, value in zip(summary.rows, values, strict=True)
     )
     caption = "Complete trials by their best validation value; a click on a heading sorts."
     return ReportSection("Leaderboard", caption, (Table((*header, *summary.parameters), rows),))
 
 
-def _cells(summary: Summary, row: LeaderboardRow) -> tuple[Cell, ...]:
+def _cells(summary: Summary, row: LeaderboardRow, value: str) -> tuple[Cell, ...]:
+    """Return the cells of a row, given its value as it is written beside the others."""
+    tested = () if summary.runs_script else (Cell(words.number(row.test), row.test),)
+    sizes = () if summary.runs_script else tuple(map(Cell, size_cells(row.cost), _sizes(row.cost)))
     return (
         Cell("" if row.rank is None else str(row.rank), row.rank),
         Cell(str(row.number), row.number),
-        Cell(words.number(row.value), row.value),
-        Cell(words.number(row.test), row.test),
+        Cell(value, row.value),
+        *tested,
         Cell(f"{row.step}/{row.total_steps}", row.step),
         Cell(row.state.lower(), row.state.lower()),
         Cell(words.duration(row.seconds), row.seconds),
-        *map(Cell, size_cells(row.cost), _sizes(row.cost)),
+        *sizes,
         *(
             Cell(words.setting(row.params.get(name, "–")), row.params.get(name))
             for name in summary.parameters
@@ -356,7 +368,11 @@ def _reproduction(history: History, summary: Summary) -> ReportSection:
         ("data", f"{sweep.data_source} ({sweep.data_digest})"),
         ("sampler seed", facts.get("sampler_seed", "")),
         *((f"version of {name}", value) for name, value in facts.get("versions", {}).items()),
-        *((("checkpoint", summary.chosen.checkpoint),) if summary.chosen else ()),
+        *(
+            (("checkpoint", summary.chosen.checkpoint),)
+            if summary.chosen and summary.chosen.checkpoint
+            else ()
+        ),
     ]
     return ReportSection(
         "Run it again",

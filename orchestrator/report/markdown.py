@@ -43,9 +43,21 @@ def markdown(summary: Summary, rows: int = 20) -> str:
 
 def leaderboard(summary: Summary, rows: Sequence[LeaderboardRow]) -> str:
     """Return lines of the leaderboard as a table."""
-    header = ["#", "trial", summary.metric, summary.test_metric, "steps", "state", *SIZE_HEADER]
-    header += summary.parameters
-    return table(header, [_cells(summary, row) for row in rows])
+    columns = {
+        "#": ["" if row.rank is None else str(row.rank) for row in rows],
+        "trial": [str(row.number) for row in rows],
+        summary.metric: words.numbers([row.value for row in rows]),
+        **({} if summary.runs_script else {summary.test_metric: words.numbers([row.test for row in rows])}),
+        "steps": [f"{row.step}/{row.total_steps}" for row in rows],
+        "state": [row.state.lower() for row in rows],
+    }
+    header, cells = [*columns], [*zip(*columns.values(), strict=True)]
+    if not summary.runs_script:
+        header += SIZE_HEADER
+        cells = [(*own, *size_cells(row.cost)) for own, row in zip(cells, rows, strict=True)]
+    settings = [[words.setting(row.params.get(name, "–")) for name in summary.parameters] for row in rows]
+    lines = [[*own, *of_row] for own, of_row in zip(cells, settings, strict=True)]
+    return table([*header, *summary.parameters], lines)
 
 
 def inert(cell: Any) -> Any:
@@ -63,22 +75,14 @@ def leaderboard_csv(summary: Summary) -> str:
     """Return the whole leaderboard with full precision, for a spreadsheet or pandas."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    fixed = ["rank", "key", "state", summary.metric, summary.test_metric, "best_step", "step"]
-    writer.writerow(map(inert, [*fixed, *COSTS, *summary.parameters]))
+    costs, tested = ((), ()) if summary.runs_script else (COSTS, (summary.test_metric,))
+    fixed = ["rank", "key", "state", summary.metric, *tested, "best_step", "step"]
+    writer.writerow(map(inert, [*fixed, *costs, *summary.parameters]))
     for row in summary.rows:
-        values = [row.rank, row.key, row.state, row.value, row.test, row.best_step, row.step]
-        values += [getattr(row.cost, name, None) for name in COSTS]
+        values = [row.rank, row.key, row.state, row.value, *((row.test,) if tested else ())]
+        values += [row.best_step, row.step, *(getattr(row.cost, name, None) for name in costs)]
         writer.writerow(map(inert, [*values, *(row.params.get(name) for name in summary.parameters)]))
     return out.getvalue()
-
-
-def _cells(summary: Summary, row: LeaderboardRow) -> list[str]:
-    rank = "" if row.rank is None else str(row.rank)
-    steps = f"{row.step}/{row.total_steps}"
-    settings = [words.setting(row.params.get(name, "–")) for name in summary.parameters]
-    state = row.state.lower()
-    scores = [words.number(row.value), words.number(row.test)]
-    return [rank, str(row.number), *scores, steps, state, *size_cells(row.cost), *settings]
 
 
 SIZE_HEADER = ("parameters", "state floats", "FLOP a step")

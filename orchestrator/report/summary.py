@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from orchestrator.assignment import SIZE
@@ -21,6 +22,7 @@ from orchestrator.report.seeds import (
     seed_results,
 )
 from orchestrator.report.settings import departures, setting_of
+from trainables.checkpoint import ARRAYS
 from trainables.cost import SIZES, Cost
 
 MEMORYLESS = "none"
@@ -66,13 +68,13 @@ class Chosen:
         row: its line of the leaderboard.
         validation: all metrics of its best report.
         test: metrics on the test split, empty if it was not evaluated there.
-        checkpoint: folder of its best checkpoint.
+        checkpoint: folder of its best checkpoint; None if it has handed no files over.
     """
 
     row: LeaderboardRow
     validation: Mapping[str, float]
     test: Mapping[str, float]
-    checkpoint: str
+    checkpoint: str | None
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,11 @@ class Summary:
     failures: Mapping[str, int]
     details: Mapping[str, str]
     spending: TimeSpent
+
+    @property
+    def runs_script(self) -> bool:
+        """Whether a function or a command was trained: it has neither a test split nor a size."""
+        return self.layer in ("function", "command")
 
     @property
     def is_as_published(self) -> bool:
@@ -272,7 +279,7 @@ def _kind(document: Mapping[str, Any]) -> str:
 
 def test_metric(metric: str) -> str:
     """Return the name of a validation metric on the test split."""
-    return f"test/{metric.partition('/')[2]}"
+    return f"test/{metric.partition('/')[2] or metric}"
 
 
 def _further(history: History) -> dict[str, tuple[float, ...]]:
@@ -314,8 +321,20 @@ def _chosen(history: History, rows: Sequence[LeaderboardRow]) -> Chosen | None:
         row=next(row for row in rows if row.key == trial.key),
         validation=dict(history.at_best(trial)),
         test=_test(history, trial),
-        checkpoint=checkpoint.path,
+        checkpoint=None if _is_empty(Path(checkpoint.path)) else checkpoint.path,
     )
+
+
+_EMPTY = 22
+"""Bytes of an archive without files."""
+
+
+def _is_empty(folder: Path) -> bool:
+    """Return True if a checkpoint is at hand and holds no files: a script need not hand any over."""
+    try:
+        return (folder / ARRAYS).stat().st_size <= _EMPTY
+    except OSError:
+        return False
 
 
 _STATES = ("COMPLETE", "PRUNED", "RUNNING", "PREEMPTED", "WAITING", "FAILED")

@@ -79,12 +79,14 @@ def _leaderboard(summary: Summary, width: int) -> list[Text]:
     columns = [
         _column("#", ["" if row.rank is None else str(row.rank) for row in shown]),
         _column("trial", [str(row.number) for row in shown]),
-        _column(summary.metric, [words.number(row.value) for row in shown]),
-        _column(summary.test_metric, [words.number(row.test) for row in shown]),
+        _column(summary.metric, words.numbers([row.value for row in shown])),
         _column("steps", [f"{row.step}/{row.total_steps}" for row in shown]),
         _column("state", [row.state.lower() for row in shown]),
-        _column("parameters", [words.count(row.cost.parameters if row.cost else None) for row in shown]),
     ]
+    if not summary.runs_script:
+        sizes = [words.count(row.cost.parameters if row.cost else None) for row in shown]
+        columns.insert(3, _column(summary.test_metric, words.numbers([row.test for row in shown])))
+        columns.append(_column("parameters", sizes))
     for name in summary.parameters:
         column = _column(name, [words.setting(row.params.get(name, "–")) for row in shown])
         if sum(len(cells[0]) + len(_GAP) for cells in [*columns, column]) <= width:
@@ -120,8 +122,9 @@ def _answer(summary: Summary) -> list[Text]:
             Text.assemble("Chosen: ", (chosen.row.key, "bold green"), f" (step {chosen.row.best_step})"),
             Text(f"  {settings}"),
             _score(summary, summary.metric, chosen.row.value, "validation"),
-            _score(summary, summary.test_metric, chosen.row.test, "test"),
         ]
+        if not summary.runs_script:
+            lines.append(_score(summary, summary.test_metric, chosen.row.test, "test"))
     lines += [Text(f"  {line}") for line in notes(summary)]
     for cause, count in summary.failures.items():
         details = f": {summary.details[cause]}" if summary.details[cause] else ""
@@ -140,9 +143,9 @@ def _where_next(summary: Summary, directions: Directions) -> list[Text]:
     if directions.report is not None:
         rows.append(("Report", directions.report))
     if summary.chosen is not None:
-        checkpoint = words.near(Path(summary.chosen.checkpoint))
-        rows.append(("Checkpoint", checkpoint))
-        if summary.layer not in ("function", "command"):
+        if summary.chosen.checkpoint is not None:
+            rows.append(("Checkpoint", words.near(Path(summary.chosen.checkpoint))))
+        if not summary.runs_script:
             rows.append(("Evaluate", directions.evaluate))
     if summary.state in ("INTERRUPTED", "PAUSED"):
         rows.append(("Resume", "run the same command again"))

@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+DECIMALS = 4
+"""Of a measured value, unless more of them or another notation say more."""
 
-def number(value: float | None) -> str:
-    """Format a measured value with four decimals, or as a dash if there is none."""
-    return "–" if value is None else f"{value:.4f}"
+
+def number(value: float | None, decimals: int = DECIMALS) -> str:
+    """Format a measured value with four decimals, or as a dash if there is none.
+
+    A value too small or too large for them has four significant digits, and a power of ten if need be.
+    """
+    if value is None:
+        return "–"
+    return f"{value:.{decimals}{'f' if value == 0 or 1e-3 <= abs(value) < 1e6 else 'g'}}"
+
+
+def numbers(values: Sequence[float | None], write: Callable[[float | None, int], str] = number) -> list[str]:
+    """Format measured values that stand below one another: different ones look different.
+
+    All have as many digits as that takes, so that they order as they were compared.
+
+    Args:
+        values: of one metric.
+        write: formats a value with a number of digits.
+    """
+    known = {value for value in values if value is not None and not math.isnan(value)}
+    digits = DECIMALS
+    while digits < _MOST_DIGITS and len({write(value, digits) for value in known}) < len(known):
+        digits += 1
+    return [write(value, digits) for value in values]
+
+
+_MOST_DIGITS = 17
+"""Significant digits with which every float is told from every other."""
+
+
+def brief(value: float | None, digits: int = DECIMALS) -> str:
+    """Format a value with four significant digits, or as a dash if there is none."""
+    return "–" if value is None else f"{value:.{digits}g}"
 
 
 def interval(low: float | None, high: float | None) -> str:

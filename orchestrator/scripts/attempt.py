@@ -162,14 +162,32 @@ _CAUSES = {"memory": "out of memory", "minutes": "time limit", "disk": "disk lim
 
 _SIGNS = {
     "memory": re.compile(
-        r"MemoryError|std::bad_alloc|[Cc]annot allocate memory|[Oo]ut of memory|RESOURCE_EXHAUSTED"
+        r"MemoryError|std::bad_alloc|[Cc]annot allocate memory|[Oo]ut of memory|RESOURCE_EXHAUSTED|"
+        r"OUT_OF_MEMORY|_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
     ),
     "disk": re.compile(rf"File too large|signal {int(signal.SIGXFSZ)}\b"),
 }
 """What a script prints, or how it is ended, after the kernel has refused it what is above a limit."""
 
-_OF_GPU = re.compile(r"CUDA|\bHIP\b|GPU|RESOURCE_EXHAUSTED")
-"""What names the memory of a GPU, which no limit of a script bounds."""
+_DEVICE_MEMORY = re.compile(
+    r"CUDA.{0,40}out of memory|CUDA_ERROR_OUT_OF_MEMORY|_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation|"
+    r"(HIP|MPS).{0,40}out of memory|hipErrorOutOfMemory|RESOURCE_EXHAUSTED",
+    re.IGNORECASE,
+)
+"""What a script prints after its GPU has no room left, whatever `resources.memory` says."""
+
+
+def _out_of_memory(got: str, limit: int | None) -> OverLimit:
+    """Return what a script has exceeded that has found no memory: that of its GPU, machine or limit."""
+    if _DEVICE_MEMORY.search(got):
+        must = "must find room in the memory of its GPU"
+        remedy = "Use less, such as smaller batches, or give a trial a larger share: resources.gpu."
+    elif limit:
+        return _over("memory", got)
+    else:
+        must = "must find room in the memory of its machine"
+        remedy = "Use less, or let fewer trials run at once: resources.concurrent."
+    return OverLimit(_CAUSES["memory"], Refusal("the script", must, got, remedy))
 
 
 def _limit_behind(reason: str) -> str | None:
@@ -523,7 +541,9 @@ class ScriptAttempt:
         if end.limit is not None:
             raise _over(end.limit)
         if end.code != 0 and (limit := _limit_behind(self._reason(end))):
-            raise self._refused_by_machine(limit, self._reason(end))
+            reason = self._reason(end)
+            is_memory = limit == "memory"
+            raise _out_of_memory(reason, self._settings.memory) if is_memory else _over(limit, reason)
         if end.code != 0:
             raise Refusal("the script", "must end with exit code 0", self._reason(end), "See `sweep logs`.")
         if self._saved is None or self._step == self._resumed:
@@ -537,16 +557,6 @@ class ScriptAttempt:
             checkpoint=self._saved,
             complete=True,
         )
-
-    def _refused_by_machine(self, limit: str, reason: str) -> OverLimit:
-        """Return what ends a script that was refused memory or space, by its own limit or without one."""
-        of_gpu = _OF_GPU.search(reason) is not None
-        if limit != "memory" or (self._settings.memory is not None and not of_gpu):
-            return _over(limit, reason)
-        must = f"must fit into the memory of its {'GPU' if of_gpu else 'machine'}"
-        share = "give it a larger share of a GPU" if of_gpu else "let fewer run at once: resources.concurrent"
-        remedy = f"Use less, as with a smaller batch, or {share}."
-        return OverLimit(_CAUSES[limit], Refusal("the script", must, reason, remedy))
 
     def _reason(self, end: End) -> str:
         if end.error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,6 +80,15 @@ class Running:
     refused: str | None = None
 
     @property
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the last step at this attempt's speed, or None if that is not known."""
+        done = self.step - self.trial.step
+        if self.started_at is None or done <= 0 or self.progressed_at <= self.started_at:
+            return None
+        left = max(0, self.trial.total_steps - self.step)
+        return left * (self.progressed_at - self.started_at) / done
+
+    @property
     def started(self) -> bool:
         """Return True if a worker has taken the attempt, or the queue of an engine that has its device."""
         return self.started_at is not None
@@ -100,6 +110,7 @@ class Attempts:
 
     Attributes:
         running: by attempt id.
+        took: seconds that the last attempts of the newest trials that have ended took.
     """
 
     def __init__(
@@ -120,6 +131,7 @@ class Attempts:
         self._board, self._clock = board, clock
         self._constraints: Constraints = sweep.document()["constraints"]
         self.running: dict[str, Running] = {}
+        self.took: deque[float] = deque(maxlen=100)
         self._spending = Spending(spent, sweep.resources.gpu)
         self._lost_at: list[float] = []
         self._superseded: list[Path] = []
@@ -332,6 +344,8 @@ class Attempts:
             events=[events.trial_ended(trial.key, state, cause, run.step, value, now)],
         )
         self.remove(attempt_id)
+        if run.started_at is not None:
+            self.took.append(self._clock() - run.started_at)
         self._board.enter(trial.key, state)
         if trial.role == "search":
             self._study.tell(trial.number, state, value, run.step, run.best_metrics)

@@ -9,6 +9,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from orchestrator.ledger.records import FINISHED_TRIAL, UNFINISHED_TRIAL, SweepState, TrialRecord, TrialState
 from orchestrator.ledger.selection import order
@@ -129,13 +130,12 @@ class TrialBoard:
     def best(self) -> tuple[str, float] | None:
         """Return the key and value of the best trial so far, or None.
 
-        Complete and unfinished trials count. Pruned and failed ones do not, so that at the end this is the
-        trial that `ledger.selection.best_of_sweep` names.
+        Complete and unfinished trials count. Pruned ones do only while no other one has a value, and failed
+        ones never, so that at the end this is the trial that `ledger.selection.best_of_sweep` names, if any.
         """
-        scores = {
-            key: score for key, score in self._scores.items() if self._states[key] not in ("PRUNED", "FAILED")
-        }
-        if not scores:
+        known = {key: score for key, score in self._scores.items() if self._states[key] != "FAILED"}
+        going = {key: score for key, score in known.items() if self._states[key] != "PRUNED"}
+        if not (scores := going or known):
             return None
 
         def rank(key: str) -> tuple[float, float, int]:
@@ -175,6 +175,28 @@ class TrialBoard:
             state,
             reason,
         )
+
+
+def time_left(took: Sequence[float], own: Sequence[float | None], waiting: int) -> float | None:
+    """Estimate the seconds until all trials of a search have ended.
+
+    What the running trials have left and what the waiting ones will take is shared by as many as run now; it
+    takes at least as long as the running trial that has most left.
+
+    Args:
+        took: seconds that trials which have ended have taken, those that were pruned among them.
+        own: seconds that each running trial has left at its speed, or None if that is not known.
+        waiting: trials that have not begun.
+
+    Returns:
+        None without data for an estimate.
+    """
+    mean = fmean(took) if took else None
+    left = [mean if seconds is None else seconds for seconds in own]
+    known = [seconds for seconds in left if seconds is not None]
+    if len(known) < len(left) or (mean is None and waiting):
+        return None
+    return max([(sum(known) + waiting * (mean or 0.0)) / max(1, len(left)), *known])
 
 
 def _seconds_left(settled: int, settled_before: int, wanted: int, elapsed: float) -> float | None:

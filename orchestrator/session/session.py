@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -24,7 +25,7 @@ from orchestrator.ledger.selection import best_of_sweep, violations_of
 from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.attempts import Attempts, Running, any_active, foreign
-from orchestrator.session.board import Progress, TrialBoard
+from orchestrator.session.board import Progress, TrialBoard, time_left
 from orchestrator.session.limits import (
     ALIKE_FAILURES,
     DIVERGED,
@@ -467,4 +468,7 @@ class Session:
         if paused := self._outages.reason:
             return self._board.progress(elapsed, wanted, "PAUSED", paused)
         waiting = self._shortage.reason
-        return self._board.progress(elapsed, wanted, "WAITING" if waiting else "RUNNING", waiting)
+        known = self._board.progress(elapsed, wanted, "WAITING" if waiting else "RUNNING", waiting)
+        own = [run.seconds_left for run in self.running.values()]
+        left = time_left(self._attempts.took, own, max(0, wanted - known.settled - len(own)))
+        return known if left is None else replace(known, seconds_left=left)

@@ -32,9 +32,14 @@ from orchestrator.ledger.records import (
     SweepRecord,
     TrialRecord,
 )
+from trainables.cost import SIZES
 
 OBJECTIVE = "objective"
 """Name of the metric that holds a trial's value: the best one of its validation curve."""
+
+_SIZES = frozenset(SIZE + name for name in SIZES)
+_DURATIONS = frozenset({"seconds/train", "seconds/compile", "seconds/evaluate"})
+"""Metrics that the service itself measures. A script may report others that begin like them."""
 
 _FACTS = {
     "git_commit": "mlflow.source.git.commit",
@@ -136,16 +141,17 @@ def points(row: ReportRecord | EvaluationRecord) -> Event:
 
 def sizes(row: ReportRecord) -> list[Event]:
     """Set the sizes of a report, if it has any, as tags of its trial's run, such as `size/parameters`."""
-    values = {name: f"{value:.0f}" for name, value in row.metrics.items() if name.startswith(SIZE)}
+    values = {name: f"{value:.0f}" for name, value in row.metrics.items() if name in _SIZES}
     return [tags(row.trial_key, values, milliseconds(row.at))] if values else []
 
 
 def curves(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics of a report that MLflow draws: durations stay in the ledger, and sizes are tags.
+    """Return the metrics of a report that MLflow draws: our durations stay in the ledger, and sizes are tags.
 
-    MLflow's pages get slower with every curve of a run.
+    MLflow's pages get slower with every curve of a run. A reported `objective` is not the value of its trial.
     """
-    return {name: value for name, value in values.items() if not name.startswith(("seconds/", SIZE))}
+    drawn = {name: value for name, value in values.items() if name not in _SIZES | _DURATIONS}
+    return {f"{name}.reported" if name == OBJECTIVE else name: value for name, value in drawn.items()}
 
 
 def tags(run: str, values: Mapping[str, Any], at_ms: int) -> Event:

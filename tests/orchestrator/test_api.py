@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import math
 import os
 import socket
@@ -16,8 +17,11 @@ import pandas as pd
 import pytest
 
 import orchestrator
-from orchestrator import BadInput, DamagedCheckpoint, Refusal, Sweep, Trial
+from orchestrator import BadInput, DamagedCheckpoint, Exit, Observer, Progress, Refusal, Sweep, Trial
+from orchestrator.api import sweep as api_sweep
+from orchestrator.config import SweepConfig
 from orchestrator.config.yaml_reader import parse_document
+from orchestrator.driver.admission import Run
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import asked_to_stop
@@ -418,3 +422,51 @@ def test_a_package_that_is_only_in_the_working_folder_is_found_by_what_it_starts
         [sys.executable, "-c", code], cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
     )
     assert f"'PYTHONPATH': '{tmp_path}'" in done.stdout
+
+
+class Screen(io.StringIO):
+    """A stream that is a terminal, or is none."""
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "asked", "is_shown"),
+    [(True, None, True), (True, False, False), (False, None, False), (False, True, True), (True, True, True)],
+)
+def test_a_run_shows_a_bar_on_standard_error(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_terminal: bool,
+    asked: bool | None,
+    is_shown: bool,
+) -> None:
+    """In terminals, unless it is turned off, and in a pipe only if it is asked for; never with results."""
+    seen: list[type[Observer]] = []
+
+    def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
+        seen.append(type(observer))
+        observer.say("a message")
+        observer.show(Progress({"COMPLETE": 1}, 4, "space-1", 0.25, 90.0))
+        observer.show(Progress({"COMPLETE": 4}, 4, "space-1", 0.125))
+        observer.close()
+        return sweep.id, Exit.COMPLETE
+
+    monkeypatch.setattr(api_sweep, "drive", drive)
+    monkeypatch.setattr(sys, "stderr", screen := Screen(is_terminal=is_terminal))
+    sweep = Sweep.from_dict(DOCUMENT, name="space", hardware=Hardware(cpus=2, gpus=0), root=tmp_path)
+    assert sweep.run(progress=asked) is Exit.COMPLETE
+    assert seen == [api_sweep._Bar if is_shown else Observer]
+    assert (sweep.id in screen.getvalue() and "4/4" in screen.getvalue()) is is_shown
+    assert ("best val/loss 0.1250" in screen.getvalue()) is is_shown
+    assert capsys.readouterr().out == ""
+    seen.clear()
+    own = Observer()
+    sweep.run(own, progress=asked)
+    assert seen == [Observer]

@@ -171,6 +171,16 @@ def test_a_queue_of_any_length_takes_a_fixed_number_of_queries(postgres_url: str
     assert counts[0] == counts[1] == counts[2]
 
 
+def test_a_sweep_whose_driver_has_no_share_yet_is_in_the_queue(queue: Queue) -> None:
+    """`status` calls it RUNNING from the moment at which its driver has its lease."""
+    queue.serve()
+    queue.submit("a", "ada")
+    with Lease(queue.ledger, "a"):
+        (place,) = places(queue.ledger)
+        assert (place.sweep, place.running, place.position) == ("a", 0, None)
+        assert place.why == "its driver starts, or ends"
+
+
 def test_without_a_service_nothing_is_promised(queue: Queue) -> None:
     queue.submit("new", "ada")
     entry = queue.entries()["new"]

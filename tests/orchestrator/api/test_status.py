@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator import BadInput, status, sweeps
+from orchestrator.api.live import live
 from orchestrator.cli.app import run_command
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepState
+from orchestrator.ledger.records import CheckpointRecord, SweepState
 from orchestrator.storage.paths import Paths
 from tests import sweeps as examples
 from tests.orchestrator.ledger.examples import create_sweep
@@ -81,3 +82,56 @@ def test_an_empty_ledger_has_no_newest_sweep(tmp_path: Path) -> None:
     assert sweeps(root=tmp_path) == []
     with pytest.raises(BadInput, match="must hold a sweep"):
         status(root=tmp_path)
+
+
+def test_the_best_so_far_is_that_of_a_running_trial_too(paths: Paths) -> None:
+    """Before any trial is complete, and where a running one has a better value than all that are."""
+    with closing(Ledger.open(paths.ledger_url)) as ledger, Lease(ledger, examples.SWEEP_ID) as lease:
+        running = examples.trial(8, "RUNNING", step=120, value=None, best_step=None)
+        examples.start_trial(lease.writer, running, paths.checkpoints(examples.SWEEP_ID))
+        row = CheckpointRecord(running.key, 120, "best", "/step", "ab", 1, {"val/accuracy": 0.99})
+        lease.writer.record_report(f"{running.key}.1", 130, {"val/accuracy": 0.99}, [row])
+        progress = status(root=paths.root).progress
+        assert (progress.best_key, progress.best_value) == (running.key, 0.99)
+        assert progress.states["RUNNING"] == 1
+    assert status(root=paths.root).progress.states.get("RUNNING") is None, "its driver is gone"
+
+
+@pytest.mark.parametrize(("state", "running"), [("RUNNING", 1), ("PAUSED", 1), ("WAITING", None)])
+def test_a_sweep_that_waits_runs_no_trial(paths: Paths, state: SweepState, running: int | None) -> None:
+    """Its launched attempts have found no worker yet."""
+    with closing(Ledger.open(paths.ledger_url)) as ledger, Lease(ledger, examples.SWEEP_ID) as lease:
+        lease.writer.add_trial(examples.trial(8, "WAITING", step=0, value=None, best_step=None, attempts=0))
+        lease.writer.start_attempt(f"{examples.SWEEP_ID}-8")
+        lease.writer.set_sweep_state(state, None if state == "RUNNING" else "no node")
+        now = status(root=paths.root)
+        assert now.trials.get("RUNNING") == now.progress.states.get("RUNNING") == running
+        assert live(root=paths.root).status.trials.get("RUNNING") == running
+
+
+def test_a_sweep_that_has_failed_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = Paths(tmp_path / "mlruns")
+    paths.create()
+    failed = [examples.trial(number, "FAILED", attempts=0) for number in range(3)]
+    with closing(Ledger.open(paths.ledger_url)) as ledger:
+        create_sweep(ledger, examples.sweep_record(state="RUNNING", finished_at=None))
+        for record in failed:
+            examples.writer_of(ledger).add_trial(record)
+        examples.writer_of(ledger).set_sweep_state("FAILED")
+    (row,) = sweeps(root=paths.root)
+    assert row.reason == f"3 of 3 trials failed: {failed[0].cause}"
+    for verb in ("list", "status"):
+        assert run_command([verb, "--root", str(paths.root)]) == 0
+        assert row.reason in capsys.readouterr().out
+
+
+def test_the_budget_counts_what_runs_now(paths: Paths) -> None:
+    with closing(Ledger.open(paths.ledger_url)) as ledger, Lease(ledger, examples.SWEEP_ID) as lease:
+        before = live(root=paths.root).budget
+        running = examples.trial(8, "RUNNING", step=120, value=None, best_step=None)
+        examples.start_trial(lease.writer, running, paths.checkpoints(examples.SWEEP_ID))
+        lease.writer.take_attempt(f"{running.key}.1", 36.0)
+        now = live(root=paths.root).budget
+    assert before is not None
+    assert now is not None
+    assert now.spent_hours - before.spent_hours >= 0.01

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer
 
-from orchestrator.cli.app import VERBS, build
+from orchestrator.cli.app import VERBS, _check_verb, build, run_command
 
 
 def _commands() -> Iterator[tuple[str, typer.core.TyperCommand]]:
@@ -50,3 +51,50 @@ def test_every_option_is_explained(verb: str) -> None:
         assert text, parameter.name
         assert text[0].isupper(), parameter.name
         assert text.endswith("."), parameter.name
+
+
+@pytest.mark.parametrize("verb", ["", *COMMANDS])
+def test_values_have_names_and_switches_have_none(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Typer would write `<bool>` beside each switch."""
+    assert run_command([*verb.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "--help" in shown
+    assert not re.search(r"<\w+", shown)
+
+
+def test_help_lists_no_verb_that_only_the_service_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["--help"]) == 0
+    listed = {line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("│ ")}
+    assert {"run", "list", "data"} <= listed
+    assert "drive" not in listed
+
+
+def test_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["--version"]) == 0
+    assert re.fullmatch(r"sweep \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["lits"], "Did you mean `list`?"),
+        (["statsu", "retrieval"], "Did you mean `status`?"),
+        (["vaildate", "space.yaml"], "Did you mean `validate`?"),
+        (["data", "lst"], "Did you mean 'list'?"),
+        (["status", "--jsn"], "--json"),
+        (["run", "space.yaml", "--profil", "full"], "--profile"),
+        (["nosuch.yaml"], "no such file"),
+    ],
+)
+def test_what_was_misspelt_is_suggested(
+    words: list[str], remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(words) == 2
+    assert remedy in capsys.readouterr().err
+
+
+def test_a_file_may_have_a_name_like_a_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lits").write_text("")
+    _check_verb(["lits"])
+    _check_verb(["my-space.yaml"])

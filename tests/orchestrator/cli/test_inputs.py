@@ -11,12 +11,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import typer
 
+from orchestrator.api.sweep import Sweep
 from orchestrator.cli.app import run_command
+from orchestrator.cli.run import chosen
+from orchestrator.cli.run_options import RunOptions
 from orchestrator.config import load
+from orchestrator.errors import Exit
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord
+from orchestrator.ledger.records import SweepRecord, SweepState
 from orchestrator.storage.paths import Paths
 from tests.orchestrator.ledger.examples import create_sweep
 
@@ -141,6 +146,129 @@ def test_a_changed_file(capsys: pytest.CaptureFixture[str], old: str) -> None:
     printed = capsys.readouterr().err
     assert difference in printed
     assert "--new" in printed
+
+
+def _finished(file: Path, text: str, state: SweepState = "COMPLETE", **budget: int) -> str:
+    """Write a sweep of a file with this text to the ledger, perhaps extended; return its id."""
+    file.write_text(text)
+    sweep, paths = load(file, profile=None, gpus=0), Paths(Path("mlruns").absolute())
+    document = {**sweep.document(), "budget": {**sweep.document()["budget"], **budget}}
+    paths.create()
+    with closing(Ledger.open(paths.ledger_url)) as ledger:
+        about = (sweep.id, sweep.name, None, sweep.task, document, sweep.digest)
+        facts = {"specification": text, "direction": sweep.direction, "metric": sweep.metric}
+        create_sweep(ledger, SweepRecord(*about, state, None, "", "", facts, 0.0, 1.0))
+    return sweep.id
+
+
+CHANGED = SPACE.replace("steps: 40", "steps: 50")
+
+
+@pytest.mark.parametrize("state", ["COMPLETE", "INTERRUPTED"])
+def test_a_changed_file_says_which_sweep_it_starts(
+    capsys: pytest.CaptureFixture[str], state: SweepState
+) -> None:
+    """Without a terminal nobody is asked; an unfinished sweep is not left behind by mistake."""
+    file = Path("space.yaml")
+    earlier = _finished(file, SPACE, state)
+    file.write_text(CHANGED)
+    sweep = chosen(file, None, None, RunOptions(root=Path("mlruns")), new=False, resume=False)
+    assert sweep.id != earlier
+    told = capsys.readouterr().out
+    assert f"space.yaml was changed since its sweep {earlier} ({state}): training.steps 40 -> 50" in told
+    assert (f"This starts another sweep, {sweep.id}; `--resume` goes on with {earlier}" in told) is (
+        state == "COMPLETE"
+    )
+
+
+def test_an_option_decides_which_sweep_of_a_changed_file_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    file, options = Path("space.yaml"), RunOptions(root=Path("mlruns"))
+    earlier = _finished(file, SPACE)
+    file.write_text(CHANGED)
+    assert chosen(file, None, None, options, new=False, resume=True).id == earlier
+    assert chosen(file, None, None, options, new=True, resume=False).id != earlier
+    assert "(COMPLETE)" in capsys.readouterr().out
+    assert "both" in refused(capsys, "space.yaml", "--new", "--resume")
+
+
+@pytest.mark.parametrize(("answer", "which"), [("n", "another"), ("r", "earlier"), ("q", None), ("", None)])
+@pytest.mark.parametrize("state", ["COMPLETE", "INTERRUPTED"])
+def test_on_a_terminal_a_person_is_asked(
+    monkeypatch: pytest.MonkeyPatch, state: SweepState, answer: str, which: str | None
+) -> None:
+    file, options = Path("space.yaml"), RunOptions(root=Path("mlruns"))
+    earlier = _finished(file, SPACE, state)
+    file.write_text(CHANGED)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(typer, "prompt", lambda question, **_: answer if earlier in question else "?")
+    if which is None:
+        with pytest.raises(typer.Abort):
+            chosen(file, None, None, options, new=False, resume=False)
+    else:
+        found = chosen(file, None, None, options, new=False, resume=False)
+        assert (found.id == earlier) is (which == "earlier")
+        assert found.specification.training.steps == (40 if which == "earlier" else 50)
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides"), [(SPACE, []), (SPACE, ["training.steps=50"]), (f"# a remark\n{SPACE}", [])]
+)
+def test_a_file_that_was_not_changed_says_nothing(
+    capsys: pytest.CaptureFixture[str], text: str, overrides: list[str]
+) -> None:
+    """Nor one of which a command line overrides a key, or in which a remark was changed."""
+    file = Path("space.yaml")
+    _finished(file, SPACE)
+    file.write_text(text)
+    chosen(file, None, overrides, RunOptions(root=Path("mlruns")), new=False, resume=False)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "trials"),
+    [
+        (SPACE, [], 12),
+        (f"{SPACE}\n# a remark", [], 12),
+        (SPACE.replace("trials: 4", "trials: 6"), [], 6),
+        (SPACE, ["budget.trials=7"], 7),
+        (SPACE, ["resources.cpu=2"], 12),
+    ],
+)
+def test_a_sweep_remembers_what_it_was_extended_to(text: str, overrides: list[str], trials: int) -> None:
+    """`--extend trials=12` is no part of its file, which says 4; a budget that is changed there counts."""
+    file = Path("space.yaml")
+    extended = _finished(file, SPACE, trials=12)
+    file.write_text(text)
+    sweep = chosen(file, None, overrides, RunOptions(root=Path("mlruns")), new=False, resume=False)
+    assert (sweep.id, sweep.specification.budget.trials) == (extended, trials)
+
+
+def test_a_file_that_has_vanished_is_not_needed_to_resume(capsys: pytest.CaptureFixture[str]) -> None:
+    """The ledger has all that it said; the command that names it says how to go on."""
+    file = Path("space.yaml")
+    known = _finished(file, SPACE, "INTERRUPTED")
+    file.rename("elsewhere.txt")
+    assert run_command(["space.yaml"]) == 2
+    assert f"`resume {known}` goes on without it" in capsys.readouterr().err
+    found = Sweep.find("space", root="mlruns")
+    assert (found.id, found.specification.training.steps) == (known, 40)
+    assert "no such file" in refused(capsys, "other.yaml")
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda file: file.write_text(CHANGED)])
+def test_a_running_sweep_keeps_its_lease_whatever_becomes_of_its_file(
+    capsys: pytest.CaptureFixture[str], change: Callable[[Path], object]
+) -> None:
+    """Its driver has read the file, and no other one starts beside it."""
+    file = Path("space.yaml")
+    known = _finished(file, SPACE, "RUNNING")
+    with closing(Ledger.open(Paths(Path("mlruns").absolute()).ledger_url)) as ledger, Lease(ledger, known):
+        change(file)
+        assert run_command(["space.yaml"]) == 2
+        assert known in capsys.readouterr().err
+        assert run_command(["resume", known]) == Exit.BUSY
+        assert [record.id for record in ledger.sweeps()] == [known]
 
 
 def test_a_second_driver(folder: Path) -> None:

@@ -58,6 +58,31 @@ def test_logs_prints_the_log_of_a_worker_of_this_machine(
     assert capsys.readouterr().out == written
 
 
+@pytest.mark.parametrize(
+    "words", [["0"], [sweeps.SWEEP_ID, "0"], ["retrieval", "0"], ["retrieval-0"], [COMPLETE]]
+)
+@pytest.mark.parametrize("verb", ["show", "logs"])
+def test_a_trial_is_named_by_its_number(
+    paths: Paths, capsys: pytest.CaptureFixture[str], verb: str, words: list[str]
+) -> None:
+    """Of the newest sweep, or of the one that is named before it, by its id or its beginning."""
+    assert run_command([verb, COMPLETE, "--root", str(paths.root)]) == 0
+    expected = capsys.readouterr().out
+    assert run_command([verb, *words, "--root", str(paths.root)]) == 0
+    assert capsys.readouterr().out == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [(["99"], "-99: must be the key"), (["0", "1", "2"], "3 words"), (["nosuch", "0"], "0 sweeps")],
+)
+def test_a_number_of_no_trial_is_refused(
+    paths: Paths, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    assert run_command(["logs", *words, "--root", str(paths.root)]) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_logs_of_a_trial_that_never_ran(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["logs", "unknown", "--root", str(paths.root)]) == 2
     assert "unknown" in capsys.readouterr().err

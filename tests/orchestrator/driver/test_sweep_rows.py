@@ -11,6 +11,7 @@ import pytest
 from orchestrator.driver.admission import Claim, Observer, Run
 from orchestrator.driver.departure import Departure
 from orchestrator.driver.sweep_rows import (
+    compare_with_mlflow,
     enter,
     exit_code,
     interrupt,
@@ -281,3 +282,31 @@ def test_a_sweep_that_is_concluded_while_it_is_interrupted_stays_finished(
     assert (record.state, record.reason) == ("COMPLETE", None)
     assert record.finished_at is not None
     assert sessions.ledger.backlog(held.sweep.id) == waiting, "MLflow hears of no interruption"
+
+
+def test_what_mlflow_has_lost_is_delivered_again(sessions: Sessions, said: list[str]) -> None:
+    """Here its database is gone; what waits for it anyway is not put back."""
+    session = searched(sessions, [0.5])
+    sweep_id, ledger = session.sweep.id, sessions.ledger
+    waiting = ledger.pending(sweep_id, 1000)
+    with Lease(ledger, sweep_id) as lease:
+        own = replace(claim(sessions, session), lease=lease, observer=Heard(said))
+        compare_with_mlflow(own)
+        assert (len(ledger.pending(sweep_id, 1000)), said) == (len(waiting), [])
+        lease.writer.delivered([row.seq for row in waiting])
+        compare_with_mlflow(own)
+    assert len(ledger.pending(sweep_id, 1000)) == len(waiting)
+    assert said[0].startswith(f"MLflow gets everything of {sweep_id} again: ")
+
+
+class Heard(Observer):
+    def __init__(self, said: list[str]) -> None:
+        self._said = said
+
+    def say(self, line: str) -> None:
+        self._said.append(line)
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import io
+import math
+import random
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from orchestrator.report import terminal
+from orchestrator.report import markdown, terminal, words
 from orchestrator.report.summary import Summary, summarise
 from tests import sweeps
+from trainables import checkpoint
 
 DIRECTIONS = terminal.Directions("sweep ui", "reports/report.html", "sweep evaluate x")
 
@@ -76,3 +81,59 @@ def test_without_an_answer_it_says_how_to_resume(state: str) -> None:
     assert "No trial is complete" in text
     assert f"{state} (disk full)" in text
     assert "run the same command again" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([0.5, None, 0.25], ["0.5000", "–", "0.2500"]),
+        ([0.12345, 0.12346], ["0.12345", "0.12346"]),
+        ([0.62600001, 0.62600002, 0.626], ["0.62600001", "0.62600002", "0.62600000"]),
+        ([1e-5, 2e-5, 0.0], ["1e-05", "2e-05", "0.0000"]),
+        ([1234567.25, 1234569.5], ["1234567", "1234570"]),
+        ([0.5, 0.5, math.nan], ["0.5000", "0.5000", "nan"]),
+        ([-math.inf, 0.1], ["-inf", "0.1000"]),
+    ],
+)
+def test_values_that_differ_look_different(values: list[float | None], shown: list[str]) -> None:
+    assert words.numbers(values) == shown
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_values_order_as_they_were_compared(seed: int) -> None:
+    draw = random.Random(seed)
+    base, scale = draw.choice([0.0, 0.5, -3.0, 1e9]), 10.0 ** draw.randrange(-12, 6)
+    values = [base + scale * draw.random() for _ in range(50)]
+    for shown in (words.numbers(values), words.numbers(values, words.brief)):
+        order = sorted(range(50), key=lambda index: values[index])
+        assert sorted(range(50), key=lambda index: float(shown[index])) == order
+
+
+def test_a_script_has_no_column_of_a_test_split() -> None:
+    """It has neither one nor a network whose size could be counted; its objective may have any name."""
+    history = sweeps.history()
+    document = {**history.sweep.document, "trainable": {"function": "train.py:train"}, "published": {}}
+    scripted = replace(
+        history.sweep, document=document, facts={**history.sweep.facts, "metric": "score", "chance": {}}
+    )
+    summary = summarise(replace(history, sweep=scripted, evaluations={}))
+    assert summary.test_metric == "test/score"
+    text = shown(summary)
+    assert "Chosen" in text
+    assert "test/" not in text
+    for table in (markdown.leaderboard(summary, summary.rows), markdown.leaderboard_csv(summary), text):
+        header = next(line for line in table.splitlines() if "state" in line)
+        assert "score" in header
+        assert "test/" not in header
+        assert "parameters" not in header
+
+
+def test_a_script_that_has_saved_nothing_has_no_checkpoint(tmp_path: Path) -> None:
+    history = sweeps.history()
+    best = summarise(history).chosen
+    assert best is not None
+    rows = list(history.checkpoints[best.row.key])
+    for arrays, is_named in (({}, False), ({"weights": np.zeros(3)}, True)):
+        saved = checkpoint.save(tmp_path / f"step-{is_named}", arrays, {"step": 1})
+        kept = {**history.checkpoints, best.row.key: [replace(row, path=str(saved.folder)) for row in rows]}
+        assert ("Checkpoint" in shown(summarise(replace(history, checkpoints=kept)))) is is_named

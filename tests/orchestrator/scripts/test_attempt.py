@@ -29,7 +29,7 @@ from orchestrator.assignment import Assignment, Outcome
 from orchestrator.scripts import attempt as attempts
 from orchestrator.scripts import keeper, reported_folder
 from orchestrator.scripts import process as processes
-from orchestrator.scripts.attempt import OwnProcess
+from orchestrator.scripts.attempt import OwnProcess, _limit_behind, _out_of_memory
 from orchestrator.session.attempts import finite_or_failed
 from orchestrator.training import process
 from orchestrator.training.attempt import TrialLog, failure_outcome
@@ -1017,6 +1017,26 @@ def test_a_command_in_a_control_group_leaves_none_behind(runs: Runs, monkeypatch
     assert any(group.is_dir() for group in groups)
     runs.own.release()
     assert not any(group.is_dir() for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("printed", "limit", "told"),
+    [
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20 MiB", None, "resources.gpu"),
+        ("CUDA error: out of memory", 1 << 30, "resources.gpu"),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes.", 1 << 30, "resources.gpu"),
+        ("RuntimeError: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`", None, "resources.gpu"),
+        ("MemoryError", 1 << 30, "Raise resources.memory"),
+        ("MemoryError", None, "resources.concurrent"),
+    ],
+)
+def test_advice_about_memory_is_about_the_memory_that_is_full(
+    printed: str, limit: int | None, told: str
+) -> None:
+    assert _limit_behind(printed) == "memory"
+    refusal = str(_out_of_memory(printed, limit))
+    assert told in refusal
+    assert ("resources.memory" in refusal) is (told == "Raise resources.memory")
 
 
 def test_a_limit_of_memory_ends_everything(runs: Runs, bounded_by: str) -> None:

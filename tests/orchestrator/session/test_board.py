@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.ledger.records import TrialRecord, TrialState
 from orchestrator.ledger.selection import best_trial
-from orchestrator.session.board import RetryQueue, TrialBoard
+from orchestrator.session.board import RetryQueue, TrialBoard, time_left
 from tests import sweeps
 
 
@@ -113,3 +113,33 @@ def test_a_retry_that_is_removed_before_it_is_due_is_not_popped() -> None:
     retries = RetryQueue(["s-0", "s-1", "s-2"])
     retries.remove("s-1")
     assert [retries.pop(now=0.0) for _ in range(3)] == ["s-0", "s-2", None]
+
+
+@pytest.mark.parametrize(
+    ("took", "own", "waiting", "left"),
+    [
+        ([], [], 4, None),
+        ([], [None, None], 0, None),
+        ([10.0, 30.0], [], 4, 80.0),  # one after the other, 20 s each
+        ([20.0], [10.0, 10.0], 4, 50.0),  # 20 s of the two that run, 80 s of those that wait, two at once
+        ([20.0], [10.0, None], 0, 20.0),  # never less than the running one that has most left
+        ([4.0], [62.0, 1.0], 0, 62.0),
+        ([], [6.0], 0, 6.0),
+    ],
+)
+def test_time_left_is_that_of_the_running_and_of_the_waiting_trials(
+    took: list[float], own: list[float | None], waiting: int, left: float | None
+) -> None:
+    assert time_left(took, own, waiting) == left
+
+
+def test_a_pruned_trial_is_the_best_only_while_no_other_one_has_a_value() -> None:
+    records = [sweeps.trial(number, "RUNNING") for number in range(2)]
+    live = board([])
+    for record in records:
+        live.enter(record.key, "RUNNING")
+    live.score(records[0], 0.9)
+    live.enter(records[0].key, "PRUNED")
+    assert live.best == (records[0].key, 0.9)
+    live.score(records[1], 0.5)
+    assert live.best == (records[1].key, 0.5)

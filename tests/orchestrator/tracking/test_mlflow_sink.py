@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
 from collections import Counter
@@ -17,7 +18,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.tracking import MlflowClient
 
-from orchestrator.ledger.records import Event
+from orchestrator.ledger.records import Event, ReportRecord
+from orchestrator.scripts.attempt import _is_name
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
 from orchestrator.tracking.mlflow_private import trial_curves
@@ -368,6 +370,59 @@ def test_values_beyond_the_limits_are_written(sink: MlflowSink, destination: Des
     assert len(run.data.params["long"]) == 6000
     assert len(run.data.metrics) == 1101
     assert run.data.tags["non-finite.loss"] == "inf at step 1"
+
+
+NAMES = (
+    *(
+        "score",
+        "Score",
+        "SCORE",
+        "a",
+        "a/b",
+        "a/b/c",
+        "a//b",
+        "a/",
+        "./a",
+        "../a",
+        "/a",
+        ".",
+        "..",
+        " a",
+        "a ",
+    ),
+    *("loss: train", "accuracy %", "top-1 (%)", "précision", "度", "a:b", "a.b", "a_b", "a%b", "a\\b", "<b>"),
+    *(
+        "objective",
+        "objective.reported ",
+        "seconds/epoch",
+        "size/batch",
+        "step",
+        "training",
+        "x" * 250,
+        "é" * 250,
+    ),
+    *("nan" * 80, "'; DROP TABLE metrics; --", "non-finite.score", "mlflow.runName", "😀"),
+)
+
+
+def test_any_name_that_a_script_may_report_is_delivered(sink: MlflowSink, destination: Destination) -> None:
+    """Under a name of its own, and beside the value of the trial, which MLflow shows as `objective`."""
+    trial = sweeps.trial(0)
+    assert all(_is_name(name) for name in NAMES)
+    values = {name: float(number) for number, name in enumerate(NAMES)}
+    report = ReportRecord(trial.key, 10, f"{trial.key}.1", values, 1_790_000_000.0)
+    batch = [
+        events.trial_started(trial, sweeps.SPECIFICATION),
+        events.points(report),
+        *events.sizes(report),
+        events.metrics(trial.key, 11, dict.fromkeys(NAMES, math.nan), 1_790_000_001_000),
+        events.trial_ended(trial.key, "COMPLETE", None, 10, 0.5, 1_790_000_002_000),
+    ]
+    assert deliver(destination, batch, sink) == []
+    stored = [(name, value) for _, name, step, value, _ in points_of(destination) if step == 10]
+    assert len(stored) == len({name for name, _ in stored}) == len(NAMES) + 1
+    assert ("objective", 0.5) in stored
+    assert sorted(value for name, value in stored if name != "objective") == sorted(values.values())
 
 
 def test_artifacts_are_stored_with_their_run(

@@ -144,6 +144,21 @@ def test_a_damaged_database_is_put_aside_and_restored(delivered: Paths) -> None:
     assert findings(delivered) == []
 
 
+def test_runs_that_an_older_database_lacks_are_delivered_again(delivered: Paths) -> None:
+    """Somebody has restored a copy from before the last trial, and before the end of the one before it."""
+    file = delivered.root / "mlflow.db"
+    with closing(sqlite3.connect(file)) as connection, connection:
+        named = "SELECT run_uuid FROM runs WHERE name = '0002'"
+        for table in ("latest_metrics", "metrics", "params", "tags", "runs"):
+            connection.execute(f"DELETE FROM {table} WHERE run_uuid IN ({named})")
+        connection.execute("UPDATE runs SET status = 'RUNNING' WHERE name = '0001'")
+        connection.execute("DELETE FROM metrics WHERE step > 80")
+    assert any("one run of a trial, got 0" in problem for problem in findings(delivered))
+    with closing(Ledger.open(delivered.ledger_url)) as ledger:
+        assert redeliver(ledger, sweeps.SWEEP_ID, delivered, 120.0)[1] == 0
+    assert findings(delivered) == []
+
+
 @pytest.mark.slow
 def test_mlflow_takes_the_events_of_a_ledger_that_was_rebuilt(delivered: Paths) -> None:
     """Runs are marked with the numbers of leases; those of the rebuilt ledger are higher."""
