@@ -20,7 +20,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.tracking import ui
 from orchestrator.tracking.address import environment
 from orchestrator.tracking.database import connect
-from tests.orchestrator.tracking.proxy import Proxy
+from tests.orchestrator.tracking.proxy import Proxy, command_on
 
 KEYS = {
     "AWS_ACCESS_KEY_ID": "id",
@@ -47,8 +47,7 @@ class TrackingServer:
         self.proxy = _proxy()
         self._database = f"sqlite:///{root / 'mlflow.db'}"
         connect(self._database)
-        self._command = ui.command(root / "artifacts", self.proxy.target)
-        self._command[self._command.index("--allowed-hosts") + 1] = f"127.0.0.1:{self.proxy.port}"
+        self._command = command_on(self.proxy.target, root / "artifacts", self.proxy.port)
         self.start()
 
     @property

@@ -267,7 +267,7 @@ class MlflowSink:
             else:
                 self.adopted[run] = run_id
         missing = {run: run_id for run, run_id in self._to.runs.items() if run not in kept}
-        found = {run: stored for run, run_id in missing.items() if (stored := self._run(run_id)) is not None}
+        found = {run: back for run, run_id in missing.items() if (back := self._run(run_id)) is not None}
         kept |= found
         self._runs |= self.adopted | {run: str(stored.info.run_id) for run, stored in kept.items()}
         if kept and self._to.sweep_id not in self._runs:

@@ -24,10 +24,11 @@ from orchestrator.service.deliveries import Deliveries, in_turn
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
 from orchestrator.tracking import ui
-from orchestrator.tracking.address import is_reached
+from orchestrator.tracking.address import environment, is_reached
+from orchestrator.tracking.database import connect
 from tests import sweeps
 from tests.orchestrator.service import driver
-from tests.orchestrator.tracking.proxy import Proxy
+from tests.orchestrator.tracking.proxy import Proxy, command_on
 from tests.orchestrator.tracking.stored import points_by_run
 
 WAIT_SECONDS = 100.0
@@ -142,7 +143,10 @@ def test_what_a_sweep_has_left_arrives_once_mlflow_is_back(ledger: Ledger, paths
             assert holder(ledger, sweeps.SWEEP_ID) is None, "the sweep must be free for others"
             time.sleep(0.05)
         assert ledger.backlog(sweeps.SWEEP_ID) == 23
-        server = ui.start(f"sqlite:///{paths.root / 'mlflow.db'}", paths.artifacts, port)
+        database = f"sqlite:///{paths.root / 'mlflow.db'}"
+        connect(database)
+        variables = {**environment(), ui.STORE: database}
+        server = subprocess.Popen(command_on(port, paths.artifacts), env=variables, start_new_session=True)
         assert "has received the 23 records" in service.stdout.readline()
         assert ledger.backlog(sweeps.SWEEP_ID) == 0
         wait_for(lambda: holder(ledger, sweeps.SWEEP_ID) is None)

@@ -6,7 +6,10 @@ import contextlib
 import socket
 import threading
 import time
+from pathlib import Path
 from typing import Literal
+
+from orchestrator.tracking import ui
 
 Mode = Literal["pass", "400", "503", "swallow", "hang up"]
 
@@ -14,6 +17,21 @@ _ANSWERS: dict[str, bytes] = {
     "400": b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     "503": b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
 }
+
+
+def command_on(port: int, artifacts: Path, through: int | None = None) -> list[str]:
+    """Return the command of an MLflow server that listens on a port, instead of on a socket of its owner.
+
+    Args:
+        port: of 127.0.0.1.
+        artifacts: folder of the artifacts.
+        through: port by which clients reach it; if None, the same.
+    """
+    command = ui.command(artifacts, artifacts)
+    at = command.index("--uvicorn-opts")
+    command[at : at + 2] = ["--host", "127.0.0.1", "--port", str(port)]
+    command[command.index("--allowed-hosts") + 1] = f"127.0.0.1:{through or port}"
+    return command
 
 
 class Proxy:

@@ -16,7 +16,7 @@ from orchestrator.tracking import ui
 from orchestrator.tracking.address import environment
 from orchestrator.tracking.shipper import Pace, Shipper
 from tests import sweeps
-from tests.orchestrator.tracking.proxy import Proxy
+from tests.orchestrator.tracking.proxy import Proxy, command_on
 from tests.orchestrator.tracking.stored import NewDatabase, points_by_run
 
 pytestmark = pytest.mark.end_to_end
@@ -39,8 +39,7 @@ def server(
     """Return a function that starts a server behind the proxy; the server is stopped at the end."""
     uri = new_mlflow(tmp_path)
     proxy.target = _free_port()
-    command = ui.command(tmp_path / "artifacts", proxy.target)
-    command[command.index("--allowed-hosts") + 1] = f"127.0.0.1:{proxy.port}"
+    command = command_on(proxy.target, tmp_path / "artifacts", proxy.port)
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
