@@ -11,7 +11,7 @@ from importlib import import_module
 import typer
 from rich.console import Console
 
-from orchestrator.accounts import close_files
+from orchestrator.accounts import files_closed
 from orchestrator.cli.reach import URL, with_server
 from orchestrator.errors import Exit, Refusal, exit_of
 
@@ -84,9 +84,9 @@ def run_command(arguments: Sequence[str]) -> int:
     words = _with_verb(arguments)
     app = build([words[0]] if words and words[0] in VERBS else VERBS)
     try:
-        close_files()
         words = with_server(words, os.environ.get(URL))
-        result = app(args=words, prog_name="sweep", standalone_mode=False)
+        with files_closed():
+            result = app(args=words, prog_name="sweep", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where what it refuses is told
     except Refusal as refusal:
