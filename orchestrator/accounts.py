@@ -122,9 +122,18 @@ def check_closed(where: str, file: Path) -> None:
         raise BadInput(where, must, f"mode {mode:04o} of {file}", f"Run `chmod 600 {file}`.")
 
 
-def close_files() -> None:
-    """Let the files and folders that this process makes be closed to others, whatever its umask was."""
-    os.umask(umask())
+@contextmanager
+def files_closed() -> Iterator[None]:
+    """Close the files that this process makes to others within a `with` block, whatever its umask is.
+
+    Raises:
+        BadInput: see `umask`.
+    """
+    before = os.umask(umask())
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextmanager

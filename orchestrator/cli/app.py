@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from orchestrator.accounts import close_files
+from orchestrator.accounts import files_closed
 from orchestrator.cli.output import Console
 from orchestrator.cli.reach import URL, with_server
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of
@@ -96,10 +96,10 @@ def run_command(arguments: Sequence[str]) -> int:
     words = _with_verb(arguments)
     app = build([words[0]] if words and words[0] in VERBS else VERBS)
     try:
-        close_files()
         _check_verb(arguments)
         words = with_server(words, os.environ.get(URL))
-        result = app(args=words, prog_name="sweep", standalone_mode=False)
+        with files_closed():
+            result = app(args=words, prog_name="sweep", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where what it refuses is told
     except Refusal as refusal:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import wraps
 
 from orchestrator import concealment
+from orchestrator.accounts import files_closed
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.counts import counted
 from orchestrator.driver import sweep_rows
@@ -60,7 +61,7 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
         Damaged: if the ledger is damaged beyond its backup.
     """
     concealment.conceal()  # of a process that calls this from Python
-    with Departure() as departure, claimed(sweep, run, observer, departure) as claim:
+    with files_closed(), Departure() as departure, claimed(sweep, run, observer, departure) as claim:
         if sweep_rows.is_stopped(claim):
             return claim.sweep.id, Exit.COMPLETE
         curves = sweep_rows.check_integrity(claim)

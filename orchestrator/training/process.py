@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 
-from orchestrator.accounts import close_files
+from orchestrator.accounts import umask
 from orchestrator.ledger.keys import Channel
 from orchestrator.machines.hardware import host_devices
 
@@ -84,7 +84,7 @@ def adopt(environment: Mapping[str, str | None]) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    close_files()
+    os.umask(umask())
 
 
 @cache

@@ -460,6 +460,7 @@ def test_secrets_are_handed_over_in_the_memory_of_the_head_alone(monkeypatch: py
     kept: dict[bytes, bytes] = {}
     monkeypatch.setattr(ray_private, "_internal_kv_put", kept.__setitem__)
     monkeypatch.setattr(ray_private, "_internal_kv_get", kept.get)
+    monkeypatch.setattr(os, "umask", lambda bits: bits)
     monkeypatch.setattr(os, "environ", {"SWEEP_HANDED": "of another sweep", "LC_ALL": "C"})
     secret = {
         "AWS_ACCESS_KEY_ID": "canary-1",
