@@ -10,6 +10,7 @@ from orchestrator.cli.app import run_command
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
 from tests import sweeps
+from tests.orchestrator.ledger.examples import writer
 
 COMPLETE, FAILED = f"{sweeps.SWEEP_ID}-0", f"{sweeps.SWEEP_ID}-3"
 
@@ -104,3 +105,20 @@ def test_show_prints_of_how_a_network_was_trained_what_its_sweep_asks_for(
     shown = last_step()
     assert "tokens_per_second 2.3e+04" in shown
     assert "learning_rate" not in shown
+
+
+@pytest.mark.parametrize(("changed_at", "version"), [(1e12, 1), (1.0, 2)])
+def test_show_says_which_code_an_attempt_began_with_if_it_has_changed(
+    paths: Paths, capsys: pytest.CaptureFixture[str], changed_at: float, version: int
+) -> None:
+    ledger = Ledger.open(paths.ledger_url)
+    record = ledger.sweep(sweeps.SWEEP_ID)
+    assert record is not None
+    codes = [{"digest": 64 * "a", "at": 0.0}, {"digest": 64 * "b", "at": changed_at}]
+    writer(ledger, record.id).amend_sweep(record.document, record.digest, {**record.facts, "code": codes})
+    ledger.close()
+    assert run_command(["show", COMPLETE, "--root", str(paths.root)]) == 0
+    assert (
+        f"attempt 1 began with version {version} of 2 of the code, which has changed since the sweep began: "
+        f"{12 * 'ab'[version - 1]}\n"
+    ) in capsys.readouterr().out
