@@ -19,6 +19,7 @@ from orchestrator.cli.output import escaped
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
 from tests import sweeps
+from tests.orchestrator.ledger.examples import writer
 
 COMPLETE, FAILED = f"{sweeps.SWEEP_ID}-0", f"{sweeps.SWEEP_ID}-3"
 
@@ -228,3 +229,20 @@ def test_every_verb_prints_by_the_console_that_escapes() -> None:
     own = re.compile(r"rich\.console import (\w+, )*Console\b|std(out|err)\.write")
     for file in sorted(Path(output.__file__).parent.glob("*.py")):
         assert file.name == "output.py" or not own.search(file.read_text()), file
+
+
+@pytest.mark.parametrize(("changed_at", "version"), [(1e12, 1), (1.0, 2)])
+def test_show_says_which_code_an_attempt_began_with_if_it_has_changed(
+    paths: Paths, capsys: pytest.CaptureFixture[str], changed_at: float, version: int
+) -> None:
+    ledger = Ledger.open(paths.ledger_url)
+    record = ledger.sweep(sweeps.SWEEP_ID)
+    assert record is not None
+    codes = [{"digest": 64 * "a", "at": 0.0}, {"digest": 64 * "b", "at": changed_at}]
+    writer(ledger, record.id).amend_sweep(record.document, record.digest, {**record.facts, "code": codes})
+    ledger.close()
+    assert run_command(["show", COMPLETE, "--root", str(paths.root)]) == 0
+    assert (
+        f"attempt 1 began with version {version} of 2 of the code, which has changed since the sweep began: "
+        f"{12 * 'ab'[version - 1]}\n"
+    ) in capsys.readouterr().out
