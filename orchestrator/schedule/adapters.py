@@ -19,7 +19,7 @@ from ray.tune.experiment import Experiment, Trial
 from ray.tune.search import SearchAlgorithm
 from ray.tune.stopper import Stopper
 
-from orchestrator.assignment import Assignment, Outcome
+from orchestrator.assignment import Assignment, Outcome, shown_as
 from orchestrator.schedule import ray_private
 from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.loans import WRONG_LOAN
@@ -167,7 +167,7 @@ class SessionStopper(Stopper):
         if result["training"]:
             return False  # what it has trained is not saved yet
         session = session_of(self._sweep_id)
-        if session.stopped is not None or not has_finite_objective(result, session.sweep.metric):
+        if session.stopped is not None or not has_finite_objective(result, shown_as(session.sweep.metric)):
             return True
         is_report = not result["queued"] and not result["done"]
         return is_report and session.sheds(trial_id)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
+from orchestrator.assignment import shown_as
 from orchestrator.ledger.keys import is_confirmation, trial_key_of
 from orchestrator.ledger.records import CurvePoint, ReportRecord, by_trial
 
@@ -43,7 +44,7 @@ class TrialReport(NamedTuple):
 
     Attributes:
         key: of the trial.
-        result: flat, with `step` and the objective.
+        result: flat, with `step` and the metrics by `shown_as`.
     """
 
     key: str
@@ -63,7 +64,8 @@ def histories(
     counted = reports if milestones is None else decisive(reports, milestones)
     for report in sorted(counted, key=attrgetter("at")):
         if not is_confirmation(report.trial_key):
-            yield TrialReport(report.trial_key, {"step": report.step, **report.metrics})
+            shown = {shown_as(name): value for name, value in report.metrics.items()}
+            yield TrialReport(report.trial_key, {"step": report.step, **shown})
 
 
 def decisive(

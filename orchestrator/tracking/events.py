@@ -33,8 +33,14 @@ from orchestrator.ledger.records import (
     TrialRecord,
 )
 
-OBJECTIVE = "objective"
+OWN = "sweep:"
+"""Prefix of the names that the service adds to those of a trial; no hyperparameter has a colon in its own."""
+
+OBJECTIVE = f"{OWN}objective"
 """Name of the metric that holds a trial's value: the best one of its validation curve."""
+
+_REPORTED = "reported:"
+_DURATIONS = frozenset({"seconds/train", "seconds/compile", "seconds/evaluate"})
 
 _FACTS = {
     "git_commit": "mlflow.source.git.commit",
@@ -91,7 +97,7 @@ def trial_started(trial: TrialRecord, sweep: SweepConfig) -> Event:
     }
     payload = {
         "name": _name(trial),
-        "parameters": _texts({**trial.params, "seed": trial.seed, "steps": trial.total_steps}),
+        "parameters": _texts({**trial.params, f"{OWN}seed": trial.seed, f"{OWN}steps": trial.total_steps}),
         "tags": _texts(tags),
         "started_ms": milliseconds(trial.created_at),
         "texts": {},
@@ -142,9 +148,16 @@ def sizes(row: ReportRecord) -> list[Event]:
 def curves(values: Mapping[str, float]) -> dict[str, float]:
     """Return the metrics of a report that MLflow draws: durations stay in the ledger, and sizes are tags.
 
-    MLflow's pages get slower with every curve of a run.
+    MLflow's pages get slower with every curve of a run. A metric that is named like one of the service's own
+    gets a prefix.
     """
-    return {name: value for name, value in values.items() if not name.startswith(("seconds/", SIZE))}
+    drawn = {
+        name: value for name, value in values.items() if name not in _DURATIONS and not name.startswith(SIZE)
+    }
+    return {
+        f"{_REPORTED}{name}" if name.startswith((OWN, _REPORTED)) else name: value
+        for name, value in drawn.items()
+    }
 
 
 def tags(run: str, values: Mapping[str, Any], at_ms: int) -> Event:
@@ -197,7 +210,7 @@ def model(
 
 
 def trial_ended(key: str, state: str, cause: str | None, step: int, value: float | None, at_ms: int) -> Event:
-    """Close a trial's run; its `value`, if it has one, becomes the metric `objective`."""
+    """Close a trial's run; its `value`, if it has one, becomes the metric `sweep:objective`."""
     texts = {"trial.state": state, "trial.steps": step, **({"trial.cause": cause} if cause else {})}
     points = {} if value is None else {OBJECTIVE: value}
     return Event("end", key, _end(state, texts, points, step), at_ms)
@@ -211,7 +224,7 @@ def sweep_ended(
     reason: str | None = None,
     results: Mapping[str, float] | None = None,
 ) -> Event:
-    """Close a sweep's run; `results` are the chosen trial's numbers, such as `objective`, `test/accuracy`."""
+    """Close a sweep's run; `results` are the chosen trial's numbers, such as `test/accuracy`."""
     texts = {"sweep.state": state, **({"sweep.reason": reason} if reason else {})}
     return Event("end", sweep_id, _end(state, texts, results or {}, 0), at_ms)
 

@@ -13,8 +13,10 @@ It writes with `MlflowClient`, which keeps no state of its own, and imports no J
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -288,7 +290,7 @@ class MlflowSink:
 
     def _experiment_id(self) -> str:
         name, folder = self._to.experiment, self._to.artifacts
-        root = None if folder is None else f"{Path(folder).absolute().as_uri()}/{name}"
+        root = None if folder is None else f"{Path(folder).absolute().as_uri()}/{_folder_of(name)}"
         try:
             experiment = self._client.get_experiment_by_name(name)
             if experiment is None:
@@ -301,6 +303,13 @@ class MlflowSink:
             _log.warning("Restored the deleted experiment %s for %s", name, self._to.sweep_id)
             self._client.restore_experiment(experiment.experiment_id)
         return str(experiment.experiment_id)
+
+
+def _folder_of(experiment: str) -> str:
+    """Return the folder of an experiment's artifacts: one part of a path, another for each name."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", experiment)
+    digest = hashlib.sha256(experiment.encode()).hexdigest()[:8]
+    return plain if plain == experiment else f"{plain[:80]}-{digest}"
 
 
 def _is_event(event: Event) -> bool:
