@@ -14,11 +14,16 @@ from trainables.trial import Settings, settings_from
 LARGEST_STEP = 1 << 53
 """Of a report; the ledger holds no much larger one."""
 
-ORDERS = frozenset({"__duplicate__", "should_checkpoint", "time_this_iter_s"})
-"""Keys of a result that Ray Tune takes for orders, or for its own: no metric of a script is shown by one."""
-
 SIZE = "size/"
 """Prefix of the metrics that hold the numbers of a `trainables.cost.Cost`, in a trial's first report."""
+
+
+def shown_as(metric: str) -> str:
+    """Return the key of a metric in the results that Ray Tune and stopping rules read.
+
+    No metric of a script, whatever it is called, is thus taken for a key of Ray Tune's or of the service.
+    """
+    return f"metric/{metric}"
 
 
 @dataclass(frozen=True)
@@ -180,11 +185,8 @@ class Outcome:
     loan: str = ""
 
     def to_result(self) -> dict[str, Any]:
-        """Return the flat result dictionary that Ray Tune and its schedulers read.
-
-        A script may report a metric that is named like one of its other keys; these come first.
-        """
-        shown = {name: value for name, value in self.metrics.items() if name not in ORDERS}
+        """Return the flat result dictionary that Ray Tune and its schedulers read."""
+        shown = {shown_as(name): value for name, value in self.metrics.items()}
         flat = {"step": self.step, "done": self.done, "queued": self.queued, "training": self.training}
         return {**shown, **flat, "outcome": asdict(self)}
 

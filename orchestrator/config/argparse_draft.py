@@ -9,13 +9,17 @@ import ast
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.config.document import flow
+from orchestrator.config.space import DistributionError, chosen
 from orchestrator.errors import BadInput
+from orchestrator.placeholders import NAME
 from trainables.parsing import parsed
+from trainables.trial import variable_of
 
 CLOCKS = frozenset(
     {"epochs", "num_epochs", "n_epochs", "max_epochs", "steps", "num_steps", "max_steps", "iterations"}
@@ -29,6 +33,10 @@ _REPORTING = ("sweep_client", "SWEEP_REPORTS")
 """Texts of which a script that reports has one."""
 
 _STEPS = 100
+_LONGEST_TRIAL = 10**9
+_LONGEST_WORD = 1_000
+_LARGEST = 10**15
+_MOST_SEARCHED = 100
 _RATIO = 10
 _LARGE = 16
 _NO_DEFAULT = object()
@@ -44,7 +52,7 @@ class Option:
         name: under which the script reads it.
         kind: name of its type: `str` if it has none, '' if it takes no value or its type is no plain name.
         default: its default, or None if it has none that is written out.
-        choices: the values that it accepts, or none if they are not listed.
+        choices: the values that it accepts, none if it accepts any, or None if they are not written out.
         required: whether the script does not run without it.
     """
 
@@ -52,7 +60,7 @@ class Option:
     name: str
     kind: str
     default: Any
-    choices: tuple[Any, ...]
+    choices: tuple[Any, ...] | None
     required: bool
 
     @property
@@ -61,26 +69,73 @@ class Option:
         return [self.flag] if self.flag else []
 
     def distribution(self) -> str | None:
-        """Return the distribution around its default as YAML, or None if nothing can be searched."""
+        """Return the distribution around its default as YAML, or None if it has none of a number.
+
+        Raises:
+            _NotSearchedError: it cannot be searched for a reason that its author may not expect.
+        """
         if self.name in CLOCKS | GIVEN or not self.kind:
             return None
+        if self.kind == "bool":
+            raise _NotSearchedError("type=bool takes every word for true, also False")
+        if not re.fullmatch(NAME, self.name):
+            raise _NotSearchedError("its name is not made of letters, digits, _ and dots")
+        if self.choices is None:
+            raise _NotSearchedError("its choices are not written out")
         if self.choices:
-            return f"{{choice: [{', '.join(json.dumps(choice) for choice in self.choices)}]}}"
+            return f"{{choice: [{', '.join(map(_quoted, self._accepted()))}]}}"
         if isinstance(self.default, bool) or not isinstance(self.default, int | float):
             return None
         if self.kind == "float":
-            return _around_real(float(self.default))
-        if self.kind == "int" and isinstance(self.default, int) and self.default > 0:
+            return _around_real(self.default)
+        if self.kind == "int" and isinstance(self.default, int) and 0 < self.default <= _LARGEST:
             return _around_whole(self.default)
         return None
 
+    def _accepted(self) -> list[Any]:
+        """Return those of its choices that can be given on a command line and searched."""
+        if self.kind not in _TYPES:
+            raise _NotSearchedError(f"what {self.kind} makes of a word is not known")
+        given = dict.fromkeys(choice for choice in self.choices or () if _is_of(self.kind, choice))
+        accepted = list(given)
+        if len(accepted) < 2:
+            raise _NotSearchedError("fewer than two of its choices can be given as words of a command")
+        try:
+            chosen(accepted)
+        except DistributionError as error:
+            raise _NotSearchedError(error.must) from None
+        if not self.flag.startswith("--") and any(str(choice).startswith("-") for choice in accepted):
+            raise _NotSearchedError("one of its choices would be taken for an option")
+        return accepted
+
+
+class _NotSearchedError(Exception):
+    """Raised for an option that is left out; its text says why."""
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float)}
+
+
+def _is_of(kind: str, choice: Any) -> bool:
+    """Return True if `argparse` can make a choice of a word, and a file can hold it."""
+    if isinstance(choice, bool) or not isinstance(choice, _TYPES[kind]):
+        return False
+    if isinstance(choice, str):
+        return choice.isprintable() and len(choice) <= _LONGEST_WORD
+    return abs(choice) <= _LARGEST if isinstance(choice, int) else math.isfinite(choice)
+
+
+def _quoted(value: Any) -> str:
+    """Return a word in quotes, or a number, as YAML reads it back."""
+    return json.dumps(value, ensure_ascii=False)
+
 
 def _around_real(value: float) -> str | None:
-    if value < 0 or not math.isfinite(value):
+    if not 0 <= value <= sys.float_info.max / _RATIO or 0 < value < sys.float_info.min * _RATIO:
         return None
     if value == 0 or 0.5 <= value < 1:  # a share, for example of dropped units, or a momentum
         return "{uniform: [0, 1]}"
-    return f"{{log_uniform: {flow([value / _RATIO, value * _RATIO])}}}"
+    return f"{{log_uniform: {flow([float(value) / _RATIO, float(value) * _RATIO])}}}"
 
 
 def _around_whole(value: int) -> str:
@@ -117,13 +172,13 @@ def _method(call: ast.Call) -> str:
 
 def _option(call: ast.Call) -> Option | None:
     """Return the option of a call of `add_argument`; None if its name is not written out."""
-    names = [name for name in map(_literal, call.args) if isinstance(name, str)]
+    names = [name for name in map(_literal, call.args) if isinstance(name, str) and name.isprintable()]
     if not names:
         return None
     given = {word.arg: word.value for word in call.keywords if word.arg}
     flags = [name for name in names if name.startswith("-")]
     flag = next((name for name in flags if name.startswith("--")), flags[0] if flags else "")
-    default, choices = _literal(given.get("default")), _literal(given.get("choices"))
+    default, choices = _literal(given.get("default")), _literal(given.get("choices"), ())
     has_default = default is not _NO_DEFAULT and default is not None
     dest = _literal(given.get("dest"))
     optional = _literal(given.get("nargs")) in ("?", "*")
@@ -132,7 +187,7 @@ def _option(call: ast.Call) -> Option | None:
         name=dest if isinstance(dest, str) else (flag or names[0]).lstrip("-").replace("-", "_"),
         kind=_kind(given),
         default=default if has_default else None,
-        choices=tuple(choices) if isinstance(choices, list | tuple) else (),
+        choices=tuple(choices) if isinstance(choices, list | tuple) else None,
         required=_literal(given.get("required")) is True or (not flag and not optional and not has_default),
     )
 
@@ -165,18 +220,21 @@ def draft(source: str, script: str) -> str:
         BadInput: no option of the script can be searched.
     """
     options = options_of(source, script)
-    searched = {option.name: found for option in options if (found := option.distribution()) is not None}
+    searched, reasons = _searched(options)
     if not searched:
         must = "must have an option with a number as its default, or with choices"
-        got = ", ".join(option.flag or option.name for option in options[:8]) or "no options"
-        raise BadInput(script, must, got, "Write the file as in docs/trainables.md.")
+        named = [f"{_shown(option.flag or option.name)}{_because(option, reasons)}" for option in options[:8]]
+        remedy = "Write the file as in docs/trainables.md."
+        raise BadInput(_shown(script), must, ", ".join(named) or "no options", remedy)
     clock = next((option for option in options if option.name in CLOCKS), None)
-    steps = clock.default if clock is not None and isinstance(clock.default, int) else _STEPS
+    given = clock.default if clock is not None else None
+    steps = given if type(given) is int and 0 < given <= _LONGEST_TRIAL else _STEPS
     return "\n".join(
         [
-            f"# A draft from the options of {script}: keep it beside the script and correct what is guessed.",
-            *_left_out(options, searched),
-            *([] if any(name in source for name in _REPORTING) else _silent(script)),
+            f"# A draft from the options of {_shown(script)}:"
+            " keep it beside the script and correct what is guessed.",
+            *_left_out(options, searched, reasons),
+            *([] if any(name in source for name in _REPORTING) else _silent(_shown(script))),
             "trainable:",
             f"  command: [{', '.join(map(_word, _command(options, searched, script, steps)))}]",
             "search:",
@@ -199,29 +257,78 @@ def _silent(script: str) -> list[str]:
     ]
 
 
-def _command(options: Sequence[Option], searched: Mapping[str, str], script: str, steps: int) -> list[str]:
-    words = ["python", script]
+def _searched(options: Sequence[Option]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the distributions of options by name, and why others are left out although they look alike."""
+    searched: dict[str, str] = {}
+    reasons: dict[str, str] = {}
+    variables: set[str] = set()
     for option in options:
-        if option.name in searched or (option.name == "seed" and option.kind):
-            words += [*option.words, f"{{{option.name}}}"]
+        if option.name in searched:
+            continue
+        try:
+            found = option.distribution()
+            if found is not None and (variable := variable_of(option.name)) in variables:
+                raise _NotSearchedError(f"another one has the variable {variable}")
+            if found is not None and len(searched) == _MOST_SEARCHED:
+                raise _NotSearchedError(f"a file searches at most {_MOST_SEARCHED}")
+        except _NotSearchedError as reason:
+            reasons[option.name] = str(reason)
+            continue
+        if found is not None:
+            searched[option.name] = found
+            variables.add(variable_of(option.name))
+    return searched, reasons
+
+
+def _command(options: Sequence[Option], searched: Mapping[str, str], script: str, steps: int) -> list[str]:
+    words, named = ["python", _literally(script)], set()
+    for option in options:
+        flags = [_literally(word) for word in option.words]
+        if option.name in named:
+            continue
+        named.add(option.name)
+        if option.name in searched:
+            # Written as one word, a value that begins with a dash is no option of its own.
+            dashed = any(str(choice).startswith("-") for choice in option.choices or ())
+            words += [f"{flags[0]}={{{option.name}}}"] if dashed else [*flags, f"{{{option.name}}}"]
+        elif option.name == "seed" and option.kind and option.choices == ():
+            words += [*flags, "{seed}"]
         elif option.name in CLOCKS and option.kind:
-            words += [*option.words, str(steps)]
+            words += [*flags, str(steps)]
         elif option.required:
-            words += [*option.words, f"<{option.name}>"]
+            words += [*flags, f"<{_literally(option.name)}>"]
     return words
+
+
+def _literally(word: str) -> str:
+    """Return a word of a command that stands for itself."""
+    return word.replace("{", "{{").replace("}", "}}")
+
+
+def _shown(text: str) -> str:
+    """Return a text as it stands in a comment of one line."""
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def _because(option: Option, reasons: Mapping[str, str]) -> str:
+    return f" ({reasons[option.name]})" if option.name in reasons else ""
 
 
 def _word(word: str) -> str:
     """Return a word of a command as YAML reads it back: in quotes unless it can only be a word."""
-    return word if _PLAIN.fullmatch(word) else json.dumps(word)
+    return word if _PLAIN.fullmatch(word) else _quoted(word)
 
 
-def _left_out(options: Sequence[Option], searched: Mapping[str, str]) -> list[str]:
+def _left_out(
+    options: Sequence[Option], searched: Mapping[str, str], reasons: Mapping[str, str]
+) -> list[str]:
     """Return comments on the options that are not searched."""
     required = [option.name for option in options if option.required and option.name not in searched]
-    known = {*searched, *required, *CLOCKS, "seed"}
-    rest = [option.flag or option.name for option in options if option.name not in known]
+    known = {*searched, *required, *CLOCKS, "seed", *reasons}
+    rest = [_shown(option.flag or option.name) for option in options if option.name not in known]
+    why = {_shown(option.flag or option.name): _because(option, reasons) for option in options}
     return [
-        *(f"# Replace <{name}>: the script does not run without it." for name in required),
+        *(f"# Replace <{_shown(name)}>: the script does not run without it." for name in required),
+        *(f"# Not searched: {flag}{reason}." for flag, reason in why.items() if reason),
         *([f"# Left at their defaults: {', '.join(rest)}."] if rest else []),
     ]

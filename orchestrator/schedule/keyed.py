@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
+from orchestrator.assignment import shown_as
 from orchestrator.ledger.keys import is_confirmation, trial_key_of
 from orchestrator.ledger.records import CurvePoint, ReportRecord, by_trial
 
@@ -44,7 +45,7 @@ class TrialReport(NamedTuple):
 
     Attributes:
         key: of the trial.
-        result: flat, with `step` and the objective.
+        result: flat, with `step` and the metrics by `shown_as`.
     """
 
     key: str
@@ -64,7 +65,8 @@ def histories(
     counted = reports if milestones is None else decisive(reports, milestones)
     for report in sorted(counted, key=attrgetter("at")):
         if not is_confirmation(report.trial_key):
-            yield TrialReport(report.trial_key, {"step": report.step, **report.metrics})
+            shown = {shown_as(name): value for name, value in report.metrics.items()}
+            yield TrialReport(report.trial_key, {"step": report.step, **shown})
 
 
 def decisive(

@@ -11,6 +11,7 @@ from zlib import crc32
 import numpy as np
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
+from orchestrator.assignment import shown_as
 from orchestrator.config.declarations import Need, SchedulerSettings, Setting
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
@@ -91,7 +92,7 @@ class Hyperband(SchedulerAdapter):
         return HyperbandRule(
             Hyperband.milestones(sweep, options),
             time_attr="step",
-            metric=sweep.metric,
+            metric=shown_as(sweep.metric),
             mode=_mode(sweep),
             max_t=sweep.training.steps,
             grace_period=_grace(sweep, options),
@@ -126,7 +127,7 @@ class Median(SchedulerAdapter):
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
         """Return the rule."""
         return MedianRule(
-            sweep.metric, sign=_sign(sweep), grace=_grace(sweep, options), least=options["trials"]
+            shown_as(sweep.metric), sign=_sign(sweep), grace=_grace(sweep, options), least=options["trials"]
         )
 
 
@@ -184,7 +185,7 @@ class PopulationBasedTraining(SchedulerAdapter):
         interval = sweep.training.interval
         period = max(round(options["period"] * sweep.training.steps / interval), 1) * interval
         population = Population(period, options["quantile"], _sign(sweep))
-        return PopulationRule(sweep.id, sweep.metric, population)
+        return PopulationRule(sweep.id, shown_as(sweep.metric), population)
 
 
 @without_garbage_collection()

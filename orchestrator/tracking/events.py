@@ -34,9 +34,13 @@ from orchestrator.ledger.records import (
 )
 from trainables.cost import SIZES
 
-OBJECTIVE = "objective"
+OWN = "sweep:"
+"""Prefix of the names that the service adds to those of a trial; no hyperparameter has a colon in its own."""
+
+OBJECTIVE = f"{OWN}objective"
 """Name of the metric that holds a trial's value: the best one of its validation curve."""
 
+_REPORTED = "reported:"
 _SIZES = frozenset(SIZE + name for name in SIZES)
 _DURATIONS = frozenset({"seconds/train", "seconds/compile", "seconds/evaluate"})
 """Metrics that the service itself measures. A script may report others that begin like them."""
@@ -97,7 +101,9 @@ def trial_started(trial: TrialRecord, sweep: SweepConfig) -> Event:
     payload = {
         "name": _name(trial),
         # A hyperparameter is shown as it is, also where a variable holds the same word.
-        "parameters": _texts({**trial.params, "seed": trial.seed, "steps": trial.total_steps}, secrets=()),
+        "parameters": _texts(
+            {**trial.params, f"{OWN}seed": trial.seed, f"{OWN}steps": trial.total_steps}, secrets=()
+        ),
         "tags": _texts(tags),
         "started_ms": milliseconds(trial.created_at),
         "texts": {},
@@ -148,10 +154,14 @@ def sizes(row: ReportRecord) -> list[Event]:
 def curves(values: Mapping[str, float]) -> dict[str, float]:
     """Return the metrics of a report that MLflow draws: our durations stay in the ledger, and sizes are tags.
 
-    MLflow's pages get slower with every curve of a run. A reported `objective` is not the value of its trial.
+    MLflow's pages get slower with every curve of a run. A metric that is named like one of the service's own
+    gets a prefix.
     """
     drawn = {name: value for name, value in values.items() if name not in _SIZES | _DURATIONS}
-    return {f"{name}.reported" if name == OBJECTIVE else name: value for name, value in drawn.items()}
+    return {
+        f"{_REPORTED}{name}" if name.startswith((OWN, _REPORTED)) else name: value
+        for name, value in drawn.items()
+    }
 
 
 def tags(run: str, values: Mapping[str, Any], at_ms: int) -> Event:
@@ -204,7 +214,7 @@ def model(
 
 
 def trial_ended(key: str, state: str, cause: str | None, step: int, value: float | None, at_ms: int) -> Event:
-    """Close a trial's run; its `value`, if it has one, becomes the metric `objective`."""
+    """Close a trial's run; its `value`, if it has one, becomes the metric `sweep:objective`."""
     texts = {"trial.state": state, "trial.steps": step, **({"trial.cause": cause} if cause else {})}
     points = {} if value is None else {OBJECTIVE: value}
     return Event("end", key, _end(state, texts, points, step), at_ms)
@@ -218,7 +228,7 @@ def sweep_ended(
     reason: str | None = None,
     results: Mapping[str, float] | None = None,
 ) -> Event:
-    """Close a sweep's run; `results` are the chosen trial's numbers, such as `objective`, `test/accuracy`."""
+    """Close a sweep's run; `results` are the chosen trial's numbers, such as `test/accuracy`."""
     texts = {"sweep.state": state, **({"sweep.reason": reason} if reason else {})}
     return Event("end", sweep_id, _end(state, texts, results or {}, 0), at_ms)
 

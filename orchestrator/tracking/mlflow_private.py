@@ -83,7 +83,7 @@ def trial_curves(experiment_id: str, sweep_id: str, *, minimize: bool) -> str:
         "workflowType": "machine_learning",
         "compareRunsMode": "CHART",
         "searchFilter": f"tags.`sweep.id` = '{sweep_id}' and tags.`trial.role` = 'search'",
-        "orderByKey": "metrics.`objective`",
+        "orderByKey": "metrics.`sweep:objective`",
         "orderByAsc": str(minimize).lower(),
     }
     return f"#/experiments/{experiment_id}/runs?{urlencode(query, quote_via=quote)}"

@@ -16,7 +16,9 @@ It writes with `MlflowClient`, which keeps no state of its own, and imports no J
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -345,7 +347,7 @@ class MlflowSink:
     def _experiment_id(self) -> str:
         """Return the experiment of the destination's name, which is created if there is none."""
         name, folder = self._to.experiment, self._to.artifacts
-        root = None if folder is None else f"{Path(folder).absolute().as_uri()}/{name}"
+        root = None if folder is None else f"{Path(folder).absolute().as_uri()}/{_folder_of(name)}"
         try:
             experiment = self._client.get_experiment_by_name(name)
             if experiment is None:
@@ -363,6 +365,13 @@ class MlflowSink:
             self.notes.append(
                 f"The experiment {experiment.name} was deleted in MLflow, and has been restored"
             )
+
+
+def _folder_of(experiment: str) -> str:
+    """Return the folder of an experiment's artifacts: one part of a path, another for each name."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", experiment)
+    digest = hashlib.sha256(experiment.encode()).hexdigest()[:8]
+    return plain if plain == experiment else f"{plain[:80]}-{digest}"
 
 
 def _is_event(event: Event) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 from ray.tune.schedulers import TrialScheduler
 
+from orchestrator.assignment import Outcome, shown_as
 from orchestrator.config import from_dict
 from orchestrator.config.strategy import SCHEDULERS
-from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.config.sweep_config import Objective, SweepConfig
 from orchestrator.driver import preflight
 from orchestrator.ledger.records import CurvePoint
 from orchestrator.machines.hardware import Hardware
@@ -39,22 +41,22 @@ def _sweep(name: str) -> SweepConfig:
     return from_dict(document, name="space", profile=None, gpus=0)
 
 
-def _decisions(name: str) -> tuple[dict[str, str], list[CurvePoint]]:
+def _decisions(name: str, metric: str = "val/accuracy") -> tuple[dict[str, str], list[CurvePoint]]:
     """Run all trials side by side; return the last decision on each, and the reports in their order.
 
     The report of the last step is left out: a trial ends there, whatever a scheduler decides.
     """
-    scheduler, last, reports = build(_sweep(name), []), {}, []
+    sweep = replace(_sweep(name), objectives=(Objective(metric, "maximize"),))
+    scheduler, last, reports = build(sweep, []), {}, []
     for step in range(10, 300, 10):
         for key, final in CURVES.items():
             if last.get(key) == TrialScheduler.STOP:
                 continue
             attempt: Any = SimpleNamespace(trial_id=f"{key}.1")
-            result = {"step": step, "val/accuracy": final * (0.9 + step / 3000)}
+            metrics = {metric: final * (0.9 + step / 3000)}
+            result = Outcome(attempt.trial_id, step, done=False, metrics=metrics).to_result()
             scheduler.on_trial_add(None, attempt)
-            signs = {"queued": False, "training": False}
-            last[key] = scheduler.on_trial_result(None, attempt, {**result, **signs})
-            metrics = {"val/accuracy": result["val/accuracy"]}
+            last[key] = scheduler.on_trial_result(None, attempt, result)
             reports.append(CurvePoint(key, step, metrics, float(len(reports))))
     return last, reports
 
@@ -63,7 +65,7 @@ def _decisions(name: str) -> tuple[dict[str, str], list[CurvePoint]]:
 def test_a_scheduler_is_built_from_the_file(name: str, tmp_path: Path) -> None:
     sweep = _sweep(name)
     preflight.check_sweep(sweep, Hardware(cpus=2, gpus=0), tmp_path, "ada")
-    assert build(sweep, []).metric in ("val/accuracy", None)
+    assert build(sweep, []).metric in (shown_as("val/accuracy"), None)
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -73,6 +75,21 @@ def test_a_scheduler_stops_the_worst_trials_and_no_other(name: str) -> None:
     stopped = {key for key, decision in decisions.items() if decision == TrialScheduler.STOP}
     assert "s-0" not in stopped
     assert bool(stopped) == SCHEDULERS.settings(name).stops_trials
+
+
+@pytest.mark.parametrize(
+    "metric",
+    ["training", "done", "queued", "step", "outcome", "config", "trial_id", "training_iteration",
+     "time_total_s", "__duplicate__", "should_checkpoint", "epoch", "best", "a b/c.d:%", "x" * 250],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ALONE)
+def test_an_objective_may_have_any_name(name: str, metric: str) -> None:
+    """It is never taken for a key of Ray Tune's results, or of the service's."""
+    decisions, reports = _decisions(name, metric)
+    assert decisions == _decisions(name)[0]
+    sweep = replace(_sweep(name), objectives=(Objective(metric, "maximize"),))
+    stopped = {key for key, decision in decisions.items() if decision == TrialScheduler.STOP}
+    assert build(sweep, reports).stopped == stopped
 
 
 @pytest.mark.parametrize("name", ALONE)

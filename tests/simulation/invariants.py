@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ray.tune.schedulers import TrialScheduler
 
+from orchestrator.assignment import shown_as
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import is_confirmation
 from orchestrator.ledger.ledger import Ledger
@@ -215,7 +216,8 @@ def check_decisions(sweep: SweepConfig, variant: Variant, outcome: Outcome, undi
         key, step = report.trial_key, report.step
         if is_confirmation(key) or step >= sweep.training.steps:
             continue
-        result = {"step": step, "queued": False, "training": False, **report.metrics}
+        shown = {shown_as(name): value for name, value in report.metrics.items()}
+        result = {"step": step, "queued": False, "training": False, **shown}
         trial = KeyedTrial(f"{key}.1")
         decision = rule.on_trial_result(NO_CONTROLLER, trial, result)  # type: ignore[arg-type]
         if decision == TrialScheduler.STOP:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ray.tune.schedulers import AsyncHyperBandScheduler, MedianStoppingRule, TrialScheduler
 
+from orchestrator.assignment import shown_as
 from orchestrator.config import load
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
@@ -17,17 +18,19 @@ from orchestrator.ledger.records import CurvePoint, ReportRecord
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import KeyedScheduler, TrialReport, decisive, histories
 
+OBJECTIVE = shown_as("val/accuracy")
+
 
 def asha() -> TrialScheduler:
     return AsyncHyperBandScheduler(
-        time_attr="step", metric="val/accuracy", mode="max", max_t=400, grace_period=100, reduction_factor=2
+        time_attr="step", metric=OBJECTIVE, mode="max", max_t=400, grace_period=100, reduction_factor=2
     )
 
 
 def median() -> TrialScheduler:
     return MedianStoppingRule(
         time_attr="step",
-        metric="val/accuracy",
+        metric=OBJECTIVE,
         mode="max",
         grace_period=100,
         min_samples_required=2,
@@ -39,7 +42,7 @@ def attempt(name: str) -> SimpleNamespace:
 
 
 def result(step: int, value: float) -> dict[str, Any]:
-    return {"step": step, "val/accuracy": value, "queued": False, "training": False}
+    return {"step": step, OBJECTIVE: value, "queued": False, "training": False}
 
 
 GOOD = [TrialReport(f"s-{number}", result(step, 0.9)) for number in range(4) for step in (100, 200)]

@@ -12,7 +12,7 @@ import pytest
 from ray.tune import TuneError
 from ray.tune.result import RESULT_DUPLICATE, SHOULD_CHECKPOINT, TIME_THIS_ITER_S
 
-from orchestrator.assignment import Outcome
+from orchestrator.assignment import Outcome, shown_as
 from orchestrator.errors import NoSpace
 from orchestrator.schedule.adapters import registered
 from orchestrator.schedule.engines import Engines
@@ -99,7 +99,7 @@ def test_no_metric_of_a_script_is_an_order_to_tune(tmp_path: Path) -> None:
     report = replace(outcome(mine, 10, 0.5), metrics={"val/accuracy": 0.5, **orders})
     result = report.to_result()
     assert not orders.keys() & result.keys()
-    assert result["val/accuracy"] == 0.5
+    assert result[shown_as("val/accuracy")] == 0.5
     assert Outcome.from_result(result) == report
 
 

@@ -51,9 +51,24 @@ def test_trial_started_logs_the_hyperparameters() -> None:
         "learning_rate": "0.005",
         "gamma_init.min": repr(trial.params["gamma_init.min"]),
         "theta_init.max": "1.0",
-        "seed": "1004",
-        "steps": "200",
+        "sweep:seed": "1004",
+        "sweep:steps": "200",
     }
+
+
+def test_what_the_service_adds_has_names_of_its_own() -> None:
+    """A hyperparameter or a metric keeps its value, whatever it is called."""
+    drawn = {"steps": 8, "seed": 3, "interval": 2, "objective": 0.5, "sweep.steps": 1, "digits": 2**53 + 1}
+    trial = replace(sweeps.trial(4), params=drawn)
+    parameters = events.trial_started(trial, sweeps.SPECIFICATION).payload["parameters"]
+    assert {name: parameters[name] for name in drawn} == {name: repr(value) for name, value in drawn.items()}
+    own = [events.OBJECTIVE, "reported:x", f"reported:{events.OBJECTIVE}"]
+    reported = {name: float(at) for at, name in enumerate(["objective", "seconds/epoch", *own])}
+    shown = events.curves(reported)
+    assert [shown[name] for name in ("objective", "seconds/epoch")] == [0.0, 1.0]
+    assert sorted(shown.values()) == sorted(reported.values())
+    ended = events.trial_ended("s-1", "COMPLETE", None, 80, 0.75, 5).payload["values"]
+    assert not ended.keys() & shown.keys()
 
 
 def test_states_become_mlflow_statuses() -> None:
@@ -74,7 +89,9 @@ def test_the_end_has_cause_step_and_value() -> None:
     failed = events.trial_ended("s-1", "FAILED", "hung", 40, None, 5).payload
     assert failed["tags"] == {"trial.state": "FAILED", "trial.steps": "40", "trial.cause": "hung"}
     assert failed["values"] == {}
-    assert events.trial_ended("s-1", "PRUNED", None, 80, 0.75, 5).payload["values"] == {"objective": 0.75}
+    assert events.trial_ended("s-1", "PRUNED", None, 80, 0.75, 5).payload["values"] == {
+        "sweep:objective": 0.75
+    }
 
 
 def test_durations_are_no_curves() -> None:

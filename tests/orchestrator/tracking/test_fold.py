@@ -33,7 +33,7 @@ def test_a_trial_in_one_batch_is_one_change() -> None:
     assert change.name == "0002"
     assert change.points == [
         *(Point("val/accuracy", 0.5, step, step) for step in (40, 80, 120, 160, 200)),
-        Point("objective", 0.5, 999, 200),
+        Point("sweep:objective", 0.5, 999, 200),
     ]
     assert (change.status, change.ended_ms) == ("FINISHED", 999)
     assert change.tags["trial.state"] == "COMPLETE"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sqlite3
 import time
 from collections import Counter
@@ -23,7 +24,7 @@ from orchestrator.scripts.attempt import _is_name
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
 from orchestrator.tracking.mlflow_private import trial_curves
-from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
+from orchestrator.tracking.mlflow_sink import Destination, MlflowSink, _folder_of
 from tests import sweeps
 from tests.orchestrator.tracking.stored import NewDatabase, deliver
 
@@ -97,7 +98,7 @@ def expected_points() -> list[tuple[str, str, int, float, int]]:
             ]
         if trial.value is not None:
             ended = events.milliseconds(trial.finished_at or 0.0)
-            points.append((name, "objective", trial.step, trial.value, ended))
+            points.append((name, "sweep:objective", trial.step, trial.value, ended))
     points.append((sweeps.SWEEP_ID, "objective", 0, 0.64, 1_790_000_360_000))
     return sorted(points)
 
@@ -557,3 +558,23 @@ def test_a_batch_takes_one_request_for_each_run_however_many_reports_it_holds(
     ]
     assert sink.apply(points) == []
     assert client.requests == {"log_batch": 2}
+
+
+def test_artifacts_of_every_experiment_have_a_folder_of_their_own_below_the_root() -> None:
+    """Whatever the code of its trials is called."""
+    names = [
+        "../../code/train.py:train",
+        "/etc/x.py:f",
+        "..",
+        ".",
+        "a/../../b",
+        "a#b",
+        "a?b",
+        "a%2e%2e",
+        "a_b",
+    ]
+    names += ["A" * 500, "A" * 501, "listops", "a b", "é"]
+    folders = [_folder_of(name) for name in names]
+    assert len(set(folders)) == len(names)
+    assert all(re.fullmatch("[A-Za-z0-9_-]{1,100}", folder) for folder in folders)
+    assert _folder_of("listops") == "listops"
