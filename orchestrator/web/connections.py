@@ -203,7 +203,7 @@ class BoundedServer(uvicorn.Server):
         """Begin to accept connections."""
         await super().startup(sockets=[])
         self._listener.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
+        self._listen()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more connections, and end the open ones."""
@@ -244,9 +244,13 @@ class BoundedServer(uvicorn.Server):
     def _accept_later(self) -> None:
         """Close a connection, and accept again in a second: until then, those that wait wake the loop."""
         self._evict(None)
-        loop, descriptor = asyncio.get_running_loop(), self._listener.fileno()
-        loop.remove_reader(descriptor)
-        loop.call_later(1.0, lambda: self.should_exit or loop.add_reader(descriptor, self._accept))
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._listener.fileno())
+        loop.call_later(1.0, self._listen)
+
+    def _listen(self) -> None:
+        if not self.should_exit:
+            asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
 
     def _has_room(self, of: str) -> bool:
         """Return True if there is room for a connection from a network, or if another was closed for it."""
