@@ -54,7 +54,11 @@ _OF_TRAINING = re.compile(
 )
 """Names of variables that training may need and that hold no secret, unless they are named like one."""
 
-_OF_ACCESS = re.compile(r"MLFLOW_TRACKING_(USERNAME|AUTH)|WANDB_API\w*|SLURM_JWT", re.IGNORECASE)
+_OF_ACCESS = re.compile(
+    r"MLFLOW_TRACKING_(USERNAME|AUTH)|WANDB_API\w*|SLURM_JWT|SSH_\w+|GPG_\w+|KRB5\w+|DBUS_\w+|XAUTHORITY",
+    re.IGNORECASE,
+)
+"""Names of variables that lead to what an account may do elsewhere, such as the socket of an agent."""
 
 _SECRET_OF_QUERY = re.compile(r"://\S*[?&;]\w*(token|key|secret|pass|pwd|sig|auth|cred)\w*=", re.IGNORECASE)
 

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -126,9 +127,9 @@ OF_WORKERS = {name for name in PLANTED if name.startswith(("AWS_", "MLFLOW_", "A
 def holding(*folders: Path) -> list[str]:
     """Return the files below folders that hold a planted secret."""
     found = []
-    for path in (path for folder in folders for path in folder.rglob("*") if path.is_file()):
+    for path in (Path(at, name) for folder in folders for at, _, names in os.walk(folder) for name in names):
         with suppress(FileNotFoundError):  # of a sweep that goes on
-            found += [str(path)] if b"canary" in path.read_bytes() else []
+            found += [str(path)] if path.is_file() and b"canary" in path.read_bytes() else []
     return found
 
 
@@ -139,9 +140,11 @@ def test_no_file_holds_a_secret_while_a_sweep_runs_is_killed_and_resumes(
     """Nor in a service, nor in what is exported; those of Ray and of the attempts are among them."""
     own, attempts = commands.folder / "own", temporary / "tmp"
     attempts.mkdir()
-    file = Search(kind, trials=2, steps=30 if kind != "program" else 4000, pause=0.1).write(own, "echo")
-    script = own / "of_echo.py"
-    script.write_text(SEEN + script.read_text())
+    steps, interval = (20_000, 500) if kind == "program" else (30, 1)
+    search = Search(kind, trials=2, steps=steps, interval=interval, pause=0.1)
+    file, other = search.write(own, "echo"), replace(search, seed=2).write(own, "served")
+    for script in own.glob("of_*.py"):
+        script.write_text(SEEN + script.read_text())
     folders = (commands.root, temporary, own)
 
     def reports() -> int:
@@ -161,15 +164,15 @@ def test_no_file_holds_a_secret_while_a_sweep_runs_is_killed_and_resumes(
         code, printed = commands.run(str(file), "--plain", **planted)
         assert code == 0, printed
         service = commands.start("serve", **planted)
-        code, printed = commands.run("submit", str(file), "--set", "sampler.random.seed=2", **ray)
+        code, printed = commands.run("submit", str(other), **ray)
         assert code == 0, printed
-        code, printed = commands.run("follow", commands.ledger.sweeps()[-1].id, **ray)
+        code, printed = commands.run("follow", "served", **ray)
         assert code == 0, printed
         service.terminate()
         code, shown = finish(service)
         assert code == 0, shown
-        best = next(trial.key for trial in commands.ledger.trials(commands.ledger.sweeps()[0].id))
-        code, listed = commands.run("export", best, "--to", str(commands.folder / "exported"), **planted)
+        trial = commands.ledger.trials(commands.ledger.sweeps()[0].id)[0]
+        code, listed = commands.run("export", trial.key, "--to", str(commands.folder / "exported"), **planted)
         assert code == 0 or kind == "command", listed
         assert holding(*folders, commands.folder) == []
         assert "canary" not in printed + shown + listed

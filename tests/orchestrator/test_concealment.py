@@ -121,6 +121,7 @@ LEFT_OUT = {
     "QUEUE": "amqp://host/x?password=canary",
     "DATABASE_URL": "postgresql://host/x?sslpassword=canary",
     "NAMED_LIKE_NOTHING": "canary-of-no-name",
+    "SSH_AUTH_SOCK": "/tmp/agent",
     "JWT": "eyJh.eyJz.SflK",
 }
 
