@@ -227,7 +227,7 @@ def log_range(file: Path, start: int | None, length: int) -> dict[str, Any]:
             content = log.read(length)
         if start is None and begin:
             # No part begins or ends within a character, if it can be helped.
-            begin += next((at for at, byte in enumerate(content[:3]) if byte & 0xC0 != 0x80), 0)
+            begin += next((at for at, byte in enumerate(content[:4]) if byte & 0xC0 != 0x80), 0)
             content = content[begin - (size - length) :]
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text = decoder.decode(content, final=len(content) < 4 or begin + len(content) >= size)

@@ -58,6 +58,22 @@ def test_the_last_output_is_not_missed(tmp_path: Path) -> None:
     assert "".join(shown) == "at the end\n"
 
 
+def test_a_character_that_is_written_in_two_pieces_is_shown_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detached, "POLL_SECONDS", 0.0)
+    log, shown, pieces = tmp_path / "log", [], ["\u20ac".encode()[:1], "\u20ac".encode()[1:]]
+    log.touch()
+
+    def over() -> bool:
+        with log.open("ab") as file:
+            file.write(pieces.pop(0))
+        return not pieces
+
+    detached.follow(log, 0, over, shown.append)
+    assert "".join(shown) == "\u20ac"
+
+
 def test_a_later_follower_sees_the_last_whole_lines(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("".join(f"line {number}\n" for number in range(2000)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gzip
+from pathlib import Path
 
 from orchestrator.api.places import UNSERVED
 from orchestrator.api.queue import queue
 from orchestrator.ledger.records import CurvePoint
-from orchestrator.web.documents import thinned
+from orchestrator.web.documents import log_range, thinned
 from tests import sweeps
 from tests.orchestrator.web.server import FILE, QUEUED, Client
 
@@ -217,3 +218,21 @@ def test_large_answers_are_compressed_if_the_client_can_read_that(reader: Client
     assert packed.headers["content-encoding"] == "gzip"
     assert len(packed.body) < len(plain.body) / 3
     assert gzip.decompress(packed.body) == plain.body
+
+
+def test_parts_of_a_log_begin_and_end_between_characters(tmp_path: Path) -> None:
+    """One after the other they are the whole log, and the last part is, too."""
+    log, text = tmp_path / "log", "a\u20ac\u00e9\U0001f600" * 5
+    log.write_text(text)
+    size = log.stat().st_size
+    for length in range(4, size + 1):
+        start, parts = 0, []
+        while start < size:
+            part = log_range(log, start, length)
+            parts.append(part["text"])
+            assert part["end"] > start
+            start = part["end"]
+        assert "".join(parts) == text
+        last = log_range(log, None, length)
+        assert text.endswith(last["text"])
+        assert (last["end"], last["start"]) == (size, size - len(last["text"].encode()))
