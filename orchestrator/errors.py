@@ -56,7 +56,13 @@ __all__ = [
 
 
 class BadInput(Refusal):
-    """Raised before anything runs, for input that cannot be right."""
+    """Raised before anything runs, for input that cannot be right.
+
+    Attributes:
+        more: further mistakes of the same input.
+    """
+
+    more: Sequence[Refusal] = ()
 
 
 class Changed(BadInput):

@@ -22,15 +22,17 @@ from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.config import from_dict, from_document, networks
 from orchestrator.config import load as load_file
+from orchestrator.config.document import Mistake
 from orchestrator.config.matching import chosen_sizes
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight, preview
 from orchestrator.driver.accounts import account_for, check_bound, opened_as
 from orchestrator.driver.admission import Observer, Run
+from orchestrator.driver.code import check_code
 from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.run import drive
 from orchestrator.driver.sizes import counted
-from orchestrator.errors import BadInput, Exit
+from orchestrator.errors import BadInput, Exit, Refusal
 from orchestrator.ledger import submissions
 from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.holder import Holder
@@ -167,7 +169,11 @@ class Sweep:
         """
         name, gpus = _profile(profile, hardware)
         with opened_as(reader):
-            specification = load_file(Path(path), profile=name, overrides=tuple(overrides), gpus=gpus)
+            try:
+                specification = load_file(Path(path), profile=name, overrides=tuple(overrides), gpus=gpus)
+            except Mistake as mistake:
+                mistake.more = (*mistake.more, *_mistakes_of_code(mistake.repaired))
+                raise
         request = _Request(profile == "auto", new, hardware)
         return cls._of(specification, Workspace.at(root, data), request)
 
@@ -673,6 +679,17 @@ class Sweep:
             raise self._never_run()
         with self.workspace.ledger() as ledger:
             return read(ledger, self._record(ledger).id)
+
+
+def _mistakes_of_code(specification: SweepConfig | None) -> tuple[Refusal, ...]:
+    """Return what is wrong with the code of a file that has other mistakes, as far as it is known."""
+    if specification is None or specification.trainable is None:
+        return ()
+    try:
+        check_code(specification.trainable)
+    except BadInput as mistake:
+        return (mistake, *mistake.more)
+    return ()
 
 
 def _profile(profile: str | None, hardware: Hardware | None) -> tuple[str | None, int]:

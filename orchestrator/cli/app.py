@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from orchestrator.cli.reach import URL, with_server
-from orchestrator.errors import Exit, Refusal, exit_of
+from orchestrator.errors import BadInput, Exit, Refusal, exit_of
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Run": {
@@ -79,7 +79,7 @@ _OWN_OPTIONS = ("--help", "--install-completion", "--show-completion")
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code; a refusal is one line on standard error."""
+    """Run one command line and return its exit code; a refusal is one line of standard error a mistake."""
     words = _with_verb(arguments)
     app = build([words[0]] if words and words[0] in VERBS else VERBS)
     try:
@@ -88,7 +88,8 @@ def run_command(arguments: Sequence[str]) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where what it refuses is told
     except Refusal as refusal:
-        _print_error(str(refusal))
+        for one in (refusal, *(refusal.more if isinstance(refusal, BadInput) else ())):
+            _print_error(str(one))
         return exit_of(refusal)
     except typer.TyperException as error:
         _print_error(error.format_message())

@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,12 +109,22 @@ def check_sweep(sweep: SweepConfig, available: Hardware, data: Path, owner: str)
             or may not run as the owner.
         BadData: if files of the task are missing or wrong.
     """
-    _check_resources(sweep, available)
+    wrong: list[BadInput] = []
+    for check in (partial(_check_resources, sweep, available), partial(_check_code, sweep, owner)):
+        try:
+            check()
+        except BadInput as mistake:
+            wrong.append(mistake)
+    if wrong:
+        wrong[0].more = wrong[1:]
+        raise wrong[0]
+    return None if sweep.trainable is not None else TASKS[sweep.task].check(sweep.task_options, data)
+
+
+def _check_code(sweep: SweepConfig, owner: str) -> None:
     if sweep.trainable is not None:
         with opened_as(account_for(sweep.trainable, owner)):
             check_code(sweep.trainable)
-        return None
-    return TASKS[sweep.task].check(sweep.task_options, data)
 
 
 def _check_resources(sweep: SweepConfig, available: Hardware) -> None:

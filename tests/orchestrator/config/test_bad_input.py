@@ -587,6 +587,60 @@ def _without_root_rights() -> Iterator[None]:
         os.seteuid(before)
 
 
+ALL_WRONG = """\
+trainable: {command: [no-such-program, train.py, "{ratee}", '{"a": 1}', "{x.real}"]}
+search:
+  x: {uniform: [1, 0]}
+  y: {int: [1, 2], step: 0.5}
+  z: {choice: []}
+training: {steps: 2, interval: 5, epochs: 3}
+objective: {minimise: val/loss}
+scheduler: {asha: {reduction: 0.5}}
+sampler: tpee
+budget: {trials: 0}
+resources: {gpus: 1, memory: -1, cpu: many}
+"""
+KEYS = """training.epochs objective.minimise resources.gpus budget.trials resources.cpu resources.memory
+search.x.uniform search.y.int search.z.choice training.interval trainable.command trainable.command
+trainable.command scheduler.asha.reduction sampler.tpee"""
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    """Each once, with its line, and none that comes from how another one was mended."""
+    start = time.process_time()
+    error = refused(tmp_path, ALL_WRONG)
+    assert time.process_time() - start < 1
+    told = [error, *error.more]
+    assert sorted(one.where.rpartition(": ")[2] for one in told) == sorted(KEYS.split())
+    assert all(one.where.startswith(f"{tmp_path}/space.yaml:") for one in told)
+    assert len({str(one) for one in told}) == len(told)
+
+
+@pytest.mark.parametrize("case", sorted(CASES.keys() - {"no rate", "nothing given"}))
+def test_a_single_mistake_is_told_alone(tmp_path: Path, case: str) -> None:
+    old, new, _ = CASES[case]
+    assert [str(one) for one in refused(tmp_path, edited(old, new)).more] == []
+
+
+def test_mistakes_of_code_are_told_with_those_of_the_file(tmp_path: Path) -> None:
+    """The code is read, not run, and nothing of what trials need is imported."""
+    (tmp_path / "train.py").write_text("def train(): 1 / 0")
+    path = written(
+        tmp_path, TRAINABLE.replace("CODE", "function: 'train.py:train'").replace("trials: 1", "trials: 0")
+    )
+    code = (
+        "import sys; from orchestrator.cli.app import run_command;"
+        f"print(run_command(['validate', {str(path)!r}]));"
+        "print(*{'jax', 'flax', 'ray', 'optuna', 'mlflow'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2"]
+    lines = [line for line in done.stderr.splitlines() if line]
+    assert len(lines) == 2
+    assert "budget.trials: must be at least 1" in lines[0]
+    assert "train must take one argument" in lines[1]
+
+
 def test_loading_needs_none_of_the_heavy_packages(tmp_path: Path) -> None:
     """A file is validated without JAX, Ray, Optuna, MLflow or a database."""
     path = written(tmp_path)
