@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import pytest
 
 from orchestrator.api.drafts import draft_from_argparse
 from orchestrator.config import load
+from orchestrator.config.document import Mistake
 from orchestrator.errors import BadInput
 from tests.orchestrator.config.files import VALID, edited, refused, written
 from trainables.sources import digest_of
@@ -620,6 +622,43 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
 def test_a_single_mistake_is_told_alone(tmp_path: Path, case: str) -> None:
     old, new, _ = CASES[case]
     assert [str(one) for one in refused(tmp_path, edited(old, new)).more] == []
+
+
+def followed(error: Mistake) -> list[str]:
+    """Return the overrides that do what an error says, or none if it names nothing to be written."""
+    *above, last = (str(part) for part in error.path if isinstance(part, str))
+    key = ".".join((*above, last))
+    if match := re.match(r"(?:For example|Write) ([A-Za-z_][\w.]*): (.+?)(?:, or .*)?\.?$", error.remedy):
+        written_out = f"{'.'.join((*above, match[1]) if match[1] != above[-1:] else above)}={match[2]}"
+        return [f"{key}=null", written_out] if error.got == last else [written_out]
+    if match := re.match(r"Write (\[.*\])\.", error.remedy):
+        return [f"{key}={match[1]}"]
+    if match := re.match(r"Did you mean `(.+)`\?", error.remedy):
+        return [f"{key}=null"] if error.got == f"`{last}`" else [f"{key}={match[1]}"]
+    return [f"{key}=null"] if error.remedy in ("Leave it out.", "Leave the step out.") else []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_remedy_leads_in_a_circle(tmp_path: Path, case: str) -> None:
+    """What an error says is done, again and again, until the file is valid or nothing is named."""
+    old, new, _ = CASES[case]
+    path = written(tmp_path, edited(old, new))
+    overrides, told = list[str](), list[tuple[object, str]]()
+    for _ in range(8):
+        try:
+            load(path, profile="auto", gpus=1, overrides=overrides)
+        except Mistake as error:
+            if (error.path, error.must) in told:
+                pytest.fail(f"{error} after {overrides}")
+            told.append((error.path, error.must))
+            if not error.path or not (further := followed(error)):
+                return
+            overrides += further
+        except BadInput:
+            return
+        else:
+            return
+    raise AssertionError(told)
 
 
 def test_mistakes_of_code_are_told_with_those_of_the_file(tmp_path: Path) -> None:

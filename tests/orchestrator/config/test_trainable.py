@@ -339,3 +339,33 @@ def test_the_objective_named_first_decides(tmp_path: Path, first: str) -> None:
 def test_a_script_may_declare_what_may_change(tmp_path: Path) -> None:
     mutable, pbt = f"{FUNCTION}, mutable: [learning_rate]", "scheduler: {pbt: {mutations: [learning_rate]}}"
     assert read(tmp_path, mutable, pbt).scheduler.options["mutations"] == ["learning_rate"]
+
+
+@pytest.mark.parametrize(
+    ("trainable", "steps", "interval", "phrase"),
+    [
+        (FUNCTION, 12, 1, "asha, grace 3 of 12 steps (default)"),
+        (COMMAND, 100, 10, "asha, grace 25 of 100 steps (default)"),
+        (COMMAND, 4, 1, "asha, grace 1 of 4 steps (default)"),
+        (FUNCTION, 1, 1, "none (default)"),
+        (COMMAND, 30, 10, "none (default)"),
+        (PROGRAM, 100, 10, "asha, grace 10 of 100 steps (default)"),
+    ],
+)
+def test_the_default_scheduler_suits_what_trials_report(
+    tmp_path: Path, trainable: str, steps: int, interval: int, phrase: str
+) -> None:
+    """Nothing stops a script that reports once, or by its first report of many."""
+    clock = f"training.steps={steps}", f"training.interval={interval}"
+    sweep = read(tmp_path, trainable, "", *clock)
+    assert sweep.scheduler.phrase(sweep.training) == phrase
+    again = from_document(sweep.document())
+    assert (again.scheduler, again.id) == (sweep.scheduler, sweep.id)
+    named = read(tmp_path, trainable, "scheduler: asha", *clock)
+    assert named.scheduler.phrase(named.training).startswith("asha, grace ")
+    assert not named.scheduler.phrase(named.training).endswith("(default)")
+
+
+def test_several_objectives_have_no_scheduler_by_default(tmp_path: Path) -> None:
+    sweep = read(tmp_path, FUNCTION, "", "objective.maximize=speed")
+    assert sweep.scheduler.phrase(sweep.training) == "none (default)"
