@@ -32,7 +32,7 @@ from orchestrator.driver.code import check_code
 from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.run import drive
 from orchestrator.driver.sizes import counted
-from orchestrator.errors import BadInput, Exit, Refusal
+from orchestrator.errors import BadInput, Exit, Refusal, check_all
 from orchestrator.ledger import submissions
 from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.holder import Holder
@@ -332,17 +332,26 @@ class Sweep:
         """
         hardware = self._request.hardware or detect()
         named = owner or admission.current_owner()
-        source = preflight.check_sweep(self.specification, hardware, self.workspace.data, named)
-        measured = None
-        if self.workspace.has_ledger():
+        found: list[Source | None] = []
+        measured: list[Estimate | None] = []
+
+        def check_code_and_data() -> None:
+            found.append(preflight.check_sweep(self.specification, hardware, self.workspace.data, named))
+
+        def check_earlier_sweeps() -> None:
+            if not self.workspace.has_ledger():
+                return
             with self.workspace.ledger() as ledger:
-                measured = preflight.estimate(self.specification, ledger)
+                measured.append(preflight.estimate(self.specification, ledger))
+                admission.check_warm_start(self.specification, ledger)
+
+        check_all([check_code_and_data, check_earlier_sweeps])
         matched = chosen_sizes(self.specification.document())
         return Plan(
-            source=source,
+            source=found[0],
             hardware=hardware,
             at_once=_at_once(self.specification, hardware),
-            estimate=measured,
+            estimate=next(iter(measured), None),
             matched=matched,
             requires=self._requires(),
             runs=self._runs(named),

@@ -17,7 +17,7 @@ from typing import Any
 from orchestrator.config.sweep_config import SweepConfig, current
 from orchestrator.driver.accounts import account_for, opened_as
 from orchestrator.driver.code import check_code
-from orchestrator.errors import BadInput, Refusal
+from orchestrator.errors import BadInput, Refusal, check_all
 from orchestrator.ledger.connect import NETWORK_FILE_SYSTEMS, file_system, is_file, parse
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import UNFINISHED_TRIAL, SweepRecord
@@ -109,15 +109,7 @@ def check_sweep(sweep: SweepConfig, available: Hardware, data: Path, owner: str)
             or may not run as the owner.
         BadData: if files of the task are missing or wrong.
     """
-    wrong: list[BadInput] = []
-    for check in (partial(_check_resources, sweep, available), partial(_check_code, sweep, owner)):
-        try:
-            check()
-        except BadInput as mistake:
-            wrong.append(mistake)
-    if wrong:
-        wrong[0].more = wrong[1:]
-        raise wrong[0]
+    check_all([partial(_check_resources, sweep, available), partial(_check_code, sweep, owner)])
     return None if sweep.trainable is not None else TASKS[sweep.task].check(sweep.task_options, data)
 
 
