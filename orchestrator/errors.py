@@ -26,7 +26,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
@@ -56,7 +56,30 @@ __all__ = [
 
 
 class BadInput(Refusal):
-    """Raised before anything runs, for input that cannot be right."""
+    """Raised before anything runs, for input that cannot be right.
+
+    Attributes:
+        more: further mistakes of the same input.
+    """
+
+    more: Sequence[Refusal] = ()
+
+
+def check_all(checks: Iterable[Callable[[], object]]) -> None:
+    """Run checks of one input.
+
+    Raises:
+        BadInput: the first mistake, with those of the other checks as its `more`.
+    """
+    wrong: list[BadInput] = []
+    for check in checks:
+        try:
+            check()
+        except BadInput as mistake:
+            wrong += [mistake, *(one for one in mistake.more if isinstance(one, BadInput))]
+    if wrong:
+        wrong[0].more = wrong[1:]
+        raise wrong[0]
 
 
 class Changed(BadInput):

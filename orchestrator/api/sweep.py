@@ -26,15 +26,17 @@ from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.config import from_dict, from_document, networks
 from orchestrator.config import load as load_file
+from orchestrator.config.document import Mistake
 from orchestrator.config.matching import chosen_sizes
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight, preview
 from orchestrator.driver.accounts import account_for, check_bound, opened_as
 from orchestrator.driver.admission import Observer, Run
+from orchestrator.driver.code import check_code
 from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.run import drive
 from orchestrator.driver.sizes import counted
-from orchestrator.errors import BadInput, Exit
+from orchestrator.errors import BadInput, Exit, Refusal, check_all
 from orchestrator.ledger import submissions
 from orchestrator.ledger.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.holder import Holder
@@ -224,7 +226,11 @@ class Sweep:
         """
         name, gpus = _profile(profile, hardware)
         with opened_as(reader):
-            specification = load_file(Path(path), profile=name, overrides=tuple(overrides), gpus=gpus)
+            try:
+                specification = load_file(Path(path), profile=name, overrides=tuple(overrides), gpus=gpus)
+            except Mistake as mistake:
+                mistake.more = (*mistake.more, *_mistakes_of_code(mistake.repaired))
+                raise
         request = _Request(profile == "auto", new, hardware)
         is_given = any(override.strip().startswith("budget") for override in overrides)
         return cls._of(specification, Workspace.at(root, data), request, budget_is_given=is_given)
@@ -411,17 +417,26 @@ class Sweep:
         """
         hardware = self._request.hardware or detect()
         named = owner or admission.current_owner()
-        source = preflight.check_sweep(self.specification, hardware, self.workspace.data, named)
-        measured = None
-        if self.workspace.has_ledger():
+        found: list[Source | None] = []
+        measured: list[Estimate | None] = []
+
+        def check_code_and_data() -> None:
+            found.append(preflight.check_sweep(self.specification, hardware, self.workspace.data, named))
+
+        def check_earlier_sweeps() -> None:
+            if not self.workspace.has_ledger():
+                return
             with self.workspace.ledger() as ledger:
-                measured = preflight.estimate(self.specification, ledger)
+                measured.append(preflight.estimate(self.specification, ledger))
+                admission.check_warm_start(self.specification, ledger)
+
+        check_all([check_code_and_data, check_earlier_sweeps])
         matched = chosen_sizes(self.specification.document())
         return Plan(
-            source=source,
+            source=found[0],
             hardware=hardware,
             at_once=_at_once(self.specification, hardware),
-            estimate=measured,
+            estimate=next(iter(measured), None),
             matched=matched,
             requires=self._requires(),
             runs=self._runs(named),
@@ -761,6 +776,17 @@ class Sweep:
             raise self._never_run()
         with self.workspace.ledger() as ledger:
             return read(ledger, self._record(ledger).id)
+
+
+def _mistakes_of_code(specification: SweepConfig | None) -> tuple[Refusal, ...]:
+    """Return what is wrong with the code of a file that has other mistakes, as far as it is known."""
+    if specification is None or specification.trainable is None:
+        return ()
+    try:
+        check_code(specification.trainable)
+    except BadInput as mistake:
+        return (mistake, *mistake.more)
+    return ()
 
 
 def _profile(profile: str | None, hardware: Hardware | None) -> tuple[str | None, int]:

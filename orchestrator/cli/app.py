@@ -92,7 +92,7 @@ _VALUES: Mapping[str, str] = {"str": "TEXT", "list[str]": "TEXT", "int": "NUMBER
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code; a refusal is one line on standard error."""
+    """Run one command line and return its exit code; a refusal is one line of standard error a mistake."""
     words = _with_verb(arguments)
     app = build([words[0]] if words and words[0] in VERBS else VERBS)
     try:
@@ -103,7 +103,8 @@ def run_command(arguments: Sequence[str]) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where what it refuses is told
     except Refusal as refusal:
-        _print_error(str(refusal))
+        for one in (refusal, *(refusal.more if isinstance(refusal, BadInput) else ())):
+            _print_error(str(one))
         return exit_of(refusal)
     except typer.TyperException as error:
         _print_error(error.format_message())

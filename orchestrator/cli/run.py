@@ -279,6 +279,8 @@ def run_here(sweep: Sweep, options: RunOptions, *, retry: bool = False) -> int:
     console, metric = Console(soft_wrap=True), sweep.specification.metric
     display = live.observer(_reader(sweep), console, metric, quiet=options.quiet, plain=options.plain)
     with closing(display):
+        if sweep.specification.scheduler.is_default:
+            display.say(f"scheduler: {sweep.specification.scheduler.phrase(sweep.specification.training)}")
         code = _run_notified(sweep, options, display, retry=retry)
     show_result(sweep, console)
     return code
@@ -380,7 +382,7 @@ def _planned(sweep: Sweep, plan: Plan) -> list[str]:
         *([] if plan.requires is None else [f"an answer requires: {plan.requires}"]),
         f"trials: {what.budget.trials} of {training.steps} steps, a report every {training.interval}",
         f"objective: {what.direction} {what.metric}",
-        f"sampler: {what.sampler.name}; scheduler: {what.scheduler.name}",
+        f"sampler: {what.sampler.name}; scheduler: {what.scheduler.phrase(training)}",
         f"resources: {what.resources.cpu:g} CPU and {what.resources.gpu:g} GPU a trial;"
         f" this machine has {plan.hardware.cpus} and {plan.hardware.gpus}",
         *([] if plan.matched is None else [f"match: {plan.matched}"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -14,6 +14,8 @@ from orchestrator.errors import BadInput
 Scalar: TypeAlias = str | int | float | bool | None
 Plain: TypeAlias = Scalar | list["Plain"] | dict[str, "Plain"]
 Path: TypeAlias = tuple[str | int, ...]
+
+UNKNOWN_KEY = "must be a known key"
 
 DEEPEST = 8
 """Levels of nesting; the format itself needs seven."""
@@ -29,11 +31,42 @@ class Violation(Exception):
         must: what must hold.
         remedy: what would be right.
         got: what was found; if None, the value at `path`.
+
+    Attributes:
+        others: further violations that the same check has found.
     """
 
     def __init__(self, path: Path, must: str, remedy: str, got: str | None = None) -> None:
         super().__init__(path, must, remedy, got)
         self.path, self.must, self.remedy, self.got = path, must, remedy, got
+        self.others: tuple[Violation, ...] = ()
+
+
+def raise_all(violations: Sequence[Violation]) -> None:
+    """Raise the first of some violations with the others; do nothing without any."""
+    if violations:
+        first, *others = violations
+        first.others = (*first.others, *(inner for other in others for inner in (other, *other.others)))
+        raise first
+
+
+class Mistake(BadInput):
+    """A violation as a user reads it.
+
+    Attributes:
+        path: keys and indices that lead to the value.
+        same_check: further mistakes that the same check has found.
+        repaired: what the file says where it is right, or None if its code is not known.
+    """
+
+    path: Path = ()
+    same_check: Sequence[Mistake] = ()
+    repaired: Any = None
+
+    @property
+    def is_unknown_key(self) -> bool:
+        """Return True if the file is right without the key."""
+        return self.must == UNKNOWN_KEY
 
 
 @dataclass(frozen=True)
@@ -84,11 +117,18 @@ class LocatedValue:
         try:
             yield
         except Violation as violation:
-            node, key = self.at(violation.path), dotted(violation.path)
-            places = (node.where,) if node.where == f"--set {key}" else (node.where, key)
-            where = ": ".join(place for place in places if place)
-            got = node.shown() if violation.got is None else violation.got
-            raise BadInput(where, violation.must, got, violation.remedy) from None
+            mistake = self._mistake(violation)
+            mistake.same_check = tuple(map(self._mistake, violation.others))
+            raise mistake from None
+
+    def _mistake(self, violation: Violation) -> Mistake:
+        node, key = self.at(violation.path), dotted(violation.path)
+        places = (node.where,) if node.where == f"--set {key}" else (node.where, key)
+        where = ": ".join(place for place in places if place)
+        got = node.shown() if violation.got is None else violation.got
+        mistake = Mistake(where, violation.must, got, violation.remedy)
+        mistake.path = violation.path
+        return mistake
 
     def _below(self, key: str | int) -> LocatedValue | None:
         if isinstance(self.value, dict):

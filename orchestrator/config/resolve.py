@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.config import objectives, rules
 from orchestrator.config.document import LocatedValue, Violation, nearest, tree_of
+from orchestrator.config.mistakes import read_with_all_mistakes
 from orchestrator.config.sections import (
     FILE_SECTIONS,
     MERGED_SECTIONS,
@@ -133,7 +134,7 @@ def _resolved(
     root = with_profile(root, chosen)
     for override in overrides:
         root = _overridden(root, override, "--set ")
-    sweep = _validated(root, name, chosen, text, folder)
+    sweep = read_with_all_mistakes(lambda file: _validated(file, name, chosen, text, folder), root)
     with root.pointing():
         check_installed(sweep.sampler)
         check_mutations(sweep.search, sweep.scheduler)

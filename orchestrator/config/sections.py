@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from orchestrator.config.document import Path, Violation, flow, nearest
+from orchestrator.config.document import UNKNOWN_KEY, Path, Violation, flow, nearest, raise_all
 from orchestrator.config.yaml_reader import NotFiniteError, parse_number
 from orchestrator.placeholders import LONGEST_WORD
 from trainables.matching import Size
@@ -481,6 +481,8 @@ FILE_SECTIONS = tuple(dict.fromkeys([*SpaceFile.model_fields, *TrainableFile.mod
 """Names of the sections of both kinds of file."""
 
 
+_MOST_ERRORS = 50
+
 _MUST = {
     "missing": "must be given",
     "greater_than": "must be above {gt}",
@@ -511,15 +513,28 @@ def validated(model: type[Model], value: Any, path: Path = ()) -> Model:
         path: where the value stands in the file.
 
     Raises:
-        Violation: a field is wrong. Of several errors an unknown key comes first: it often explains what is
-            missing.
+        Violation: a field is wrong, with all others. Of several errors an unknown key comes first: it often
+            explains what is missing.
     """
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        errors = error.errors(include_url=False)
-        first = min(errors, key=lambda error: error["type"] != "extra_forbidden")
-        raise _violation(first, model, path) from None
+        errors = sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
+        violations = [_violation(one, model, path) for one in errors[:_MOST_ERRORS]]
+        raise_all(list({violation.path: violation for violation in reversed(violations)}.values())[::-1])
+        raise
+
+
+def example_of(model: type[BaseModel], names: Path) -> Any:
+    """Return the example of a field of a section, or None if it has none.
+
+    Args:
+        model: class of the section.
+        names: keys that lead to the field.
+    """
+    owner = _model_at(model, names[:-1])
+    field = owner.model_fields.get(str(names[-1])) if owner else None
+    return field.examples[0] if field is not None and field.examples else None
 
 
 def _violation(error: Any, model: type[BaseModel], prefix: Path) -> Violation:
@@ -529,7 +544,7 @@ def _violation(error: Any, model: type[BaseModel], prefix: Path) -> Violation:
         name = str(location[-1])
         owner = _model_at(model, location[:-1])
         known = owner.model_fields if owner else ()
-        return Violation(path, "must be a known key", nearest(name, known), f"`{name}`")
+        return Violation(path, UNKNOWN_KEY, nearest(name, known), f"`{name}`")
     if isinstance(error["input"], str) and kind in ("too_short", "too_long"):
         kind = f"string_{kind}"
     if context.get("field_type") == "Tuple" or (kind == "missing" and isinstance(location[-1], int)):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from orchestrator.config.document import Violation, flow, nearest
+from orchestrator.config.document import Violation, flow, nearest, raise_all
 from orchestrator.config.sections import SearchEntry
 
 Kind = Literal["uniform", "log_uniform", "int", "log_int", "choice"]
@@ -223,7 +223,14 @@ def read_space(section: Mapping[str, SearchEntry]) -> dict[str, Distribution]:
     Raises:
         Violation: nothing can be drawn from a distribution, or a condition is wrong.
     """
-    free = {name: _distribution(name, entry) for name, entry in section.items()}
+    free: dict[str, Distribution] = {}
+    wrong: list[Violation] = []
+    for name, entry in section.items():
+        try:
+            free[name] = _distribution(name, entry)
+        except Violation as violation:
+            wrong.append(violation)
+    raise_all(wrong)
     space = {name: _conditioned(name, section[name].when or {}, free) for name in free}
     try:
         return ordered(space)

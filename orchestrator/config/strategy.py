@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.config import declarations
 from orchestrator.config.declarations import SamplerSettings, SchedulerSettings
 from orchestrator.config.document import Path, Violation, flow, nearest
-from orchestrator.config.sections import SearchEntry, Section, StudySections, validated
+from orchestrator.config.sections import SearchEntry, Section, StudySections, TrainableFile, validated
 from orchestrator.config.space import Distribution, read_space, size
 from orchestrator.config.sweep_config import Sampler, Scheduler
 from trainables.registry import DeclaredRegistry, subclass_of
@@ -51,6 +51,8 @@ SCHEDULERS: DeclaredRegistry[Any, SchedulerSettings] = DeclaredRegistry(
 """Schedulers by the names of a search-space file. `SCHEDULERS.settings(name)` does not import Ray."""
 
 _REGISTRIES: Mapping[str, DeclaredRegistry[Any, Any]] = {"sampler": SAMPLERS, "scheduler": SCHEDULERS}
+_FEWEST_REPORTS = 4
+_GRACE_OF_SCRIPTS = 0.25
 _ABILITIES = {
     "several_objectives": "takes one objective only",
     "constraints": "does not learn from constraints",
@@ -73,7 +75,9 @@ def read_strategy(
     Raises:
         Violation: a name or an option is unknown, or the strategy does not suit the rest of the file.
     """
-    scheduler = Scheduler(*_read("scheduler", file.scheduler))
+    is_default = "scheduler" not in file.model_fields_set
+    chosen = _default_scheduler(file, objectives) if is_default else file.scheduler
+    scheduler = Scheduler(*_read("scheduler", chosen), is_default)
     declared = SCHEDULERS.settings(scheduler.name)
     _check_needs(("scheduler", scheduler.name), declared.needs, scheduler.options)
     named = declared.mutations is None or "sampler" in file.model_fields_set
@@ -85,6 +89,21 @@ def read_strategy(
         raise Violation(("scheduler",), must, "Write scheduler: none.", f"`{scheduler.name}`")
     _check_sampler(file, space, sampler, objectives)
     return sampler, scheduler
+
+
+def _default_scheduler(file: StudySections, objectives: int) -> Any:
+    """Return the scheduler of a file that names none.
+
+    A trial of a network or a program is compared from a tenth of its steps on. What a script reports first
+    says little: its trials are compared from a quarter of their steps on, or not at all if they report
+    seldom. Nor are trials with several objectives: one of them would decide.
+    """
+    if objectives > 1:
+        return "none"
+    if not isinstance(file, TrainableFile) or file.trainable.program is not None:
+        return file.scheduler
+    is_seldom = file.training.steps < _FEWEST_REPORTS * file.training.interval
+    return "none" if is_seldom else {"asha": {"grace": _GRACE_OF_SCRIPTS}}
 
 
 def check_installed(sampler: Sampler) -> None:

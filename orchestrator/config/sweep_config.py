@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -144,10 +144,30 @@ class Sampler:
 
 @dataclass(frozen=True)
 class Scheduler:
-    """Which trials end early: a name of `orchestrator.config.strategy.SCHEDULERS`, and all its options."""
+    """Which trials end early: a name of `orchestrator.config.strategy.SCHEDULERS`, and all its options.
+
+    Attributes:
+        name: of the scheduler.
+        options: all of them.
+        is_default: whether the file names none.
+    """
 
     name: str
     options: Mapping[str, Any]
+    is_default: bool = field(default=False, compare=False)
+
+    def grace(self, training: TrainingSection | ClockSection) -> int | None:
+        """Return the steps before the first stop: a share of all, at least one interval. None without any."""
+        if "grace" not in self.options:
+            return None
+        steps = training.steps
+        return min(max(round(self.options["grace"] * steps), training.interval, 1), steps)
+
+    def phrase(self, training: TrainingSection | ClockSection) -> str:
+        """Return the scheduler in words, such as `asha, grace 3 of 12 steps (default)`."""
+        grace = self.grace(training)
+        steps = "" if grace is None else f", grace {grace} of {training.steps} steps"
+        return f"{self.name}{steps}{' (default)' if self.is_default else ''}"
 
 
 @dataclass(frozen=True)

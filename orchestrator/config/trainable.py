@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestrator.config.document import Violation, nearest
+from orchestrator.config.document import Violation, nearest, raise_all
 from orchestrator.config.program_source import free_of, why_not_kept, why_not_registered
 from orchestrator.config.sections import LIMITS, ResourcesSection, TrainableFile, TrainableSection
 from orchestrator.config.space import Distribution
@@ -218,8 +218,13 @@ def _command(section: TrainableSection, space: Space) -> tuple[str, ...]:
         must = "must hold no user or password of an address: it is recorded and shown"
         raise Violation(("trainable", "command"), must, "Let the script read it from a file.")
     known = [*space, *sorted(_OWN - set(space))]
+    wrong: list[Violation] = []
     for word in words:
-        _check_word(word, space, known, shell=section.shell)
+        try:
+            _check_word(word, space, known, shell=section.shell)
+        except Violation as violation:
+            wrong.append(violation)
+    raise_all(wrong)
     return words
 
 

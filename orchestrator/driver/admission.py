@@ -170,7 +170,7 @@ def identify(
         BadInput: if the file differs from that of its unfinished sweep, or names a sweep to learn from that
             is missing or has another objective.
     """
-    _check_warm_start(sweep, ledger)
+    check_warm_start(sweep, ledger)
     if known is not None:
         return with_id(sweep, known)
     if new:
@@ -239,7 +239,12 @@ def unused(sweep: SweepConfig, ledger: Ledger) -> SweepConfig:
     return sweep
 
 
-def _check_warm_start(sweep: SweepConfig, ledger: Ledger) -> None:
+def check_warm_start(sweep: SweepConfig, ledger: Ledger) -> None:
+    """Check that the sweeps that a sweep learns from are in its ledger, with its objective.
+
+    Raises:
+        BadInput: one is not.
+    """
     for name in sweep.warm_start:
         record = ledger.sweep(name)
         if record is None:

@@ -10,13 +10,14 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig, current
 from orchestrator.driver.accounts import account_for, opened_as
 from orchestrator.driver.code import check_code
-from orchestrator.errors import BadInput, Refusal
+from orchestrator.errors import BadInput, Refusal, check_all
 from orchestrator.ledger.connect import NETWORK_FILE_SYSTEMS, file_system, is_file, parse
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import UNFINISHED_TRIAL, SweepRecord
@@ -108,12 +109,14 @@ def check_sweep(sweep: SweepConfig, available: Hardware, data: Path, owner: str)
             or may not run as the owner.
         BadData: if files of the task are missing or wrong.
     """
-    _check_resources(sweep, available)
+    check_all([partial(_check_resources, sweep, available), partial(_check_code, sweep, owner)])
+    return None if sweep.trainable is not None else TASKS[sweep.task].check(sweep.task_options, data)
+
+
+def _check_code(sweep: SweepConfig, owner: str) -> None:
     if sweep.trainable is not None:
         with opened_as(account_for(sweep.trainable, owner)):
             check_code(sweep.trainable)
-        return None
-    return TASKS[sweep.task].check(sweep.task_options, data)
 
 
 def _check_resources(sweep: SweepConfig, available: Hardware) -> None:

@@ -14,7 +14,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialSch
 from orchestrator.assignment import shown_as
 from orchestrator.config.declarations import Need, SchedulerSettings, Setting
 from orchestrator.config.strategy import SCHEDULERS
-from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.config.sweep_config import Scheduler, SweepConfig
 from orchestrator.ledger.records import CurvePoint, ReportRecord
 from orchestrator.schedule.adapters import session_of
 from orchestrator.schedule.keyed import KeyedScheduler, histories
@@ -206,9 +206,10 @@ def _sign(sweep: SweepConfig) -> int:
 
 
 def _grace(sweep: SweepConfig, options: Mapping[str, Any]) -> int:
-    """Return the steps before the first stop: a share of all steps, and at least one interval."""
-    steps, interval = sweep.training.steps, sweep.training.interval
-    return min(max(round(options["grace"] * steps), interval, 1), steps)
+    """Return the steps before the first stop."""
+    grace = Scheduler(sweep.scheduler.name, options).grace(sweep.training)
+    assert grace is not None, f"{sweep.scheduler.name} has a grace"
+    return grace
 
 
 class HyperbandRule(AsyncHyperBandScheduler):

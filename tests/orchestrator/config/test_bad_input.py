@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import pytest
 
 from orchestrator.api.drafts import draft_from_argparse
 from orchestrator.config import load
+from orchestrator.config.document import Mistake
 from orchestrator.errors import BadInput
 from tests.orchestrator.config.files import VALID, edited, refused, written
 from trainables.sources import digest_of
@@ -585,6 +587,97 @@ def _without_root_rights() -> Iterator[None]:
         yield
     finally:
         os.seteuid(before)
+
+
+ALL_WRONG = """\
+trainable: {command: [no-such-program, train.py, "{ratee}", '{"a": 1}', "{x.real}"]}
+search:
+  x: {uniform: [1, 0]}
+  y: {int: [1, 2], step: 0.5}
+  z: {choice: []}
+training: {steps: 2, interval: 5, epochs: 3}
+objective: {minimise: val/loss}
+scheduler: {asha: {reduction: 0.5}}
+sampler: tpee
+budget: {trials: 0}
+resources: {gpus: 1, memory: -1, cpu: many}
+"""
+KEYS = """training.epochs objective.minimise resources.gpus budget.trials resources.cpu resources.memory
+search.x.uniform search.y.int search.z.choice training.interval trainable.command trainable.command
+trainable.command scheduler.asha.reduction sampler.tpee"""
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    """Each once, with its line, and none that comes from how another one was mended."""
+    start = time.process_time()
+    error = refused(tmp_path, ALL_WRONG)
+    assert time.process_time() - start < 1
+    told = [error, *error.more]
+    assert sorted(one.where.rpartition(": ")[2] for one in told) == sorted(KEYS.split())
+    assert all(one.where.startswith(f"{tmp_path}/space.yaml:") for one in told)
+    assert len({str(one) for one in told}) == len(told)
+
+
+@pytest.mark.parametrize("case", sorted(CASES.keys() - {"no rate", "nothing given"}))
+def test_a_single_mistake_is_told_alone(tmp_path: Path, case: str) -> None:
+    old, new, _ = CASES[case]
+    assert [str(one) for one in refused(tmp_path, edited(old, new)).more] == []
+
+
+def followed(error: Mistake) -> list[str]:
+    """Return the overrides that do what an error says, or none if it names nothing to be written."""
+    *above, last = (str(part) for part in error.path if isinstance(part, str))
+    key = ".".join((*above, last))
+    if match := re.match(r"(?:For example|Write) ([A-Za-z_][\w.]*): (.+?)(?:, or .*)?\.?$", error.remedy):
+        written_out = f"{'.'.join((*above, match[1]) if match[1] != above[-1:] else above)}={match[2]}"
+        return [f"{key}=null", written_out] if error.got == last else [written_out]
+    if match := re.match(r"Write (\[.*\])\.", error.remedy):
+        return [f"{key}={match[1]}"]
+    if match := re.match(r"Did you mean `(.+)`\?", error.remedy):
+        return [f"{key}=null"] if error.got == f"`{last}`" else [f"{key}={match[1]}"]
+    return [f"{key}=null"] if error.remedy in ("Leave it out.", "Leave the step out.") else []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_remedy_leads_in_a_circle(tmp_path: Path, case: str) -> None:
+    """What an error says is done, again and again, until the file is valid or nothing is named."""
+    old, new, _ = CASES[case]
+    path = written(tmp_path, edited(old, new))
+    overrides, told = list[str](), list[tuple[object, str]]()
+    for _ in range(8):
+        try:
+            load(path, profile="auto", gpus=1, overrides=overrides)
+        except Mistake as error:
+            if (error.path, error.must) in told:
+                pytest.fail(f"{error} after {overrides}")
+            told.append((error.path, error.must))
+            if not error.path or not (further := followed(error)):
+                return
+            overrides += further
+        except BadInput:
+            return
+        else:
+            return
+    raise AssertionError(told)
+
+
+def test_mistakes_of_code_are_told_with_those_of_the_file(tmp_path: Path) -> None:
+    """The code is read, not run, and nothing of what trials need is imported."""
+    (tmp_path / "train.py").write_text("def train(): 1 / 0")
+    path = written(
+        tmp_path, TRAINABLE.replace("CODE", "function: 'train.py:train'").replace("trials: 1", "trials: 0")
+    )
+    code = (
+        "import sys; from orchestrator.cli.app import run_command;"
+        f"print(run_command(['validate', {str(path)!r}]));"
+        "print(*{'jax', 'flax', 'ray', 'optuna', 'mlflow'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2"]
+    lines = [line for line in done.stderr.splitlines() if line]
+    assert len(lines) == 2
+    assert "budget.trials: must be at least 1" in lines[0]
+    assert "train must take one argument" in lines[1]
 
 
 def test_loading_needs_none_of_the_heavy_packages(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from orchestrator.config import from_document, load
 from orchestrator.config.sweep_config import SweepConfig, identity
 from orchestrator.errors import BadInput
-from orchestrator.scripts.process import Place, command_of
+from orchestrator.scripts.process import Place, command_of, environment_of
 from trainables.trial import ProgramSettings, ScriptSettings, settings_from
 
 FILE = """
@@ -80,6 +81,48 @@ def test_a_placeholder_is_the_hyperparameter_of_exactly_this_name(tmp_path: Path
     settings = sweep.settings(sweep.largest(), seed=3)
     assert isinstance(settings, ScriptSettings)
     assert command_of(settings, Place(tmp_path), 0) == ["run", "x y z {a}"]
+
+
+@pytest.mark.parametrize("shell", [True, False])
+@pytest.mark.parametrize(
+    ("written", "value", "text"),
+    [
+        ('"1e3"', "1e3", "1e3"),
+        ('"2024-01-01"', "2024-01-01", "2024-01-01"),
+        ("2024-01-01", "2024-01-01", "2024-01-01"),
+        ("on", "on", "on"),
+        ('"null"', "null", "null"),
+        ("0x10", "0x10", "0x10"),
+        ('"1_000"', "1_000", "1_000"),
+        ('"8"', "8", "8"),
+        ('""', "", ""),
+        ("8", 8, "8"),
+        ("8.0", 8.0, "8.0"),
+        ("9007199254740993", 2**53 + 1, "9007199254740993"),
+        ("-9223372036854775808", -(2**63), "-9223372036854775808"),
+        ("0.30000000000000004", 0.1 + 0.2, "0.30000000000000004"),
+        ("5e-324", 5e-324, "5e-324"),
+        ("-0.0", -0.0, "-0.0"),
+        ("true", True, "True"),
+    ],
+)
+def test_a_value_keeps_its_type_and_digits(
+    tmp_path: Path, written: str, value: object, text: str, shell: bool
+) -> None:
+    """In the record of a sweep, in the file of a trial's hyperparameters, in a variable and in a command."""
+    word = "run {x}" if shell else "{x}"
+    command = f'command: ["{word}"]{", shell: true" * shell}'
+    sweep = from_document(
+        json.loads(json.dumps(read(tmp_path, command, "", f"search.x={{choice: [{written}]}}").document()))
+    )
+    settings = sweep.settings({**sweep.largest(), "x": sweep.search["x"].choices[0]}, seed=1)
+    assert isinstance(settings, ScriptSettings)
+    stored = json.loads(json.dumps(dict(settings.params)))["x"]
+    assert repr(stored) == repr(value)
+    place = Place(tmp_path / "attempt")
+    words = command_of(settings, place, 0)
+    assert (shlex.split(words[-1])[1:] if shell else words) == [text]
+    assert environment_of(settings, place, 0)["SWEEP_PARAM_X"] == text
 
 
 def test_a_command_is_as_long_as_a_system_takes(tmp_path: Path) -> None:
@@ -339,3 +382,33 @@ def test_the_objective_named_first_decides(tmp_path: Path, first: str) -> None:
 def test_a_script_may_declare_what_may_change(tmp_path: Path) -> None:
     mutable, pbt = f"{FUNCTION}, mutable: [learning_rate]", "scheduler: {pbt: {mutations: [learning_rate]}}"
     assert read(tmp_path, mutable, pbt).scheduler.options["mutations"] == ["learning_rate"]
+
+
+@pytest.mark.parametrize(
+    ("trainable", "steps", "interval", "phrase"),
+    [
+        (FUNCTION, 12, 1, "asha, grace 3 of 12 steps (default)"),
+        (COMMAND, 100, 10, "asha, grace 25 of 100 steps (default)"),
+        (COMMAND, 4, 1, "asha, grace 1 of 4 steps (default)"),
+        (FUNCTION, 1, 1, "none (default)"),
+        (COMMAND, 30, 10, "none (default)"),
+        (PROGRAM, 100, 10, "asha, grace 10 of 100 steps (default)"),
+    ],
+)
+def test_the_default_scheduler_suits_what_trials_report(
+    tmp_path: Path, trainable: str, steps: int, interval: int, phrase: str
+) -> None:
+    """Nothing stops a script that reports once, or by its first report of many."""
+    clock = f"training.steps={steps}", f"training.interval={interval}"
+    sweep = read(tmp_path, trainable, "", *clock)
+    assert sweep.scheduler.phrase(sweep.training) == phrase
+    again = from_document(sweep.document())
+    assert (again.scheduler, again.id) == (sweep.scheduler, sweep.id)
+    named = read(tmp_path, trainable, "scheduler: asha", *clock)
+    assert named.scheduler.phrase(named.training).startswith("asha, grace ")
+    assert not named.scheduler.phrase(named.training).endswith("(default)")
+
+
+def test_several_objectives_have_no_scheduler_by_default(tmp_path: Path) -> None:
+    sweep = read(tmp_path, FUNCTION, "", "objective.maximize=speed")
+    assert sweep.scheduler.phrase(sweep.training) == "none (default)"
