@@ -21,7 +21,7 @@ from orchestrator.cli.live import shown_live
 from orchestrator.cli.output import write
 from orchestrator.counts import counted
 from orchestrator.errors import BadInput, Exit
-from orchestrator.report.words import brief, number
+from orchestrator.report.words import brief
 
 Server = Annotated[
     str | None,
@@ -102,7 +102,7 @@ def _print_status(now: Mapping[str, Any]) -> None:
     reason = f" ({now['reason']})" if now["reason"] else ""
     print_line(f"{now['id']}: {now['state']}{reason}")
     progress = now["progress"]
-    best = f", best {now['metric']} {number(progress['best_value'])}" if progress["best_key"] else ""
+    best = f", best {now['metric']} {brief(progress['best_value'], 6)}" if progress["best_key"] else ""
     print_line(f"  {_counts(progress['states']) or 'no trials'} of {progress['wanted']}{best}")
     for cause, count in now["failures"].items():
         print_line(f"  failed {counted(count, 'time')}: {cause}")
