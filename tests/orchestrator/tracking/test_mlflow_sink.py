@@ -407,7 +407,7 @@ NAMES = (
 
 
 def test_any_name_that_a_script_may_report_is_delivered(sink: MlflowSink, destination: Destination) -> None:
-    """Under a name of its own, and beside the value of the trial, which MLflow shows as `objective`."""
+    """Under a name of its own, and beside the value of the trial, which MLflow shows as `sweep:objective`."""
     trial = sweeps.trial(0)
     assert all(_is_name(name) for name in NAMES)
     values = {name: float(number) for number, name in enumerate(NAMES)}
@@ -422,8 +422,8 @@ def test_any_name_that_a_script_may_report_is_delivered(sink: MlflowSink, destin
     assert deliver(destination, batch, sink) == []
     stored = [(name, value) for _, name, step, value, _ in points_of(destination) if step == 10]
     assert len(stored) == len({name for name, _ in stored}) == len(NAMES) + 1
-    assert ("objective", 0.5) in stored
-    assert sorted(value for name, value in stored if name != "objective") == sorted(values.values())
+    assert (events.OBJECTIVE, 0.5) in stored
+    assert sorted(value for name, value in stored if name != events.OBJECTIVE) == sorted(values.values())
 
 
 def test_artifacts_are_stored_with_their_run(
