@@ -171,7 +171,7 @@ def build(verbs: Iterable[str]) -> typer.Typer:
 class _Verb(TyperCommand):
     """A verb whose `--help` names values by words, and switches without one."""
 
-    def get_params(self, ctx: typer.Context) -> list[Any]:
+    def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters."""
         return _in_words(super().get_params(ctx))
 
@@ -179,7 +179,7 @@ class _Verb(TyperCommand):
 class _Verbs(TyperGroup):
     """A group of such verbs."""
 
-    def get_params(self, ctx: typer.Context) -> list[Any]:
+    def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters."""
         return _in_words(super().get_params(ctx))
 

@@ -113,7 +113,7 @@ class _NotSearchedError(Exception):
     """Raised for an option that is left out; its text says why."""
 
 
-_TYPES: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float)}
+_TYPES: Mapping[str, Any] = {"str": (str,), "int": (int,), "float": (int, float)}
 
 
 def _is_of(kind: str, choice: Any) -> bool:
@@ -122,7 +122,7 @@ def _is_of(kind: str, choice: Any) -> bool:
         return False
     if isinstance(choice, str):
         return choice.isprintable() and len(choice) <= _LONGEST_WORD
-    return abs(choice) <= _LARGEST if isinstance(choice, int) else math.isfinite(choice)
+    return abs(choice) <= _LARGEST if isinstance(choice, int) else math.isfinite(float(choice))
 
 
 def _quoted(value: Any) -> str:

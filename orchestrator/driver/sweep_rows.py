@@ -102,8 +102,8 @@ def enter(claim: Claim, data: TaskData | None) -> None:
         claim.writer.reopen("it is to go on", claim.run.reopen)
     if lost := claim.writer.lose_attempts():
         say(f"Ended {counted(lost, 'attempt')} of a dead driver at the last report.")
-    facts = {**known.facts, SPECIFICATION: sweep.source_text}
-    facts, news = _with_code(facts, sweep, claim.run.owner, ledger.now())
+    now_used = {**known.facts, SPECIFICATION: sweep.source_text}
+    facts, news = _with_code(now_used, sweep, claim.run.owner, ledger.now())
     if news:
         say(news)
     if changed := differences(known.document, document):
