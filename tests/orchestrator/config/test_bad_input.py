@@ -357,7 +357,7 @@ CASES = {
     ),
     "a long word": (
         "task: listops",
-        f"task: {'x' * 201}",
+        f"task: {'x' * 251}",
         f"1: task: must be at most 250 characters, got '{'x' * 116}.... For example task: retrieval.",
     ),
     "slots by another word": (
