@@ -425,6 +425,7 @@ class Sweep:
 
         def check_earlier_sweeps() -> None:
             if not self.workspace.has_ledger():
+                admission.check_warm_start(self.specification, None)
                 return
             with self.workspace.ledger() as ledger:
                 measured.append(preflight.estimate(self.specification, ledger))

@@ -89,7 +89,7 @@ Number = Annotated[float, BeforeValidator(_number)]
 Whole = Annotated[int, BeforeValidator(_whole)]
 Slots = Annotated[Annotated[int, Field(ge=1, le=MOST_SLOTS)] | Literal["auto"], BeforeValidator(_slots)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
-Word = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=200)]
+Word = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=250)]
 Text = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=2000)]
 Reference = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=LONGEST_PATH)]
 CommandWord = Annotated[

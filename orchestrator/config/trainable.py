@@ -34,6 +34,7 @@ _PATHS = frozenset({"folder", "resume"})
 
 _SCRIPT = re.compile(r"[^'\"$;&|<>]+\.[A-Za-z]{1,4}")
 _LONGEST_NAME = 100
+_LONGEST_REFERENCE = 250
 
 _GIB = 2**30
 
@@ -69,7 +70,11 @@ class Trainable:
     def name(self) -> str:
         """Return a short name: the reference, or the script among the words of a command."""
         if isinstance(self.target, str):
-            return self.target
+            return (
+                self.target
+                if len(self.target) <= _LONGEST_REFERENCE
+                else f"...{self.target[-_LONGEST_NAME:]}"
+            )
         words = self.target[0].split() if self.shell else self.target
         named = [
             word for word in words[1:] if word.isprintable() and not word.startswith("-") and "{" not in word

@@ -239,16 +239,21 @@ def unused(sweep: SweepConfig, ledger: Ledger) -> SweepConfig:
     return sweep
 
 
-def check_warm_start(sweep: SweepConfig, ledger: Ledger) -> None:
+def check_warm_start(sweep: SweepConfig, ledger: Ledger | None) -> None:
     """Check that the sweeps that a sweep learns from are in its ledger, with its objective.
+
+    Args:
+        sweep: with their ids.
+        ledger: None if there is none yet.
 
     Raises:
         BadInput: one is not.
     """
     for name in sweep.warm_start:
-        record = ledger.sweep(name)
+        record = None if ledger is None else ledger.sweep(name)
         if record is None:
-            similar = ", ".join(get_close_matches(name, begun(ledger), cutoff=0.4))
+            known = [] if ledger is None else begun(ledger)
+            similar = ", ".join(get_close_matches(name, known, cutoff=0.4))
             remedy = f"Known: {similar}." if similar else "`list` shows the sweeps of this ledger."
             must = "must name sweeps of this ledger"
             raise BadInput(f"{sweep.name}: warm_start", must, f"`{name}`", remedy)

@@ -357,8 +357,8 @@ CASES = {
     ),
     "a long word": (
         "task: listops",
-        f"task: {'x' * 201}",
-        f"1: task: must be at most 200 characters, got '{'x' * 116}.... For example task: retrieval.",
+        f"task: {'x' * 251}",
+        f"1: task: must be at most 250 characters, got '{'x' * 116}.... For example task: retrieval.",
     ),
     "slots by another word": (
         "gpu: 1/8",

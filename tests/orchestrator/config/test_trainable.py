@@ -138,6 +138,8 @@ def test_a_command_is_as_long_as_a_system_takes(tmp_path: Path) -> None:
 def test_a_path_may_be_longer_than_a_name(tmp_path: Path) -> None:
     sweep = read(tmp_path, f"function: {'deep/' * 100}train.py:train")
     assert sweep.trainable is not None
+    assert sweep.task.endswith("deep/train.py:train")
+    assert len(sweep.task) <= 250, "as it is the name of an experiment of MLflow"
 
 
 @pytest.mark.parametrize("shell", [True, False])

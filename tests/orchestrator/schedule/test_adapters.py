@@ -11,7 +11,7 @@ import pytest
 from ray.exceptions import ActorDiedError
 from ray.tune.experiment import Trial
 
-from orchestrator.assignment import Outcome
+from orchestrator.assignment import Outcome, shown_as
 from orchestrator.schedule.adapters import (
     SessionCallback,
     SessionSearch,
@@ -51,8 +51,10 @@ def test_an_objective_that_is_not_finite_ends_the_attempt_before_the_stopping_ru
     with registered(session, Engines(lambda: 0)):
         stopper = SessionStopper(session.sweep.id)
         report = {"step": 10, "done": False, "queued": False, "training": False}
-        assert stopper("any attempt", {**report, "val/accuracy": value})
-        assert not stopper("any attempt", {**report, "val/accuracy": 0.5, "val/loss": value})
+        assert stopper("any attempt", {**report, shown_as("val/accuracy"): value})
+        assert not stopper(
+            "any attempt", {**report, shown_as("val/accuracy"): 0.5, shown_as("val/loss"): value}
+        )
         assert not stopper("any attempt", {**report, "queued": True})
         session.stop("enough", "INTERRUPTED")
         assert stopper("any attempt", {**report, "queued": True})

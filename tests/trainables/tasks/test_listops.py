@@ -257,12 +257,19 @@ def test_the_sample_in_lras_layout_is_read_whole(tmp_path: Path) -> None:
     assert data.train.lengths.max() == 940
 
 
-def test_more_than_the_memory_holds_is_refused(tmp_path: Path) -> None:
-    """Hundreds of terabytes are refused in a sentence, and leave nothing behind."""
-    options = {"length": 100_000, "examples": 2**32 - 1}
-    with pytest.raises(Refusal, match="must ask for data that the memory of this machine holds, got Unable"):
+@pytest.mark.parametrize(
+    ("options", "must"),
+    [
+        ({"length": 100_000, "examples": 2**32 - 1}, "must be at most 100000000"),
+        ({"length": 2**32 - 1}, "must be at most 1048576"),
+        ({"length": 100_000, "examples": 10**7}, "must ask for at most 4,294,967,296 numbers"),
+    ],
+)
+def test_more_than_any_data_set_has_is_refused(tmp_path: Path, options: dict[str, int], must: str) -> None:
+    """Hundreds of terabytes are refused in a sentence, before anything is allocated or written."""
+    with pytest.raises(Refusal, match=must):
         TASK.load(options, tmp_path)
-    assert not list((tmp_path / ".cache").glob("*.stage"))
+    assert not (tmp_path / ".cache").exists()
 
 
 def test_lengths_that_do_not_fit_are_refused(tmp_path: Path) -> None:
