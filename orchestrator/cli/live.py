@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import rich.console
 from rich.console import ConsoleOptions, RenderResult
 from rich.control import Control
 from rich.live import Live
@@ -53,7 +54,7 @@ class Screen:
     trouble: str | None = None
     _drawn: list[Text] = field(default_factory=list)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: rich.console.Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines for the present size of the terminal."""
         width, height = options.max_width, options.size.height
         lines = [] if self.sweep is None else frame(self.sweep, width, height)
