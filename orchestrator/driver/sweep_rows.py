@@ -34,7 +34,7 @@ from orchestrator.sharing import rows as sharing
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
-from orchestrator.upkeep.mlflow_copy import disagreements, put_back
+from orchestrator.upkeep.mlflow_copy import REMEDY, disagreements, put_back
 from orchestrator.upkeep.orphans import clear
 from trainables.data.task import TaskData
 
