@@ -71,9 +71,8 @@ def compare_with_mlflow(claim: Claim) -> None:
         return
     if lost := disagreements(claim.ledger, record, Path(database)):
         put_back(claim.lease.writer)
-        claim.observer.say(
-            f"MLflow gets everything of {record.id} again: {lost[0].where}: {lost[0].problem}."
-        )
+        why = f"{lost[0].where}: {lost[0].problem.removesuffix(f'; {REMEDY}')}"
+        claim.observer.say(f"MLflow gets everything of {record.id} again: {why}.")
 
 
 def is_stopped(claim: Claim) -> bool:
