@@ -34,7 +34,7 @@ from orchestrator.sharing import rows as sharing
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
-from orchestrator.upkeep.mlflow_copy import disagreements, put_back
+from orchestrator.upkeep.mlflow_copy import REMEDY, disagreements, put_back
 from orchestrator.upkeep.orphans import clear
 from trainables.data.task import TaskData
 
@@ -71,9 +71,8 @@ def compare_with_mlflow(claim: Claim) -> None:
         return
     if lost := disagreements(claim.ledger, record, Path(database)):
         put_back(claim.lease.writer)
-        claim.observer.say(
-            f"MLflow gets everything of {record.id} again: {lost[0].where}: {lost[0].problem}."
-        )
+        why = f"{lost[0].where}: {lost[0].problem.removesuffix(f'; {REMEDY}')}"
+        claim.observer.say(f"MLflow gets everything of {record.id} again: {why}.")
 
 
 def is_stopped(claim: Claim) -> bool:

@@ -278,7 +278,8 @@ class MlflowSink:
             self._put_right(run, stored)
         if lost := len(missing) - len(found):
             text = f"MLflow has lost {lost} of {len(self._to.runs)} runs of {self._to.sweep_id}"
-            self.notes.append(f"{text}; `recover --mlflow` delivers them again")
+            how = "what is delivered creates them again, and `recover --mlflow` delivers everything"
+            self.notes.append(f"{text}: {how}")
 
     def _put_right(self, run: str, stored: Run) -> None:
         """Restore a recorded run if it is deleted, and the tags by which it is found."""
