@@ -167,8 +167,8 @@ class SessionStopper(Stopper):
         if result["training"]:
             return False  # what it has trained is not saved yet
         session = session_of(self._sweep_id)
-        metrics = result["outcome"]["metrics"]
-        if session.stopped is not None or not_finite(metrics, *session.sweep.objective_metrics):
+        shown = map(shown_as, session.sweep.objective_metrics)
+        if session.stopped is not None or not_finite(result, *shown):
             return True
         is_report = not result["queued"] and not result["done"]
         return is_report and session.sheds(trial_id)

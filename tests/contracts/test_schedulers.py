@@ -117,7 +117,7 @@ def _decided(arrivals: list[tuple[str, int, float]]) -> dict[str, int]:
         assert key not in stopped, "a trial that is stopped reports no more"
         attempt: Any = SimpleNamespace(trial_id=f"s-{key}.1")
         scheduler.on_trial_add(None, attempt)
-        shown = {"step": step, "score": value, "queued": False, "training": False}
+        shown = {"step": step, shown_as("score"): value, "queued": False, "training": False}
         if scheduler.on_trial_result(None, attempt, shown) == TrialScheduler.STOP:
             stopped[key] = step
     return stopped
