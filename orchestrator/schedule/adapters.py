@@ -19,7 +19,7 @@ from ray.tune.experiment import Experiment, Trial
 from ray.tune.search import SearchAlgorithm
 from ray.tune.stopper import Stopper
 
-from orchestrator.assignment import Assignment, Outcome
+from orchestrator.assignment import Assignment, Outcome, shown_as
 from orchestrator.schedule import ray_private
 from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.loans import WRONG_LOAN
