@@ -31,7 +31,7 @@ VARIABLES = "SWEEP_VARIABLES"
 LEFT_OUT = "SWEEP_LEFT_OUT"
 """Environment variable of a worker: the names of the variables of its driver that it was not given."""
 
-OWN = ("RAY_", "SWEEP_")
+OWN = ("RAY_", "SWEEP_", "TUNE_")
 """Beginnings of the names of variables that are the service's own."""
 
 _OF_ANOTHER_PROCESS = frozenset({"PWD", "OLDPWD", "SHLVL", "COLUMNS", "LINES", "_", "PYTHONSAFEPATH"})
