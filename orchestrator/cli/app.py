@@ -168,7 +168,7 @@ def build(verbs: Iterable[str]) -> typer.Typer:
 class _Verb(TyperCommand):
     """A verb whose `--help` names values by words, and switches without one."""
 
-    def get_params(self, ctx: typer.Context) -> list[Any]:
+    def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters."""
         return _in_words(super().get_params(ctx))
 
@@ -176,7 +176,7 @@ class _Verb(TyperCommand):
 class _Verbs(TyperGroup):
     """A group of such verbs."""
 
-    def get_params(self, ctx: typer.Context) -> list[Any]:
+    def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters."""
         return _in_words(super().get_params(ctx))
 
@@ -187,7 +187,7 @@ def _in_words(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
-def _value_of(parameter: Any, ctx: typer.Context) -> str:
+def _value_of(parameter: Any, ctx: Any) -> str:
     """Return what `--help` writes for the value of a parameter; an argument has its name already."""
     if getattr(parameter, "is_flag", False) or isinstance(parameter, TyperArgument):
         return ""
