@@ -18,7 +18,7 @@ TrialName = Annotated[
     list[str],
     typer.Argument(
         metavar="TRIAL",
-        help="Key of a trial, as the leaderboard shows it; or its number, after a sweep or of the newest one.",
+        help="Key of a trial, as the leaderboard shows it; or its number, of a sweep or the newest one.",
     ),
 ]
 Root = Annotated[
