@@ -190,7 +190,7 @@ def _in_words(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
-def _value_of(parameter: Any, ctx: typer.Context) -> str:
+def _value_of(parameter: Any, ctx: Any) -> str:
     """Return what `--help` writes for the value of a parameter; an argument has its name already."""
     if getattr(parameter, "is_flag", False) or isinstance(parameter, TyperArgument):
         return ""

@@ -18,7 +18,7 @@ TrialName = Annotated[
     list[str],
     typer.Argument(
         metavar="TRIAL",
-        help="Key of a trial, as the leaderboard shows it; or its number, of the newest sweep or of SWEEP.",
+        help="Key of a trial, as the leaderboard shows it; or its number, of a sweep or the newest one.",
     ),
 ]
 Root = Annotated[
