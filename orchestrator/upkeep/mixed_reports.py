@@ -38,8 +38,8 @@ LOOK_ALIKES = 4
 MOST_NAMED = 12
 """Steps, or pairs of attempts, that a finding names."""
 
-_MEASURED = "seconds/"
-"""Prefix of metrics that the service adds to those of a function or a command, and no line of it has."""
+_MEASURED = ("seconds/", "slots/")
+"""Prefixes of metrics that the service adds to a report after its line is written, or to those of a script."""
 
 _HIDDEN = "***"
 """What stands for a secret in a log."""

@@ -92,7 +92,7 @@ class Root:
         saved = checkpoint.save(folder / f"step-{step:09d}", {"a": np.zeros(1)}, {"step": step})
         row = CheckpointRecord(key, step, "last", str(saved.folder), saved.digest, saved.bytes, {})
         best = [CheckpointRecord(key, step, "best", row.path, row.digest, row.bytes, {})] if step == 1 else []
-        measured = {**metrics, "seconds/train": 0.123, "seconds/evaluate": 0.0}
+        measured = {**metrics, "seconds/train": 0.123, "seconds/evaluate": 0.0, "slots/busy": 0.5}
         self.writers[sweep_id_of(key)].record_report(attempt, step, measured, [row, *best], node="node-1")
 
     def report(self, attempt: str, *steps: int, **metrics: float) -> None:
