@@ -122,7 +122,7 @@ def _is_of(kind: str, choice: Any) -> bool:
         return False
     if isinstance(choice, str):
         return choice.isprintable() and len(choice) <= _LONGEST_WORD
-    return abs(choice) <= _LARGEST if isinstance(choice, int) else math.isfinite(choice)
+    return abs(choice) <= _LARGEST if isinstance(choice, int) else math.isfinite(float(str(choice)))
 
 
 def _quoted(value: Any) -> str:

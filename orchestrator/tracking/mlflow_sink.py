@@ -309,7 +309,7 @@ def _folder_of(experiment: str) -> str:
     """Return the folder of an experiment's artifacts: one part of a path, another for each name."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", experiment)
     digest = hashlib.sha256(experiment.encode()).hexdigest()[:8]
-    return plain if plain == experiment else f"{plain[:80]}-{digest}"
+    return plain if plain == experiment[:80] else f"{plain[:80]}-{digest}"
 
 
 def _is_event(event: Event) -> bool:
