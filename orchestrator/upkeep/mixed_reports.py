@@ -39,7 +39,7 @@ MOST_NAMED = 12
 """Steps, or pairs of attempts, that a finding names."""
 
 _MEASURED = ("seconds/", "slots/")
-"""Prefixes of metrics that the service adds to a report after its line is written, or to those of a script."""
+"""Prefixes of metrics that the service adds to a report after its line is written, or to a script's."""
 
 _HIDDEN = "***"
 """What stands for a secret in a log."""
