@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import BAD_REQUEST, INTERNAL_ERROR
+from mlflow.protos.databricks_pb2 import BAD_REQUEST, INTERNAL_ERROR, RESOURCE_DOES_NOT_EXIST
 
 from orchestrator.tracking.child import DeliveryError
 from orchestrator.tracking.deliver import Deadline, serve
@@ -97,6 +98,18 @@ class Client:
         self._server.reach()
         return SimpleNamespace(experiment_id="1", lifecycle_stage="active")
 
+    def get_experiment(self, experiment: str) -> Any:
+        return self.get_experiment_by_name(experiment)
+
+    def get_run(self, run_id: str) -> Any:
+        self._server.reach()
+        if run_id not in self._server.runs:
+            raise MlflowException("no such run", RESOURCE_DOES_NOT_EXIST)
+        return _seen(self._server.runs[run_id])
+
+    def restore_run(self, run_id: str) -> None:
+        self._run(run_id).deleted = False
+
     def create_run(self, experiment: str, *, start_time: int, tags: Mapping[str, str], run_name: str) -> Any:
         self._server.reach()
         run = Run(f"run-{len(self._server.runs) + 1}", dict(tags))
@@ -105,13 +118,13 @@ class Client:
         self._server.reach()
         return _seen(run)
 
-    def search_runs(self, experiments: list[str], condition: str, **_: Any) -> Any:
+    def search_runs(self, experiments: list[str], condition: str, view: int, **_: Any) -> Any:
         self._server.reach()
         wanted = dict(re.findall(r"tags\.`([^`]+)` = '([^']*)'", condition))
         runs = [
             run
             for run in self._server.runs.values()
-            if not run.deleted and wanted.items() <= run.tags.items()
+            if (view == ViewType.ALL or not run.deleted) and wanted.items() <= run.tags.items()
         ]
         return _Page(_seen(run) for run in reversed(runs))
 
@@ -149,7 +162,9 @@ class _Page(list[Any]):
 
 
 def _seen(run: Run) -> Any:
-    return SimpleNamespace(info=SimpleNamespace(run_id=run.run_id), data=SimpleNamespace(tags=dict(run.tags)))
+    stage = "deleted" if run.deleted else "active"
+    info = SimpleNamespace(run_id=run.run_id, experiment_id="1", lifecycle_stage=stage)
+    return SimpleNamespace(info=info, data=SimpleNamespace(tags=dict(run.tags)))
 
 
 class Child:
