@@ -26,7 +26,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
@@ -56,13 +56,14 @@ __all__ = [
 
 
 class BadInput(Refusal):
-    """Raised before anything runs, for input that cannot be right.
+    """Raised before anything runs, for input that cannot be right."""
 
-    Attributes:
-        more: further mistakes of the same input.
-    """
-
-    more: Sequence[Refusal] = ()
+    @classmethod
+    def of_all(cls, mistakes: Iterable[Mapping[str, str]]) -> BadInput:
+        """Return the first of some mistakes, with the others as its `more`; each as `parts` returns it."""
+        first, *more = (cls(**mistake) for mistake in mistakes)
+        first.more = more
+        return first
 
 
 def check_all(checks: Iterable[Callable[[], object]]) -> None:
@@ -71,12 +72,12 @@ def check_all(checks: Iterable[Callable[[], object]]) -> None:
     Raises:
         BadInput: the first mistake, with those of the other checks as its `more`.
     """
-    wrong: list[BadInput] = []
+    wrong: list[Refusal] = []
     for check in checks:
         try:
             check()
         except BadInput as mistake:
-            wrong += [mistake, *(one for one in mistake.more if isinstance(one, BadInput))]
+            wrong += mistake.all()
     if wrong:
         wrong[0].more = wrong[1:]
         raise wrong[0]

@@ -7,6 +7,8 @@ Refusal                    root: where - what must hold - what was found - what 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class Refusal(Exception):
     """Root of the errors that are shown to a user, in one line and without a traceback.
@@ -16,7 +18,12 @@ class Refusal(Exception):
         must: what must hold.
         got: what was found instead.
         remedy: what would be right.
+
+    Attributes:
+        more: further mistakes of the same input.
     """
+
+    more: Sequence[Refusal] = ()
 
     def __init__(self, where: str, must: str, got: str, remedy: str) -> None:
         self.where, self.must, self.got, self.remedy = where, must, got, remedy
@@ -24,6 +31,14 @@ class Refusal(Exception):
 
     def __str__(self) -> str:
         return f"{self.where}: {self.must}, got {self.got}. {self.remedy}"
+
+    def parts(self) -> dict[str, str]:
+        """Return the four parts by name."""
+        return {"where": self.where, "must": self.must, "got": self.got, "remedy": self.remedy}
+
+    def all(self) -> list[Refusal]:
+        """Return this refusal and the further ones of the same input."""
+        return [self, *self.more]
 
 
 class BadData(Refusal):

@@ -131,8 +131,8 @@ class RemoteService:
             NoServer: the server does not answer.
         """
         answer = self.call("POST", "/validate", {**_file(path, profile, overrides), "sizes": True})
-        for parts in answer["refusals"]:
-            raise BadInput(parts["where"], parts["must"], parts["got"], parts["remedy"])
+        if answer["refusals"]:
+            raise BadInput.of_all(answer["refusals"])
         plan: Mapping[str, Any] = answer["plan"]
         return plan
 
@@ -477,11 +477,14 @@ def _refusal(url: str, error: urllib.error.HTTPError) -> Refusal:
     """Return the refusal of a problem document, with its own four parts."""
     try:
         document = json.loads(error.read())
-        parts = [str(document[name]) for name in ("where", "must", "got", "remedy")]
+        names = ("where", "must", "got", "remedy")
+        mistakes = [{name: str(one[name]) for name in names} for one in (document, *document.get("more", ()))]
     except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
         return _silent(url, f"{error.code} {error.reason}")
     kind = NoServer if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR else BadInput
-    return kind(*parts)
+    refusal = kind(**mistakes[0])
+    refusal.more = [kind(**further) for further in mistakes[1:]]
+    return refusal
 
 
 def _silent(url: str, got: str, remedy: str = "Try again, or start `serve --http`.") -> NoServer:

@@ -103,7 +103,7 @@ def run_command(arguments: Sequence[str]) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where what it refuses is told
     except Refusal as refusal:
-        for one in (refusal, *(refusal.more if isinstance(refusal, BadInput) else ())):
+        for one in refusal.all():
             _print_error(str(one))
         return exit_of(refusal)
     except typer.TyperException as error:

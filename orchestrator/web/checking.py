@@ -3,7 +3,7 @@
     in   {"NAME": "value", ...}, the variables that are secret
     in   {"name": ..., "text": ..., "profile": ..., "overrides": [...], "new": ..., "root": ..., "data": ...,
           "plugins": ..., "owner": ..., "sizes": ..., "limits": {"cpu_seconds": ..., "memory_bytes": ...}}
-    out  {"document": ..., "plan": ...}   or   {"refusal": {...}, "allowed": ...}   or   {"exhausted": true}
+    out  {"document": ..., "plan": ...}  or  {"refusals": [{...}], "allowed": ...}  or  {"exhausted": true}
 
 A file of a few bytes can ask for a grid of 10^12 trials or nest mappings without end; what its check costs is
 not known before. The process reads the ledger and writes nothing. It imports no web framework, which would
@@ -173,8 +173,7 @@ def main() -> None:
 
 
 def _refused(refusal: Refusal, *, allowed: bool) -> dict[str, Any]:
-    parts = {name: getattr(refusal, name) for name in ("where", "must", "got", "remedy")}
-    return {"refusal": parts, "allowed": allowed}
+    return {"refusals": [one.parts() for one in refusal.all()], "allowed": allowed}
 
 
 def _limit(limits: CheckLimits) -> None:
@@ -204,8 +203,9 @@ def _loaded(given: Mapping[str, Any], folder: Path) -> Sweep:
             reader=reader,
         )
     except BadInput as refusal:
-        where = refusal.where.replace(f"{folder}/", "")
-        raise BadInput(where, refusal.must, refusal.got, refusal.remedy) from None
+        raise BadInput.of_all(
+            {**one.parts(), "where": one.where.replace(f"{folder}/", "")} for one in refusal.all()
+        ) from None
 
 
 def _check_folder(specification: SweepConfig, sent: Path) -> None:

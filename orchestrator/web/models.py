@@ -29,6 +29,15 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class RefusalParts(Answer):
+    """Why a file is refused."""
+
+    where: str
+    must: str
+    got: str
+    remedy: str
+
+
 class Problem(Answer):
     """Why a request is refused (RFC 9457), with the four parts of a refusal."""
 
@@ -40,6 +49,7 @@ class Problem(Answer):
     must: Annotated[str, Field(description="What must hold.")]
     got: Annotated[str, Field(description="What was found instead.")]
     remedy: Annotated[str, Field(description="What would be right.")]
+    more: Annotated[Sequence[RefusalParts], Field(description="Further mistakes of the same file.")] = ()
 
 
 class Health(Answer):
@@ -421,15 +431,6 @@ class Example(Answer):
 
     name: str
     text: str
-
-
-class RefusalParts(Answer):
-    """Why a file is refused."""
-
-    where: str
-    must: str
-    got: str
-    remedy: str
 
 
 class Network(Answer):

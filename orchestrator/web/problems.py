@@ -5,7 +5,7 @@ Source: RFC 9457, Problem Details for HTTP APIs, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 from fastapi import Request
@@ -127,7 +127,12 @@ def refused(refusal: Refusal | Denial) -> Response:
     kinds = (STATUS[kind] for kind in type(refusal).__mro__ if kind in STATUS)
     status = next(kinds, HTTPStatus.UNPROCESSABLE_ENTITY)
     parts = {"where": refusal.where, "must": refusal.must, "got": refusal.got, "remedy": refusal.remedy}
-    return _answer(status, {name: redacted(text) for name, text in parts.items()})
+    more = refusal.more if isinstance(refusal, Refusal) else ()
+    return _answer(status, _shown(parts), [_shown(one.parts()) for one in more])
+
+
+def _shown(parts: Mapping[str, str]) -> dict[str, str]:
+    return {name: redacted(text) for name, text in parts.items()}
 
 
 async def on_refusal(request: Request, error: Exception) -> Response:
@@ -170,7 +175,7 @@ async def on_crash(request: Request, error: Exception) -> Response:
     return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, parts)
 
 
-def _answer(status: HTTPStatus, parts: Mapping[str, str]) -> Response:
+def _answer(status: HTTPStatus, parts: Mapping[str, str], more: Sequence[Mapping[str, str]] = ()) -> Response:
     detail = f"{parts['where']}: {parts['must']}, got {parts['got']}. {parts['remedy']}"
     document = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}
     headers = {}
@@ -178,4 +183,5 @@ def _answer(status: HTTPStatus, parts: Mapping[str, str]) -> Response:
         headers["Retry-After"] = str(RETRY_SECONDS[status])
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse({**document, **parts}, status, headers, MEDIA_TYPE)
+    further = {"more": more} if more else {}
+    return JSONResponse({**document, **parts, **further}, status, headers, MEDIA_TYPE)

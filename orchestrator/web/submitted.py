@@ -65,9 +65,10 @@ def sweep_of(site: Site, sent: Sent, owner: str) -> Sweep:
         NotAllowed: the file names what another installed package has added.
     """
     answer = _checked(site, sent, owner, sizes=None)
-    if "refusal" in answer:
-        parts = answer["refusal"].values()
-        raise BadInput(*parts) if answer["allowed"] else NotAllowed(*parts)
+    if "refusals" in answer:
+        if answer["allowed"]:
+            raise BadInput.of_all(answer["refusals"])
+        raise NotAllowed(**answer["refusals"][0])
     specification = from_document(answer["document"], sent.text)
     return Sweep.of(specification, site.workspace, automatic=sent.profile == "auto", new=sent.new)
 
@@ -84,9 +85,8 @@ def validated(site: Site, sent: Sent, owner: str, *, sizes: bool) -> dict[str, A
     try:
         answer = _checked(site, sent, owner, sizes=sizes)
     except BadInput as refusal:
-        parts = {name: getattr(refusal, name) for name in ("where", "must", "got", "remedy")}
-        return {"refusals": [parts], "plan": None}
-    return {"refusals": [answer["refusal"]] if "refusal" in answer else [], "plan": answer.get("plan")}
+        return {"refusals": [refusal.parts()], "plan": None}
+    return {"refusals": answer.get("refusals", []), "plan": answer.get("plan")}
 
 
 def check_own(site: Site, specification: SweepConfig, owner: str) -> None:

@@ -50,6 +50,19 @@ def test_a_refusal_has_four_parts(reader: Client, text: str, where: str) -> None
     assert "/tmp" not in str(refusal), "the folder of the server is not named"
 
 
+TWICE_WRONG = FILE.replace("interval: 10", "interval: -3").replace("random: {seed: 0}", "randon: {seed: 0}")
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(reader: Client, client: Client) -> None:
+    body = {"name": "small", "text": TWICE_WRONG}
+    answer = reader.send("POST", "/api/v1/validate", "ada", body=body)
+    told = answer.document["refusals"]
+    assert [refusal["got"] for refusal in told] == ["-3", "`randon`"]
+    refused = client.send("POST", "/api/v1/sweeps", "ada", body=body)
+    assert refused.status == 422, refused.body
+    assert [{name: refused.document[name] for name in told[0]}, *refused.document["more"]] == told
+
+
 SEARCH = "search: {learning_rate: {log_uniform: [1e-4, 1e-1]}}"
 
 GRID = FILE.replace("random: {seed: 0}", "grid: {seed: 0}").replace(

@@ -154,6 +154,15 @@ def test_a_refusal_keeps_its_four_parts(client: Client) -> None:
         connect(client).sweep("nothing")
 
 
+def test_all_mistakes_of_a_file_reach_the_client(client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(FILE.replace("interval: 10", "interval: -3").replace("random: {seed", "randon: {seed"))
+    for ask in (connect(client).submit, connect(client).validate):
+        with pytest.raises(BadInput) as refused:
+            ask(file)
+        assert [mistake.got for mistake in refused.value.all()] == ["-3", "`randon`"]
+
+
 @pytest.mark.parametrize("url", ["http://sweeps.example.org", "ftp://127.0.0.1", "sweeps", "https://"])
 def test_a_token_is_not_sent_without_tls(url: str) -> None:
     with pytest.raises(BadInput, match="must begin with https"):
