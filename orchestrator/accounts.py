@@ -13,6 +13,7 @@ import os
 import platform
 import pwd
 import stat
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -122,18 +123,37 @@ def check_closed(where: str, file: Path) -> None:
         raise BadInput(where, must, f"mode {mode:04o} of {file}", f"Run `chmod 600 {file}`.")
 
 
+class _Closed:
+    """How many blocks have closed the files of this process, and the umask from before the first."""
+
+    def __init__(self) -> None:
+        self.lock, self.blocks, self.before = threading.Lock(), 0, 0
+
+
+_CLOSED = _Closed()
+
+
 @contextmanager
 def files_closed() -> Iterator[None]:
     """Close the files that this process makes to others within a `with` block, whatever its umask is.
 
+    A process has one umask: that of before is restored when the last of several threads has left its block.
+
     Raises:
         BadInput: see `umask`.
     """
-    before = os.umask(umask())
+    wanted = umask()
+    with _CLOSED.lock:
+        if not _CLOSED.blocks:
+            _CLOSED.before = os.umask(wanted)
+        _CLOSED.blocks += 1
     try:
         yield
     finally:
-        os.umask(before)
+        with _CLOSED.lock:
+            _CLOSED.blocks -= 1
+            if not _CLOSED.blocks:
+                os.umask(_CLOSED.before)
 
 
 @contextmanager

@@ -54,6 +54,7 @@ class Option:
         default: its default, or None if it has none that is written out.
         choices: the values that it accepts, none if it accepts any, or None if they are not written out.
         required: whether the script does not run without it.
+        takes_value: whether a value follows its flag.
     """
 
     flag: str
@@ -62,6 +63,7 @@ class Option:
     default: Any
     choices: tuple[Any, ...] | None
     required: bool
+    takes_value: bool
 
     @property
     def words(self) -> list[str]:
@@ -189,7 +191,12 @@ def _option(call: ast.Call) -> Option | None:
         default=default if has_default else None,
         choices=tuple(choices) if isinstance(choices, list | tuple) else None,
         required=_literal(given.get("required")) is True or (not flag and not optional and not has_default),
+        takes_value=_literal(given.get("action"), "store") not in _WITHOUT_VALUE,
     )
+
+
+_WITHOUT_VALUE = frozenset({"store_true", "store_false", "store_const", "append_const", "count"})
+"""Actions of options that are given alone."""
 
 
 def _kind(given: Mapping[str, ast.expr]) -> str:
@@ -296,7 +303,7 @@ def _command(options: Sequence[Option], searched: Mapping[str, str], script: str
         elif option.name in CLOCKS and option.kind:
             words += [*flags, str(steps)]
         elif option.required:
-            words += [*flags, f"<{_literally(option.name)}>"]
+            words += [*flags, *([f"<{_literally(option.name)}>"] if option.takes_value else [])]
     return words
 
 
@@ -324,11 +331,12 @@ def _left_out(
 ) -> list[str]:
     """Return comments on the options that are not searched."""
     required = [option.name for option in options if option.required and option.name not in searched]
+    unknown = [option.name for option in options if option.name in required and option.takes_value]
     known = {*searched, *required, *CLOCKS, "seed", *reasons}
     rest = [_shown(option.flag or option.name) for option in options if option.name not in known]
     why = {_shown(option.flag or option.name): _because(option, reasons) for option in options}
     return [
-        *(f"# Replace <{_shown(name)}>: the script does not run without it." for name in required),
+        *(f"# Replace <{_shown(name)}>: the script does not run without it." for name in unknown),
         *(f"# Not searched: {flag}{reason}." for flag, reason in why.items() if reason),
         *([f"# Left at their defaults: {', '.join(rest)}."] if rest else []),
     ]

@@ -73,7 +73,7 @@ class Attempt:
             store.check_space(Path(self._assignment.checkpoints))
             self._log.started(0)
             if isinstance(self._assignment.settings, ProgramSettings):
-                self._log.write(concealment.said(()))
+                self._log.said(concealment.said(()))
             self._engine.admit(self._slot, self._settings)
             return
         arrays, facts = store.load(Path(resume.path), self._assignment.store, resume.digest)
@@ -371,6 +371,11 @@ class TrialLog:
     def started(self, step: int) -> None:
         """Write on which machine and from which step the attempt starts."""
         self.write(f"started at step {step} on {socket.gethostname()}, process {os.getpid()}")
+
+    def said(self, sentence: str) -> None:
+        """Append a sentence, if there is one."""
+        if sentence:
+            self.write(sentence)
 
     def write(self, text: str) -> None:
         """Append a text, one entry for each of its lines."""

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from trainables import registry
-from trainables.parsing import MOST_BYTES, parsed, text_of
+from trainables.parsing import parsed
+from trainables.sources import LARGEST, text_of
 
 THREADS, TIMES = 4, 10
 
@@ -78,10 +79,10 @@ def test_what_is_no_source_is_refused_before_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "unknown.py").write_bytes(b"# coding: klingon\n")
     (tmp_path / "latin.py").write_bytes(b"word = '\xe9'\n")
     for name, message in [
-        ("pipe.py", "is no file"),
-        ("sparse.py", f"more than {MOST_BYTES} bytes"),
+        ("pipe.py", "no regular file"),
+        ("sparse.py", f"more than {LARGEST:,} bytes"),
         ("unknown.py", "unknown encoding"),
         ("latin.py", "codec can't decode|invalid or missing encoding"),
     ]:
-        with pytest.raises((SyntaxError, ValueError), match=message):
+        with pytest.raises((SyntaxError, OSError), match=message):
             text_of(tmp_path / name)

@@ -15,6 +15,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.history import History
 from orchestrator.report.summary import summarise
 from orchestrator.storage.paths import Paths
+from orchestrator.tracking.events import OBJECTIVE
 from tests import sweeps
 from tests.orchestrator.ledger.examples import SetClock
 
@@ -161,7 +162,7 @@ def test_a_finished_sweep_is_published_with_its_files_and_its_model(ledger: Ledg
     (end,) = [event for event in published if event.kind == "end"]
     assert end.payload["status"] == "FINISHED"
     assert end.payload["values"] == {
-        "objective": sweeps.trial(7).value,
+        OBJECTIVE: sweeps.trial(7).value,
         **sweeps.evaluation(sweeps.trial(7)).metrics,
     }
     assert "COMPLETE" not in (paths.report(sweeps.SWEEP_ID) / "report.md").read_text()

@@ -1476,6 +1476,13 @@ def test_a_script_that_prints_is_not_slowed(runs: Runs, monkeypatch: pytest.Monk
     ]
 
 
+def printed_in(log: str) -> list[str]:
+    """Return what a script has printed: the lines of a log that are not its worker's own."""
+    lines = [line.partition(": ")[2] for line in log.split("\n")[:-1]]
+    own = ("started at", "not passed on", "its code has", "step ")
+    return [line for line in lines if not line.startswith(own)]
+
+
 def test_a_line_that_is_drawn_again_and_again_is_one_with_its_last_state(runs: Runs) -> None:
     text = """
     import sys, time
@@ -1492,8 +1499,7 @@ def test_a_line_that_is_drawn_again_and_again_is_one_with_its_last_state(runs: R
         sys.stderr.write("no end\\rat all")
     """
     runs.all(runs.function(text))
-    shown = [line.partition(": ")[2] for line in runs.log.splitlines()[2:]]
-    assert [line for line in shown if not line.startswith("step ")] == [
+    assert printed_in(runs.log) == [
         "epoch 0: 499/500",
         "epoch 1: 499/500",
         "an end of line of another system",
@@ -1525,8 +1531,7 @@ def test_lines_are_not_torn(runs: Runs) -> None:
         os.write(1, b"without an end")
     """
     runs.all(runs.function(text))
-    shown = [line.partition(": ")[2] for line in runs.log.split("\n")[2:-1]]
-    assert [line for line in shown if not line.startswith("step ")] == [
+    assert printed_in(runs.log) == [
         "other whole",
         "one whole \u20ac",
         "a\x0cb\u2028c",
