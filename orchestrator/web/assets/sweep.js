@@ -77,7 +77,7 @@ async function readLive() {
   show("left", duration(progress.seconds_left) || untold(status.state));
   show("ends", endsAt === null ? "" : `until ${time(endsAt)}`);
   show("budget", budgetText(budget) || "none");
-  show("place", place?.why === status.reason ? "" : waits(place));
+  show("place", status.reason && place?.why?.endsWith(status.reason) ? "" : waits(place));
   announce("progress", `${status.state}, ${done} of ${progress.wanted} trials finished, best ${element("best").textContent}`);
   element("running-empty").hidden = isDriven && running.length > 0;
   fill(element("running"), isDriven ? running : [], (trial) => trial.label, (trial) => [
