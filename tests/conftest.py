@@ -66,6 +66,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("end_to_end") is None)
 
 
+@pytest.fixture(autouse=True)
+def _usual_umask() -> Iterator[None]:
+    """Begin each test with the same umask: what is called in its process may set that of a worker."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _shared_ray() -> Iterator[None]:
     """Give each pytest-xdist worker a Ray of its own, which its tests share; end it after the last test."""

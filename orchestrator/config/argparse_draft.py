@@ -191,12 +191,20 @@ def _option(call: ast.Call) -> Option | None:
         default=default if has_default else None,
         choices=tuple(choices) if isinstance(choices, list | tuple) else None,
         required=_literal(given.get("required")) is True or (not flag and not optional and not has_default),
-        takes_value=_literal(given.get("action"), "store") not in _WITHOUT_VALUE,
+        takes_value=_action(given) not in _WITHOUT_VALUE,
     )
 
 
-_WITHOUT_VALUE = frozenset({"store_true", "store_false", "store_const", "append_const", "count"})
+_WITHOUT_VALUE = frozenset(
+    {"store_true", "store_false", "store_const", "append_const", "count", "BooleanOptionalAction"}
+)
 """Actions of options that are given alone."""
+
+
+def _action(given: Mapping[str, ast.expr]) -> str:
+    action = given.get("action")
+    named = isinstance(action, ast.Name | ast.Attribute)
+    return ast.unparse(action).rpartition(".")[2] if named and action else str(_literal(action, "store"))
 
 
 def _kind(given: Mapping[str, ast.expr]) -> str:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.placeholders import Placeholder, PlaceholderError, parsed, rendered
@@ -50,6 +50,7 @@ def test_a_value_is_one_word_of_a_shell_or_part_of_one(text: str, expected: str 
     assert arguments(text, x=value) == [expected.replace("X", value)]
 
 
+@settings(deadline=None)  # it starts a shell
 @given(st.lists(TEXTS, min_size=3, max_size=3))
 @example(["'", '"', "\\"])
 def test_any_text_arrives_as_it_is(values: list[str]) -> None:

@@ -136,7 +136,7 @@ def test_gpu_hours_count_to_the_second_however_short_a_sweep_is(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
     """Sweeps of an owner run one after the other, alone in their pool, with 2 GPUs for most of the time."""
-    nodes = [PoolNode("node", 4 * UNIT, 2)]
+    nodes, began = [PoolNode("node", 4 * UNIT, 2)], time.monotonic()
     for number in range(3):
         own = gpu_claims(ledger, f"s-{number}")
         for second in range(0, length + 1, 10):
@@ -146,7 +146,8 @@ def test_gpu_hours_count_to_the_second_however_short_a_sweep_is(
         assert own.withdraw() is not None
         assert not pools(ledger)
     used = owners(ledger)["ada"].week_gpu_seconds
-    assert used == pytest.approx(3 * 2 * (length - 50), abs=6)
+    elapsed = time.monotonic() - began  # the clock of the server also goes on by itself
+    assert 3 * 2 * (length - 50) - 6 <= used <= 3 * 2 * (length - 50) + 6 + 2 * elapsed
 
 
 def test_the_last_gpus_of_a_sweep_are_charged_when_it_leaves(
