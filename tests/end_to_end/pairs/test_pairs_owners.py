@@ -11,7 +11,7 @@ from orchestrator.api import users
 from orchestrator.api.remote import RemoteService
 from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger import submissions
-from tests.end_to_end.commands import Commands, finish
+from tests.end_to_end.commands import Commands, finish, wait_for
 from tests.end_to_end.identities import Search
 from tests.end_to_end.pairs.acts import LONG, Stage, gated, kill, service, stage
 
@@ -45,7 +45,9 @@ def test_two_owners_submit_one_file_at_once(commands: Commands, temporary: Path)
         sweeps = [common, *own.values()]
         assert len(set(sweeps)) == 3
         assert {one: owner(opened, sweep_id) for one, sweep_id in own.items()} == {one: one for one in OWNERS}
-        newest = sorted(own.values())[-1]
+        # A plain submission follows the sweep that has begun last.
+        wait_for(lambda: {*own.values()} <= {sweep.id for sweep in opened.ledger.sweeps()})
+        newest = opened.ledger.sweeps()[-1].id
         assert at_once(opened, file) == dict.fromkeys(OWNERS, newest), "it is followed, and none is added"
         assert len(submissions.submissions(opened.ledger)) == len(sweeps)
         opened.until(lambda: any(opened.reports(one) >= 2 for one in own.values()), *sweeps)
