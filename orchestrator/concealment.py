@@ -116,7 +116,7 @@ def left_out(environment: Mapping[str, str]) -> list[str]:
     return sorted(name for name in environment.keys() - given if not name.startswith(OWN))
 
 
-def said(further: Iterable[str]) -> str:
+def left_out_notice(further: Iterable[str]) -> str:
     """Return a line for the log of a trial that names what its process does not have, or ''.
 
     Args:

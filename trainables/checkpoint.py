@@ -112,7 +112,7 @@ def packing(stem: Path, prepared: Path | None = None) -> Iterator[Packing]:
         try:
             yield packing
         finally:
-            with suppress(OSError):  # a full disk has been said
+            with suppress(OSError):  # a full disk has been reported
                 packing.close()
 
 

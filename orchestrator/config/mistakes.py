@@ -1,4 +1,4 @@
-"""All mistakes of a file at once: each one found is mended in a copy, which is then read again."""
+"""All mistakes of a file at once: each one found is corrected in a copy, which is then read again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _DEPENDENT: dict[str, tuple[str, ...]] = {
     "objective": ("objective", "published"),
     "trainable": ("search", "training", "resources", *_STRATEGY),
 }
-"""By section: the sections in which an error may come from how a mistake of this one was mended."""
+"""By section: the sections in which an error may come from how a mistake of this one was corrected."""
 
 
 def read_with_all_mistakes(read: Callable[[LocatedValue], Read], root: LocatedValue) -> Read:
@@ -59,10 +59,10 @@ def read_with_all_mistakes(read: Callable[[LocatedValue], Read], root: LocatedVa
 
 def _others(read: Callable[[LocatedValue], Any], root: LocatedValue, first: Mistake) -> Iterator[BadInput]:
     """Yield the further mistakes of a file that has one."""
-    pending, tries, told = [first, *first.same_check], dict[Path, int](), {str(first)}
-    mended, removed = set[str](), set[Path]()
+    pending, tries, reported = [first, *first.same_check], dict[Path, int](), {str(first)}
+    corrected, removed = set[str](), set[Path]()
     for _ in range(_TRIES):
-        known, earlier = set(mended), set(tries)
+        known, earlier = set(corrected), set(tries)
         for mistake in pending:
             path = mistake.path
             if not path:
@@ -70,19 +70,21 @@ def _others(read: Callable[[LocatedValue], Any], root: LocatedValue, first: Mist
             section = str(path[0])
             caused = path in earlier or path in removed or (mistake.got == "nothing" and path[:-1] in removed)
             caused = caused or any(section in _DEPENDENT.get(one, ()) for one in known)
-            if not caused and str(mistake) not in told:
-                told.add(str(mistake))
+            if not caused and str(mistake) not in reported:
+                reported.add(str(mistake))
                 yield mistake
-            if len(told) > MOST:
+            if len(reported) > MOST:
                 return
             if mistake.is_unknown_key:
                 removed.add(path[:-1])
             else:
-                mended.add(section if section != "trainable" or len(path) == 1 else ".".join(map(str, path)))
+                corrected.add(
+                    section if section != "trainable" or len(path) == 1 else ".".join(map(str, path))
+                )
         for path, is_unknown in {mistake.path: mistake.is_unknown_key for mistake in pending}.items():
             if tries.get(path, 0) > len(_values(path)):
                 return
-            root = _mended(root, path, tries.get(path, 0), is_unknown=is_unknown)
+            root = _corrected(root, path, tries.get(path, 0), is_unknown=is_unknown)
             tries[path] = tries.get(path, 0) + 1
         try:
             repaired = read(root)
@@ -92,11 +94,11 @@ def _others(read: Callable[[LocatedValue], Any], root: LocatedValue, first: Mist
             return
         else:
             code = ("trainable", "trainable.command", "trainable.function", "trainable.program")
-            first.repaired = repaired if mended.isdisjoint(code) else None
+            first.repaired = repaired if corrected.isdisjoint(code) else None
             return
 
 
-def _mended(root: LocatedValue, path: Path, tried: int, *, is_unknown: bool) -> LocatedValue:
+def _corrected(root: LocatedValue, path: Path, tried: int, *, is_unknown: bool) -> LocatedValue:
     """Return a file with another value at a path, or without one."""
     if path[0] == "search" and len(path) > 1 and not is_unknown:
         path = path[:2]

@@ -38,7 +38,7 @@ def numbers(values: Sequence[float | None], write: Callable[[float | None, int],
 
 
 _MOST_DIGITS = 17
-"""Significant digits with which every float is told from every other."""
+"""Significant digits that distinguish every float from every other."""
 
 
 def brief(value: float | None, digits: int = DECIMALS) -> str:

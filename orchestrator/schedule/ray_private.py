@@ -152,7 +152,7 @@ def _stop_key(channel: Channel) -> bytes:
 
 # ------------------------------------------------------------------ the environment of workers
 # What is sent with a trial or an actor may be written to files, by Tune and in the folder of Ray; the store
-# of keys is in the memory of the head alone, and whoever reads it needs the token.
+# of keys is in the memory of the head alone, and reading it needs the token.
 
 HANDED = "SWEEP_HANDED"
 """Environment variable of a worker: name of the entry that holds its secret variables."""

@@ -238,7 +238,7 @@ class ScriptAttempt:
             store.check_space(Path(assignment.checkpoints))
             self._log.started(resumed)
             if attempt_number(assignment.attempt_id) == 1:
-                self._log.said(concealment.said(concealment.left_out(os.environ)))
+                self._log.write(concealment.left_out_notice(concealment.left_out(os.environ)))
             with contextlib.suppress(PermissionError):  # the script is about to fail, and to say where
                 self._log.write(f"its code has the digest {self._code_digest()[:DIGITS]}")
             self._step = self._resumed = resumed

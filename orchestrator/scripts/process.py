@@ -274,15 +274,17 @@ class ScriptProcess:
                 last.extend(lines[fitting:])
                 cut = f"the script has printed more than {MOST_PRINTED} bytes; the rest is left out"
                 lines = [*lines[:fitting], *([cut.encode()] if taken > MOST_PRINTED else [])]
-                lost = (_said(say, lines) if lines else None) or lost
+                lost = (_passed_on(say, lines) if lines else None) or lost
             else:
                 last.extend(lines)
         if last:
             sizes = accumulate(len(line) for line in reversed(last))
             fitting = sum(size <= min(LAST_BYTES, MOST_PRINTED // 50) for size in sizes)
-            _said(say, [b"the last lines that the script has printed:", *list(last)[len(last) - fitting :]])
+            _passed_on(
+                say, [b"the last lines that the script has printed:", *list(last)[len(last) - fitting :]]
+            )
         if lost is not None:
-            _said(say, [f"a part of what the script has printed could not be written: {lost}".encode()])
+            _passed_on(say, [f"a part of what the script has printed could not be written: {lost}".encode()])
 
     def _lines(self) -> Iterator[list[bytes]]:
         """Yield what the script prints, lines without their ends; one that is too long is several.
@@ -377,7 +379,7 @@ def _parts(line: bytes) -> list[bytes]:
     return [*parts, line]
 
 
-def _said(say: Callable[[str], None], lines: Sequence[bytes]) -> OSError | None:
+def _passed_on(say: Callable[[str], None], lines: Sequence[bytes]) -> OSError | None:
     """Pass lines on; return why they could not be written, or None."""
     try:
         say(b"\n".join(lines).decode("utf-8", "backslashreplace"))

@@ -73,7 +73,7 @@ class Attempt:
             store.check_space(Path(self._assignment.checkpoints))
             self._log.started(0)
             if isinstance(self._assignment.settings, ProgramSettings):
-                self._log.said(concealment.said(()))
+                self._log.write(concealment.left_out_notice(()))
             self._engine.admit(self._slot, self._settings)
             return
         arrays, facts = store.load(Path(resume.path), self._assignment.store, resume.digest)
@@ -372,13 +372,10 @@ class TrialLog:
         """Write on which machine and from which step the attempt starts."""
         self.write(f"started at step {step} on {socket.gethostname()}, process {os.getpid()}")
 
-    def said(self, sentence: str) -> None:
-        """Append a sentence, if there is one."""
-        if sentence:
-            self.write(sentence)
-
     def write(self, text: str) -> None:
-        """Append a text, one entry for each of its lines."""
+        """Append a text, one entry for each of its lines; nothing for an empty text."""
+        if not text:
+            return
         head = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()) + f" attempt {self._attempt}: "
         lines = redacted(text.removesuffix("\n"), self._secrets).replace("\r", "\n").split("\n")
         with self._file.open("a", encoding="utf-8", errors="backslashreplace") as out:

@@ -79,15 +79,16 @@ def test_sudden_death_loses_no_acknowledged_change(sqlite_url: str) -> None:
     create_sweep(Ledger.open(sqlite_url), sweep_record())
     acknowledged: list[int] = []
     for kills in range(1, 5):
-        process = start(WRITE_FOR_EVER, sqlite_url)
-        deadline = time.monotonic() + draws.uniform(0.05, 0.4)
-        while True:
-            acknowledged.append(int(line(process)))
-            if time.monotonic() > deadline:
-                break
-        process.kill()
-        rest, _ = process.communicate()
-        acknowledged += [int(number) for number in rest.split()]
+        with start(WRITE_FOR_EVER, sqlite_url) as process:
+            deadline = time.monotonic() + draws.uniform(0.05, 0.4)
+            while True:
+                acknowledged.append(int(line(process)))
+                if time.monotonic() > deadline:
+                    break
+            process.kill()
+            # communicate() would leave out what readline() has already buffered.
+            assert process.stdout is not None
+            acknowledged += [int(number) for number in process.stdout.read().split()]
         ledger = Ledger.open(sqlite_url)
         verify(ledger, SWEEP_ID)
         trials = ledger.trials(SWEEP_ID)

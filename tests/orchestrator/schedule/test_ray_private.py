@@ -119,7 +119,8 @@ with cluster.connected(Hardware(cpus=2, gpus=0)):
     where = ["--address", head, "--node-id", node, "--deadline-remaining-seconds", "600"]
     why = ["--reason", drain.REASON, "--reason-message", "a test"]
     drained = set()
-    ray.remote(num_cpus=1)(lambda: time.sleep(60)).remote()  # an idle node would be gone at once
+    busy = ray.remote(num_cpus=1)(Process).remote()  # an idle node would be gone at once
+    ray.get(busy.id.remote())
     command = subprocess.Popen([ray_command, "drain-node", *where, *why], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while not drained and time.monotonic() < deadline:
