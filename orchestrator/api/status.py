@@ -183,7 +183,9 @@ def _row(ledger: Ledger, record: SweepRecord, submission: Submission | None) -> 
     reason = record.reason or (_why_failed(ledger, record) if state == "FAILED" else None)
     if driver is None and record.state in DRIVEN_SWEEP:
         state, reason = "INTERRUPTED", "its driver is gone"
-    if driver is None and submission is not None and state not in FINISHED_SWEEP:
+    # Without a service nothing follows the end of a driver: the sweep then is as its driver has left it.
+    has_left = submission is not None and submission.state == "STARTED" and submission.driver is not None
+    if driver is None and submission is not None and state not in FINISHED_SWEEP and not has_left:
         state, reason = state_without_driver(submission, ledger.system) or (state, reason)
     return {
         "id": record.id,
@@ -243,8 +245,10 @@ def state_without_driver(submission: Submission, system: System) -> tuple[str, s
         system: of this process; times are by its clock, as it is set now.
     """
     cause = submission.cause
-    if submission.state == "STARTED":
+    if submission.state == "STARTED" and submission.driver is None and submission.code is None:
         return "QUEUED", "its driver is starting"
+    if submission.state == "STARTED":
+        return "QUEUED", "its driver has ended; the service decides what follows"
     if submission.state == "PARKED":
         crashes = counted(submission.crashes, "time")
         return "PARKED", f"crashed {crashes} without a report, the last time: {cause}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from orchestrator.api import service
 from orchestrator.api.places import UNSERVED
 from orchestrator.errors import BadInput
 from orchestrator.ledger import submissions
+from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.ledger.submissions import SubmissionWriter
-from tests.orchestrator.ledger.examples import writer
+from tests import sweeps as examples
+from tests.orchestrator.ledger.examples import create_sweep, writer
 
 FILE = Path(__file__).parents[3] / "search_spaces" / "retrieval.yaml"
 
@@ -93,6 +96,25 @@ def test_following_ends_with_the_code_and_the_cause(
     printed: list[str] = []
     assert service.follow(sweep.id, printed.append, root=sweep.workspace.paths.root) == code
     assert str(columns.get("cause", "")) in "".join(printed)
+
+
+def test_a_driver_that_has_left_while_no_service_runs_is_not_shown_as_starting(sweep: Sweep) -> None:
+    """A sweep is stopped after its service was killed: nobody has judged the end of its driver."""
+    service.submit(sweep)
+    root = sweep.workspace.paths.root
+    change(sweep, state="STARTED", starts=1)
+    assert status(root=root).reason == "its driver is starting"
+    record = examples.sweep_record(id=sweep.id, document=sweep.specification.document(), finished_at=None)
+    with sweep.workspace.ledger() as ledger:
+        create_sweep(ledger, replace(record, state="RUNNING"))
+        submissions.begin(ledger, sweep.id, 1, Holder.here())
+        write = writer(ledger, sweep.id)
+        write.set_sweep_state("INTERRUPTED", "stopped by `stop` on node1")
+        submissions.end(ledger, sweep.id, 1, Exit.RESUMABLE, "stopped")
+    shown = status(root=root)
+    assert (shown.state, shown.reason) == ("INTERRUPTED", "stopped by `stop` on node1")
+    [entry] = queue(root=root)
+    assert "starting" not in entry.why
 
 
 def test_a_driver_records_its_end_and_its_refusal(sweep: Sweep) -> None:
