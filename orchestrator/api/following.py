@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.api.sweep import Sweep
 from orchestrator.driver import detached, preflight
-from orchestrator.driver.admission import Observer
 from orchestrator.driver.detached import DETACH
-from orchestrator.errors import Exit
-from orchestrator.ledger.lease import holder
-from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import FINISHED_SWEEP
 
 __all__ = ["DETACH", "DetachedDriver", "exit_code", "follow", "start"]
 
@@ -66,54 +60,3 @@ def start(sweep: Sweep, arguments: Sequence[str]) -> DetachedDriver:
     log = sweep.workspace.paths.driver_log(sweep.id)
     position = detached.end_of(log)
     return DetachedDriver(detached.begin(arguments, log), log, position)
-
-
-def follow(sweep: Sweep, show: Show, observer: Observer) -> Exit:
-    """Follow a sweep that another process drives until that process ends; return the sweep's exit code.
-
-    Args:
-        sweep: the sweep.
-        show: receives what the driver prints, if its log is on this machine.
-        observer: receives the progress instead, as the ledger has it, if the driver prints to no log, or to
-            one on another machine.
-
-    Raises:
-        BadInput: the sweep has never run.
-    """
-    log = sweep.workspace.paths.driver_log(sweep.id)
-    with sweep.workspace.ledger() as ledger:
-        driver = holder(ledger, sweep.id)
-
-        def ended() -> bool:
-            # A driver gives its lease back before it prints the leaderboard.
-            prints = driver is not None and driver.is_near() and not driver.is_dead()
-            return not prints and holder(ledger, sweep.id) is None
-
-        # An earlier detached driver may have left a log to which the present one does not print.
-        if log.exists() and (driver is None or driver.detached):
-            detached.follow(log, detached.last_lines(log), ended, show)
-        else:
-            _show_progress(sweep, ledger, observer)
-    return exit_code(sweep.status().state, failed=bool(sweep.failed()))
-
-
-def _show_progress(sweep: Sweep, ledger: Ledger, observer: Observer) -> None:
-    """Show the progress of a sweep until no process drives it."""
-    try:
-        while holder(ledger, sweep.id) is not None:
-            observer.show(sweep.status().progress)
-            time.sleep(_LOOK_SECONDS)
-    finally:
-        observer.close()
-
-
-def exit_code(state: str, *, failed: bool) -> Exit:
-    """Return the exit code of a sweep that no process drives any more.
-
-    Args:
-        state: state of the sweep.
-        failed: whether a trial has failed.
-    """
-    if state not in FINISHED_SWEEP:
-        return Exit.RESUMABLE
-    return Exit.SOME_FAILED if failed or state == "FAILED" else Exit.COMPLETE

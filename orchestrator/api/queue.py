@@ -7,19 +7,18 @@ from difflib import get_close_matches
 from math import inf
 from pathlib import Path
 
-from orchestrator.api.places import QueuedSweep, places
+from orchestrator.api.queue_order import places
 from orchestrator.api.workspace import Workspace, one_of
+from orchestrator.client.answers import QueuedSweep
 from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput
-from orchestrator.ledger import claims, settings
+from orchestrator.ledger import claims, settings, submissions
 from orchestrator.ledger.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.settings import Settings, change_settings
 from orchestrator.ledger.users import users
 from orchestrator.sharing.rows import CLASSES, UNIT, Owner, PriorityClass
-
-__all__ = ["QueuedSweep", "change", "move", "queue", "quota", "resume"]
 
 
 def queue(*, root: str | Path | None = None) -> Sequence[QueuedSweep]:
@@ -114,22 +113,25 @@ def change(
 
 
 def resume(name: str, *, asked: Asked | None = None, root: str | Path | None = None) -> tuple[str, Settings]:
-    """Queue a paused sweep again, or let its driver go on; return its id and all its settings.
+    """Queue a stopped or parked sweep again, or let its driver go on; return its ID and its settings.
 
     Args:
-        name: id of the sweep, or its beginning.
-        asked: who asks for it, for the audit log; None for the command line.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        name: ID of the sweep, or the beginning of it.
+        asked: Entry for the audit log; one of the command line if None.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: no submitted sweep matches, it is not paused, or it has ended.
+        BadInput: No submitted sweep matches, or it is neither stopped nor parked.
     """
     with Workspace.at(root).ledger() as ledger:
         ids = [sweep_id for sweep_id, known in known_sweeps(ledger).items() if known.owner is not None]
         sweep_id = one_of(ids, name)
-        return sweep_id, settings.resume(
-            ledger, sweep_id, asked=asked or Asked(COMMAND_LINE, "resume", sweep_id)
-        )
+        asked = asked or Asked(COMMAND_LINE, "resume", sweep_id)
+        submission = submissions.submission(ledger, sweep_id)
+        if submission is not None and submission.state == "PARKED":
+            submissions.release(ledger, sweep_id, asked=asked)
+            return sweep_id, settings.settings(ledger, sweep_id)
+        return sweep_id, settings.resume(ledger, sweep_id, asked=asked)
 
 
 def _check_admin(ledger: Ledger, actor: str) -> None:

@@ -11,9 +11,8 @@ from typing import Any
 
 from orchestrator import provenance
 from orchestrator.accounts import CODE_AS_USERS
-from orchestrator.api.status import state_without_driver
 from orchestrator.api.sweep import DEADLINE_SECONDS, TRACKING_SECONDS, Sweep
-from orchestrator.api.workspace import Workspace, one_of
+from orchestrator.api.workspace import Workspace
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import accounts, detached, preflight
 from orchestrator.driver.accounts import AS_USER, check_bound, runs_code_as_users
@@ -22,12 +21,10 @@ from orchestrator.errors import BadInput, Exit, Refusal, exit_of, redacted
 from orchestrator.ledger import submissions
 from orchestrator.ledger.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.submissions import Order, Submission
 from orchestrator.service import discovery, service
 from orchestrator.service.rounds import MOST_SILENT_SECONDS, Rounds
 from orchestrator.service.starting import DRIVERS_AT_ONCE
-from orchestrator.system import System
 
 __all__ = [
     "DRIVERS_AT_ONCE",
@@ -39,9 +36,6 @@ __all__ = [
     "RunningService",
     "drive",
     "end_of_log",
-    "follow",
-    "is_supervised",
-    "release",
     "run_code_as_users",
     "running",
     "serve",
@@ -241,88 +235,9 @@ def _unused(specification: SweepConfig, is_known: Callable[[str], bool]) -> str:
     return specification.id
 
 
-def release(name: str, *, asked: Asked | None = None, root: str | Path | None = None) -> str:
-    """Queue a parked sweep again; return its id.
-
-    Args:
-        name: id of the sweep, or its beginning.
-        asked: who asks for it, for the audit log; None for the command line.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
-
-    Raises:
-        BadInput: no submitted sweep matches, or it is not parked.
-    """
-    with Workspace.at(root).ledger() as ledger:
-        ids = [sweep_id for sweep_id, known in known_sweeps(ledger).items() if known.owner is not None]
-        sweep_id = one_of(ids, name)
-        asked = asked or Asked(COMMAND_LINE, "release", sweep_id)
-        return submissions.release(ledger, sweep_id, asked=asked).sweep_id
-
-
 def end_of_log(sweep: Sweep) -> int:
     """Return the position in the log of the drivers of a sweep, in bytes, where their next output begins."""
     return detached.end_of(sweep.workspace.paths.driver_log(sweep.id))
-
-
-def is_supervised(sweep: Sweep) -> bool:
-    """Return True if a sweep waits in the service, or runs under its supervision."""
-    with sweep.workspace.ledger() as ledger:
-        entry = submissions.submission(ledger, sweep.id)
-    return entry is not None and entry.state in {"QUEUED", "STARTED"}
-
-
-def follow(sweep_id: str, show: Show, start: int | None = None, *, root: str | Path | None = None) -> Exit:
-    """Show what the drivers of a submitted sweep print, until it has ended or is parked.
-
-    Args:
-        sweep_id: of the sweep.
-        show: receives what is printed, and why the sweep waits.
-        start: position in the log of the drivers to begin at, in bytes; None for its last lines.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
-
-    Returns:
-        The exit code of the sweep; RESUMABLE if it was stopped or is parked.
-
-    Raises:
-        BadInput: the sweep was not submitted.
-    """
-    workspace = Workspace.at(root)
-    log = workspace.paths.driver_log(sweep_id)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.touch()
-    shown: str | None = None
-    with workspace.ledger() as ledger:
-
-        def look() -> Submission:
-            entry = submissions.submission(ledger, sweep_id)
-            if entry is None:
-                raise BadInput(sweep_id, "must have been submitted", "a sweep that was not", "Use `follow`.")
-            return entry
-
-        def is_over() -> bool:
-            nonlocal shown
-            entry = look()
-            phrase = _phrase(entry, ledger.system)
-            if phrase is not None and phrase != shown:
-                show(f"{sweep_id}: {phrase}\n")
-            shown = phrase
-            return entry.state in {"PARKED", "ENDED"}
-
-        detached.follow(log, detached.last_lines(log) if start is None else start, is_over, show)
-        last = look()
-    if last.state == "ENDED" and last.code is not None:
-        return Exit(last.code)
-    return Exit.RESUMABLE
-
-
-def _phrase(submission: Submission, system: System) -> str | None:
-    """Return why a submission waits, or why it has ended; None if its driver may run."""
-    if submission.state == "STARTED":
-        return None
-    if submission.state == "ENDED":
-        return submission.cause
-    state, reason = state_without_driver(submission, system) or ("ENDED", None)
-    return f"{state}: {reason}" if reason else state
 
 
 def drive(

@@ -20,10 +20,13 @@ from typing import TYPE_CHECKING, Any
 from tqdm.auto import tqdm
 
 from orchestrator.accounts import Account
-from orchestrator.api.remote import RemoteService
-from orchestrator.api.status import DetailedStatus, detailed, overview
+from orchestrator.api.status import detailed, overview
 from orchestrator.api.trial import Trial
-from orchestrator.api.workspace import Workspace, one_of
+from orchestrator.api.workspace import Workspace
+from orchestrator.client.answers import DetailedStatus
+from orchestrator.client.http import HttpBackend
+from orchestrator.client.names import one_of
+from orchestrator.client.protocol import Backend
 from orchestrator.config import from_dict, from_document, networks
 from orchestrator.config import load as load_file
 from orchestrator.config.document import Mistake
@@ -97,7 +100,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Network:
+class SizedNetwork:
     """A network that a search can draw, and its size; `cost.flops` is None unless the work was counted."""
 
     model: ModelSettings
@@ -314,17 +317,22 @@ class Sweep:
         return cls.submitted(submission, workspace)
 
     @staticmethod
-    def connect(url: str, token: str | None = None) -> RemoteService:
-        """Return a service that is reached over HTTP, which submits and shows sweeps of another machine.
+    def connect(url: str, token: str | None = None) -> Backend:
+        """Return the client of a service that is reached over HTTP.
+
+        `orchestrator.api.local.LocalBackend` is the client of a ledger of this machine, with the same methods.
+
+        >>> Sweep.connect("https://sweeps.example.org").status("listops").state  # doctest: +SKIP
+        'RUNNING'
 
         Args:
-            url: address of its HTTP server, such as `https://sweeps.example.org`.
-            token: of the user; if None, `SWEEP_TOKEN`.
+            url: Address of its HTTP server, such as `https://sweeps.example.org`.
+            token: Token of the user; `SWEEP_TOKEN` if None.
 
         Raises:
-            BadInput: the address would send the token over a network without TLS, or there is no token.
+            BadInput: The address would send the token over a network without TLS, or there is no token.
         """
-        return RemoteService.at(url, token)
+        return HttpBackend(url, token)
 
     @classmethod
     def submitted(cls, submission: Submission, workspace: Workspace) -> Sweep:
@@ -373,7 +381,7 @@ class Sweep:
         if not self._is_known():
             return "NEW"
         with self.workspace.ledger() as ledger:
-            return overview(ledger, self._record(ledger), submissions.submission(ledger, self.id)).state
+            return overview(ledger, self._record(ledger), submissions.submission(ledger, self.id), {}).state
 
     @property
     def is_finished(self) -> bool:
@@ -401,7 +409,7 @@ class Sweep:
             BadInput: the sweep has never run.
         """
         with self.workspace.ledger() as ledger:
-            return detailed(ledger, self._record(ledger))
+            return detailed(ledger, self._record(ledger).id, self.workspace)
 
     def plan(self, owner: str | None = None) -> Plan:
         """Check that the sweep can run, by default on this machine; return what that would take.
@@ -458,7 +466,7 @@ class Sweep:
         required = TASKS[name].requires(completed(name, TASKS[name].options, options))
         return None if required is None else required.phrase
 
-    def networks(self, *, work: bool = False) -> list[Network]:
+    def networks(self, *, work: bool = False) -> list[SizedNetwork]:
         """Return every network that the search can draw, with its size; nothing is written.
 
         A process of its own imports JAX, which takes seconds.
@@ -481,7 +489,7 @@ class Sweep:
         signature = self._signature()
         trials = networks.networks(sweep)
         costs = counted(trials, signature, work=work)
-        return [Network(trial.model, cost) for trial, cost in zip(trials, costs, strict=True)]
+        return [SizedNetwork(trial.model, cost) for trial, cost in zip(trials, costs, strict=True)]
 
     def _signature(self) -> Signature:
         """Return the signature of the encoded data, or of the published data if none is encoded yet."""

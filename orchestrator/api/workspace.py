@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
+from orchestrator.client.names import one_of
 from orchestrator.errors import BadInput
 from orchestrator.ledger.connect import database_file, is_file, parse
-from orchestrator.ledger.keys import sweep_id_of, trial_label
+from orchestrator.ledger.keys import sweep_id_of
 from orchestrator.ledger.known import begun
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord, TrialRecord
@@ -128,29 +127,6 @@ def check_output(file: Path) -> None:
         raise BadInput(str(file), "must be in a folder that exists", f"no folder {file.parent}", remedy)
 
 
-def one_of(ids: Collection[str], name: str) -> str:
-    """Return the id that is `name`, or else the only one that begins with it.
-
-    Raises:
-        BadInput: the name is empty, no id matches, or several do.
-    """
-    if not name:  # of an unset variable in a script: every id begins with it
-        must = "must be the id of one sweep, or its beginning"
-        raise BadInput("SWEEP", must, "an empty name", "`list` shows all sweeps.")
-    if name in ids:
-        return name
-    matching = [sweep_id for sweep_id in ids if sweep_id.startswith(name)]
-    if len(matching) == 1:
-        return matching[0]
-    close = matching or get_close_matches(name, ids, n=3, cutoff=0.4)
-    raise BadInput(
-        name[:80],
-        "must be the id of one sweep, or its beginning",
-        f"{len(matching)} sweeps",
-        f"Did you mean {' or '.join(close)}?" if close else "`list` shows all sweeps.",
-    )
-
-
 def trial_named(ledger: Ledger, key: str) -> TrialRecord:
     """Return the trial with this key.
 
@@ -167,17 +143,3 @@ def trial_named(ledger: Ledger, key: str) -> TrialRecord:
             else "A key is SWEEP-NUMBER; a number is one of the newest sweep. `list` shows all sweeps."
         )
         raise BadInput(key[:80] or "TRIAL", "must be the key of a trial", "no such trial", remedy) from None
-
-
-def key_named(ids: Sequence[str], name: str) -> str:
-    """Return the key of the trial that a person names, which need not exist.
-
-    Args:
-        ids: of the sweeps, the newest last.
-        name: a key, whose sweep may be named by its beginning, or the label of a trial of the newest sweep:
-            its number, `c` before that of a confirmation.
-    """
-    label, before = trial_label(name), sweep_id_of(name)
-    if not re.fullmatch(r"c?[0-9]+", label) or before in ids or not ids:
-        return name
-    return f"{one_of(ids, before) if before else ids[-1]}-{label}"

@@ -1,8 +1,8 @@
 """The client protocol: everything that can be asked of a service, from any machine.
 
 Two backends implement it: `orchestrator.api.local.LocalBackend` in this process, over the ledger, and
-`orchestrator.client.http.HttpBackend`. Every method gives equal answers on both. What needs the machine of the
-ledger (running, evaluating, exporting, upkeep) is not part of the protocol.
+`orchestrator.client.http.HttpBackend`. Every method gives equal answers on both. What needs the machine of
+the ledger (running, evaluating, exporting, upkeep) is not part of the protocol.
 
 >>> backend = Sweep.connect("https://sweeps.example.org")  # doctest: +SKIP
 >>> submitted = backend.submit("search_spaces/listops.yaml")  # doctest: +SKIP
@@ -36,11 +36,17 @@ from orchestrator.client.answers import (
 from orchestrator.ledger.audit import AuditEntry
 from orchestrator.ledger.users import User
 
+DAYS = 90.0
+"""Days that a token is valid by default."""
+
+LOG_BYTES = 65_536
+"""Length of a part of a log."""
+
 
 class Backend(Protocol):
     """A service, wherever it is.
 
-    A sweep is named by its ID or the beginning of it, a trial by its key or by its number in the newest sweep.
+    A sweep is named by its ID or the beginning of it, a trial by its key or its number in the newest sweep.
     Every method raises BadInput if the request is refused, and NoServer if the service does not answer.
     """
 
@@ -154,7 +160,7 @@ class Backend(Protocol):
     def users(self) -> Sequence[User]:
         """All users by name."""
 
-    def add_user(self, name: str, role: str = "member", *, days: float | None = None) -> AddedUser:
+    def add_user(self, name: str, role: str = "member", *, days: float = DAYS) -> AddedUser:
         """Add a user; the token expires after some days (90 by default, infinity for never)."""
 
     def revoke_user(self, name: str) -> User:

@@ -1,13 +1,13 @@
-"""The places of sweeps in the queue: one order for those with a driver and those that wait for one."""
+"""Order of the queue: sweeps with a driver and submissions that wait for one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from dataclasses import replace
 
 from orchestrator.api.status import state_without_driver
+from orchestrator.client.answers import QueuedSweep
 from orchestrator.config.strategy import most_trials
 from orchestrator.ledger import claims, submissions
 from orchestrator.ledger.clock import ClockSetting
@@ -20,53 +20,14 @@ from orchestrator.service.situation import Situation
 from orchestrator.service.starting import DRIVERS_AT_ONCE, STARTING_AT_ONCE, in_turn, may_start, seconds_left
 from orchestrator.sharing.forecast import expected_starts
 from orchestrator.sharing.prospects import has_spent
-from orchestrator.sharing.rows import CLASSES, Owner, PriorityClass
+from orchestrator.sharing.rows import CLASSES, Owner
 from orchestrator.sharing.view import View
 from orchestrator.system import System
 
 UNSERVED = "QUEUED: no service runs that could start its driver"
 
 PATIENCE = 60.0
-"""Seconds after which a submission that could start and does not is taken as a sign that no place is free."""
-
-
-@dataclass(frozen=True)
-class QueuedSweep:
-    """A sweep whose driver runs, as the pool sees it, or one that waits for the service to start a driver.
-
-    Attributes:
-        sweep: its id.
-        owner: in whose name it runs.
-        priority_class: `urgent`, `normal` or `idle`.
-        pool: id of the Ray cluster, or None if no driver runs.
-        position: among all sweeps that run nothing, from 1; None if it runs something or is parked.
-        share: trials that it may run at once, or could if its driver ran.
-        running: trials that run or are about to.
-        wanted: trials that it could run at once.
-        why: why it runs nothing, or which node is held for it or closed to it, or None.
-        expected_start: when its next trial is expected to run, seconds since the epoch, to ten seconds; None
-            if it runs something or is parked, or if that is not known.
-    """
-
-    sweep: str
-    owner: str
-    priority_class: PriorityClass
-    pool: str | None
-    position: int | None
-    share: int
-    running: int
-    wanted: int
-    why: str | None
-    expected_start: float | None
-
-    def document(self) -> Mapping[str, Any]:
-        """Return plain values, for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> QueuedSweep:
-        """Return the place of a document, perhaps of another version."""
-        return cls(**{field.name: document.get(field.name) for field in fields(cls)})  # type: ignore[arg-type]
+"""Seconds after which a submission that could start, but does not, shows that the service is full."""
 
 
 def places(ledger: Ledger) -> Sequence[QueuedSweep]:
