@@ -54,7 +54,7 @@ def start(sweep: Sweep, arguments: Sequence[str]) -> DetachedDriver:
 
     Args:
         sweep: the sweep.
-        arguments: a command line of `python -m orchestrator.sweep` that runs it.
+        arguments: arguments of Python for a process that runs it, such as `-m MODULE WORD ...`.
 
     Raises:
         BadInput: as `Sweep.run`.

@@ -19,10 +19,10 @@ from rich.text import Text
 
 from orchestrator import Observer, Progress
 from orchestrator.api.live import LiveSweep
-from orchestrator.cli.display import Display
 from orchestrator.cli.frame import frame
-from orchestrator.cli.output import Console
+from orchestrator.driver.log import Display
 from orchestrator.errors import Refusal
+from orchestrator.output import Console
 
 REDRAWS_PER_SECOND = 4
 

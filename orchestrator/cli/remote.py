@@ -18,9 +18,9 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.listing import ListedSweep, print_sweeps
 from orchestrator.cli.live import shown_live
-from orchestrator.cli.output import write
 from orchestrator.counts import counted
 from orchestrator.errors import BadInput, Exit
+from orchestrator.output import write
 from orchestrator.report.words import brief
 
 Server = Annotated[
