@@ -24,7 +24,7 @@ import psutil
 from benchmarks.http_load import service
 from orchestrator import Sweep
 from orchestrator.api import users
-from orchestrator.api.remote import RemoteSweep
+from orchestrator.client.http import RemoteSweep
 from orchestrator.api.service import running
 from tests.orchestrator.web.server import FILE
 from tests.shared_ray import own_ray

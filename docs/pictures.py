@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from orchestrator import Progress
-from orchestrator.api.live import LiveSweep, RunningTrial
-from orchestrator.api.queue import QueuedSweep
-from orchestrator.api.status import DetailedStatus
+from orchestrator.client.answers import LiveSweep, RunningTrial
+from orchestrator.client.answers import QueuedSweep
+from orchestrator.client.answers import DetailedStatus
 from orchestrator.cli.frame import frame
 
 FILE = Path(__file__).parent / "screenshots" / "terminal.svg"

@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     from orchestrator.api.cluster import available
     from orchestrator.api.queue import move, queue, quota
     from orchestrator.api.service import release, serve, submit
-    from orchestrator.api.status import Status, status, sweeps
+    from orchestrator.client.answers import Status
+    from orchestrator.api.status import status, sweeps
     from orchestrator.api.sweep import Sweep
     from orchestrator.api.trial import Trial
     from orchestrator.api.upkeep import check, collect_garbage, recover

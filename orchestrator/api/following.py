@@ -11,9 +11,7 @@ from orchestrator.api.sweep import Sweep
 from orchestrator.driver import detached, preflight
 from orchestrator.driver.detached import DETACH
 
-__all__ = ["DETACH", "DetachedDriver", "exit_code", "follow", "start"]
-
-_LOOK_SECONDS = 2.0
+__all__ = ["DETACH", "DetachedDriver", "start"]
 
 Show = Callable[[str], None]
 """Receives text as the driver prints it."""
@@ -48,7 +46,7 @@ def start(sweep: Sweep, arguments: Sequence[str]) -> DetachedDriver:
 
     Args:
         sweep: the sweep.
-        arguments: a command line of `python -m orchestrator.sweep` that runs it.
+        arguments: arguments of Python for a process that runs it, such as `-m MODULE WORD ...`.
 
     Raises:
         BadInput: as `Sweep.run`.

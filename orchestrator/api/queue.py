@@ -8,7 +8,8 @@ from math import inf
 from pathlib import Path
 
 from orchestrator.api.queue_order import places
-from orchestrator.api.workspace import Workspace, one_of
+from orchestrator.api.workspace import Workspace
+from orchestrator.client.names import one_of
 from orchestrator.client.answers import QueuedSweep
 from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput

@@ -1,4 +1,4 @@
-"""The service: run it, hand sweeps to it, follow them, and run the driver of one."""
+"""The service: run it, submit sweeps to it and follow them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 from orchestrator import provenance
 from orchestrator.accounts import CODE_AS_USERS
-from orchestrator.api.sweep import DEADLINE_SECONDS, TRACKING_SECONDS, Sweep
+from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import accounts, detached, preflight
-from orchestrator.driver.accounts import AS_USER, check_bound, runs_code_as_users
-from orchestrator.driver.admission import current_owner
-from orchestrator.errors import BadInput, Exit, Refusal, exit_of, redacted
+from orchestrator.driver.accounts import AS_USER, runs_code_as_users
+from orchestrator.driver.admission import DRIVER_OPTIONS, RETRY_FAILED, current_owner
+from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger import submissions
 from orchestrator.ledger.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.holder import Holder
@@ -34,7 +34,6 @@ __all__ = [
     "SERVER",
     "Rounds",
     "RunningService",
-    "drive",
     "end_of_log",
     "run_code_as_users",
     "running",
@@ -44,16 +43,6 @@ __all__ = [
 
 SERVER = "SWEEP_SERVER"
 """Environment variable: root folder of the service to which the verbs that run a sweep submit it."""
-
-RETRY_FAILED = "retry_failed"
-"""Option of a submission: whether its driver first runs the failed trials of a finished sweep once more."""
-
-DRIVER_OPTIONS: Mapping[str, Any] = {
-    "deadline": DEADLINE_SECONDS,
-    "tracking_patience": TRACKING_SECONDS,
-    "wait": None,
-}
-"""Arguments of `Sweep.run` that are submitted with a sweep for its drivers, and their defaults."""
 
 Show = Callable[[str], None]
 """Receives text as a driver prints it."""
@@ -238,45 +227,3 @@ def _unused(specification: SweepConfig, is_known: Callable[[str], bool]) -> str:
 def end_of_log(sweep: Sweep) -> int:
     """Return the position in the log of the drivers of a sweep, in bytes, where their next output begins."""
     return detached.end_of(sweep.workspace.paths.driver_log(sweep.id))
-
-
-def drive(
-    sweep_id: str,
-    start: int,
-    run: Callable[[Sweep, Mapping[str, Any]], int],
-    *,
-    root: str | Path | None = None,
-) -> int:
-    """Run a submitted sweep in this process, and record in the ledger how that ended; return its exit code.
-
-    Args:
-        sweep_id: of the sweep.
-        start: number of the start, as the service counts.
-        run: runs a sweep with the options of its submission, and returns an exit code.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
-
-    Raises:
-        BadInput: the sweep was not submitted.
-        Busy: a later driver of the submission has been started.
-    """
-    workspace = Workspace.at(root)
-    with workspace.ledger() as ledger:
-        submission = submissions.submission(ledger, sweep_id)
-        if submission is None:
-            raise BadInput(sweep_id, "must have been submitted", "no submission", "Use `submit` first.")
-        submissions.begin(ledger, sweep_id, start, Holder.here(ledger.system))
-    own = Workspace.at(root, submission.options["data"])
-    try:
-        check_bound(sweep_id, submission.options)
-        code = run(Sweep.submitted(submission, own), submission.options)
-    except Refusal as refusal:
-        _record_end(workspace, sweep_id, start, exit_of(refusal), redacted(str(refusal)))
-        raise
-    _record_end(workspace, sweep_id, start, code, None)
-    return code
-
-
-def _record_end(workspace: Workspace, sweep_id: str, start: int, code: int, cause: str | None) -> None:
-    # The ledger is opened again: the driver may have rebuilt its file.
-    with workspace.ledger() as ledger:
-        submissions.end(ledger, sweep_id, start, code, cause)

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.api.workspace import Workspace, one_of
+from orchestrator.api.workspace import Workspace
+from orchestrator.client.names import one_of
 from orchestrator.client.answers import Changes, DetailedStatus, MlflowRun, Status
 from orchestrator.config import from_document
 from orchestrator.config.strategy import most_trials

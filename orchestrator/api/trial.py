@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import concealment
-from orchestrator.api.workspace import Workspace, key_named, trial_named
+from orchestrator.api.workspace import Workspace, trial_named
+from orchestrator.client.names import key_named
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
 from orchestrator.export.saved_files import export_saved

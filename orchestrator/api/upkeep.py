@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from orchestrator.api.workspace import Workspace, one_of
+from orchestrator.api.workspace import Workspace
+from orchestrator.client.names import one_of
 from orchestrator.errors import Busy
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger

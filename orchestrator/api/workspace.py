@@ -16,11 +16,12 @@ from orchestrator.ledger.keys import sweep_id_of
 from orchestrator.ledger.known import begun
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord, TrialRecord
+from orchestrator.storage import paths
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import ui
 from orchestrator.tracking.address import shown
 
-DEFAULT_ROOT = Path("mlruns")
+DEFAULT_ROOT = paths.DEFAULT_ROOT
 DEFAULT_DATA = Path("data")
 
 
@@ -47,16 +48,7 @@ class Workspace:
             root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
             data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
         """
-        environment = os.environ
-        cache = environment.get("JAX_COMPILATION_CACHE_DIR")
-        paths = Paths(
-            Path(root or environment.get("SWEEP_ROOT") or DEFAULT_ROOT).absolute(),
-            environment.get("SWEEP_LEDGER"),
-            environment.get("MLFLOW_TRACKING_URI"),
-            Path(cache).absolute() if cache else None,
-            environment.get("SWEEP_CHECKPOINTS") or None,
-        )
-        return cls(paths, Path(data or environment.get("SWEEP_DATA") or DEFAULT_DATA).absolute())
+        return cls(Paths.at(root), Path(data or os.environ.get("SWEEP_DATA") or DEFAULT_DATA).absolute())
 
     @property
     def tracking_server(self) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,9 +16,9 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from orchestrator.accounts import files_closed
-from orchestrator.cli.output import Console
 from orchestrator.cli.reach import URL, with_server
-from orchestrator.errors import BadInput, Exit, Refusal, exit_of
+from orchestrator.errors import BadInput, Exit, Refusal
+from orchestrator.output import print_error, print_refusal
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Run": {
@@ -38,7 +37,6 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "submit": "orchestrator.cli.service:submit",
         "pause": "orchestrator.cli.service:pause",
         "release": "orchestrator.cli.service:release",
-        "drive": "orchestrator.cli.service:drive",
         "user": "orchestrator.cli.users:user_app",
     },
     "Look": {
@@ -74,18 +72,10 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 VERBS: Mapping[str, str] = {verb: place for group in GROUPS.values() for verb, place in group.items()}
 """Where each verb is defined. A command line imports its own verb only: `status` must not wait for plotly."""
 
-DRIVING = frozenset({"run", "resume", "retry-failed", "experiment", "drive"})
+DRIVING = frozenset({"run", "resume", "retry-failed", "experiment"})
 """Verbs whose process may drive a sweep."""
 
-_UNUSABLE_PATH = frozenset(
-    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
-)
-"""Numbers of the OSErrors of a path that a person has named wrongly, or may not use. Others are defects."""
-
 _OWN_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
-
-_INTERNAL = frozenset({"drive"})
-"""Verbs that the service calls itself, and that `--help` does not list."""
 
 _VALUES: Mapping[str, str] = {"str": "TEXT", "list[str]": "TEXT", "int": "NUMBER", "float": "NUMBER"}
 """How `--help` names the values of an option, by the type that Typer would show."""
@@ -102,22 +92,13 @@ def run_command(arguments: Sequence[str]) -> int:
             result = app(args=words, prog_name="sweep", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where what it refuses is told
-    except Refusal as refusal:
-        for one in refusal.all():
-            _print_error(str(one))
-        return exit_of(refusal)
+    except (Refusal, OSError) as error:
+        return print_refusal(error)
     except typer.TyperException as error:
-        _print_error(error.format_message())
+        print_error(error.format_message())
         return Exit.BAD_INPUT
     except typer.Abort:
         return Exit.RESUMABLE
-    except OSError as error:
-        if error.filename is None or error.errno not in _UNUSABLE_PATH:
-            raise
-        _print_error(
-            f"{error.filename}: must be usable, got {error.strerror}. Name another, or change its rights."
-        )
-        return Exit.BAD_INPUT
     return int(result or 0)
 
 
@@ -163,8 +144,7 @@ def build(verbs: Iterable[str]) -> typer.Typer:
                 command.cls = _Verb
             app.add_typer(defined, name=verb, cls=_Verbs, rich_help_panel=heading)
         else:
-            hidden = verb in _INTERNAL
-            app.command(verb, cls=_Verb, hidden=hidden, rich_help_panel=heading)(defined)
+            app.command(verb, cls=_Verb, rich_help_panel=heading)(defined)
     return app
 
 
@@ -222,7 +202,7 @@ def _check_verb(arguments: Sequence[str]) -> None:
     first = next(iter(arguments), "-")
     if first in VERBS or first.startswith("-") or Path(first).exists():
         return
-    if near := get_close_matches(first, VERBS.keys() - _INTERNAL, n=1):
+    if near := get_close_matches(first, VERBS.keys(), n=1):
         got = "neither a verb nor a file that exists"
         raise BadInput(
             first[:80], "must be a verb, or a search-space file", got, f"Did you mean `{near[0]}`?"
@@ -235,7 +215,3 @@ def _with_verb(arguments: Sequence[str]) -> list[str]:
     if first is None or first in VERBS or first in _OWN_OPTIONS:
         return list(arguments)
     return ["run", *arguments]
-
-
-def _print_error(line: str) -> None:
-    Console(stderr=True, soft_wrap=True, highlight=False).print(line, style="red", markup=False)

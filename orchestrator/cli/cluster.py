@@ -11,9 +11,9 @@ from orchestrator.api import cluster
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli.display import print_line
 from orchestrator.cli.options import Root
-from orchestrator.cli.output import Console
 from orchestrator.counts import counted
 from orchestrator.errors import Exit
+from orchestrator.output import Console
 
 cluster_app = typer.Typer(
     help="Check a cluster file, create the token of your clusters, leave a machine that will be taken away,"

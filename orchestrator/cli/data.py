@@ -16,8 +16,8 @@ from orchestrator.api import data as api
 from orchestrator.api.workspace import DEFAULT_DATA
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Data, Json
-from orchestrator.cli.output import Console
 from orchestrator.errors import BadInput
+from orchestrator.output import Console
 
 _LINE_EVERY_SECONDS = 15.0
 

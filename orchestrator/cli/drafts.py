@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.api.drafts import draft_from_argparse
+from orchestrator.api.templates import draft_from_argparse
 from orchestrator.cli.display import print_line
 
 

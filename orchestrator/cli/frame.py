@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from orchestrator.api.live import LiveSweep, RunningTrial
+from orchestrator.client.answers import LiveSweep, RunningTrial
 from orchestrator.counts import counted
+from orchestrator.driver.log import ORDER
 from orchestrator.report.words import count, duration, number, numbers
-
-ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")
-"""The states of trials in the order in which they are listed."""
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 _SPARKS, _MOST_BAR, _LEAST_BAR = 20, 40, 4

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rich.table import Column, Table
 
-from orchestrator.cli.output import Console
+from orchestrator.output import Console
 
 _WIDE = 120
 """Columns of a terminal that has room for the task, which an id mostly says, and for the time of day."""

@@ -18,11 +18,11 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from orchestrator import Observer, Progress
-from orchestrator.api.live import LiveSweep
-from orchestrator.cli.display import Display
+from orchestrator.client.answers import LiveSweep
 from orchestrator.cli.frame import frame
-from orchestrator.cli.output import Console
+from orchestrator.driver.log import Display
 from orchestrator.errors import Refusal
+from orchestrator.output import Console
 
 REDRAWS_PER_SECOND = 4
 

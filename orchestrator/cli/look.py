@@ -10,17 +10,19 @@ from typing import Annotated
 import typer
 
 from orchestrator.api.live import live
-from orchestrator.api.status import DetailedStatus, sweeps
+from orchestrator.client.answers import DetailedStatus
+from orchestrator.api.status import sweeps
 from orchestrator.api.status import status as status_of
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli import remote
-from orchestrator.cli.display import delivered_by, describe, print_json, print_line, waiting
+from orchestrator.cli.display import delivered_by, print_json, print_line, waiting
 from orchestrator.cli.listing import ListedSweep, print_sweeps
 from orchestrator.cli.live import shown_live
 from orchestrator.cli.options import Json, Plain, Root
-from orchestrator.cli.output import Console
 from orchestrator.cli.remote import Server
 from orchestrator.counts import counted
+from orchestrator.driver.log import describe
+from orchestrator.output import Console
 
 _LOOK_SECONDS = 2.0
 

@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from orchestrator.api import queue as api
-from orchestrator.api.queue import QueuedSweep
+from orchestrator.client.answers import QueuedSweep
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Json, Root, SweepId
-from orchestrator.cli.output import Console
 from orchestrator.cli.remote import Server
 from orchestrator.counts import counted
+from orchestrator.output import Console
 from orchestrator.report.words import duration
 from orchestrator.sharing.rows import UNIT
 

@@ -45,7 +45,6 @@ _THERE = "Run it on the machine of the service."
 
 HERE: Mapping[str, str] = {
     "experiment": "Run it on the machine of the service, or `submit` the files of its arms.",
-    "drive": "The service calls it.",
     "compare": _THERE,
     "evaluate": _THERE,
     "export": _THERE,

@@ -12,15 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.api.following import exit_code
-from orchestrator.api.remote import RemoteService
+from orchestrator.client.http import HttpBackend
 from orchestrator.api.users import AuditEntry, User
 from orchestrator.api.workspace import Workspace
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.listing import ListedSweep, print_sweeps
 from orchestrator.cli.live import shown_live
-from orchestrator.cli.output import write
 from orchestrator.counts import counted
 from orchestrator.errors import BadInput, Exit
+from orchestrator.output import write
 from orchestrator.report.words import brief
 
 Server = Annotated[
@@ -53,7 +53,7 @@ def submit(
     key: str | None,
 ) -> int:
     """Submit a file, and print the id of its sweep."""
-    service = RemoteService.at(server)
+    service = HttpBackend.at(server)
     sweep = service.submit(file, profile=profile or "auto", overrides=overrides, new=new, key=key)
     print_line(sweep.id)
     return Exit.COMPLETE
@@ -63,7 +63,7 @@ def run(
     server: str, file: Path, *, profile: str | None, overrides: Sequence[str], new: bool, plain: bool
 ) -> int:
     """Submit a file and follow its sweep."""
-    service = RemoteService.at(server)
+    service = HttpBackend.at(server)
     sweep = service.submit(file, profile=profile or "auto", overrides=overrides, new=new)
     print_line(f"{sweep.id} is submitted.")
     return follow(server, sweep.id, plain=plain)
@@ -71,7 +71,7 @@ def run(
 
 def list_sweeps(server: str, *, as_json: bool) -> None:
     """Print every sweep."""
-    listed = RemoteService.at(server).sweeps()
+    listed = HttpBackend.at(server).sweeps()
     if as_json:
         print_json(listed)
         return
@@ -81,7 +81,7 @@ def list_sweeps(server: str, *, as_json: bool) -> None:
 
 def status(server: str, sweep: str | None, *, watch: bool, plain: bool, as_json: bool) -> None:
     """Print the state of a sweep, or of the newest one."""
-    service = RemoteService.at(server)
+    service = HttpBackend.at(server)
     found = service.sweep(sweep or _newest(service))
     if watch and not as_json:
         with shown_live(found.live, plain=plain) as show:
@@ -110,19 +110,19 @@ def _print_status(now: Mapping[str, Any]) -> None:
 
 def stop(server: str, sweep: str) -> None:
     """Ask a sweep to end."""
-    RemoteService.at(server).sweep(sweep).stop()
+    HttpBackend.at(server).sweep(sweep).stop()
     print_line(f"{sweep}: is asked to save its trials and end.")
 
 
 def pause(server: str, sweep: str) -> None:
     """Pause a sweep."""
-    RemoteService.at(server).sweep(sweep).pause()
+    HttpBackend.at(server).sweep(sweep).pause()
     print_line(f"{sweep}: is asked to save its trials and wait.")
 
 
 def resume(server: str, sweep: str, budget: Mapping[str, str], key: str | None) -> int:
     """Resume a sweep that was paused or stopped, or go on with one that has ended with a larger budget."""
-    found = RemoteService.at(server).sweep(sweep)
+    found = HttpBackend.at(server).sweep(sweep)
     if budget:
         found.extend(key=key, **budget)
     elif key is not None:
@@ -135,7 +135,7 @@ def resume(server: str, sweep: str, budget: Mapping[str, str], key: str | None) 
 
 def follow(server: str, sweep: str, *, plain: bool) -> int:
     """Show a sweep, and print what its drivers print until it has ended."""
-    found = RemoteService.at(server).sweep(sweep)
+    found = HttpBackend.at(server).sweep(sweep)
     try:
         with shown_live(found.live, plain=plain) as show:
             state = found.follow(show or write)
@@ -147,24 +147,24 @@ def follow(server: str, sweep: str, *, plain: bool) -> int:
 
 def queue(server: str) -> Sequence[Mapping[str, Any]]:
     """Return what runs and what waits."""
-    return RemoteService.at(server).queue()
+    return HttpBackend.at(server).queue()
 
 
 def move(server: str, sweep: str, priority_class: str, weight: float) -> None:
     """Set the class of a sweep."""
-    RemoteService.at(server).sweep(sweep).move(priority_class, weight=weight)
+    HttpBackend.at(server).sweep(sweep).move(priority_class, weight=weight)
     print_line(f"{sweep}: class {priority_class}, weight {weight:g}")
 
 
 def release(server: str, sweep: str) -> None:
     """Queue a parked sweep again."""
-    RemoteService.at(server).sweep(sweep).release()
+    HttpBackend.at(server).sweep(sweep).release()
     print_line(f"{sweep}: QUEUED")
 
 
 def retry_failed(server: str, sweep: str, key: str | None) -> int:
     """Run the failed trials of a sweep again."""
-    RemoteService.at(server).sweep(sweep).retry(key=key)
+    HttpBackend.at(server).sweep(sweep).retry(key=key)
     print_line(f"{sweep}: QUEUED")
     return Exit.COMPLETE
 
@@ -177,7 +177,7 @@ def quota(
     Returns:
         Weight, share, GPU-hours and their use, and sweeps at once.
     """
-    service = RemoteService.at(server)
+    service = HttpBackend.at(server)
     if changes:
         service.set_quota(owner, new=new, **changes)
     row = service.quota(owner)
@@ -186,31 +186,31 @@ def quota(
 
 def users(server: str) -> list[User]:
     """Return the users of the service."""
-    return [_user(row) for row in RemoteService.at(server).users()]
+    return [_user(row) for row in HttpBackend.at(server).users()]
 
 
 def add_user(server: str, name: str, role: str, days: float) -> tuple[User, str]:
     """Add a user; return the user and the token."""
-    added = RemoteService.at(server).add_user(name, role, days=None if days == math.inf else days)
+    added = HttpBackend.at(server).add_user(name, role, days=None if days == math.inf else days)
     return _user(added), added["token"]
 
 
 def revoke_user(server: str, name: str) -> User:
     """Revoke the token of a user; return the user."""
-    return _user(RemoteService.at(server).revoke_user(name))
+    return _user(HttpBackend.at(server).revoke_user(name))
 
 
 def audit_log(server: str, limit: int) -> list[AuditEntry]:
     """Return which user asked for which change, the newest first."""
     return [
         AuditEntry(**{each.name: row[each.name] for each in fields(AuditEntry)})
-        for row in RemoteService.at(server).audit_log(limit)
+        for row in HttpBackend.at(server).audit_log(limit)
     ]
 
 
 def show(server: str, trial: str, *, as_json: bool) -> None:
     """Print everything that the ledger of the service knows of a trial."""
-    found = RemoteService.at(server).trial(trial)
+    found = HttpBackend.at(server).trial(trial)
     if as_json:
         print_json(found)
         return
@@ -238,16 +238,16 @@ def report(server: str, sweep: str, output: Path | None) -> None:
     if file is None:
         file = Workspace.at().paths.report(sweep) / "report.html"
         file.parent.mkdir(parents=True, exist_ok=True)
-    RemoteService.at(server).sweep(sweep).report(file)
+    HttpBackend.at(server).sweep(sweep).report(file)
     print_line(f"report: {file}")
 
 
 def logs(server: str, trial: str, show: Callable[[str], None]) -> None:
     """Show the log of a trial's workers on the machine of the service."""
-    RemoteService.at(server).trial_log(trial, show)
+    HttpBackend.at(server).trial_log(trial, show)
 
 
-def _newest(service: RemoteService) -> str:
+def _newest(service: HttpBackend) -> str:
     listed = service.sweeps()
     if not listed:
         raise BadInput(service.url, "must have a sweep", "none", "Submit one first.")

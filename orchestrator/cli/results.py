@@ -12,13 +12,12 @@ from orchestrator.api.workspace import DEFAULT_ROOT, check_output
 from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Json, Root, SweepId
-from orchestrator.cli.output import Console
 from orchestrator.cli.remote import Server
 from orchestrator.counts import counted
+from orchestrator.driver import log
+from orchestrator.output import Console
 from orchestrator.report import comparison_text, terminal
 from orchestrator.report.words import near
-
-_COMMAND = "python -m orchestrator.sweep"
 
 
 def report(
@@ -111,16 +110,6 @@ def export_tensorboard(
 
 
 def show_result(sweep: Sweep, console: Console) -> None:
-    """Print the leaderboard of a sweep, its answer, and where to look next."""
-    summary = sweep.summary()
-    workspace = sweep.workspace
-    usual = workspace.paths.root == DEFAULT_ROOT.absolute()
-    root = "" if usual else f" --root {near(workspace.paths.root)}"
-    best = summary.chosen.row.key if summary.chosen else ""
-    written = workspace.paths.report(sweep.id) / "report.html"
-    directions = terminal.Directions(
-        tracking=workspace.tracking_server or f"{_COMMAND} ui{root}",
-        report=near(written) if written.exists() else None,
-        evaluate=f"{_COMMAND} evaluate {best}{root}",
-    )
-    terminal.show(summary, directions, console)
+    """Print the leaderboard of a sweep, its answer, and the commands that show more."""
+    with sweep.workspace.ledger() as ledger:
+        log.show_result(ledger, sweep.workspace.paths, sweep.id, console)

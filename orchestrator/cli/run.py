@@ -15,14 +15,12 @@ from orchestrator import Observer
 from orchestrator.api import following, service
 from orchestrator.api.cluster import available, this_machine
 from orchestrator.api.live import live as live_sweep
-from orchestrator.api.remote import RemoteService
+from orchestrator.client.http import HttpBackend
 from orchestrator.api.sweep import Plan, Sweep
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.cli import live, remote
-from orchestrator.cli.display import Display, print_json, print_line
-from orchestrator.cli.notify import Notified, Notifier, ended
+from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Data, Json, Plain, Root, SweepId
-from orchestrator.cli.output import Console, write
 from orchestrator.cli.remote import Key, Server
 from orchestrator.cli.results import show_result
 from orchestrator.cli.run_options import (
@@ -41,7 +39,10 @@ from orchestrator.cli.submission import (
     until_interrupted,
     with_root_of,
 )
-from orchestrator.errors import BadInput, Exit, Refusal, exit_of
+from orchestrator.driver.log import Display
+from orchestrator.driver.notifications import run_notified
+from orchestrator.errors import BadInput, Exit, Refusal
+from orchestrator.output import Console, write
 from orchestrator.report.answer import size
 from trainables.cost import Cost
 from trainables.layers import LAYERS
@@ -243,7 +244,7 @@ def validate(
         sweep validate search_spaces/retrieval.yaml --profile laptop
     """
     if server is not None:
-        there = RemoteService.at(server).validate(file, profile=profile or "auto", overrides=overrides or ())
+        there = HttpBackend.at(server).validate(file, profile=profile or "auto", overrides=overrides or ())
         if as_json:
             print_json(there)
         for line in () if as_json else _planned_there(there):
@@ -281,7 +282,13 @@ def run_here(sweep: Sweep, options: RunOptions, *, retry: bool = False) -> int:
     with closing(display):
         if sweep.specification.scheduler.is_default:
             display.say(f"scheduler: {sweep.specification.scheduler.phrase(sweep.specification.training)}")
-        code = _run_notified(sweep, options, display, retry=retry)
+        code = run_notified(
+            options.notify,
+            sweep.id,
+            metric,
+            display,
+            lambda observer: _run_observed(sweep, options, observer, retry=retry),
+        )
     show_result(sweep, console)
     return code
 
@@ -289,20 +296,6 @@ def run_here(sweep: Sweep, options: RunOptions, *, retry: bool = False) -> int:
 def _reader(sweep: Sweep) -> live.Read:
     """Return what reads a sweep as it is now."""
     return lambda: live_sweep(sweep.id, root=sweep.workspace.paths.root)
-
-
-def _run_notified(sweep: Sweep, options: RunOptions, display: Observer, *, retry: bool) -> Exit:
-    if options.notify is None:
-        return _run_observed(sweep, options, display, retry=retry)
-    with closing(Notifier(options.notify, display.say)) as notifier:
-        observer = Notified(display, notifier, sweep.specification.metric)
-        try:
-            code = _run_observed(sweep, options, observer, retry=retry)
-        except Refusal as refusal:
-            notifier.send(ended(sweep.id, exit_of(refusal)))
-            raise
-        notifier.send(ended(sweep.id, code))
-    return code
 
 
 def _run_observed(sweep: Sweep, options: RunOptions, observer: Observer, *, retry: bool) -> Exit:
@@ -321,7 +314,7 @@ def _run_detached(sweep: Sweep, options: RunOptions) -> int:
     plain = options.plain or options.quiet
     if sweep.state != "NEW" and sweep.status().driver is not None:
         return _follow(sweep, plain)
-    driver = following.start(sweep, sys.argv[1:])
+    driver = following.start(sweep, ["-m", "orchestrator.sweep", *sys.argv[1:]])
     write(f"Process {driver.process.pid} drives {sweep.id}; its output goes to {driver.log}.\n")
     code = _watched(sweep, plain, driver.follow)
     if code is not None and code < 0:

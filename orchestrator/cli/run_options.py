@@ -15,9 +15,7 @@ from orchestrator.api.following import DETACH
 from orchestrator.api.sweep import DEADLINE_SECONDS, TRACKING_SECONDS
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.cli.options import EXECUTION, Data, Plain, Root, TrackingPatience
-
-NOTIFY = "SWEEP_NOTIFY"
-"""Environment variable: what receives notices of sweeps."""
+from orchestrator.driver.notifications import NOTIFY
 
 File = Annotated[
     Path,

@@ -1,30 +1,19 @@
-"""The verbs about sweeps of the service: `submit`, `pause`, `release`; and `drive`, which it calls."""
+"""The verbs about sweeps of the service: `submit`, `pause` and `release`."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from orchestrator.api import queue, service
-from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli import remote, submission
 from orchestrator.cli.display import print_line
 from orchestrator.cli.options import Root, SweepId
 from orchestrator.cli.remote import Server
-from orchestrator.cli.run import chosen, run_here
-from orchestrator.cli.run_options import (
-    NOTIFY,
-    File,
-    Overrides,
-    Profile,
-    Resume,
-    RunOptions,
-    with_run_options,
-)
+from orchestrator.cli.run import chosen
+from orchestrator.cli.run_options import File, Overrides, Profile, Resume, RunOptions, with_run_options
 from orchestrator.errors import Exit
 
 
@@ -90,26 +79,3 @@ def release(sweep: SweepId, root: Root = DEFAULT_ROOT, server: Server = None) ->
         remote.release(server, sweep)
         return
     print_line(f"{service.release(sweep, root=root)}: QUEUED")
-
-
-def drive(
-    sweep: SweepId,
-    start: Annotated[int, typer.Option("--start", help="Number of the start, as the service counts.")],
-    root: Root = DEFAULT_ROOT,
-) -> int:
-    """Run a submitted sweep in this process; the service calls this verb.
-
-    Example:
-
-        sweep drive listops-laptop-0a1b2c3d --start 1
-    """
-
-    def run(submitted: Sweep, options: Mapping[str, Any]) -> int:
-        own = {name: options[name] for name in service.DRIVER_OPTIONS}
-        notify = os.environ.get(NOTIFY)
-        # A driver that is started again after a crash finds the sweep unfinished, and resumes it as it is.
-        retry = bool(options.get(service.RETRY_FAILED)) and submitted.is_finished and bool(submitted.failed())
-        run_options = RunOptions(root=root, unless_stopped=True, notify=notify, **own)
-        return run_here(submitted, run_options, retry=retry)
-
-    return service.drive(sweep, start, run, root=root)

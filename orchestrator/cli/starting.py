@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.api import starting
+from orchestrator.api import templates
 from orchestrator.cli.display import print_line
 from orchestrator.errors import BadInput
 from orchestrator.report.words import near
@@ -22,7 +22,7 @@ def init(
         str | None,
         typer.Option(
             metavar="KIND",
-            help=f"Write the files of a cluster instead: {', '.join(sorted(starting.CLUSTERS))}.",
+            help=f"Write the files of a cluster instead: {', '.join(sorted(templates.CLUSTERS))}.",
         ),
     ] = None,
 ) -> None:
@@ -37,9 +37,9 @@ def init(
     if cluster is not None:
         _write_cluster(cluster, task, folder)
     elif task is None:
-        print_line("Search spaces: " + ", ".join(starting.tasks()))
+        print_line("Search spaces: " + ", ".join(templates.tasks()))
     else:
-        file, schema = starting.write_search_space(task, folder)
+        file, schema = templates.write_search_space(task, folder)
         print_line(f"{near(file.absolute())} is written, and {schema.name} for editors beside it.")
         print_line(f"Run it with: sweep {near(file.absolute())}")
 
@@ -49,7 +49,7 @@ def _write_cluster(kind: str, task: str | None, folder: Path) -> None:
     if folder != Path():
         must = "must be given a folder alone"
         raise BadInput("init --cluster", must, f"`{task} {folder}`", "Leave the task out.")
-    written = starting.write_cluster(kind, task or Path())
+    written = templates.write_cluster(kind, task or Path())
     for file in written:
         print_line(f"{near(file.absolute())} is written.")
     print_line(

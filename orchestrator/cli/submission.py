@@ -11,9 +11,10 @@ from orchestrator.api.live import live
 from orchestrator.api.service import RunningService
 from orchestrator.api.sweep import Sweep
 from orchestrator.cli.live import shown_live
-from orchestrator.cli.output import write
-from orchestrator.cli.run_options import NOTIFY, RunOptions
+from orchestrator.cli.run_options import RunOptions
+from orchestrator.driver.notifications import NOTIFY
 from orchestrator.errors import BadInput, Exit
+from orchestrator.output import write
 
 
 def server_for(options: RunOptions) -> RunningService | None:

@@ -13,8 +13,8 @@ from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Data, Json, Root, TrialName, trial_name
-from orchestrator.cli.output import Console, write, write_raw
 from orchestrator.cli.remote import Server
+from orchestrator.output import Console, write, write_raw
 from orchestrator.report.words import brief, near, numbers
 
 

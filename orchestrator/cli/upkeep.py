@@ -11,8 +11,8 @@ from orchestrator.api import upkeep
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli.display import delivered_by, print_json, print_line, waiting
 from orchestrator.cli.options import Json, Root, TrackingPatience
-from orchestrator.cli.output import Console
 from orchestrator.errors import Exit
+from orchestrator.output import Console
 
 
 def check(

@@ -14,8 +14,8 @@ from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Json, Root
-from orchestrator.cli.output import Console
 from orchestrator.cli.remote import Server
+from orchestrator.output import Console
 
 user_app = typer.Typer(
     help="""Give people access to the HTTP API of `serve`, and take it away.

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from fastapi import APIRouter
 
-from orchestrator.api.changes import changes
+from orchestrator.api.status import changes
 from orchestrator.api.sweep import Sweep
 from orchestrator.web import models
 from orchestrator.web.reading import Document, SweepId

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from orchestrator.api.status import Status
+from orchestrator.client.answers import Status
 from orchestrator.api.trial import TrialHistory
 from orchestrator.ledger.records import (
     CurvePoint,

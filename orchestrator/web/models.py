@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.live import Budget, SweepEvent
+from orchestrator.client.answers import Budget, SweepEvent
 from orchestrator.api.pool import Pool
-from orchestrator.api.queue import QueuedSweep
+from orchestrator.client.answers import QueuedSweep
 from orchestrator.ledger.audit import AuditEntry
 from orchestrator.ledger.records import AttemptState, CheckpointKind, Role, TrialState
 from orchestrator.ledger.submissions import SubmissionState

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from orchestrator.api import users
-from orchestrator.api.remote import RemoteService
+from orchestrator.client.http import HttpBackend
 from orchestrator.errors import BadInput
 from tests.end_to_end.commands import Commands, wait_for
 
@@ -190,13 +190,13 @@ def test_a_command_and_a_function_run_as_their_owners(
         }
         assert {status for status, _ in refused.values()} == {422}, refused
         for name, (_, submitted) in sweeps.items():
-            sweep = RemoteService.at(address, tokens[name]).sweep(submitted["id"])
+            sweep = HttpBackend.at(address, tokens[name]).sweep(submitted["id"])
             wait_for(lambda sweep=sweep: sweep.state in {"COMPLETE", "FAILED"}, 240)  # type: ignore[misc]
             shown: list[str] = []
             sweep.follow(shown.append)
             assert sweep.state == "COMPLETE", "".join(shown)
         with pytest.raises(BadInput, match="owner of the sweep or an admin"):
-            RemoteService.at(address, tokens["bob"]).sweep(sweeps["ada"][1]["id"]).extend(trials=2)
+            HttpBackend.at(address, tokens["bob"]).sweep(sweeps["ada"][1]["id"]).extend(trials=2)
     finally:
         service.send_signal(signal.SIGTERM)
         service.communicate(timeout=120)

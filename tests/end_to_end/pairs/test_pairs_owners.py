@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.api import users
-from orchestrator.api.remote import RemoteService
+from orchestrator.client.http import HttpBackend
 from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger import submissions
 from tests.end_to_end.commands import Commands, finish, wait_for
@@ -72,7 +72,7 @@ def test_two_users_submit_one_file_at_once_over_http(commands: Commands, tempora
         ThreadPoolExecutor(len(OWNERS)) as pool,
     ):
         address = printed.split()[5].removesuffix("/api/v1;")
-        services = {one: RemoteService.at(address, tokens[one]) for one in OWNERS}
+        services = {one: HttpBackend.at(address, tokens[one]) for one in OWNERS}
         started = {one: pool.submit(services[one].submit, file, profile=None) for one in OWNERS}
         own = {one: answer.result().id for one, answer in started.items() if answer.exception() is None}
         assert len(own) == 1, [answer.exception() for answer in started.values()]

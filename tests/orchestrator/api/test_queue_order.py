@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from orchestrator.api.places import UNSERVED, QueuedSweep, places
+from orchestrator.api.queue_order import UNSERVED, places
+from orchestrator.client.answers import QueuedSweep
 from orchestrator.ledger import submissions
 from orchestrator.ledger.claims import Amounts, Claims, set_owner
 from orchestrator.ledger.lease import Lease

@@ -8,8 +8,7 @@ import pytest
 
 from orchestrator import Exit, Sweep, queue, status, sweeps
 from orchestrator.api import service
-from orchestrator.api.places import UNSERVED
-from orchestrator.errors import BadInput
+from orchestrator.api.queue_order import UNSERVED
 from orchestrator.ledger import submissions
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.ledger.submissions import SubmissionWriter
@@ -93,22 +92,3 @@ def test_following_ends_with_the_code_and_the_cause(
     printed: list[str] = []
     assert service.follow(sweep.id, printed.append, root=sweep.workspace.paths.root) == code
     assert str(columns.get("cause", "")) in "".join(printed)
-
-
-def test_a_driver_records_its_end_and_its_refusal(sweep: Sweep) -> None:
-    service.submit(sweep)
-    root = sweep.workspace.paths.root
-    change(sweep, state="STARTED", starts=1)
-    assert service.drive(sweep.id, 1, lambda driven, options: int(driven.id != sweep.id), root=root) == 0
-    change(sweep, starts=2, code=None, driver=None)
-
-    def refuse(driven: Sweep, options: object) -> int:
-        raise BadInput("data", "must be complete", "half", "Fetch it.")
-
-    with pytest.raises(BadInput):
-        service.drive(sweep.id, 2, refuse, root=root)
-    with sweep.workspace.ledger() as ledger:
-        entry = submissions.submission(ledger, sweep.id)
-    assert entry is not None
-    assert entry.code == Exit.BAD_INPUT
-    assert "must be complete" in str(entry.cause)

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from orchestrator import Progress
-from orchestrator.api.live import LiveSweep, RunningTrial
-from orchestrator.api.queue import QueuedSweep
-from orchestrator.api.status import DetailedStatus
+from orchestrator.client.answers import LiveSweep, RunningTrial
+from orchestrator.client.answers import QueuedSweep
+from orchestrator.client.answers import DetailedStatus
 from orchestrator.cli.frame import bar, frame, sparkline
 
 STATUS = DetailedStatus(

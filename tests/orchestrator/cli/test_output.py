@@ -98,8 +98,8 @@ def test_a_command_without_standard_output_does_its_work(root: str) -> None:
 DRIVER = """
 import sys
 from orchestrator.cli.display import print_line
-from orchestrator.cli.leaving import run_and_leave
-from orchestrator.cli.output import protect
+from orchestrator.driver.shutdown import run_and_exit
+from orchestrator.output import protect
 
 def run(arguments):
     for number in range(1000):
@@ -109,7 +109,7 @@ def run(arguments):
     return 3
 
 protect(goes_on=True)
-run_and_leave(run, [])
+run_and_exit(run, [])
 """
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api.queue import QueuedSweep
+from orchestrator.client.answers import QueuedSweep
 from orchestrator.cli.app import run_command
 from orchestrator.cli.queue import table
 from tests import sweeps

@@ -56,7 +56,6 @@ ARGUMENTS: Mapping[str, list[str]] = {
     "data": ["list"],
     "cluster": ["check", "aws.yaml"],
     "experiment": ["small.yaml"],
-    "drive": [QUEUED, "--start", "1"],
     "compare": [sweeps.SWEEP_ID],
     "export-study": [sweeps.SWEEP_ID, "study.db"],
     "export-tensorboard": [sweeps.SWEEP_ID, "curves"],

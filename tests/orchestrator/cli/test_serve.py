@@ -54,7 +54,7 @@ LATE = f"""
 import sys, time
 from contextlib import contextmanager
 from pathlib import Path
-from orchestrator.driver import departure
+from orchestrator.driver import shutdown
 from orchestrator.service import service
 from orchestrator.storage.paths import Paths
 
@@ -64,7 +64,7 @@ def beside():
     print("late", flush=True)
     time.sleep({FOR_EVER})
 
-departure.GRACE_SECONDS, service.STOP_SECONDS = float(sys.argv[2]), 0.0
+shutdown.GRACE_SECONDS, service.STOP_SECONDS = float(sys.argv[2]), 0.0
 stop, paths = len(sys.argv) > 3, Paths(Path(sys.argv[1]))
 sys.exit(service.serve(paths, print, stop_drivers=stop, start=lambda _: 0, beside=beside()))
 """

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
-from orchestrator.api.changes import changes
+from orchestrator.api.status import changes
 from orchestrator.api.queue import move
 from orchestrator.api.workspace import Workspace
 from orchestrator.ledger import submissions

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator import Sweep
-from orchestrator.api import remote
-from orchestrator.api.live import LiveSweep, RunningTrial, live
-from orchestrator.api.remote import TIMEOUT_SECONDS, RemoteService
-from orchestrator.api.status import DetailedStatus
+from orchestrator.client import http
+from orchestrator.client.answers import LiveSweep, RunningTrial
+from orchestrator.api.live import live
+from orchestrator.client.http import TIMEOUT_SECONDS, HttpBackend
+from orchestrator.client.answers import DetailedStatus
 from orchestrator.errors import BadInput, Exit, NoServer, exit_of
 from orchestrator.session.board import Progress
 from orchestrator.web.checking import CheckLimits
@@ -28,7 +29,7 @@ from tests.orchestrator.cli.screens import terminal
 from tests.orchestrator.web.server import FILE, QUEUED, Client
 
 
-def connect(client: Client, user: str = "ada") -> RemoteService:
+def connect(client: Client, user: str = "ada") -> HttpBackend:
     return Sweep.connect(client.address, token=client.tokens[user])
 
 
@@ -83,7 +84,7 @@ def test_the_audit_log_is_read_page_by_page(client: Client, monkeypatch: pytest.
     service.add_user("eve")
     service.revoke_user("eve")
     everything = list(service.audit_log(1_000))
-    monkeypatch.setattr(remote, "PAGE", 2)
+    monkeypatch.setattr(http, "PAGE", 2)
     assert len(everything) > 3
     assert list(service.audit_log(1_000)) == everything
     assert list(service.audit_log(3)) == everything[:3]
@@ -253,7 +254,7 @@ OTHER_ANSWERS = {
 def test_an_answer_that_is_none_of_a_service_is_a_refusal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another program has its port, a network asks for a password first, or the connection breaks."""
     content, got = OTHER_ANSWERS[name]
-    monkeypatch.setattr(remote, "TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(http, "TIMEOUT_SECONDS", 1.0)
     with answering(content) as address:
         with pytest.raises(NoServer, match=got) as refused:
             Sweep.connect(address, token="secret").queue()
@@ -264,7 +265,7 @@ def test_an_answer_that_is_none_of_a_service_is_a_refusal(name: str, monkeypatch
 def test_a_report_of_which_half_arrives_is_not_written(tmp_path: Path) -> None:
     content, got = OTHER_ANSWERS["half of a body"]
     with answering(content) as address:
-        sweep = remote.RemoteSweep(Sweep.connect(address, token="secret"), sweeps.SWEEP_ID)
+        sweep = http.RemoteSweep(Sweep.connect(address, token="secret"), sweeps.SWEEP_ID)
         with pytest.raises(NoServer, match=got):
             sweep.report(tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()

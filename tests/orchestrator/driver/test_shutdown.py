@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.driver.departure import GRACE_SECONDS, LAST_SECONDS, Departure
+from orchestrator.driver.shutdown import GRACE_SECONDS, LAST_SECONDS, Shutdown
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease_backends import next_token
 from orchestrator.ledger.ledger import Ledger
@@ -33,42 +33,42 @@ LOST_SECONDS = 5.0
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_sets_a_flag_and_interrupts_nothing(name: str) -> None:
     before = signal.getsignal(signal.Signals[name])
-    with Departure() as departure:
-        departure.check()
+    with Shutdown() as shutdown:
+        shutdown.check()
         os.kill(os.getpid(), signal.Signals[name])
-        _wait_until_asked(departure)
-        assert departure.reason == name
+        _wait_until_asked(shutdown)
+        assert shutdown.reason == name
         with pytest.raises(KeyboardInterrupt, match=name):
-            departure.check()
+            shutdown.check()
     assert signal.getsignal(signal.Signals[name]) is before
     assert signal.set_wakeup_fd(-1) == -1
 
 
 def test_a_call_without_an_end_is_abandoned() -> None:
     """A call that blocks for ever is abandoned; otherwise its result or its exception is passed on."""
-    with Departure() as departure:
-        assert departure.interruptible(lambda: 3) == 3
+    with Shutdown() as shutdown:
+        assert shutdown.interruptible(lambda: 3) == 3
         with pytest.raises(ZeroDivisionError):
-            departure.interruptible(lambda: 1 / 0)
+            shutdown.interruptible(lambda: 1 / 0)
         looks: list[float] = []
 
         def look() -> None:
             looks.append(time.monotonic())
-            departure.request("`stop` on node-1")
+            shutdown.request("`stop` on node-1")
 
         with pytest.raises(KeyboardInterrupt, match="node-1"):
-            departure.interruptible(threading.Event().wait, look)
+            shutdown.interruptible(threading.Event().wait, look)
         assert looks
 
 
 def test_a_handler_that_a_library_installs_is_replaced() -> None:
     """Ray's core installs a handler of SIGTERM that would end the driver with another code."""
     default = ctypes.c_void_p(signal.SIG_DFL)
-    with Departure() as departure:
-        departure.interruptible(lambda: ctypes.CDLL(None).signal(signal.SIGTERM, default))
+    with Shutdown() as shutdown:
+        shutdown.interruptible(lambda: ctypes.CDLL(None).signal(signal.SIGTERM, default))
         os.kill(os.getpid(), signal.SIGTERM)
-        _wait_until_asked(departure)
-        assert departure.reason == "SIGTERM"
+        _wait_until_asked(shutdown)
+        assert shutdown.reason == "SIGTERM"
 
 
 def test_outside_the_main_thread_the_handlers_are_left_alone() -> None:
@@ -76,7 +76,7 @@ def test_outside_the_main_thread_the_handlers_are_left_alone() -> None:
     during: list[object] = []
 
     def drive() -> None:
-        with Departure():
+        with Shutdown():
             during.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=drive)
@@ -88,9 +88,9 @@ def test_outside_the_main_thread_the_handlers_are_left_alone() -> None:
 
 BLOCKED = """
 import sqlite3, sys
-from orchestrator.driver import departure
-departure.GRACE_SECONDS = 2.0
-with departure.Departure() as leaving:
+from orchestrator.driver import shutdown
+shutdown.GRACE_SECONDS = 2.0
+with shutdown.Shutdown() as leaving:
     leaving.at_the_end(lambda reason: open(sys.argv[2], "w").write(reason))
     leaving.kill_at_the_end(lambda: open(sys.argv[3], "w").write("killed"))
     print("ready", flush=True)
@@ -134,9 +134,9 @@ def test_the_second_signal_ends_a_driver_at_once(tmp_path: Path) -> None:
 
 LAST_STEPS_BLOCK = """
 import sys, threading
-from orchestrator.driver import departure
-departure.GRACE_SECONDS = float(sys.argv[1])
-with departure.Departure() as leaving:
+from orchestrator.driver import shutdown
+shutdown.GRACE_SECONDS = float(sys.argv[1])
+with shutdown.Shutdown() as leaving:
     for_ever = threading.Event().wait
     leaving.at_the_end(lambda reason: for_ever())
     for _ in range(6):
@@ -169,11 +169,11 @@ def test_what_a_second_signal_records_cannot_block_the_exit() -> None:
 
 DRIVE = """
 import sys, threading
-from orchestrator.driver.departure import Departure
+from orchestrator.driver.shutdown import Shutdown
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-with Departure() as departure:
-    with Lease(Ledger.open(sys.argv[1]), sys.argv[2], on_lost=lambda: departure.end("lost")):
+with Shutdown() as shutdown:
+    with Lease(Ledger.open(sys.argv[1]), sys.argv[2], on_lost=lambda: shutdown.end("lost")):
         print("driving", flush=True)
         threading.Event().wait()
 """
@@ -212,8 +212,8 @@ def _ended_by(driver: subprocess.Popen[str], action: object) -> tuple[int, float
     return driver.returncode, time.monotonic() - began, printed
 
 
-def _wait_until_asked(departure: Departure) -> None:
+def _wait_until_asked(shutdown: Shutdown) -> None:
     deadline = time.monotonic() + 10.0
-    while departure.reason is None:
+    while shutdown.reason is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -23,7 +23,7 @@ import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from orchestrator.errors import DISK_FULL, BadInput, NoSpace
+from orchestrator.errors import DISK_FULL, BadInput, Exit, NoSpace, Refusal, exit_of
 
 CLOSED = 128 + signal.SIGPIPE
 """Exit code of a command whose reader has gone: that of a program which SIGPIPE has ended in a shell."""
@@ -131,3 +131,32 @@ def _protected(stream: TextIO, *, goes_on: bool) -> TextIO:
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )
+
+
+_UNUSABLE_PATH = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
+)
+"""Error numbers of a path that the user has misspelt or may not use. Others are defects."""
+
+
+def print_error(line: str) -> None:
+    """Print a line to standard error."""
+    Console(stderr=True, soft_wrap=True, highlight=False).print(line, style="red", markup=False)
+
+
+def print_refusal(error: Refusal | OSError) -> int:
+    """Print a user's mistakes to standard error, one line each, and return the exit code.
+
+    Raises:
+        OSError: The error is not about a path that the user has named.
+    """
+    if isinstance(error, Refusal):
+        for one in error.all():
+            print_error(str(one))
+        return exit_of(error)
+    if error.filename is None or error.errno not in _UNUSABLE_PATH:
+        raise error
+    print_error(
+        f"{error.filename}: must be usable, got {error.strerror}. Name another, or change its rights."
+    )
+    return Exit.BAD_INPUT

@@ -1,59 +1,69 @@
-"""How a driver leaves: in an orderly way when it is asked to, and in any case within seconds.
+"""Orderly shutdown of a driver: save and leave when asked, within seconds in any case.
 
-A signal only sets a flag, which the driver's loop reads between two steps. A thread of its own receives the
-signals, even while the main thread is blocked in a call of a library, and ends the process if the main thread
-does not. The same thread ends a process that has lost the lease of its sweep.
+A signal only sets a flag, which the driver's loop reads between two steps. A separate thread receives the
+signals, even while the main thread is blocked in a library call. It ends the process if the main thread takes
+too long, or if the lease of the sweep is lost.
 
-A driver that does not run in the main thread of its process gets no signals; a stop request ends it.
+A driver outside the main thread of its process gets no signals; a stop request ends it.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from orchestrator.errors import Exit, Refusal
-from orchestrator.system import System
+from orchestrator.system import SIGNALS, System, handled, interrupt
 
 Result = TypeVar("Result")
 
 GRACE_SECONDS = 6.0
-"""How long the main thread may take to leave: to save every trial, and to write the end of the sweep."""
+"""Time limit for the main thread to save every trial and to record the end of the sweep."""
 
 LAST_SECONDS = 1.0
-"""Longest time for the last steps of a process that is ended: its ledger and children, then its output.
+"""Time limit for the last steps of a killed process: its ledger and children, then its output.
 
-A process has thus ended 8 s after a signal, which leaves a busy machine 2 s of the 10 that are promised.
+A process ends 8 s after a signal, which leaves a busy machine 2 s of the promised 10.
 """
 
 POLL_SECONDS = 0.25
-"""Time between two looks for a signal."""
+"""Time between two checks for a signal."""
 
 LOSS_SECONDS = 0.5
-"""Time between two looks for a loss, which take longer."""
+"""Time between two checks for a loss, which take longer."""
 
-_TWICE = 130  # what a shell reports for a program that SIGINT has ended
+_TWICE = 130  # as a shell reports for a program that SIGINT has ended
 
 
-class Departure:
-    """Whether, why and since when a driver is to leave, held as a context manager.
+class Shutdown:
+    """Watches for signals and losses, as a context manager, and bounds the time of a shutdown.
+
+    Example:
+
+        with Shutdown() as shutdown:
+            shutdown.at_the_end(lambda reason: record(reason))
+            while shutdown.reason is None:
+                work()
 
     Args:
-        system: of the driver's process.
-        poll_seconds: time between two looks for a signal.
-        extra_seconds: for which the main thread may take longer than `GRACE_SECONDS` to leave.
-        code: of the exit if the main thread takes longer still.
-        code_twice: of the exit at a second signal.
-        remark: what the line that is printed in both cases says about the rest.
+        system: Clock, threads and signals of the process.
+        poll_seconds: Time between two checks for a signal.
+        extra_seconds: Time beyond `GRACE_SECONDS` that the main thread may take.
+        code: Exit code if the main thread takes longer.
+        code_twice: Exit code at a second signal.
+        remark: End of the line that is printed in both cases.
 
     Attributes:
-        reason: why, such as the name of a signal; None while the driver may go on.
+        reason: Cause of the shutdown, such as the name of a signal; None before it is requested.
     """
 
     def __init__(
@@ -77,9 +87,9 @@ class Departure:
         self._over = system.event()
         self._ending = system.lock()
         self._signals = system.signals()
-        self._thread = system.thread(self._watch, "departure")
+        self._thread = system.thread(self._watch, "shutdown")
 
-    def __enter__(self) -> Departure:
+    def __enter__(self) -> Shutdown:
         self._signals.catch()
         self._thread.start()
         return self
@@ -92,18 +102,18 @@ class Departure:
         self._signals.release()
 
     def at_the_end(self, record: Callable[[str], object]) -> None:
-        """Call `record` with the reason, for at most `LAST_SECONDS`, before the process is ended."""
+        """Call `record` with the reason before the process is killed, for at most `LAST_SECONDS`."""
         self._last = record
 
     def kill_at_the_end(self, kill: Callable[[], object]) -> None:
-        """Call `kill` before the process is ended: it ends processes that would outlive this one."""
+        """Call `kill`, which ends child processes, before the process is killed."""
         self._children.append(kill)
 
     @contextmanager
     def unless(self, lost: Callable[[], Refusal | None]) -> Iterator[None]:
-        """End the process once `lost` returns a refusal, until the `with` block is left.
+        """Within the `with` block, end the process once `lost` returns an error.
 
-        For the loss of something without which the main thread may block for ever, or be ended by a library.
+        For a loss, such as that of Ray, that blocks the main thread for ever or lets a library kill it.
         """
         self._lost = lost
         try:
@@ -112,13 +122,13 @@ class Departure:
             self._lost = lambda: None
 
     def request(self, reason: str) -> None:
-        """Ask the driver to leave in time; the reason of the first call stands."""
+        """Request the shutdown; the first reason is kept."""
         if self.reason is None:
             self._deadline = self._system.monotonic() + GRACE_SECONDS + self._extra_seconds
             self.reason = reason
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if the driver is to leave. Called where no running trial must be saved."""
+        """Raise KeyboardInterrupt if the shutdown was requested, where no running trial must be saved."""
         if self.reason is not None:
             raise KeyboardInterrupt(self.reason)
 
@@ -127,14 +137,14 @@ class Departure:
         call: Callable[[], Result],
         look: Callable[[], object] = lambda: None,
     ) -> Result:
-        """Return what `call` returns, from a thread that is abandoned when the driver is to leave.
+        """Return the result of `call`, run in a thread that is abandoned at a shutdown.
 
         Args:
-            call: may block for any time, and may replace the signal handlers.
-            look: called once a second meanwhile.
+            call: Function that may block and may replace the signal handlers.
+            look: Function that is called once a second meanwhile.
 
         Raises:
-            KeyboardInterrupt: the driver is to leave.
+            KeyboardInterrupt: The shutdown was requested.
         """
         answers: SimpleQueue[tuple[Result | None, BaseException | None]] = SimpleQueue()
 
@@ -160,12 +170,12 @@ class Departure:
                 looked = time.monotonic()
 
     def end(self, line: str, code: int | None = None, record: str | None = None) -> None:
-        """End the process with one line and a code, whatever its other threads are doing; never return.
+        """Kill the process with one line and an exit code, whatever its other threads are doing.
 
         Args:
-            line: printed at the end.
-            code: of the exit; None for that of a late end.
-            record: the reason to record in the ledger; None if this process may no longer write to it.
+            line: Line to print.
+            code: Exit code; None for the code of a late shutdown.
+            record: Reason to record in the ledger; None if this process may no longer write to it.
         """
         last = [] if record is None else [partial(self._last, record)]
         with self._ending:
@@ -191,7 +201,7 @@ class Departure:
                 self.end(line, record=self.reason)
 
     def _briefly(self, *steps: Callable[[], object]) -> None:
-        """Run steps side by side, in threads, for at most `LAST_SECONDS`, and ignore their errors."""
+        """Run steps in parallel threads for at most `LAST_SECONDS`, and ignore their errors."""
 
         def run(step: Callable[[], object]) -> None:
             with suppress(Exception):
@@ -203,3 +213,42 @@ class Departure:
             thread.start()
         for thread in threads:
             thread.join(max(0.0, until - self._system.monotonic()))
+
+
+def run_and_exit(
+    run: Callable[[Sequence[str]], int], arguments: Sequence[str], interrupted: int = Exit.RESUMABLE
+) -> NoReturn:
+    """Run a command line that drives or serves sweeps, and exit with its code whatever signal comes.
+
+    Before a sweep has a driver, and after it, a signal has nothing to save. It must still not end the process
+    with a code of its own: a batch system would take a complete sweep for a crash, and systemd a service that
+    it has stopped for a failed one. Signals that this process ignores from the start, as under `nohup`, stay
+    ignored.
+
+    Args:
+        run: Runs the command line and returns its exit code.
+        arguments: The command line.
+        interrupted: Exit code after a signal outside a driver and a service.
+    """
+    for name in handled():
+        signal.signal(name, interrupt)
+    try:
+        code = run(arguments)
+    except KeyboardInterrupt:
+        code = interrupted
+    exit_at_once(code)
+
+
+def exit_at_once(code: int) -> NoReturn:
+    """Exit immediately, skipping the interpreter's shutdown; signals no longer change the code.
+
+    The sweep is over and its files are closed. The interpreter's shutdown would take a second, in which a
+    signal changes the code and threads of libraries have crashed, and would wait for every request that a
+    service is still answering.
+    """
+    for name in SIGNALS:
+        signal.signal(name, signal.SIG_IGN)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+    os._exit(code)

@@ -12,18 +12,18 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ruamel.yaml import YAML
 
 from orchestrator import Sweep
-from orchestrator.api import starting
+from orchestrator.api import templates
 from orchestrator.cli.app import run_command
 from orchestrator.errors import BadInput
 from trainables.tasks import TASKS
 
 
 def test_every_task_has_a_search_space() -> None:
-    assert set(TASKS) <= set(starting.tasks())
+    assert set(TASKS) <= set(templates.tasks())
 
 
 def test_a_search_space_is_valid_and_refers_to_its_schema(tmp_path: Path) -> None:
-    file, schema = starting.write_search_space("listops", tmp_path / "new")
+    file, schema = templates.write_search_space("listops", tmp_path / "new")
     assert file == tmp_path / "new" / "listops.yaml"
     assert file.read_text().startswith(f"# yaml-language-server: $schema={schema.name}\n")
     assert "listops" in json.loads(schema.read_text())["properties"]["task"]["enum"]
@@ -31,31 +31,31 @@ def test_a_search_space_is_valid_and_refers_to_its_schema(tmp_path: Path) -> Non
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    starting.write_search_space("copy", tmp_path)
+    templates.write_search_space("copy", tmp_path)
     (tmp_path / "copy.yaml").write_text("mine")
     with pytest.raises(BadInput, match="must not exist yet"):
-        starting.write_search_space("copy", tmp_path)
+        templates.write_search_space("copy", tmp_path)
     assert (tmp_path / "copy.yaml").read_text() == "mine"
-    starting.write_search_space("adding", tmp_path)
-    starting.write_cluster("slurm", tmp_path)
+    templates.write_search_space("adding", tmp_path)
+    templates.write_cluster("slurm", tmp_path)
     with pytest.raises(BadInput, match="must not exist yet"):
-        starting.write_cluster("slurm", tmp_path)
+        templates.write_cluster("slurm", tmp_path)
 
 
 def test_a_misspelt_name_is_corrected(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="Did you mean `listops`"):
-        starting.write_search_space("listop", tmp_path)
+        templates.write_search_space("listop", tmp_path)
     with pytest.raises(BadInput, match="aws, gcp, own-machines"):
-        starting.write_cluster("azure", tmp_path)
+        templates.write_cluster("azure", tmp_path)
     with pytest.raises(BadInput):
-        starting.write_search_space("../cluster/aws", tmp_path)
+        templates.write_search_space("../cluster/aws", tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("kind", sorted(starting.CLUSTERS))
+@pytest.mark.parametrize("kind", sorted(templates.CLUSTERS))
 def test_the_files_of_a_cluster_are_complete(kind: str, tmp_path: Path) -> None:
     """Every file that another one runs on a node is written with it."""
-    written = starting.write_cluster(kind, tmp_path)
+    written = templates.write_cluster(kind, tmp_path)
     names = {file.name for file in written}
     for file in written:
         others = {
@@ -70,7 +70,7 @@ def test_the_files_of_a_cluster_are_complete(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_node_without_a_checkout_needs_the_wheel(tmp_path: Path) -> None:
-    starting.write_cluster("own-machines", tmp_path)
+    templates.write_cluster("own-machines", tmp_path)
     setup = ["sh", str(tmp_path / "cluster" / "setup.sh")]
     missing = subprocess.run(setup, capture_output=True, text=True, check=False)
     assert (missing.returncode, "must hold a checkout or the project's wheel" in missing.stderr) == (2, True)
@@ -90,7 +90,7 @@ def test_a_node_without_a_checkout_needs_the_wheel(tmp_path: Path) -> None:
 def test_a_node_installs_the_wheel_beside_the_cluster_files(
     settings: list[str], requirement: str, tmp_path: Path
 ) -> None:
-    starting.write_cluster("own-machines", tmp_path)
+    templates.write_cluster("own-machines", tmp_path)
     (tmp_path / "sweeps.whl").touch()
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A driver that waits is used only as it is meant to be; without it, a driver starts as always."""
+"""A prewarmed driver is used only when it is safe; without it, a driver starts cold."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.driver import detached, ready
-from orchestrator.driver.ready import ReadyDriver
+from orchestrator.driver import detached, prewarmed
+from orchestrator.driver.prewarmed import PrewarmedDriver
 from orchestrator.machines import warmth
 
-MODULE = "tests.orchestrator.driver.ready"
+MODULE = "tests.orchestrator.driver.prewarmed"
 OWNER = {"SWEEP_OWNER": "ada"}
 
 
 @pytest.fixture
-def drivers(tmp_path: Path) -> Iterator[ReadyDriver]:
-    """Yield what keeps a light stand-in of a driver ready."""
-    drivers = ReadyDriver(tmp_path, 300.0, module=MODULE)
+def drivers(tmp_path: Path) -> Iterator[PrewarmedDriver]:
+    """Yield what keeps a light stand-in of a driver prewarmed."""
+    drivers = PrewarmedDriver(tmp_path, 300.0, module=MODULE)
     yield drivers
     drivers.end()
 
@@ -56,8 +56,8 @@ def _command_line(process: psutil.Process) -> list[str]:
     return line
 
 
-def settle(drivers: ReadyDriver) -> psutil.Process:
-    """Start a process and return it once it is ready."""
+def settle(drivers: PrewarmedDriver) -> psutil.Process:
+    """Start a process and return it once it is prewarmed."""
     drivers.tend(busy=False)
     deadline = time.monotonic() + 60
     while not drivers._is_ready():
@@ -68,7 +68,7 @@ def settle(drivers: ReadyDriver) -> psutil.Process:
 
 
 def test_a_ready_process_becomes_the_driver(
-    drivers: ReadyDriver, cold: list[list[str]], tmp_path: Path
+    drivers: PrewarmedDriver, cold: list[list[str]], tmp_path: Path
 ) -> None:
     before, log = settle(drivers), tmp_path / "logs" / "driver.log"
     process = drivers.begin(["drive", "7"], log, OWNER)
@@ -79,7 +79,7 @@ def test_a_ready_process_becomes_the_driver(
 
 
 def test_a_ready_process_has_its_secrets_where_others_cannot_read_them(
-    drivers: ReadyDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    drivers: PrewarmedDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_TOKEN", "canary")
     process = settle(drivers)
@@ -90,42 +90,44 @@ def test_a_ready_process_has_its_secrets_where_others_cannot_read_them(
     assert log.read_text() == "canary\n"
 
 
-def test_an_error_of_a_driver_ends_its_log(drivers: ReadyDriver, tmp_path: Path) -> None:
+def test_an_error_of_a_driver_ends_its_log(drivers: PrewarmedDriver, tmp_path: Path) -> None:
     settle(drivers)
     log = tmp_path / "driver.log"
     assert drivers.begin(["drive", "raise"], log, OWNER).wait(30) == 1
     assert detached.last_line(log) == "ValueError: poison"
 
 
-def test_a_killed_process_costs_nothing(drivers: ReadyDriver, cold: list[list[str]], tmp_path: Path) -> None:
+def test_a_killed_process_costs_nothing(
+    drivers: PrewarmedDriver, cold: list[list[str]], tmp_path: Path
+) -> None:
     settle(drivers).kill()
     assert drivers.begin(["drive", "0"], tmp_path / "log", OWNER).wait(30) == 0
-    assert cold == [["drive", "0"]]
+    assert cold == [["-m", MODULE, "drive", "0"]]
     assert not waiting()
 
 
 def test_a_process_that_does_not_answer_is_ended(
-    drivers: ReadyDriver, cold: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    drivers: PrewarmedDriver, cold: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ready, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(prewarmed, "ANSWER_SECONDS", 0.1)
     (tmp_path / "stuck").touch()
     settle(drivers)
     drivers.begin(["drive", "0"], tmp_path / "log", OWNER)
-    assert cold == [["drive", "0"]]
+    assert cold == [["-m", MODULE, "drive", "0"]]
     assert not waiting()
 
 
 def test_another_code_version_starts_its_own_process(
-    drivers: ReadyDriver, cold: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    drivers: PrewarmedDriver, cold: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle(drivers)
-    monkeypatch.setattr(ready, "code_digest", lambda: "changed since")
+    monkeypatch.setattr(prewarmed, "code_digest", lambda: "changed since")
     drivers.begin(["drive", "0"], tmp_path / "log", OWNER)
-    assert cold == [["drive", "0"]]
+    assert cold == [["-m", MODULE, "drive", "0"]]
     assert not waiting()
 
 
-def test_it_ends_with_its_service(drivers: ReadyDriver) -> None:
+def test_it_ends_with_its_service(drivers: PrewarmedDriver) -> None:
     settle(drivers)
     process = drivers._process
     assert process is not None
@@ -134,7 +136,7 @@ def test_it_ends_with_its_service(drivers: ReadyDriver) -> None:
 
 
 def test_it_ends_when_it_is_not_used_or_memory_is_short(
-    drivers: ReadyDriver, monkeypatch: pytest.MonkeyPatch
+    drivers: PrewarmedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle(drivers)
     monkeypatch.setattr(warmth, "memory_is_short", lambda: True)
@@ -148,28 +150,28 @@ def test_it_ends_when_it_is_not_used_or_memory_is_short(
 
 
 def test_none_is_kept_on_request(tmp_path: Path) -> None:
-    ReadyDriver(tmp_path, 0.0, module=MODULE).tend(busy=False)
+    PrewarmedDriver(tmp_path, 0.0, module=MODULE).tend(busy=False)
     assert not waiting()
 
 
-def test_one_that_breaks_is_not_started_again_at_once(drivers: ReadyDriver, tmp_path: Path) -> None:
+def test_one_that_breaks_is_not_started_again_at_once(drivers: PrewarmedDriver, tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
     drivers.tend(busy=False)
     [process] = waiting()
     assert process.wait(30) == 1
     drivers.tend(busy=False)
     assert not waiting()
-    drivers._not_before -= ready.RETRY_SECONDS
+    drivers._not_before -= prewarmed.RETRY_SECONDS
     drivers.tend(busy=False)
     assert waiting()
 
 
 def test_a_start_is_not_slowed_by_the_imports_of_the_next(
-    drivers: ReadyDriver, cold: list[list[str]], tmp_path: Path
+    drivers: PrewarmedDriver, cold: list[list[str]], tmp_path: Path
 ) -> None:
     drivers.begin(["drive", "0"], tmp_path / "log", OWNER).wait(30)
     drivers.tend(busy=True)
     assert not waiting()
-    drivers._used_at -= ready.SETTLE_SECONDS
+    drivers._used_at -= prewarmed.SETTLE_SECONDS
     drivers.tend(busy=True)
     assert waiting()

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from orchestrator.accounts import umask
-from orchestrator.config import json_schema
+from orchestrator.config import argparse_draft, json_schema
 from orchestrator.errors import BadInput
 
 SCHEMA = "schema.json"
@@ -107,6 +107,26 @@ def write_cluster(kind: str, folder: str | Path = ".") -> list[Path]:
         if file.suffix == ".sh":
             file.chmod(0o777 & ~umask())
     return list(written)
+
+
+def draft_from_argparse(script: Path) -> str:
+    """Return a search-space file for a Python script that declares its options with `argparse`.
+
+    The script is read, not run.
+
+    Args:
+        script: Path of the script.
+
+    Raises:
+        BadInput: The file cannot be read, or has no option that can be searched.
+    """
+    try:
+        source = text_of(script)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise BadInput(
+            str(script), "must be a Python script", str(error), "Name the script itself."
+        ) from None
+    return argparse_draft.draft(source, script.name)
 
 
 def _shipped(folder: str) -> list[Traversable]:

@@ -12,30 +12,30 @@ from orchestrator.errors import Exit
 
 AFTER = """
 import atexit, os, signal
-from orchestrator.cli.leaving import run_and_leave
+from orchestrator.driver.shutdown import run_and_exit
 atexit.register(os.kill, os.getpid(), signal.{name})
 
 def run(arguments):
     print("\\n".join(arguments))
     return 3
 
-run_and_leave(run, ["all of it", "is printed"])
+run_and_exit(run, ["all of it", "is printed"])
 """
 OUTSIDE = """
 import os, signal, time
-from orchestrator.cli.leaving import run_and_leave
+from orchestrator.driver.shutdown import run_and_exit
 
 def run(arguments):
     os.kill(os.getpid(), signal.{name})
     time.sleep(60)
     return 0
 
-run_and_leave(run, [])
+run_and_exit(run, [])
 """
 SWALLOWED = """
 import os, signal, time
-from orchestrator.cli.leaving import run_and_leave
-from orchestrator.driver.departure import Departure
+from orchestrator.driver.shutdown import run_and_exit
+from orchestrator.driver.shutdown import Shutdown
 
 def run(arguments):
     try:
@@ -43,28 +43,28 @@ def run(arguments):
         time.sleep(60)
     except BaseException:
         pass  # as a finaliser does, and some libraries while they are imported
-    with Departure() as departure:
+    with Shutdown() as shutdown:
         time.sleep(0.5)
-        print(departure.reason)
+        print(shutdown.reason)
     return 4
 
-run_and_leave(run, [])
+run_and_exit(run, [])
 """
 DRIVING = """
 import os, signal, time
-from orchestrator.cli.leaving import run_and_leave
-from orchestrator.driver.departure import Departure
+from orchestrator.driver.shutdown import run_and_exit
+from orchestrator.driver.shutdown import Shutdown
 
 def run(arguments):
-    with Departure() as departure:
-        departure.interruptible(lambda: None)  # it installs the handlers again
+    with Shutdown() as shutdown:
+        shutdown.interruptible(lambda: None)  # it installs the handlers again
         os.kill(os.getpid(), signal.{name})
         time.sleep(0.5)
         left = "SIG_IGN" if signal.getsignal(signal.{name}) is signal.SIG_IGN else "HANDLED"
-        print(departure.reason, left)
+        print(shutdown.reason, left)
     return 3
 
-run_and_leave(run, [])
+run_and_exit(run, [])
 """
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -96,7 +96,7 @@ def test_a_signal_that_a_library_has_swallowed_reaches_the_driver(name: str) -> 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_signal_before_a_service_has_begun_leaves_with_its_code(name: str) -> None:
-    served = OUTSIDE.replace("run_and_leave(run, [])", "run_and_leave(run, [], 0)")
+    served = OUTSIDE.replace("run_and_exit(run, [])", "run_and_exit(run, [], 0)")
     assert ended(served, name) == (Exit.COMPLETE, "")
 
 

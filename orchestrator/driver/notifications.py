@@ -1,4 +1,4 @@
-"""Send a new best trial, a failed trial and the end of a sweep to a command or a webhook."""
+"""Notifications about a new best trial, a failed trial and the end, sent to a command or a webhook."""
 
 from __future__ import annotations
 
@@ -9,29 +9,34 @@ import subprocess
 import threading
 import urllib.request
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from orchestrator import Observer, Progress
-from orchestrator.errors import BadInput, Exit
+from orchestrator.driver.admission import Observer
+from orchestrator.errors import BadInput, Exit, Refusal, exit_of
+from orchestrator.session.board import Progress
+
+NOTIFY = "SWEEP_NOTIFY"
+"""Environment variable: default of `--notify`."""
 
 TIMEOUT_SECONDS = 10.0
 _LAST_SECONDS = 15.0
 
 Message = dict[str, Any]
-"""What is sent, as one JSON object; `event` is `best`, `failed` or `ended`."""
+"""A JSON object; its `event` is `best`, `failed` or `ended`."""
 
 
 def sender(target: str) -> Callable[[bytes], None]:
-    """Return a function that sends bytes to a target, by POST or to the standard input of a command.
+    """Return a function that sends bytes by POST, or to the standard input of a command.
 
     Args:
-        target: an http(s) address, or a command line.
+        target: An http(s) address, or a command line.
 
     Raises:
-        BadInput: the target is neither.
+        BadInput: The target is neither.
     """
     if urlsplit(target).scheme in ("http", "https"):
         return lambda message: _post(target, message)
@@ -59,18 +64,17 @@ def _run(words: list[str], message: bytes) -> None:
 
 
 class Notifier:
-    """Sends messages from a thread of its own, so that a slow or failing target cannot hold up a sweep."""
+    """Sends messages in its own thread, so that a slow or failing target does not delay the sweep.
+
+    Args:
+        target: An http(s) address, or a command line.
+        warn: Receives one line when a message could not be sent for the first time.
+
+    Raises:
+        BadInput: The target is neither.
+    """
 
     def __init__(self, target: str, warn: Callable[[str], None]) -> None:
-        """Start the thread.
-
-        Args:
-            target: an http(s) address, or a command line.
-            warn: called once with one line, at the first message that cannot be sent.
-
-        Raises:
-            BadInput: the target is neither.
-        """
         self._send, self._warn, self._warned = sender(target), warn, False
         self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="notify", daemon=True)
@@ -98,12 +102,12 @@ class Notifier:
 
 @dataclass
 class Notified(Observer):
-    """Passes everything on to another observer, and sends what has changed to a notifier.
+    """Passes everything on to another observer, and sends the changes to a notifier.
 
     Attributes:
-        observer: the other observer.
-        notifier: where messages go.
-        metric: name of the objective.
+        observer: The other observer.
+        notifier: Sender of the messages.
+        metric: Name of the objective.
     """
 
     observer: Observer
@@ -120,7 +124,7 @@ class Notified(Observer):
         self.observer.loading(what, done, total)
 
     def show(self, progress: Progress) -> None:
-        """Pass the progress on, and send what has changed since the first progress of this run."""
+        """Pass the progress on, and send the changes since the first progress of this run."""
         before, self._before = self._before, progress
         if before is not None:
             for message in changes(before, progress, self.metric):
@@ -132,18 +136,40 @@ class Notified(Observer):
         self.observer.close()
 
 
-def ended(sweep_id: str, code: Exit) -> Message:
-    """Return the message about the end of a run.
+def run_notified(
+    target: str | None, sweep_id: str, metric: str, observer: Observer, run: Callable[[Observer], Exit]
+) -> Exit:
+    """Run a sweep and send its changes and its end to a target.
 
     Args:
-        sweep_id: of the sweep.
-        code: with which the command ends.
+        target: An http(s) address or a command line; None for no messages.
+        sweep_id: Id of the sweep.
+        metric: Name of the objective.
+        observer: Observer of the sweep.
+        run: Runs the sweep with the observer that it is called with.
+
+    Raises:
+        BadInput: The target is neither an address nor a command line.
     """
+    if target is None:
+        return run(observer)
+    with closing(Notifier(target, observer.say)) as notifier:
+        try:
+            code = run(Notified(observer, notifier, metric))
+        except Refusal as refusal:
+            notifier.send(ended(sweep_id, exit_of(refusal)))
+            raise
+        notifier.send(ended(sweep_id, code))
+    return code
+
+
+def ended(sweep_id: str, code: Exit) -> Message:
+    """Return the message about the end of a run with an exit code."""
     return {"event": "ended", "sweep": sweep_id, "exit": int(code), "result": code.name.lower()}
 
 
 def changes(before: Progress, now: Progress, metric: str) -> list[Message]:
-    """Return the messages about what has changed between two moments of a sweep."""
+    """Return the messages about the changes between two moments of a sweep."""
     messages: list[Message] = []
     if now.best_value is not None and now.best_value != before.best_value:
         messages.append({"event": "best", "trial": now.best_key, "metric": metric, "value": now.best_value})

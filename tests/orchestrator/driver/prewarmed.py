@@ -1,4 +1,4 @@
-"""A driver that waits for its sweep, without the imports of a real one: `... ROOT` as `orchestrator.ready`.
+"""Stand-in of a prewarmed driver, without the imports of a real one: `... --prewarm --root ROOT`.
 
 If the file `stuck` exists under ROOT, it never answers an order; if `broken` exists, it ends at once.
 """
@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.driver import waiting
+from orchestrator.driver import prewarmed
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -26,12 +26,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    root = Path(sys.argv[1])
+    root = Path(sys.argv[-1])
     if (root / "broken").exists():
         sys.exit(1)
     if (root / "stuck").exists():
         os.write(1, b"ready\n")
         time.sleep(60)
-    code = waiting.wait(root, run, modules=())
+    code = prewarmed.wait(str(root), run, modules=())
     sys.stdout.flush()
     os._exit(code)
