@@ -23,9 +23,9 @@ import psutil
 
 from benchmarks.http_load import service
 from orchestrator import Sweep
-from orchestrator.api import users
+from orchestrator.api import user_admin
 from orchestrator.client.http import RemoteSweep
-from orchestrator.api.service import running
+from orchestrator.api.serving import running
 from tests.orchestrator.web.server import FILE
 from tests.shared_ray import own_ray
 
@@ -77,7 +77,7 @@ def soak(
         every: sweeps between two rows.
         pace: least seconds between two submissions.
     """
-    _, token = users.add("soak", "member", root=root)
+    _, token = user_admin.add("soak", "member", root=root)
     file = temporary / "tiny.yaml"
     file.write_text(FILE)
     with own_ray(temporary) as variables:

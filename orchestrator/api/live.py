@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.api.queue import queue
+from orchestrator.api.priorities import queue
 from orchestrator.api.status import status
 from orchestrator.api.workspace import Workspace
 from orchestrator.client.answers import Budget, LiveSweep, RunningTrial, SweepEvent

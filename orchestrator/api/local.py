@@ -9,10 +9,10 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.api import queue, service, status, users
+from orchestrator.api import priorities, serving, status, user_admin
 from orchestrator.api.live import live
+from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.planning import planned
-from orchestrator.api.sweep import Sweep
 from orchestrator.api.trial import Trial, WorkerLogs
 from orchestrator.api.workspace import Workspace
 from orchestrator.client.answers import (
@@ -171,8 +171,8 @@ class LocalBackend:
         new: bool = False,
         key: str | None = None,
     ) -> Submitted:
-        """Submit a search-space file; raises like `orchestrator.api.service.submit`."""
-        return _submitted(service.submit(self._loaded(file, profile, overrides, new=new), new=new, key=key))
+        """Submit a search-space file; raises like `orchestrator.api.serving.submit`."""
+        return _submitted(serving.submit(self._loaded(file, profile, overrides, new=new), new=new, key=key))
 
     def validate(
         self,
@@ -193,31 +193,31 @@ class LocalBackend:
 
     def resume(self, sweep: str) -> SweepSettings:
         """Queue a sweep again that was stopped or parked, or let its driver go on."""
-        return settings_row(*queue.resume(sweep, root=self._root))
+        return settings_row(*priorities.resume(sweep, root=self._root))
 
     def extend(self, sweep: str, *, key: str | None = None, **budget: float | str) -> Submitted:
         """Queue a finished sweep again with a larger budget."""
         extended = self._found(sweep).extend(**budget)
-        return _submitted(service.submit(extended, key=key, only_ended=True))
+        return _submitted(serving.submit(extended, key=key, only_ended=True))
 
     def retry(self, sweep: str, *, key: str | None = None) -> Submitted:
         """Queue the failed trials of a finished sweep again."""
         selected = self._found(sweep)
         check_retry(selected)
-        options = {service.RETRY_FAILED: True}
-        return _submitted(service.submit(selected, key=key, only_ended=True, options=options))
+        options = {serving.RETRY_FAILED: True}
+        return _submitted(serving.submit(selected, key=key, only_ended=True, options=options))
 
     def queue(self) -> Sequence[QueuedSweep]:
         """Every sweep that runs or waits, in the order of the queue."""
-        return queue.queue(root=self._root)
+        return priorities.queue(root=self._root)
 
     def move(self, sweep: str, priority_class: str, *, weight: float = 1.0) -> SweepSettings:
         """Set the class of a sweep, and its weight relative to the owner's other sweeps."""
-        return settings_row(*queue.change(sweep, priority_class, weight=weight, root=self._root))
+        return settings_row(*priorities.change(sweep, priority_class, weight=weight, root=self._root))
 
     def quota(self, owner: str) -> QuotaRow:
         """The weight and the quotas of an owner."""
-        return quota_row(queue.quota(owner, root=self._root))
+        return quota_row(priorities.quota(owner, root=self._root))
 
     def set_quota(
         self,
@@ -230,25 +230,29 @@ class LocalBackend:
         new: bool = False,
     ) -> QuotaRow:
         """Change the weight and the quotas that are given."""
-        given = {"weight": weight, "share": share, "gpu_hours": gpu_hours, "sweeps": sweeps}
-        return quota_row(queue.quota(owner, **given, new=new, root=self._root))
+        root = self._root
+        return quota_row(
+            priorities.quota(
+                owner, weight=weight, share=share, gpu_hours=gpu_hours, sweeps=sweeps, new=new, root=root
+            )
+        )
 
     def users(self) -> Sequence[User]:
         """All users by name."""
-        return users.users(root=self._root)
+        return user_admin.users(root=self._root)
 
     def add_user(self, name: str, role: str = "member", *, days: float = DAYS) -> AddedUser:
         """Add a user."""
-        added, token = users.add(name, role, days=days, root=self._root)
+        added, token = user_admin.add(name, role, days=days, root=self._root)
         return AddedUser(**asdict(added), token=token)
 
     def revoke_user(self, name: str) -> User:
         """Revoke the token of a user."""
-        return users.revoke(name, root=self._root)
+        return user_admin.revoke(name, root=self._root)
 
     def audit_log(self, limit: int = 100) -> Sequence[AuditEntry]:
         """The newest entries of the audit log, the newest first."""
-        return users.audit_log(limit=limit, root=self._root)
+        return user_admin.audit_log(limit=limit, root=self._root)
 
     def _found(self, sweep: str) -> Sweep:
         return Sweep.find(sweep, root=self._root, data=self.workspace.data)
@@ -256,8 +260,8 @@ class LocalBackend:
     def _loaded(
         self, file: str | Path, profile: str | None, overrides: Sequence[str], *, new: bool = False
     ) -> Sweep:
-        where = {"root": self._root, "data": self.workspace.data}
-        return Sweep.load(file, profile=profile, overrides=overrides, new=new, **where)
+        root, data = self._root, self.workspace.data
+        return Sweep.load(file, profile=profile, overrides=overrides, new=new, root=root, data=data)
 
 
 def check_retry(sweep: Sweep) -> None:

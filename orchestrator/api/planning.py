@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
-from orchestrator.api.sweep import Plan, SizedNetwork, Sweep
+from orchestrator.api.local_sweep import Plan, SizedNetwork, Sweep
 from orchestrator.client.answers import PlannedSweep
 from orchestrator.config.strategy import most_trials
 from orchestrator.errors import Refusal, Unfinished
@@ -52,7 +53,7 @@ def planned(
         data=plan.source.phrase if plan.source else None,
         match=plan.matched,
         seconds=plan.estimate.seconds if plan.estimate else None,
-        networks=networks and [{"model": asdict(found.model), **found.cost.document()} for found in networks],
+        networks=None if networks is None else [_document(found) for found in networks],
         runs=plan.runs,
         lines=lines,
     )
@@ -97,6 +98,10 @@ def _cost(sweep: Sweep, plan: Plan) -> Iterator[str]:
     if what.budget.hours is not None and 3600 * what.budget.hours < interval:
         yield f"warning: budget.hours ends before the first report, which takes {interval:.0f} s"
     yield f"memory: {cost.bytes / 1e6:.1f} MB a trial for weights and optimiser; activations not counted"
+
+
+def _document(network: SizedNetwork) -> dict[str, Any]:
+    return {"model": asdict(network.model), **network.cost.document()}
 
 
 def _network(model: ModelSettings) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.api.workspace import Workspace
-from orchestrator.client.names import one_of
 from orchestrator.client.answers import Changes, DetailedStatus, MlflowRun, Status
+from orchestrator.client.names import one_of
 from orchestrator.config import from_document
 from orchestrator.config.strategy import most_trials
 from orchestrator.config.sweep_config import current
@@ -46,9 +46,10 @@ def sweeps(*, root: str | Path | None = None) -> list[Status]:
     with Workspace.at(root).ledger() as ledger:
         classes = claims.priority_classes(ledger)
         submitted = {entry.sweep_id: entry for entry in submissions.submissions(ledger)}
-        rows = [(record, submitted.pop(record.id, None)) for record in ledger.sweeps()]
-        rows += [(None, entry) for entry in submitted.values()]
-        return [overview(ledger, record, entry, classes) for record, entry in rows]
+        begun = [
+            overview(ledger, record, submitted.pop(record.id, None), classes) for record in ledger.sweeps()
+        ]
+        return [*begun, *(overview(ledger, None, entry, classes) for entry in submitted.values())]
 
 
 def overview(
@@ -204,34 +205,51 @@ def _row(
     classes: Mapping[str, PriorityClass],
 ) -> dict[str, Any]:
     """Return the values of `Status`."""
+    shared: dict[str, Any] = {
+        "owner": submission.owner if submission else None,
+        "driver": None,
+        "trials": {},
+        "waiting_for_mlflow": 0,
+        "finished_at": None,
+        "metric": None,
+        "best_value": None,
+        "best_trial": None,
+    }
     if record is None:
         assert submission is not None, "no sweep is ever forgotten"
         refused = "FAILED" if submission.code == Exit.BAD_INPUT else "INTERRUPTED"
         state, reason = state_without_driver(submission, ledger.system) or (refused, submission.cause)
-        driver, best = None, None
-    else:
-        state, driver, best = record.state, holder(ledger, record.id), best_of_sweep(ledger, record)
-        reason = record.reason or (_why_failed(ledger, record) if state == "FAILED" else None)
-        if driver is None and state in DRIVEN_SWEEP:
-            state, reason = "INTERRUPTED", "its driver is gone"
-        if driver is None and submission is not None and state not in FINISHED_SWEEP:
-            state, reason = state_without_driver(submission, ledger.system) or (state, reason)
-    sweep_id = record.id if record else submission.sweep_id
-    runs = driver is not None and state != "WAITING"
+        return {
+            **shared,
+            "id": submission.sweep_id,
+            "state": state,
+            "reason": reason,
+            "task": task_of(submission.document),
+            "profile": submission.document.get("profile"),
+            "created_at": submission.at,
+            "priority_class": classes.get(submission.sweep_id, "normal"),
+        }
+    driver, best = holder(ledger, record.id), best_of_sweep(ledger, record)
+    state = record.state
+    reason = record.reason or (_why_failed(ledger, record) if state == "FAILED" else None)
+    if driver is None and state in DRIVEN_SWEEP:
+        state, reason = "INTERRUPTED", "its driver is gone"
+    if driver is None and submission is not None and state not in FINISHED_SWEEP:
+        state, reason = state_without_driver(submission, ledger.system) or (state, reason)
     return {
-        "id": sweep_id,
+        **shared,
+        "id": record.id,
         "state": state,
         "reason": reason,
-        "task": record.task if record else task_of(submission.document),
-        "profile": record.profile if record else submission.document.get("profile"),
+        "task": record.task,
+        "profile": record.profile,
         "driver": str(driver) if driver else None,
-        "trials": _as_shown(ledger.states(sweep_id), runs=runs) if record else {},
-        "waiting_for_mlflow": ledger.backlog(sweep_id) if record else 0,
-        "created_at": record.created_at if record else submission.at,
-        "finished_at": record.finished_at if record else None,
-        "owner": submission.owner if submission else None,
-        "priority_class": classes.get(sweep_id, "normal"),
-        "metric": str(record.facts["metric"]) if record else None,
+        "trials": _as_shown(ledger.states(record.id), runs=driver is not None and state != "WAITING"),
+        "waiting_for_mlflow": ledger.backlog(record.id),
+        "created_at": record.created_at,
+        "finished_at": record.finished_at,
+        "priority_class": classes.get(record.id, "normal"),
+        "metric": str(record.facts["metric"]),
         "best_value": best.value if best else None,
         "best_trial": best.key if best else None,
     }

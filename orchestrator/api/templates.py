@@ -1,4 +1,4 @@
-"""Files to begin with, which the package brings: search spaces with their schema, and cluster files."""
+"""Files to begin with: search spaces with their schema, cluster files, drafts for scripts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from types import MappingProxyType
 from orchestrator.accounts import umask
 from orchestrator.config import argparse_draft, json_schema
 from orchestrator.errors import BadInput
+from trainables.sources import text_of
 
 SCHEMA = "schema.json"
 """Name of the JSON Schema, to which the first line of a search-space file refers."""

@@ -12,10 +12,11 @@ from typing import Annotated
 import typer
 
 from orchestrator.accounts import CODE_AS_USERS, check_closed
-from orchestrator.api import service, users
+from orchestrator.api import serving as service
+from orchestrator.api import user_admin as users
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT, Workspace
-from orchestrator.cli.display import print_line
 from orchestrator.cli.options import Data, Root
+from orchestrator.cli.printing import print_line
 from orchestrator.system import handled
 from orchestrator.web import mlflow_pages
 from orchestrator.web.server import LOOPBACK, Listening, serving
@@ -94,7 +95,7 @@ def serve(
             " that name, and no other code of users. For root.",
         ),
     ] = None,
-    root: Root = DEFAULT_ROOT,
+    own_root: Root = DEFAULT_ROOT,
     data: Data = DEFAULT_DATA,
 ) -> int:
     """Run the service of a root: start the driver of each submitted sweep, and start it again after a crash.
@@ -109,7 +110,7 @@ def serve(
         sweep serve --http 8080
     """
     if code_as_users is not None:
-        service.run_code_as_users(code_as_users, root=root, data=data)
+        service.run_code_as_users(code_as_users, root=own_root, data=data)
     rounds, later = service.Rounds(), list[str]()
     beside: AbstractContextManager[None] = nullcontext()
 
@@ -123,9 +124,9 @@ def serve(
             check_closed("--certificate" if key is None else "--key", private)
         names = tuple(host_names or ())
         listening = Listening(http, host, certificate, key, behind_proxy, names, allow_plugins)
-        beside = _answering(Workspace.at(root, data), listening, rounds, later, stop_drivers=stop_drivers)
+        beside = _answering(Workspace.at(own_root, data), listening, rounds, later, stop_drivers=stop_drivers)
     return service.serve(
-        say, drivers=drivers, stop_drivers=stop_drivers, root=root, beside=beside, rounds=rounds
+        say, drivers=drivers, stop_drivers=stop_drivers, root=own_root, beside=beside, rounds=rounds
     )
 
 

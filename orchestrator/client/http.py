@@ -320,9 +320,9 @@ def decoded(kind: type[Answer], value: Any) -> Answer:
 def _decoded(kind: Any, value: Any) -> Any:
     if value is None:
         return None
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         hints = _hints(kind)
-        return kind(**{name: _decoded(hint, value[name]) for name, hint in hints.items() if name in value})  # type: ignore[operator]
+        return kind(**{name: _decoded(hint, value[name]) for name, hint in hints.items() if name in value})
     inner = [each for each in get_args(kind) if each not in {NoneType, ...}]
     if isinstance(value, list):
         return tuple(_decoded(inner[0] if get_origin(kind) is Sequence else Any, each) for each in value)

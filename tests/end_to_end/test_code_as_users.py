@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from orchestrator.api import users
+from orchestrator.api import user_admin
 from orchestrator.client.http import HttpBackend
 from orchestrator.errors import BadInput
 from tests.end_to_end.commands import Commands, wait_for
@@ -148,7 +148,7 @@ def test_a_command_and_a_function_run_as_their_owners(
     commands: Commands, homes: Path, temporary: Path
 ) -> None:
     commands.root.mkdir(mode=0o700)
-    tokens = {name: users.add(name, root=commands.root)[1] for name in (*ACCOUNTS, "eve")}
+    tokens = {name: user_admin.add(name, root=commands.root)[1] for name in (*ACCOUNTS, "eve")}
     ledger = commands.root / "sweeps.db"
     for name, other in (("ada", "bob"), ("bob", "ada")):
         words = homes / name / "arguments"

@@ -18,7 +18,7 @@ import pytest
 
 import orchestrator
 from orchestrator import BadInput, DamagedCheckpoint, Exit, Observer, Progress, Refusal, Sweep, Trial
-from orchestrator.api import sweep as api_sweep
+from orchestrator.api import local_sweep as api_sweep
 from orchestrator.config import SweepConfig
 from orchestrator.config.yaml_reader import parse_document
 from orchestrator.driver.admission import Run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api import users
+from orchestrator.api import user_admin
 from orchestrator.client.http import HttpBackend
 from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger import submissions
@@ -65,7 +65,7 @@ def test_two_users_submit_one_file_at_once_over_http(commands: Commands, tempora
     """One of them gets the sweep; the other one is refused, and submits it as a new one."""
     file = Search("network", trials=2, steps=40, interval=10).write(commands.folder / "own", "same")
     commands.root.mkdir()
-    tokens = {one: users.add(one, root=commands.root)[1] for one in OWNERS}
+    tokens = {one: user_admin.add(one, root=commands.root)[1] for one in OWNERS}
     with (
         stage(commands, temporary) as opened,
         service(opened, "--http", "0") as printed,

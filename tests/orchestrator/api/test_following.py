@@ -12,7 +12,7 @@ from threading import Timer
 import pytest
 
 from orchestrator import Observer, Progress, Sweep
-from orchestrator.api.following import follow
+from orchestrator.api.serving import follow
 from orchestrator.storage.paths import Paths
 from orchestrator.system import DETACHED
 from tests import sweeps

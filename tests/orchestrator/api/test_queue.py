@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import BadInput, move, queue, quota
-from orchestrator.api import users
+from orchestrator.api import user_admin
 from orchestrator.cli.app import run_command
 from orchestrator.ledger.claims import Amounts, Claims, owners, pools
 from orchestrator.ledger.ledger import Ledger
@@ -59,8 +59,8 @@ def test_urgent_is_granted_by_an_admin_where_the_ledger_has_users(
 ) -> None:
     monkeypatch.setenv("SWEEP_OWNER", "ada")
     assert move("retrieval", "urgent", root=root)[1] == "urgent", "without users, everybody may"
-    users.add("bob", "admin", root=root)
-    users.add("ada", "member", root=root)
+    user_admin.add("bob", "admin", root=root)
+    user_admin.add("ada", "member", root=root)
     with pytest.raises(BadInput, match=r"must be granted by an admin, got ada, a member.*bob"):
         move("retrieval", "urgent", root=root)
     assert move("retrieval", "normal", root=root)[1] == "normal"
@@ -69,7 +69,7 @@ def test_urgent_is_granted_by_an_admin_where_the_ledger_has_users(
         move("retrieval", "urgent", root=root)
     monkeypatch.setenv("SWEEP_OWNER", "bob")
     assert move("retrieval", "urgent", root=root)[1] == "urgent"
-    users.revoke("bob", root=root)
+    user_admin.revoke("bob", root=root)
     with pytest.raises(BadInput, match="got bob, no user"):
         move("retrieval", "urgent", root=root)
 
@@ -82,7 +82,7 @@ def test_an_owner_whom_nothing_knows_is_refused(root: Path) -> None:
         quota("adaa", root=root)
     ledger = Ledger.open(f"sqlite:///{root}/sweeps.db")
     before = owners(ledger)
-    users.add("bob", root=root)
+    user_admin.add("bob", root=root)
     assert quota("bob", root=root) == Owner("bob")
     assert owners(ledger) == before, "to look writes nothing"
     assert quota("adaa", share=0.5, new=True, root=root).most_share == UNIT // 2
@@ -152,7 +152,7 @@ def test_what_is_asked_for_by_command_is_in_the_audit_log(root: Path) -> None:
     move(examples.SWEEP_ID, "idle", weight=2.0, root=root)
     quota("ada", share=0.5, sweeps=float("inf"), root=root)
     quota("ada", root=root)  # only shows them
-    told = [(entry.actor, entry.action, entry.target, entry.detail) for entry in users.audit_log(root=root)]
+    told = [(entry.actor, entry.action, entry.target, entry.detail) for entry in user_admin.audit_log(root=root)]
     assert told == [
         ("command line", "quota", "ada", {"share": 0.5, "sweeps": "inf"}),
         ("command line", "priority", examples.SWEEP_ID, {"priority_class": "idle", "weight": 2.0}),

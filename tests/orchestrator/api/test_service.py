@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import Exit, Sweep, queue, status, sweeps
-from orchestrator.api import service
+from orchestrator.api import serving
 from orchestrator.api.queue_order import UNSERVED
 from orchestrator.ledger import submissions
 from orchestrator.ledger.stop_requests import asked_to_stop
@@ -31,7 +31,7 @@ def change(sweep: Sweep, **columns: object) -> None:
 
 
 def test_a_submitted_sweep_is_shown_before_it_begins(sweep: Sweep) -> None:
-    submission, is_added = service.submit(sweep)
+    submission, is_added = serving.submit(sweep)
     assert (submission.sweep_id, is_added) == (sweep.id, True)
     root = sweep.workspace.paths.root
     assert [(row.id, row.state) for row in sweeps(root=root)] == [(sweep.id, "QUEUED")]
@@ -47,7 +47,7 @@ def test_a_submitted_sweep_is_shown_before_it_begins(sweep: Sweep) -> None:
 
 
 def test_a_parked_sweep_is_shown_with_its_cause_until_it_is_released(sweep: Sweep) -> None:
-    service.submit(sweep)
+    serving.submit(sweep)
     change(sweep, state="PARKED", crashes=5, cause="MemoryError")
     root = sweep.workspace.paths.root
     shown = status(root=root)
@@ -57,21 +57,21 @@ def test_a_parked_sweep_is_shown_with_its_cause_until_it_is_released(sweep: Swee
     )
     [entry] = queue(root=root)
     assert entry.position is None
-    assert service.release("retrieval", root=root) == sweep.id
+    assert serving.release("retrieval", root=root) == sweep.id
     assert status(root=root).state == "QUEUED"
 
 
 def test_a_sweep_that_waits_can_be_stopped(sweep: Sweep) -> None:
-    service.submit(sweep)
+    serving.submit(sweep)
     assert Sweep.find("retrieval", root=sweep.workspace.paths.root).stop() is None
     with sweep.workspace.ledger() as ledger:
         assert asked_to_stop(ledger, sweep.id) is not None
 
 
 def test_the_same_key_submits_one_sweep_and_new_another(sweep: Sweep) -> None:
-    first, _ = service.submit(sweep, key="monday")
-    assert service.submit(sweep, new=True, key="monday") == (first, False)
-    second, is_added = service.submit(sweep, new=True)
+    first, _ = serving.submit(sweep, key="monday")
+    assert serving.submit(sweep, new=True, key="monday") == (first, False)
+    second, is_added = serving.submit(sweep, new=True)
     assert is_added
     assert second.sweep_id == f"{first.sweep_id}-2"
 
@@ -87,8 +87,8 @@ def test_the_same_key_submits_one_sweep_and_new_another(sweep: Sweep) -> None:
 def test_following_ends_with_the_code_and_the_cause(
     sweep: Sweep, columns: dict[str, object], code: Exit
 ) -> None:
-    service.submit(sweep)
+    serving.submit(sweep)
     change(sweep, **columns)
     printed: list[str] = []
-    assert service.follow(sweep.id, printed.append, root=sweep.workspace.paths.root) == code
+    assert serving.follow(sweep.id, printed.append, root=sweep.workspace.paths.root) == code
     assert str(columns.get("cause", "")) in "".join(printed)

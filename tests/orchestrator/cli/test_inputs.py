@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from orchestrator.api.sweep import Sweep
+from orchestrator.api.local_sweep import Sweep
 from orchestrator.cli.app import run_command
 from orchestrator.cli.run import chosen
 from orchestrator.cli.run_options import RunOptions

@@ -14,7 +14,7 @@ from subprocess import PIPE
 
 import pytest
 
-from orchestrator.api import service
+from orchestrator.api import serving
 from orchestrator.errors import Exit
 from tests import sweeps
 
@@ -127,7 +127,7 @@ def test_a_service_goes_on_without_its_output(tmp_path: Path) -> None:
         subprocess.Popen([*SWEEP, "serve", "--root", str(root)], stdout=descriptor) as process,
     ):
         last = time.monotonic() + 60.0
-        while service.running(root=root) is None and process.poll() is None and time.monotonic() < last:
+        while serving.running(root=root) is None and process.poll() is None and time.monotonic() < last:
             time.sleep(0.05)
         assert process.poll() is None
         process.terminate()

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from orchestrator.api import users
-from orchestrator.api.service import Rounds
+from orchestrator.api import user_admin
+from orchestrator.api.serving import Rounds
 from orchestrator.api.workspace import Workspace
 from orchestrator.cli.app import code_of_interruption
 from orchestrator.cli.serve import _answering
@@ -163,8 +163,8 @@ def test_serve_prints_the_link_to_the_page_and_how_to_end_it(
         page,
     )
     assert end == f"Ctrl-C or `kill {os.getpid()}` ends the service; {what}."
-    users.add("ada", root=workspace.paths.root)
-    users.revoke("ada", root=workspace.paths.root)
+    user_admin.add("ada", root=workspace.paths.root)
+    user_admin.revoke("ada", root=workspace.paths.root)
     with _answering(workspace, listening, Rounds(), revoked := [], stop_drivers=stop_drivers):
         assert "sign-in" not in "".join(revoked), "a revoked account gets no link"
 

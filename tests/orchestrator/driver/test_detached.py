@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api.following import exit_code
+from orchestrator.api.serving import exit_code
 from orchestrator.driver import detached
 from orchestrator.errors import Exit
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api import service
-from orchestrator.api.sweep import Sweep
+from orchestrator.api import serving
+from orchestrator.api.local_sweep import Sweep
 from orchestrator.driver import __main__ as entry_point
 from orchestrator.driver import run, submitted
 from orchestrator.driver.admission import RETRY_FAILED, Observer, Run
@@ -25,7 +25,7 @@ FILE = Path(__file__).parents[3] / "search_spaces" / "retrieval.yaml"
 def sweep(tmp_path: Path) -> Sweep:
     """Return a sweep that was submitted, and whose first driver has been started."""
     sweep = Sweep.load(FILE, profile="laptop", root=tmp_path / "mlruns", data=tmp_path / "data")
-    service.submit(sweep)
+    serving.submit(sweep)
     change(sweep, state="STARTED", starts=1)
     return sweep
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.api.sweep import Sweep
+from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.errors import BadInput, Exit
 from orchestrator.experiment.dry_run import dry_run

@@ -73,7 +73,7 @@ class Driver:
         return -9 if self.process.code is None else self.process.code
 
     def main(self) -> None:
-        """Do what `orchestrator.api.service.drive` does."""
+        """Do what `orchestrator.api.serving.drive` does."""
         self.kernel.sleep(START_SECONDS)
         with closing(self.open()) as ledger:
             try:

@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.api.cluster import available
-from orchestrator.api.sweep import Sweep
+from orchestrator.api.clusters import available
+from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.workspace import Workspace
-from orchestrator.cli.display import print_line
-from orchestrator.cli.run import run_here
+from orchestrator.cli.printing import print_line
 from orchestrator.cli.run_options import Profile, RunOptions, with_run_options
-from orchestrator.cli.submission import follow_submitted, server_for, submit, with_root_of
+from orchestrator.cli.sweep_verbs import follow_submitted, run_here, service_for, submit_sweep, with_root_of
 from orchestrator.counts import counted
 from orchestrator.errors import BadInput, Exit
 from orchestrator.experiment import file as files
@@ -89,7 +88,7 @@ def experiment(
         if dry_run:
             _dry_run(chosen, options)
             return code
-        options = with_root_of(server_for(options), options)
+        options = with_root_of(service_for(options), options)
         workspace = Workspace.at(options.root, options.data)
         if not pages_only:
             code = run(chosen, workspace, _start(chosen, options), print_line, hardware=hardware)
@@ -104,7 +103,7 @@ def experiment(
 
 def _start(loaded: files.Experiment, options: RunOptions) -> Start:
     """Return what runs the sweep of an arm: this process, or the service, to which all arms are submitted."""
-    server = server_for(options)
+    server = service_for(options)
     if server is None:
         return lambda sweep: run_here(sweep, options)
     workspace = Workspace.at(options.root, options.data)
@@ -112,7 +111,7 @@ def _start(loaded: files.Experiment, options: RunOptions) -> Start:
         for arm in loaded.arms:
             sweep = sweep_of(arm, workspace)
             if not sweep.is_finished:
-                submit(sweep, options)
+                submit_sweep(sweep, options)
 
     def follow(sweep: Sweep) -> int:
         return follow_submitted(sweep.id, options.root)

@@ -1,52 +1,54 @@
-"""The table that the verb `list` prints, of sweeps of this machine or of a service."""
+"""Printing of lines, JSON and the table of sweeps."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
 from rich.table import Column, Table
 
+from orchestrator.client.answers import Status
+from orchestrator.counts import counted
 from orchestrator.output import Console
 
 _WIDE = 120
-"""Columns of a terminal that has room for the task, which an id mostly says, and for the time of day."""
+"""Columns of a terminal with room for the task and the time of day."""
 
 _LONGEST_ID = 40
-"""Characters of an id that stay on one line."""
+"""Characters of an ID that stay on one line."""
 
 _UNLIMITED = 10_000
-"""Columns of what is no terminal: a program that reads the rows finds each on one line."""
+"""Columns without a terminal: a program finds each row on one line."""
 
 
-@dataclass(frozen=True)
-class ListedSweep:
-    """A row of the table.
-
-    Attributes:
-        id: of the sweep.
-        state: of the sweep.
-        owner: in whose name it runs, or None if it was not submitted.
-        task: that it trains, or the name of its trainable.
-        trials: their number by state.
-        created_at: when it began, seconds since the epoch.
-    """
-
-    id: str
-    state: str
-    owner: str | None
-    task: str
-    trials: Mapping[str, int]
-    created_at: float
+def print_line(line: str) -> None:
+    """Print a line as it is, without wrapping, markup or colours."""
+    Console(soft_wrap=True, highlight=False).print(line, markup=False)
 
 
-def print_sweeps(listed: Sequence[ListedSweep], console: Console | None = None) -> None:
+def print_json(value: Any) -> None:
+    """Print plain values as JSON, with every character that is not ASCII escaped."""
+    Console(soft_wrap=True).print_json(json.dumps(value), ensure_ascii=True)
+
+
+def deliverer(sweep_id: str) -> str:
+    """Return what delivers the MLflow records of a sweep without a driver."""
+    return f"`sweep resume {sweep_id}` delivers them, and `serve` by itself if the sweep was submitted to it"
+
+
+def undelivered(count: int, how: str) -> str:
+    """Return a sentence about records that MLflow has not received, and what delivers them."""
+    return f"{counted(count, 'record waits', 'records wait')} for MLflow; {how}."
+
+
+def print_sweeps(listed: Sequence[Status], console: Console | None = None) -> None:
     """Print a row for each sweep; on a terminal no line is wider than it, and no word is cut.
 
     Args:
-        listed: the sweeps, in this order.
-        console: where to print; standard output if None.
+        listed: The sweeps, in this order.
+        console: Where to print; standard output if None.
     """
     console = console or Console()
     if not console.is_terminal:

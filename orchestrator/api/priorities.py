@@ -9,8 +9,8 @@ from pathlib import Path
 
 from orchestrator.api.queue_order import places
 from orchestrator.api.workspace import Workspace
-from orchestrator.client.names import one_of
 from orchestrator.client.answers import QueuedSweep
+from orchestrator.client.names import one_of
 from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput
 from orchestrator.ledger import claims, settings, submissions

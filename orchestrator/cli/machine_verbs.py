@@ -1,24 +1,110 @@
-"""The verbs that keep a root in order: `check`, `gc`, `recover`."""
+"""Verbs for machines and stores: `cluster`, `check`, `gc` and `recover`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from orchestrator.api import upkeep
+from orchestrator.api import clusters, maintenance
 from orchestrator.api.workspace import DEFAULT_ROOT
-from orchestrator.cli.display import delivered_by, print_json, print_line, waiting
 from orchestrator.cli.options import Json, Root, TrackingPatience
+from orchestrator.cli.printing import deliverer, print_json, print_line, undelivered
+from orchestrator.counts import counted
 from orchestrator.errors import Exit
 from orchestrator.output import Console
+
+cluster_app = typer.Typer(
+    help="Check a cluster file, create the token of your clusters, leave a machine that will be taken away,"
+    " show or end the Ray that your sweeps share on this machine.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+
+@cluster_app.command("check")
+def check_cluster_file(
+    file: Annotated[Path, typer.Argument(help="A cluster file, such as cluster/own-machines.yaml.")],
+) -> int:
+    """Check that a cluster file holds no secret and opens the cluster to no other user.
+
+    Exit codes: 0 nothing is wrong, 2 something is, a line each.
+
+    Example:
+
+        sweep cluster check cluster/aws.yaml
+    """
+    problems = clusters.check_file(file)
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    for problem in problems:
+        console.print(str(problem), style="red", markup=False)
+    if not problems:
+        print_line(f"{file}: nothing is wrong")
+    return Exit.BAD_INPUT if problems else Exit.COMPLETE
+
+
+@cluster_app.command("token")
+def make_token(own_root: Root = DEFAULT_ROOT) -> None:
+    """Create the token of your clusters unless it exists; cluster files copy it to every node.
+
+    Example:
+
+        sweep cluster token
+    """
+    print_line(str(clusters.make_token(root=own_root)))
+
+
+@cluster_app.command("leave")
+def leave_machine(
+    seconds: Annotated[float, typer.Option("--seconds", help="How long this machine will still run.")] = 30.0,
+) -> None:
+    """Leave this machine before it is taken away: nothing new starts on it, and its trials are saved.
+
+    Example:
+
+        sweep cluster leave --seconds 60
+    """
+    leaving = clusters.leave(seconds)
+    print_line(leaving.answer)
+    print_line(counted(leaving.workers, "worker saves its trial", "workers save their trials"))
+
+
+@cluster_app.command("ray")
+def show_ray(
+    end: Annotated[bool, typer.Option("--end", help="End it, unless a sweep uses it.")] = False,
+) -> None:
+    """Show the Ray that your sweeps share on this machine, or end it.
+
+    The first sweep starts it; it ends by itself 300 seconds after the last sweep has left (SWEEP_RAY_LINGER).
+
+    Exit codes: 0 shown or ended, or none runs; 2 a sweep uses it.
+
+    Example:
+
+        sweep cluster ray --end
+    """
+    shared = clusters.shared_ray()
+    if shared is None:
+        return print_line("no Ray runs on this machine for you")
+    setup, using = shared.head.setup, ", ".join(f"process {pid}" for pid in shared.users) or "no sweep"
+    print_line(
+        f"process {shared.head.pid} at {shared.head.address}: {setup.cpus} CPU(s), {setup.gpus} GPU(s), Ray"
+        f" {setup.ray}, Python {setup.python}; used by {using}"
+    )
+    if end:
+        clusters.end_shared_ray()
+        print_line("ended")
+    return None
 
 
 def check(
     sweep: Annotated[
         str | None,
-        typer.Argument(metavar="[SWEEP]", help="Id of a sweep, or its beginning; every sweep if left out."),
+        typer.Argument(
+            metavar="[SWEEP]", help="ID of a sweep, or the beginning of it. [default: every sweep]"
+        ),
     ] = None,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
@@ -31,7 +117,7 @@ def check(
 
         sweep check retrieval
     """
-    checked = upkeep.check(sweep, root=root)
+    checked = maintenance.check(sweep, root=root)
     code = Exit.FINDINGS if checked.findings else Exit.COMPLETE
     console = Console(soft_wrap=True, highlight=False)
     if as_json:
@@ -40,8 +126,8 @@ def check(
     for finding in checked.findings:
         console.print(f"{finding.where}: {finding.problem}", markup=False)
     for name, count in checked.waiting.items():
-        how = f"unless it is driven, {delivered_by(name)}; MLflow is compared after that"
-        console.print(f"{name}: {waiting(count, how)}", markup=False)
+        how = f"unless it is driven, {deliverer(name)}; MLflow is compared after that"
+        console.print(f"{name}: {undelivered(count, how)}", markup=False)
     for name, paths in checked.leftovers.items():
         what = f"no trial refers to it; the next run of {name} deletes it, as `sweep gc --delete` does"
         for path in paths:
@@ -69,7 +155,7 @@ def gc(
 
         sweep gc --delete
     """
-    collected = upkeep.collect_garbage(delete=delete, caches=caches, root=root)
+    collected = maintenance.collect_garbage(delete=delete, caches=caches, root=root)
     for busy in collected.busy:
         Console(stderr=True, soft_wrap=True, highlight=False).print(str(busy), markup=False)
     console = Console(soft_wrap=True, highlight=False)
@@ -90,7 +176,7 @@ def recover(
     mlflow: Annotated[
         bool, typer.Option("--mlflow", help="Leave the ledger alone; send all its records to MLflow again.")
     ] = False,
-    tracking_patience: TrackingPatience = upkeep.REDELIVERY_SECONDS,
+    tracking_patience: TrackingPatience = maintenance.REDELIVERY_SECONDS,
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Rebuild a damaged ledger from its backup, up to the last commit; the damaged file is kept.
@@ -104,7 +190,7 @@ def recover(
     """
     if mlflow:
         return _redeliver(tracking_patience, root)
-    done = upkeep.recover(root=root)
+    done = maintenance.recover(root=root)
     for sweep_id, commits in done.commits.items():
         print_line(f"{sweep_id}: {commits} commits recovered, {done.lost.get(sweep_id, 0)} lost")
     for sweep_id in done.submissions:
@@ -124,10 +210,10 @@ def recover(
 
 
 def _redeliver(seconds: float, root: Root) -> int:
-    if aside := upkeep.set_tracking_aside(root=root):
+    if aside := maintenance.set_tracking_aside(root=root):
         print_line(f"the damaged database of MLflow is kept as {aside}")
     waiting = 0
-    for sent in upkeep.redeliver(seconds=seconds, root=root):
+    for sent in maintenance.redeliver(seconds=seconds, root=root):
         waiting += sent.waiting
         print_line(f"{sent.sweep}: {sent.records} records, {sent.waiting} of them still wait for MLflow")
     return Exit.RESUMABLE if waiting else Exit.COMPLETE

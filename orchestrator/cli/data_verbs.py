@@ -12,10 +12,10 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from orchestrator.api import data as api
+from orchestrator.api import data_sets as api
 from orchestrator.api.workspace import DEFAULT_DATA
-from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Data, Json
+from orchestrator.cli.printing import print_json, print_line
 from orchestrator.errors import BadInput
 from orchestrator.output import Console
 

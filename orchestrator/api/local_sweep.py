@@ -320,7 +320,7 @@ class Sweep:
     def connect(url: str, token: str | None = None) -> Backend:
         """Return the client of a service that is reached over HTTP.
 
-        `orchestrator.api.local.LocalBackend` is the client of a ledger of this machine, with the same methods.
+        `orchestrator.api.local.LocalBackend` has the same methods for a ledger of this machine.
 
         >>> Sweep.connect("https://sweeps.example.org").status("listops").state  # doctest: +SKIP
         'RUNNING'

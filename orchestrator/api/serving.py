@@ -1,9 +1,10 @@
-"""The service: run it, submit sweeps to it and follow them."""
+"""Service: run it, find it, submit sweeps to it; drivers in the background."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from orchestrator import provenance
 from orchestrator.accounts import CODE_AS_USERS
-from orchestrator.api.sweep import Sweep
+from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import accounts, detached, preflight
@@ -32,12 +33,14 @@ __all__ = [
     "MOST_SILENT_SECONDS",
     "RETRY_FAILED",
     "SERVER",
+    "DetachedDriver",
     "Rounds",
     "RunningService",
     "end_of_log",
     "run_code_as_users",
     "running",
     "serve",
+    "start",
     "submit",
 ]
 
@@ -227,3 +230,46 @@ def _unused(specification: SweepConfig, is_known: Callable[[str], bool]) -> str:
 def end_of_log(sweep: Sweep) -> int:
     """Return the position in the log of the drivers of a sweep, in bytes, where their next output begins."""
     return detached.end_of(sweep.workspace.paths.driver_log(sweep.id))
+
+
+@dataclass(frozen=True)
+class DetachedDriver:
+    """A driver in a process of its own, which outlives the process that started it.
+
+    Attributes:
+        process: the process.
+        log: file that receives what it prints.
+        start: position in `log`, in bytes, where its output begins.
+    """
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    start: int
+
+    def follow(self, show: Show) -> int:
+        """Pass on what the driver prints until it ends.
+
+        Returns:
+            Its exit code; negative if a signal ended it, as `subprocess` counts.
+        """
+        detached.follow(self.log, self.start, lambda: self.process.poll() is not None, show)
+        return self.process.returncode
+
+
+def start(sweep: Sweep, arguments: Sequence[str]) -> DetachedDriver:
+    """Start a driver of a sweep in a process of its own, once everything that can be checked has been.
+
+    Args:
+        sweep: the sweep.
+        arguments: arguments of Python for a process that runs it, such as `-m MODULE WORD ...`.
+
+    Raises:
+        BadInput: as `Sweep.run`.
+        BadData: as `Sweep.run`.
+        NoCluster: as `Sweep.run`.
+    """
+    sweep.admit()
+    preflight.check_paths(sweep.workspace.paths)
+    log = sweep.workspace.paths.driver_log(sweep.id)
+    position = detached.end_of(log)
+    return DetachedDriver(detached.begin(arguments, log), log, position)

@@ -18,8 +18,8 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from orchestrator import Observer, Progress
-from orchestrator.client.answers import LiveSweep
 from orchestrator.cli.frame import frame
+from orchestrator.client.answers import LiveSweep
 from orchestrator.driver.log import Display
 from orchestrator.errors import Refusal
 from orchestrator.output import Console
