@@ -24,8 +24,8 @@ import psutil
 from benchmarks.http_load import service
 from orchestrator import Sweep
 from orchestrator.api import user_admin
-from orchestrator.client.http import RemoteSweep
 from orchestrator.api.serving import running
+from orchestrator.client.http import RemoteSweep
 from tests.orchestrator.web.server import FILE
 from tests.shared_ray import own_ray
 

@@ -14,10 +14,8 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from orchestrator import Progress
-from orchestrator.client.answers import LiveSweep, RunningTrial
-from orchestrator.client.answers import QueuedSweep
-from orchestrator.client.answers import DetailedStatus
 from orchestrator.cli.frame import frame
+from orchestrator.client.answers import DetailedStatus, LiveSweep, QueuedSweep, RunningTrial
 
 FILE = Path(__file__).parent / "screenshots" / "terminal.svg"
 WIDTH, HEIGHT = 80, 24

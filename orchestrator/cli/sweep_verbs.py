@@ -133,7 +133,7 @@ def run(
         return _follow(backend, submitted.id, plain=options.plain)
     service = service_for(options)
     options = with_root_of(service, options)
-    sweep = _extended(_chosen(file, profile, overrides, options, new=new, resume=resume), extend)
+    sweep = _extended(chosen_sweep(file, profile, overrides, options, new=new, resume=resume), extend)
     if service is None or (extend is None and sweep.is_finished):
         return run_here(sweep, options)
     return _run_by_service(sweep, options, new=new)
@@ -166,7 +166,7 @@ def submit(
         return Exit.COMPLETE
     service = serving.running(root=options.root)
     options = with_root_of(service, options)
-    sweep = _chosen(file, profile, overrides, options, new=new, resume=resume)
+    sweep = chosen_sweep(file, profile, overrides, options, new=new, resume=resume)
     sweep_id, _ = submit_sweep(sweep, options, new=new, key=key)
     print_line(sweep_id)
     if service is None:
@@ -302,7 +302,7 @@ def with_root_of(service: RunningService | None, options: RunOptions) -> RunOpti
     return replace(options, root=service.root) if service else options
 
 
-def _chosen(
+def chosen_sweep(
     file: Path,
     profile: str | None,
     overrides: list[str] | None,

@@ -97,7 +97,7 @@ def test_a_command_without_standard_output_does_its_work(root: str) -> None:
 
 DRIVER = """
 import sys
-from orchestrator.cli.display import print_line
+from orchestrator.cli.printing import print_line
 from orchestrator.driver.shutdown import run_and_exit
 from orchestrator.output import protect
 

@@ -112,4 +112,4 @@ def test_changes_answer_the_same_types(place: int, tmp_path: Path) -> None:
 
 def test_every_method_is_tested() -> None:
     changing = {"submit", "validate", "stop", "resume", "extend", "retry", "move", "set_quota"}
-    assert METHODS == READ.keys() | changing | {"add_user", "revoke_user", "report"}
+    assert READ.keys() | changing | {"add_user", "revoke_user", "report"} == METHODS

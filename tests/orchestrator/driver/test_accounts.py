@@ -16,8 +16,8 @@ import pytest
 
 from orchestrator.accounts import CODE_AS_USERS, NOBODY
 from orchestrator.api import serving
-from orchestrator.api.serving import run_code_as_users
 from orchestrator.api.local_sweep import Sweep
+from orchestrator.api.serving import run_code_as_users
 from orchestrator.config.trainable import Trainable
 from orchestrator.driver import accounts, submitted
 from orchestrator.driver.accounts import AS_USER, account_for, check_service, reader_for

@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.api import maintenance
 from orchestrator.cli import look
-from orchestrator.cli.upkeep import check as print_check
+from orchestrator.cli.machine_verbs import check as print_check
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths

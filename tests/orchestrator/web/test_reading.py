@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-from orchestrator.api.queue_order import UNSERVED
 from orchestrator.api.priorities import queue
+from orchestrator.api.queue_order import UNSERVED
 from orchestrator.ledger.records import CurvePoint
 from orchestrator.web.documents import log_range, thinned
 from tests import sweeps

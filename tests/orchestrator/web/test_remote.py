@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator import Sweep
-from orchestrator.client import http
-from orchestrator.client.answers import LiveSweep, RunningTrial
 from orchestrator.api.live import live
+from orchestrator.client import http
+from orchestrator.client.answers import DetailedStatus, LiveSweep, RunningTrial
 from orchestrator.client.http import TIMEOUT_SECONDS, HttpBackend
-from orchestrator.client.answers import DetailedStatus
 from orchestrator.errors import BadInput, Exit, NoServer, exit_of
 from orchestrator.session.board import Progress
 from orchestrator.web.checking import CheckLimits

@@ -7,22 +7,30 @@ import io
 import pytest
 from rich.console import Console
 
-from orchestrator.cli.listing import ListedSweep, print_sweeps
+from orchestrator.cli.printing import print_sweeps
+from orchestrator.client.answers import Status
+from tests.orchestrator.client.examples import listed
 
 SWEEPS = [
-    ListedSweep(
-        "who-can-count-quick-0a1b2c3d",
-        "INTERRUPTED",
-        "margarethe",
-        "modular",
-        {"COMPLETE": 112, "PRUNED": 31, "FAILED": 1},
-        1_800_014_400.0,
+    listed(
+        id="who-can-count-quick-0a1b2c3d",
+        state="INTERRUPTED",
+        owner="margarethe",
+        task="modular",
+        trials={"COMPLETE": 112, "PRUNED": 31, "FAILED": 1},
+        created_at=1_800_014_400.0,
     ),
-    ListedSweep("listops-laptop-0a1b2c3d", "RUNNING", "ada", "listops", {"RUNNING": 2}, 1_800_014_400.0),
+    listed(
+        id="listops-laptop-0a1b2c3d",
+        owner="ada",
+        task="listops",
+        trials={"RUNNING": 2},
+        created_at=1_800_014_400.0,
+    ),
 ]
 
 
-def printed(sweeps: list[ListedSweep], *, terminal: bool, width: int = 80) -> list[str]:
+def printed(sweeps: list[Status], *, terminal: bool, width: int = 80) -> list[str]:
     out = io.StringIO()
     print_sweeps(sweeps, Console(file=out, force_terminal=terminal, width=width, color_system=None))
     return [line.rstrip() for line in out.getvalue().splitlines()]
@@ -41,7 +49,7 @@ def test_a_terminal_shows_every_word_whole(width: int) -> None:
 
 
 def test_a_long_name_is_folded_and_not_cut() -> None:
-    lines = printed([ListedSweep("x" * 90, "COMPLETE", None, "copy", {}, 0.0)], terminal=True)
+    lines = printed([listed(id="x" * 90, state="COMPLETE")], terminal=True)
     assert max(map(len, lines)) <= 80
     assert "".join(lines).count("x") == 90
     assert "COMPLETE" in " ".join(lines)

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator import Exit, Sweep, queue, status, sweeps
-from orchestrator.api import serving
+from orchestrator.api import priorities, serving
+from orchestrator.api.local import LocalBackend
 from orchestrator.api.queue_order import UNSERVED
+from orchestrator.client.following import follow
 from orchestrator.ledger import submissions
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.ledger.submissions import SubmissionWriter
@@ -57,7 +59,7 @@ def test_a_parked_sweep_is_shown_with_its_cause_until_it_is_released(sweep: Swee
     )
     [entry] = queue(root=root)
     assert entry.position is None
-    assert serving.release("retrieval", root=root) == sweep.id
+    assert priorities.resume("retrieval", root=root)[0] == sweep.id
     assert status(root=root).state == "QUEUED"
 
 
@@ -90,5 +92,5 @@ def test_following_ends_with_the_code_and_the_cause(
     serving.submit(sweep)
     change(sweep, **columns)
     printed: list[str] = []
-    assert serving.follow(sweep.id, printed.append, root=sweep.workspace.paths.root) == code
+    assert follow(LocalBackend(sweep.workspace.paths.root), sweep.id, printed.append) == code
     assert str(columns.get("cause", "")) in "".join(printed)

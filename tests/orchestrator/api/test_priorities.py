@@ -152,7 +152,9 @@ def test_what_is_asked_for_by_command_is_in_the_audit_log(root: Path) -> None:
     move(examples.SWEEP_ID, "idle", weight=2.0, root=root)
     quota("ada", share=0.5, sweeps=float("inf"), root=root)
     quota("ada", root=root)  # only shows them
-    told = [(entry.actor, entry.action, entry.target, entry.detail) for entry in user_admin.audit_log(root=root)]
+    told = [
+        (entry.actor, entry.action, entry.target, entry.detail) for entry in user_admin.audit_log(root=root)
+    ]
     assert told == [
         ("command line", "quota", "ada", {"share": 0.5, "sweeps": "inf"}),
         ("command line", "priority", examples.SWEEP_ID, {"priority_class": "idle", "weight": 2.0}),
