@@ -278,8 +278,8 @@ def state_without_driver(submission: Submission, system: System) -> tuple[str, s
     """Return the state of a submission whose sweep no process drives, and the reason; None if it has ended.
 
     Args:
-        submission: of the sweep.
-        system: of this process; times are by its clock, as it is set now.
+        submission: Submission of the sweep.
+        system: System of this process, whose clock gives the times.
     """
     cause = submission.cause
     if submission.state == "STARTED":
