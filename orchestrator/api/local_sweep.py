@@ -563,7 +563,8 @@ class Sweep:
             unless_stopped: Return COMPLETE at once if `stop` has ended the sweep, and leave it as it is, for
                 a start by a batch system. Without it the call goes on with a stopped sweep.
             retry_failed: Run the failed trials once more, each from its last checkpoint.
-            progress: Whether to show a progress bar on standard error; only in terminals and notebooks if None.
+            progress: Whether to show a progress bar on standard error; if None, only in terminals and
+                notebooks.
 
         Returns:
             COMPLETE, SOME_FAILED, or RESUMABLE if the sweep was interrupted and the next call goes on.
