@@ -313,7 +313,7 @@ class Sweep:
             if known[sweep_id].has_begun:
                 return cls(sweep_id, workspace)
             submission = submissions.submission(ledger, sweep_id)
-        assert submission is not None, "no sweep is ever forgotten"
+        assert submission is not None, "rows of the ledger are never deleted"
         return cls.submitted(submission, workspace)
 
     @staticmethod

@@ -161,7 +161,7 @@ def changes(name: str, *, root: str | Path | None = None) -> Changes:
 
     def document(ledger: Ledger, sweep_id: str) -> Mapping[str, Any]:
         found = ledger.sweep(sweep_id) or submissions.submission(ledger, sweep_id)
-        assert found is not None, "no sweep is ever forgotten"
+        assert found is not None, "rows of the ledger are never deleted"
         return found.document
 
     with Workspace.at(root).ledger() as ledger:
@@ -216,7 +216,7 @@ def _row(
         "best_trial": None,
     }
     if record is None:
-        assert submission is not None, "no sweep is ever forgotten"
+        assert submission is not None, "rows of the ledger are never deleted"
         refused = "FAILED" if submission.code == Exit.BAD_INPUT else "INTERRUPTED"
         state, reason = state_without_driver(submission, ledger.system) or (refused, submission.cause)
         return {

@@ -102,7 +102,7 @@ def sweep_named(ledger: Ledger, name: str) -> SweepRecord:
         BadInput: The name is empty, no sweep matches, or several do.
     """
     record = ledger.sweep(one_of(begun(ledger), name))
-    assert record is not None, "no sweep is ever forgotten"
+    assert record is not None, "rows of the ledger are never deleted"
     return record
 
 
