@@ -108,7 +108,7 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
     trials = ledger.trials(sweep_id) if row["state"] in FINISHED_SWEEP else ()
     return DetailedStatus(
         **{**row, "priority_class": chosen.priority_class},
-        direction=record.facts["direction"] if record else None,
+        direction=record.facts.get("direction") if record else None,
         progress=progress,
         failures=failures,
         text=submission.text if submission else recorded,

@@ -9,13 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.client.names import one_of
 from orchestrator.errors import BadInput
 from orchestrator.ledger.connect import database_file, is_file, parse
 from orchestrator.ledger.keys import sweep_id_of
-from orchestrator.ledger.known import begun
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord, TrialRecord
+from orchestrator.ledger.records import TrialRecord
 from orchestrator.storage import paths
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import ui
@@ -93,17 +91,6 @@ class Workspace:
         self.paths.create()
         with ui.serving(self.paths.tracking_uri, self.paths.artifacts) as served:
             yield served
-
-
-def sweep_named(ledger: Ledger, name: str) -> SweepRecord:
-    """Return the sweep whose id is `name`, or else the only one whose id begins with it.
-
-    Raises:
-        BadInput: The name is empty, no sweep matches, or several do.
-    """
-    record = ledger.sweep(one_of(begun(ledger), name))
-    assert record is not None, "rows of the ledger are never deleted"
-    return record
 
 
 def check_output(file: Path) -> None:

@@ -236,7 +236,7 @@ def stop(sweep: SweepId, root: Root = DEFAULT_ROOT, server: Server = None) -> No
 
 
 def follow(sweep: SweepId, root: Root = DEFAULT_ROOT, plain: Plain = False, server: Server = None) -> int:
-    """Show a sweep and the output of its driver until it ends. Ctrl-C only detaches.
+    """Show a sweep and the output of its driver until it ends; Ctrl-C only detaches.
 
     Exit codes: those of the sweep, or 5 if it is still running.
 
