@@ -229,7 +229,8 @@ def _row(
             "created_at": submission.at,
             "priority_class": classes.get(submission.sweep_id, "normal"),
         }
-    driver, best = holder(ledger, record.id), best_of_sweep(ledger, record)
+    driver = holder(ledger, record.id)
+    best = best_of_sweep(ledger, record) if "direction" in record.facts else None
     state = record.state
     reason = record.reason or (_why_failed(ledger, record) if state == "FAILED" else None)
     if driver is None and state in DRIVEN_SWEEP:
@@ -249,7 +250,7 @@ def _row(
         "created_at": record.created_at,
         "finished_at": record.finished_at,
         "priority_class": classes.get(record.id, "normal"),
-        "metric": str(record.facts["metric"]),
+        "metric": record.facts.get("metric"),
         "best_value": best.value if best else None,
         "best_trial": best.key if best else None,
     }

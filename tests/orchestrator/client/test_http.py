@@ -115,7 +115,10 @@ def test_a_log_is_followed_to_the_end_of_the_sweep(client: Client) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("x" * 100_000 + "\nend\n")
     shown: list[str] = []
-    assert follow(connect(client), sweeps.SWEEP_ID, shown.append, 0) == Exit.RESUMABLE
+    code = follow(connect(client), sweeps.SWEEP_ID, shown.append, 0)
+    now = connect(client).status(sweeps.SWEEP_ID)
+    assert (now.state, now.submission, now.exit_code) == ("INTERRUPTED", "ENDED", code)
+    assert code == Exit.COMPLETE, "the submission has ended with this code"
     assert "".join(shown) == log.read_text()
 
 
