@@ -32,8 +32,8 @@ from urllib.parse import urlsplit
 import psutil
 
 from orchestrator import Sweep
-from orchestrator.api import users
-from orchestrator.api.service import running, submit
+from orchestrator.api import user_admin
+from orchestrator.api.serving import running, submit
 from orchestrator.ledger.keys import trial_key
 from orchestrator.ledger.known import begun
 from orchestrator.ledger.lease import Lease
@@ -250,14 +250,14 @@ def main() -> None:
         folder = Path(name)
         if given.real:
             root = folder / "mlruns"
-            _, token = users.add("load", "viewer", root=root)
+            _, token = user_admin.add("load", "viewer", root=root)
             with own_ray(Path(ray)) as variables:
                 os.environ.update(variables)
                 with service(root, "--drivers", str(given.real), "--stop-drivers") as address:
                     measure(given, root, address, token, started(root, folder, given.real))
             return
         root = sweeps.filled(folder / "mlruns").root
-        _, token = users.add("load", "viewer", root=root)
+        _, token = user_admin.add("load", "viewer", root=root)
         with closing(Ledger.open(Paths(root).ledger_url)) as ledger:
             for number in range(1, SWEEPS):
                 create_sweep(ledger, sweeps.sweep_record(id=f"copy-{number:08d}"))

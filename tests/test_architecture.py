@@ -21,9 +21,9 @@ DOORS = {
     "mlflow": ("orchestrator/tracking/",),
     "sqlalchemy": ("orchestrator/ledger/", "orchestrator/upkeep/recovery.py"),
     "alembic": ("orchestrator/ledger/",),
-    "rich": ("orchestrator/cli/", "orchestrator/report/terminal.py"),
+    "rich": ("orchestrator/cli/", "orchestrator/output.py", "orchestrator/report/terminal.py"),
     "typer": ("orchestrator/cli/",),
-    "tqdm": ("orchestrator/api/sweep.py",),
+    "tqdm": ("orchestrator/api/local_sweep.py",),
     "ruamel": ("orchestrator/config/yaml_reader.py",),
     "fastapi": ("orchestrator/web/",),
     "starlette": ("orchestrator/web/",),
@@ -35,7 +35,7 @@ DOORS = {
 }
 RAY_PRIVATE = "orchestrator/schedule/ray_private.py"
 HIDDEN = {
-    "orchestrator/api/sweep.py",
+    "orchestrator/api/local_sweep.py",
     "orchestrator/api/trial.py",
     "orchestrator/driver/preflight.py",
     "orchestrator/driver/run.py",
@@ -162,10 +162,27 @@ def _table() -> dict[str, set[str]]:
     return table
 
 
+def _named_in_strings(tree: ast.AST) -> Iterator[str]:
+    """Yield the modules of the service that strings name, for `import_module` or `python -m`."""
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and re.fullmatch(r"orchestrator(\.\w+)+", text) and _is_module(text):
+            yield text
+
+
+def _is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
 def _folders_imported(folder: str) -> set[str]:
-    """Return the other folders of the service that a folder imports, anywhere in its modules."""
-    files = (ROOT / "orchestrator" / folder).rglob("*.py")
+    """Return the other folders of the service that a folder imports, anywhere in its modules.
+
+    Modules that a string names count too, except for the extension points of the file (`module:name`).
+    """
+    files = list((ROOT / "orchestrator" / folder).rglob("*.py"))
     names = {name for path in files for name in _imports(_tree(path))}
+    names |= {name for path in files for name in _named_in_strings(_tree(path))}
     parts = [name.split(".") for name in names if name.startswith("orchestrator.")]
     return {part[1] for part in parts if (ROOT / "orchestrator" / part[1]).is_dir()} - {folder}
 
@@ -186,6 +203,17 @@ def test_folders_import_what_their_row_says(folder: str) -> None:
     allowed, imported = _table()[folder], _folders_imported(folder)
     assert imported <= allowed
     assert allowed == imported or folder in {"driver", "api"}
+
+
+def test_nothing_imports_an_entry_point() -> None:
+    """Only the command line names the module that starts it; a service starts drivers by their own one."""
+    named = {path: {*_imports(_tree(path)), *_named_in_strings(_tree(path))} for path in _files()}
+    for path, names in named.items():
+        assert not any(name.endswith("__main__") for name in names), path
+        assert "orchestrator.sweep" not in names or path.parts[-2] == "cli", path
+        assert "orchestrator.driver" not in names & set(_named_in_strings(_tree(path))) or (
+            path == ROOT / "orchestrator" / "driver" / "prewarmed.py"
+        ), path
 
 
 def test_no_import_cycles() -> None:

@@ -17,8 +17,8 @@ from orchestrator.config import from_document
 from orchestrator.config.resolve import budget_in
 from orchestrator.config.sweep_config import SweepConfig, current, identity
 from orchestrator.driver import preflight
-from orchestrator.driver.departure import Departure
 from orchestrator.driver.preflight import ON_THIS_MACHINE, Patience
+from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import BadInput
 from orchestrator.ledger.known import begun
 from orchestrator.ledger.lease import Lease
@@ -37,7 +37,7 @@ OWNER = "SWEEP_OWNER"
 
 
 def current_owner() -> str:
-    """Return in whose name this process runs sweeps.
+    """Return the owner of the sweeps that this process runs.
 
     Raises:
         BadInput: if the environment does not say so and the user of this process has no name.
@@ -100,8 +100,19 @@ class Run:
     owner: str = field(default_factory=current_owner)
 
 
+DRIVER_OPTIONS: Mapping[str, Any] = {
+    "deadline": Run.deadline,
+    "tracking_patience": Run.tracking_patience,
+    "wait": None,
+}
+"""Options of a submission for its driver, with their defaults."""
+
+RETRY_FAILED = "retry_failed"
+"""Option of a submission: whether the driver of a finished sweep runs the failed trials once more."""
+
+
 @dataclass(frozen=True)
-class Claim:
+class LeasedSweep:
     """A sweep that this driver may run, because it holds its lease.
 
     Attributes:
@@ -110,7 +121,7 @@ class Claim:
         ledger: of the sweep.
         lease: of the sweep, held.
         observer: shows the progress.
-        departure: says when to leave.
+        shutdown: says when to leave.
     """
 
     sweep: SweepConfig
@@ -118,7 +129,7 @@ class Claim:
     ledger: Ledger
     lease: Lease
     observer: Observer
-    departure: Departure
+    shutdown: Shutdown
 
     @property
     def writer(self) -> SweepWriter:
@@ -127,14 +138,16 @@ class Claim:
 
 
 @contextmanager
-def claimed(sweep: SweepConfig, run: Run, observer: Observer, departure: Departure) -> Iterator[Claim]:
+def leased_sweep(
+    sweep: SweepConfig, run: Run, observer: Observer, shutdown: Shutdown
+) -> Iterator[LeasedSweep]:
     """Hold the lease of a sweep, after the preflight checks of its paths and checkpoints.
 
     Args:
         sweep: as the file describes it.
         run: this invocation.
         observer: shows why a lease takes long.
-        departure: ends the process when the lease is lost.
+        shutdown: ends the process when the lease is lost.
 
     Raises:
         BadInput: if a path or the file is wrong, or checkpoints are missing.
@@ -147,9 +160,9 @@ def claimed(sweep: SweepConfig, run: Run, observer: Observer, departure: Departu
         sweep = identify(sweep, ledger, known=run.known, new=run.new)
         preflight.check_paths(run.paths, sweep.id)
         lost = f"{sweep.id}: another driver has taken over, so this one leaves."
-        with Lease(ledger, sweep.id, observer.say, lambda: departure.end(lost)) as lease:
+        with Lease(ledger, sweep.id, observer.say, lambda: shutdown.end(lost)) as lease:
             preflight.check_checkpoints(run.paths, ledger, sweep.id)
-            yield Claim(sweep, run, ledger, lease, observer, departure)
+            yield LeasedSweep(sweep, run, ledger, lease, observer, shutdown)
 
 
 def identify(

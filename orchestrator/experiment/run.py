@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import provenance
-from orchestrator.api.sweep import Sweep
+from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.errors import BadData, BadInput, Exit
 from orchestrator.experiment.collected import collected, obstacle, size_of

@@ -21,8 +21,8 @@ import psutil
 from orchestrator import priority
 from orchestrator.driver import detached, preflight
 from orchestrator.driver.admission import OWNER
-from orchestrator.driver.departure import Departure
-from orchestrator.driver.ready import ReadyDriver
+from orchestrator.driver.prewarmed import PrewarmedDriver
+from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import Busy, Damaged, Exit, redacted
 from orchestrator.ledger import claims, submissions
 from orchestrator.ledger.clock import ClockSetting
@@ -131,9 +131,9 @@ def serve(
         finally:
             done.set()
 
-    with _departure(system, stop_drivers) as departure, beside:
+    with _shutdown(system, stop_drivers) as shutdown, beside:
         try:
-            departure.interruptible(run)
+            shutdown.interruptible(run)
         except KeyboardInterrupt as reason:
             over.set()
             done.wait(LEAVE_SECONDS)
@@ -148,13 +148,13 @@ def end_code(stop_drivers: bool) -> Exit:
     return Exit.RESUMABLE if stop_drivers else Exit.COMPLETE
 
 
-def _departure(system: System, stop_drivers: bool) -> Departure:
+def _shutdown(system: System, stop_drivers: bool) -> Shutdown:
     """Return how the service leaves: with its own code even if its main thread is late, or asked twice."""
     code = end_code(stop_drivers)
     extra, remark = (
         (STOP_SECONDS, "its drivers were asked to end") if stop_drivers else (0.0, "the drivers go on")
     )
-    return Departure(system, extra_seconds=extra, code=code, code_twice=code, remark=remark)
+    return Shutdown(system, extra_seconds=extra, code=code, code_twice=code, remark=remark)
 
 
 def _wait(over: Event, paths: Paths, knocks: int) -> None:
@@ -241,7 +241,7 @@ class Service:
         self._start_driver = start or self._begin
         self._warm = 0.0 if start else warm_seconds(WARM_SECONDS)
         self._niceness = priority.niceness(priority.OF_SERVICE)
-        self._ready = ReadyDriver(paths.root, self._warm, ledger.system)
+        self._ready = PrewarmedDriver(paths.root, self._warm, ledger.system)
         self._children: list[_Child] = []
         self._drivers: list[Holder] = []
         self._heard: dict[str, tuple[float, float]] = {}
@@ -385,7 +385,7 @@ class Service:
 
     def _begin(self, submission: Submission) -> subprocess.Popen[bytes]:
         sweep_id = submission.sweep_id
-        words = ["drive", sweep_id, "--start", str(submission.starts), "--root", str(self._paths.root)]
+        words = [sweep_id, "--start", str(submission.starts), "--root", str(self._paths.root)]
         service = Holder.here(self._ledger.system).write()
         variables = {OWNER: submission.owner, WARM: str(self._warm), SERVICE: service}
         variables |= {priority.NICENESS: str(self._niceness)}

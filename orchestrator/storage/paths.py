@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from orchestrator.accounts import umask
 from orchestrator.sqlite import sqlite_url
 from trainables.checkpoint import DIGITS
 from trainables.durable import make_folder
+
+DEFAULT_ROOT = Path("mlruns")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,26 @@ class Paths:
     tracking: str | None = None
     cache: Path | None = None
     store: str | None = None
+
+    @classmethod
+    def at(cls, root: str | Path | None = None) -> Paths:
+        """Return the paths under a root folder. Nothing is created.
+
+        `SWEEP_LEDGER`, `MLFLOW_TRACKING_URI`, `JAX_COMPILATION_CACHE_DIR` and `SWEEP_CHECKPOINTS` replace
+        the paths under the root that they name.
+
+        Args:
+            root: Root folder; if None, `SWEEP_ROOT` or else `mlruns`.
+        """
+        environment = os.environ
+        cache = environment.get("JAX_COMPILATION_CACHE_DIR")
+        return cls(
+            Path(root or environment.get("SWEEP_ROOT") or DEFAULT_ROOT).absolute(),
+            environment.get("SWEEP_LEDGER"),
+            environment.get("MLFLOW_TRACKING_URI"),
+            Path(cache).absolute() if cache else None,
+            environment.get("SWEEP_CHECKPOINTS") or None,
+        )
 
     @property
     def ledger_url(self) -> str:

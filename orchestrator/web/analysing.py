@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 from fastapi import APIRouter
 
-from orchestrator.api.changes import changes
-from orchestrator.api.sweep import Sweep
+from orchestrator.api.local_sweep import Sweep
+from orchestrator.api.status import changes
 from orchestrator.web import models
 from orchestrator.web.reading import Document, SweepId
 from orchestrator.web.site import Here

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api import users
+from orchestrator.api import user_admin
 from orchestrator.config.sections import SLUG
 from orchestrator.web.paging import MOST_WHOLE
 from orchestrator.web.submitted import Sent
@@ -89,4 +89,4 @@ class NewUser(Body):
     role: Literal["viewer", "member", "admin"] = "member"
     days: Annotated[
         float | None, Field(gt=0, description="Days that the token is valid; null for one that stays valid.")
-    ] = users.DAYS
+    ] = user_admin.DAYS

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 
-from orchestrator.api import queue, service, users
-from orchestrator.api.sweep import Sweep
+from orchestrator.api import priorities, serving, user_admin
+from orchestrator.api.local_sweep import Sweep
 from orchestrator.errors import BadInput, Changed
 from orchestrator.ledger import audit, submissions
 from orchestrator.ledger.audit import Asked
@@ -108,22 +108,9 @@ def retry(site: Here, user: SignedIn, sweep_id: SweepId, key: Key = None) -> Doc
         if selected.state in FINISHED_SWEEP and not selected.failed():
             raise Conflict(sweep_id, "must have failed trials to retry", "none", "Extend it to go on.")
         asked = Asked(user.name, "retry", sweep_id, request=request)
-        return _again(site, user, selected, asked, {service.RETRY_FAILED: True})
+        return _again(site, user, selected, asked, {serving.RETRY_FAILED: True})
 
     return once(site, user, key, f"retry {sweep_id}", None, retried)
-
-
-@ROUTER.post("/sweeps/{sweep_id}/release", status_code=202, response_model=models.Released)
-def release(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
-    """Queue a parked sweep again."""
-    _allow_start(site, user, sweep_id)
-    asked = Asked(user.name, "release", sweep_id)
-    try:
-        service.release(sweep_id, asked=asked, root=site.workspace.paths.root)
-    except BadInput as refusal:
-        raise _conflict(refusal) from None
-    site.snapshots.drop()
-    return {"id": sweep_id, "state": "QUEUED"}
 
 
 @ROUTER.patch("/sweeps/{sweep_id}", response_model=models.Settings)
@@ -146,7 +133,7 @@ def set_priority(
         _allow_start(site, user, sweep_id)
     changes = body.model_dump(exclude_none=True)
     try:
-        _, chosen = queue.change(
+        _, chosen = priorities.change(
             sweep_id,
             **changes,
             revisions=None if revision is None or revision.strip() == "*" else tags(revision),
@@ -167,7 +154,7 @@ def resume(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
     _allow_start(site, user, sweep_id)
     asked = Asked(user.name, "resume", sweep_id)
     try:
-        _, chosen = queue.resume(sweep_id, asked=asked, root=site.workspace.paths.root)
+        _, chosen = priorities.resume(sweep_id, asked=asked, root=site.workspace.paths.root)
     except BadInput as refusal:
         raise _conflict(refusal) from None
     return _settings(site, sweep_id, chosen)
@@ -178,7 +165,7 @@ def set_quota(site: Here, user: SignedIn, owner: str, body: Quota) -> Document:
     """Set the weight and the quotas of an owner."""
     changes = body.model_dump(exclude_none=True, exclude={"new"})
     asked = Asked(user.name, "quota", owner, changes)
-    row = queue.quota(owner, **changes, new=body.new, asked=asked, root=site.workspace.paths.root)
+    row = priorities.quota(owner, **changes, new=body.new, asked=asked, root=site.workspace.paths.root)
     site.snapshots.drop()
     return asdict(row)
 
@@ -186,7 +173,7 @@ def set_quota(site: Here, user: SignedIn, owner: str, body: Quota) -> Document:
 @ROUTER.get("/users", response_model=models.UserList)
 def list_users(site: Here) -> Document:
     """Return all users, without their tokens."""
-    return {"users": [asdict(entry) for entry in users.users(root=site.workspace.paths.root)]}
+    return {"users": [asdict(entry) for entry in user_admin.users(root=site.workspace.paths.root)]}
 
 
 @ROUTER.post("/users", status_code=201, response_model=models.AddedUser)
@@ -194,7 +181,7 @@ def add_user(site: Here, user: SignedIn, body: NewUser) -> Document:
     """Add a user, and return the token, which cannot be read again."""
     days = math.inf if body.days is None else body.days
     root = site.workspace.paths.root
-    added, token = users.add(body.name, body.role, days=days, actor=user.name, root=root)
+    added, token = user_admin.add(body.name, body.role, days=days, actor=user.name, root=root)
     site.snapshots.drop()
     return {**asdict(added), "token": token}
 
@@ -203,7 +190,7 @@ def add_user(site: Here, user: SignedIn, body: NewUser) -> Document:
 def revoke_user(site: Here, user: SignedIn, name: str) -> Document:
     """Revoke the token of a user at once."""
     try:
-        revoked = users.revoke(name, actor=user.name, root=site.workspace.paths.root)
+        revoked = user_admin.revoke(name, actor=user.name, root=site.workspace.paths.root)
     except BadInput as refusal:
         raise NotFound(refusal.where, refusal.must, refusal.got, refusal.remedy) from None
     site.snapshots.drop()
@@ -219,7 +206,7 @@ def read_audit(
     limit: Annotated[int, Query(ge=1, le=audit.MOST_ENTRIES)] = 100,
 ) -> Document:
     """Return which user asked for which change, the newest first."""
-    entries = users.audit_log(before=before, limit=limit, root=site.workspace.paths.root)
+    entries = user_admin.audit_log(before=before, limit=limit, root=site.workspace.paths.root)
     return {"audit": [asdict(entry) for entry in entries]}
 
 
@@ -254,7 +241,7 @@ def _again(
 
 
 def _submitted(site: Site, sweep: Sweep, owner: str, **arguments: Any) -> Document:
-    submission, added = service.submit(sweep, owner=owner, **arguments)
+    submission, added = serving.submit(sweep, owner=owner, **arguments)
     site.snapshots.drop()
     return submissions.answer_of(submission, added=added)
 

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import concealment
-from orchestrator.api.sweep import Sweep
+from orchestrator.api.local_sweep import Sweep
+from orchestrator.api.planning import planned
 from orchestrator.config.networks import layers
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, most_trials
 from orchestrator.config.sweep_config import SweepConfig
@@ -126,34 +127,9 @@ def check(given: Mapping[str, Any]) -> dict[str, Any]:
     _check_folder(specification, Path(folder))
     check_size(specification)
     check_own(specification, given["owner"], plugins=given["plugins"])
-    plan = planned(sweep, given["owner"], sizes=given["sizes"]) if given["sizes"] is not None else None
+    sizes = given["sizes"]
+    plan = None if sizes is None else asdict(planned(sweep, given["owner"], sizes=sizes))
     return {"document": specification.document(), "plan": plan}
-
-
-def planned(sweep: Sweep, owner: str, *, sizes: bool) -> dict[str, Any]:
-    """Return what a sweep would run on this machine.
-
-    Args:
-        sweep: to be run.
-        owner: in whose name it would run.
-        sizes: whether to count the sizes of all networks that the search can draw, which takes seconds.
-    """
-    specification, plan = sweep.specification, sweep.plan(owner)
-    networks = sweep.networks() if sizes and specification.trainable is None else None
-    return {
-        "id": sweep.id,
-        "task": specification.task,
-        "metric": specification.metric,
-        "direction": specification.direction,
-        "trials": most_trials(specification.document()),
-        "steps": specification.training.steps,
-        "at_once": plan.at_once,
-        "data": plan.source.phrase if plan.source else None,
-        "match": plan.matched,
-        "seconds": plan.estimate.seconds if plan.estimate else None,
-        "networks": networks
-        and [{"model": asdict(network.model), **network.cost.document()} for network in networks],
-    }
 
 
 def main() -> None:

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import codecs
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
-
-from orchestrator.api.status import Status
-from orchestrator.api.trial import TrialHistory
 from orchestrator.ledger.records import (
     CurvePoint,
-    EvaluationRecord,
     ReportRecord,
-    SweepRecord,
     TrialRecord,
     by_trial,
 )
 from orchestrator.ledger.selection import order
-from orchestrator.web import models
 from orchestrator.web.paging import Order, page
 from orchestrator.web.problems import NotFound
 
@@ -43,33 +36,6 @@ TRIAL_KEYS: Mapping[str, Callable[[TrialRecord], Any]] = {
 """What trials can be sorted by."""
 
 _TRIAL_FIELDS = ("key", "role", "cause", "total_steps", "params", "best_step", *TRIAL_KEYS)
-
-
-def overview(
-    status: Status,
-    owner: str | None,
-    priority_class: str,
-    record: SweepRecord | None,
-    best: TrialRecord | None,
-) -> dict[str, Any]:
-    """Return one sweep of a list.
-
-    Args:
-        status: of the sweep.
-        owner: in whose name it was submitted, or None.
-        priority_class: of the sweep.
-        record: of the sweep, or None if no driver has begun it.
-        best: the best trial so far, or None.
-    """
-    return {
-        **status.document(),
-        "driver": str(status.driver) if status.driver else None,
-        "owner": owner,
-        "priority_class": priority_class,
-        "metric": str(record.facts["metric"]) if record else None,
-        "best_value": best.value if best else None,
-        "best_trial": best.key if best else None,
-    }
 
 
 def trial(record: TrialRecord) -> dict[str, Any]:
@@ -102,38 +68,9 @@ def _identity(trial: TrialRecord) -> str:
     return f"{trial.role != 'search':d}{trial.number:012}"
 
 
-def whole_trial(
-    history: TrialHistory, evaluations: Sequence[EvaluationRecord], unshown: Collection[str]
-) -> dict[str, Any]:
-    """Return everything that the ledger knows of a trial.
-
-    Args:
-        history: of the trial.
-        evaluations: of the trial.
-        unshown: metrics of its reports that a short view leaves out.
-    """
-    record, reports = history.trial, history.reports
-    last = reports[-1] if reports else None
-    return {
-        "trial": trial(record),
-        "seed": record.seed,
-        "attempts": [_chosen(attempt, models.AttemptRow) for attempt in history.attempts],
-        "checkpoints": [_chosen(saved, models.CheckpointRow) for saved in history.checkpoints],
-        "evaluations": [_chosen(row, models.EvaluationRow) for row in evaluations],
-        "last_report": report(last) if last else None,
-        "shown_metrics": [name for name in last.metrics if name not in unshown] if last else [],
-        "reports": len(reports),
-    }
-
-
 def report(record: ReportRecord) -> dict[str, Any]:
     """Return one report."""
     return {"trial": record.trial_key, "step": record.step, "at": record.at, "metrics": record.metrics}
-
-
-def _chosen(record: object, model: type[BaseModel]) -> dict[str, Any]:
-    """Return the attributes of a record that a model has fields for."""
-    return {name: getattr(record, name) for name in model.model_fields}
 
 
 def curves(

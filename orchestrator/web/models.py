@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.live import Budget, SweepEvent
-from orchestrator.api.pool import Pool
-from orchestrator.api.queue import QueuedSweep
+from orchestrator.api.clusters import Pool
+from orchestrator.client.answers import Budget, QueuedSweep, SweepEvent
 from orchestrator.ledger.audit import AuditEntry
 from orchestrator.ledger.records import AttemptState, CheckpointKind, Role, TrialState
 from orchestrator.ledger.submissions import SubmissionState
@@ -172,6 +171,7 @@ class SweepDocument(SweepRow):
     ]
     revision: Annotated[str, Field(description="Of what PATCH changes; send it as `If-Match`.")]
     mlflow: MlflowRun
+    exit_code: int | None
 
 
 class RunningRow(Answer):
@@ -185,28 +185,10 @@ class RunningRow(Answer):
     seconds_left: float | None
 
 
-class LiveStatus(Answer):
-    """The state of a sweep, its progress and its failures."""
-
-    id: str
-    state: str
-    reason: str | None
-    task: str
-    profile: str | None
-    driver: str | None
-    trials: Mapping[str, int]
-    waiting_for_mlflow: int
-    created_at: float
-    finished_at: float | None
-    metric: str
-    progress: ProgressRow
-    failures: Mapping[str, int]
-
-
 class Live(Answer):
     """What a sweep does at a moment."""
 
-    status: LiveStatus
+    status: SweepDocument
     running: Sequence[RunningRow]
     best_values: Sequence[float]
     place: QueuedSweep | None
@@ -334,6 +316,9 @@ class TrialDocument(Answer):
     reports: Annotated[int, Field(description="Number of reports.")]
     has_log: Annotated[bool, Field(description="Whether the machine of the service has a log of it.")]
     mlflow: MlflowRun
+    code_changes: Sequence[str]
+    elsewhere: Sequence[str]
+    nodes: Sequence[str]
 
 
 class Reports(Answer):
@@ -341,6 +326,12 @@ class Reports(Answer):
 
     reports: Sequence[ReportRow]
     next: Annotated[str | None, Field(description="`after` of what is reported later; null before any.")]
+
+
+class TrialReports(Answer):
+    """All reports of a trial."""
+
+    reports: Sequence[ReportRow]
 
 
 class Curve(Answer):
@@ -408,6 +399,8 @@ class LogPart(Answer):
     end: int
     size: int
     text: str
+    note: str | None = None
+    is_over: bool = False
 
 
 class Artifact(Answer):
@@ -455,6 +448,8 @@ class Planned(Answer):
     match: Annotated[str | None, Field(description="The sizes that `model.match` has chosen.")]
     seconds: Annotated[float | None, Field(description="Of a trial, if an earlier sweep measured it.")]
     networks: Annotated[Sequence[Network] | None, Field(description="Null unless `sizes` asks for them.")]
+    runs: Sequence[str]
+    lines: Sequence[str]
 
 
 class Validated(Answer):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from orchestrator.api import status
 from orchestrator.ledger import claims, submissions
 from orchestrator.ledger.known import SweepVersion, versions
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.selection import best_of_sweep
-from orchestrator.web import documents
+from orchestrator.sharing.rows import PriorityClass
 
 Document = dict[str, Any]
 
@@ -54,12 +54,6 @@ def _is_settled(document: Document) -> bool:
     return document["driver"] is None and document["state"] != "QUEUED"
 
 
-def _overview(ledger: Ledger, sweep_id: str, priority_class: str) -> Document:
+def _overview(ledger: Ledger, sweep_id: str, priority_class: PriorityClass) -> Document:
     record, submission = ledger.sweep(sweep_id), submissions.submission(ledger, sweep_id)
-    return documents.overview(
-        status.overview(ledger, record, submission),
-        submission.owner if submission else None,
-        priority_class,
-        record,
-        best_of_sweep(ledger, record) if record else None,
-    )
+    return asdict(status.overview(ledger, record, submission, {sweep_id: priority_class}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from orchestrator.api import starting
+from orchestrator.api import templates
 from orchestrator.web import models
 from orchestrator.web.access import SignedIn
 from orchestrator.web.bodies import Validate
@@ -21,7 +21,7 @@ FILES = APIRouter(route_class=FileRoute)
 @ROUTER.get("/example")
 def example() -> models.Example:
     """Return a small search-space file that runs on every machine."""
-    return models.Example(name=starting.EXAMPLE_NAME, text=starting.EXAMPLE)
+    return models.Example(name=templates.EXAMPLE_NAME, text=templates.EXAMPLE)
 
 
 @FILES.post("/validate", response_model=models.Validated, openapi_extra=described("sizes"))

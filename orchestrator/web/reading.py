@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
 
-from orchestrator.api import live, pool, queue, status
-from orchestrator.api.service import MOST_SILENT_SECONDS
+from orchestrator.api import clusters, priorities
+from orchestrator.api.serving import MOST_SILENT_SECONDS
 from orchestrator.config.trainable import task_of
 from orchestrator.errors import BadInput
 from orchestrator.ledger import claims, submissions
-from orchestrator.ledger.records import FINISHED_SWEEP
-from orchestrator.ledger.selection import best_of_sweep
-from orchestrator.ledger.settings import settings
 from orchestrator.sharing.rows import UNIT, Owner
-from orchestrator.web import documents, models
+from orchestrator.web import models
 from orchestrator.web.access import SignedIn
 from orchestrator.web.paging import MOST_WHOLE, Order, page
 from orchestrator.web.problems import NotFound, NotWorking
@@ -105,28 +101,7 @@ def sweep_document(site: Site, sweep_id: str) -> Document:
     """Return a sweep as it was at most a second ago."""
 
     def read() -> Document:
-        now = status.status(sweep_id, root=site.workspace.paths.root)
-        with site.ledger() as ledger:
-            submission = submissions.submission(ledger, sweep_id)
-            record = ledger.sweep(sweep_id)
-            chosen = settings(ledger, sweep_id)
-            best = best_of_sweep(ledger, record) if record else None
-        owner = submission.owner if submission else None
-        recorded = str(record.facts.get("specification", "")) if record else ""
-        return {
-            **documents.overview(now, owner, chosen.priority_class, record, best),
-            "metric": now.metric,
-            "direction": record.facts["direction"] if record else None,
-            "progress": asdict(now.progress),
-            "failures": dict(now.failures),
-            "text": submission.text if submission else recorded,
-            "weight": chosen.weight / UNIT,
-            "paused": chosen.paused and now.state not in FINISHED_SWEEP,
-            "submission": submission.state if submission else None,
-            "starts": submission.starts if submission else None,
-            "revision": chosen.revision,
-            "mlflow": mlflow_run(site, sweep_id, sweep_id),
-        }
+        return asdict(site.backend.status(sweep_id))
 
     return site.snapshots.get(("sweep", sweep_id), read, about=sweep_id)
 
@@ -136,10 +111,7 @@ def show_live(site: Here, sweep_id: SweepId) -> Document:
     """Return what a sweep does now: running trials, best values, place, budget and latest events."""
 
     def read() -> Document:
-        now = live.live(sweep_id, root=site.workspace.paths.root)
-        left = now.status.progress.seconds_left
-        ends_at = None if left is None else time.time() + left
-        return {**now.document(), "ends_at": ends_at}
+        return asdict(site.backend.live(sweep_id))
 
     return site.snapshots.get(("live", sweep_id), read, about=sweep_id)
 
@@ -195,8 +167,8 @@ def queue_document(site: Site) -> Document:
     """Return the queue as it was at most a second ago."""
 
     def read() -> Document:
-        entries = queue.queue(root=site.workspace.paths.root)
-        return {"queue": [entry.document() for entry in entries]}
+        entries = priorities.queue(root=site.workspace.paths.root)
+        return {"queue": [asdict(entry) for entry in entries]}
 
     return site.snapshots.get("queue", read)
 
@@ -206,7 +178,7 @@ def show_pools(site: Here) -> Document:
     """Return the clusters on which sweeps run: their machines, and which sweep uses how much of them."""
 
     def read() -> Document:
-        return {"pools": [found.document() for found in pool.pools(root=site.workspace.paths.root)]}
+        return {"pools": [asdict(found) for found in clusters.pools(root=site.workspace.paths.root)]}
 
     return site.snapshots.get("pools", read)
 
@@ -227,7 +199,7 @@ def list_quotas(site: Here) -> Document:
 def show_quota(site: Here, owner: OwnerName) -> Document:
     """Return the weight and the quotas of an owner; the defaults where none were set."""
     try:
-        return _quota(queue.quota(owner, root=site.workspace.paths.root))
+        return _quota(priorities.quota(owner, root=site.workspace.paths.root))
     except BadInput as refusal:
         raise NotFound(refusal.where, refusal.must, refusal.got, refusal.remedy) from None
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path as FilePath
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import FileResponse
 
-from orchestrator.api.sweep import Sweep
+from orchestrator.api.local_sweep import Sweep
 from orchestrator.ledger.keys import trial_key
 from orchestrator.web import documents, models
 from orchestrator.web.paging import MOST_WHOLE
@@ -49,7 +50,7 @@ def read_log(
     site: Here, sweep_id: SweepId, start: LogStart = None, length: LogLength = LOG_BYTES
 ) -> Document:
     """Return a part of what the drivers of a sweep have printed."""
-    return documents.log_range(site.workspace.paths.driver_log(sweep_id), start, length)
+    return asdict(site.backend.log(sweep_id, start, length))
 
 
 @ROUTER.get("/sweeps/{sweep_id}/trials/{number}/log", response_model=models.LogPart)

@@ -13,7 +13,7 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
-from orchestrator.api.service import Rounds
+from orchestrator.api.serving import Rounds
 from orchestrator.api.workspace import Workspace
 from orchestrator.driver import preflight
 from orchestrator.errors import BadInput

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api import users
+from orchestrator.api import user_admin
 from orchestrator.ledger.users import User, digest, end_session, open_session
 from orchestrator.web import models
 from orchestrator.web.access import COOKIE, check_origin, user_of
@@ -66,5 +66,5 @@ def _signed_in(site: Site, given: str, request: Request) -> tuple[User, str]:
     known = {user.name: (user, token) for token, user in site.users().items()}
     if name in known:
         return known[name]
-    user, token = users.add(name, "admin", root=site.workspace.paths.root)
+    user, token = user_admin.add(name, "admin", root=site.workspace.paths.root)
     return user, digest(token)

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated
 
 from fastapi import Depends, Request
 
-from orchestrator.api.service import Rounds
+from orchestrator.api.local import LocalBackend
+from orchestrator.api.serving import Rounds
 from orchestrator.api.workspace import Workspace
 from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.ledger import Ledger
@@ -104,6 +105,11 @@ class Site:
     check_limits: CheckLimits = field(default_factory=CheckLimits)
     feeds: Feeds = field(default_factory=Feeds)
     streams: Counter[str] = field(default_factory=Counter)
+
+    @cached_property
+    def backend(self) -> LocalBackend:
+        """Return the client of the ledger of the service."""
+        return LocalBackend(self.workspace.paths.root, self.workspace.data)
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator import concealment
-from orchestrator.api.sweep import Sweep
+from orchestrator.api.local_sweep import Sweep
 from orchestrator.config import from_document
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import BadInput

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from math import isfinite
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 
-from orchestrator.api.trial import Trial
+from orchestrator.api.workspace import trial_named
 from orchestrator.errors import BadInput
 from orchestrator.ledger.keys import trial_key
 from orchestrator.ledger.ledger import Ledger
@@ -17,7 +18,7 @@ from orchestrator.ledger.shown import unshown_metrics
 from orchestrator.web import documents, models
 from orchestrator.web.paging import MOST_WHOLE, cursor, read_cursor, wrong_cursor
 from orchestrator.web.problems import NotFound
-from orchestrator.web.reading import After, Document, SweepId, mlflow_run
+from orchestrator.web.reading import After, Document, SweepId
 from orchestrator.web.site import Here, Site
 
 ROUTER = APIRouter()
@@ -53,19 +54,21 @@ def show_trial(site: Here, sweep_id: SweepId, number: Number, role: TrialRole = 
     key = trial_key(sweep_id, number, role)
 
     def read() -> Document:
-        try:
-            found = Trial.find(key, root=site.workspace.paths.root, data=site.workspace.data)
-        except BadInput as refusal:
-            raise NotFound(refusal.where, refusal.must, refusal.got, refusal.remedy) from None
         with site.ledger() as ledger:
-            evaluations = [row for row in ledger.evaluations(sweep_id) if row.trial_key == key]
-        return {
-            **documents.whole_trial(found.history(), evaluations, found.unshown_metrics),
-            "has_log": site.workspace.paths.log(sweep_id, key).exists(),
-            "mlflow": mlflow_run(site, sweep_id, key),
-        }
+            try:
+                trial_named(ledger, key)
+            except BadInput as refusal:
+                raise NotFound(refusal.where, refusal.must, refusal.got, refusal.remedy) from None
+        return asdict(site.backend.trial(key))
 
     return site.snapshots.get(("trial", key), read, about=sweep_id)
+
+
+@ROUTER.get("/sweeps/{sweep_id}/trials/{number}/reports", response_model=models.TrialReports)
+def list_trial_reports(site: Here, sweep_id: SweepId, number: Number, role: TrialRole = "search") -> Document:
+    """Return all reports of a trial, by step."""
+    rows = site.backend.reports(trial_key(sweep_id, number, role))
+    return {"reports": [asdict(row) for row in rows]}
 
 
 @ROUTER.get("/sweeps/{sweep_id}/reports", response_model=models.Reports)

@@ -274,7 +274,7 @@ def test_a_script_finds_no_secret_in_the_processes_of_the_sweep(
         "SWEEP_NOTIFY": f"http://127.0.0.1:9/canary-hook-{commands.mark}",
     }
     hidden = [value for name, value in secrets.items() if name not in {"SWEEP_LEDGER", "DATABASE"}]
-    awaited = ["orchestrator.sweep serve", "orchestrator.sweep drive", "orchestrator.tracking.deliver"]
+    awaited = ["orchestrator.sweep serve", "orchestrator.driver", "orchestrator.tracking.deliver"]
     control = f"canary-control-{commands.mark}"
     words = {
         "secrets": [f"canary-address-{commands.mark}", *hidden, postgres.PASSWORD, control],

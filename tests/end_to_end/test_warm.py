@@ -76,7 +76,7 @@ def test_kept_processes_change_no_bit_and_run_no_old_code(commands: Commands, te
             found: list[int] = []
 
             def is_ready() -> bool:
-                waiting = [one for one in commands.alive() if "orchestrator.ready" in one.cmdline()]
+                waiting = [one for one in commands.alive() if "--prewarm" in one.cmdline()]
                 found[:] = [one.pid for one in waiting if one.children()]
                 return bool(found)
 

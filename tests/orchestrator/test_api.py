@@ -18,7 +18,7 @@ import pytest
 
 import orchestrator
 from orchestrator import BadInput, DamagedCheckpoint, Exit, Observer, Progress, Refusal, Sweep, Trial
-from orchestrator.api import sweep as api_sweep
+from orchestrator.api import local_sweep as api_sweep
 from orchestrator.config import SweepConfig
 from orchestrator.config.yaml_reader import parse_document
 from orchestrator.driver.admission import Run
@@ -177,7 +177,7 @@ def test_stop_needs_a_driver_and_writes_a_request(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="must be running to be stopped"):
         sweep.stop()
     with Lease(ledger, sweep.id):
-        assert sweep.stop() == sweep.status().driver
+        assert str(sweep.stop()) == sweep.status().driver
         assert asked_to_stop(ledger, sweep.id) == socket.gethostname()
 
 

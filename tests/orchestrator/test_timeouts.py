@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api import remote
-from orchestrator.cli import notify
+from orchestrator.client import http
 from orchestrator.data import fetching
-from orchestrator.driver import departure
+from orchestrator.driver import notifications, shutdown
 from orchestrator.ledger import connect, lease, lease_backends
 from orchestrator.machines import keeper
 from orchestrator.schedule import resources
@@ -72,11 +71,11 @@ EXPECTED = {
         f"an idle connection {server.IDLE_SECONDS} s, a sign of life in an event stream every "
         f"{feeds.PING_SECONDS:g} s, open requests at its end {server.GRACE_SECONDS} s"
     ),
-    "requests to the HTTP service": f"an answer {remote.TIMEOUT_SECONDS:g} s",
-    "`--notify`": f"{notify.TIMEOUT_SECONDS:g} s per message",
+    "requests to the HTTP service": f"an answer {http.TIMEOUT_SECONDS:g} s",
+    "`--notifications`": f"{notifications.TIMEOUT_SECONDS:g} s per message",
     "the exit of a driver": (
-        f"{departure.GRACE_SECONDS:g} s to leave, then {departure.LAST_SECONDS:g} s for the ledger "
-        f"and the child processes, and {departure.LAST_SECONDS:g} s for the last line of output"
+        f"{shutdown.GRACE_SECONDS:g} s to leave, then {shutdown.LAST_SECONDS:g} s for the ledger "
+        f"and the child processes, and {shutdown.LAST_SECONDS:g} s for the last line of output"
     ),
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from orchestrator import Sweep, status
-from orchestrator.api import service
+from orchestrator.api import serving
 from orchestrator.config import from_document
 from orchestrator.driver import admission
 from orchestrator.driver.code import check_code
@@ -64,7 +64,7 @@ def test_a_submission_without_its_code_is_shown(tmp_path: Path, file: str) -> No
     root, space = tmp_path / "mlruns", tmp_path / "space.yaml"
     space.write_text(file)
     sweep = Sweep.load(space, root=root)
-    service.submit(sweep)
+    serving.submit(sweep)
     shutil.rmtree(tmp_path / "code")
     assert status(root=root).metric == "val/accuracy"
     assert Sweep.find(sweep.id, root=root).specification.document() == sweep.specification.document()

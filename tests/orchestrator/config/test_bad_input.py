@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from orchestrator.api.drafts import draft_from_argparse
+from orchestrator.api.templates import draft_from_argparse
 from orchestrator.config import load
 from orchestrator.config.document import Mistake
 from orchestrator.errors import BadInput

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from orchestrator.accounts import CODE_AS_USERS, NOBODY
-from orchestrator.api import service
-from orchestrator.api.service import run_code_as_users
-from orchestrator.api.sweep import Sweep
+from orchestrator.api import serving
+from orchestrator.api.local_sweep import Sweep
+from orchestrator.api.serving import run_code_as_users
 from orchestrator.config.trainable import Trainable
-from orchestrator.driver import accounts
+from orchestrator.driver import accounts, submitted
 from orchestrator.driver.accounts import AS_USER, account_for, check_service, reader_for
 from orchestrator.errors import BadInput
 from orchestrator.ledger import submissions
@@ -257,10 +257,6 @@ def change(sweep: Sweep, columns: str) -> None:
         connection.commit()
 
 
-def never(driven: Sweep, options: Mapping[str, Any]) -> int:
-    raise AssertionError(f"{driven.id} must not run")
-
-
 @needs_root
 @pytest.mark.usefixtures("as_users")
 def test_neither_a_later_service_nor_root_runs_the_code_as_itself(
@@ -269,20 +265,20 @@ def test_neither_a_later_service_nor_root_runs_the_code_as_itself(
     file, root = opened / "own.yaml", tmp_path / "mlruns"
     file.write_text(FILE.format(code="command: ['true']", folder=opened))
     sweep = Sweep.load(file, root=root)
-    submission, _ = service.submit(sweep, owner="nobody")
+    submission, _ = serving.submit(sweep, owner="nobody")
     assert submission.options[AS_USER] is True
     with pytest.raises(BadInput, match="no such account"):
-        service.submit(Sweep.load(file, new=True, root=root), owner="no-such-account")
+        serving.submit(Sweep.load(file, new=True, root=root), owner="no-such-account")
     change(sweep, "state = 'ENDED', code = 4")
     monkeypatch.delenv(CODE_AS_USERS)
-    submission, _ = service.submit(Sweep.load(file, root=root), owner="nobody")
+    submission, _ = serving.submit(Sweep.load(file, root=root), owner="nobody")
     assert submission.options[AS_USER] is True, "which stays as it is"
     for again in (Sweep.find(sweep.id, root=root), Sweep.load(file, root=root)):
         with pytest.raises(BadInput, match="must be run by a service that runs code as users"):
             again.run()  # as `sweep resume`, `retry-failed` or the file itself would, for root
     change(sweep, "state = 'STARTED', starts = 1, code = NULL")
     with pytest.raises(BadInput, match="must be run by a service that runs code as users"):
-        service.drive(sweep.id, 1, never, root=root)
+        submitted.drive(sweep.id, 1, root)
     with sweep.workspace.ledger() as ledger:
         ended = submissions.submission(ledger, sweep.id)
     assert ended is not None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.api.sweep import Sweep
+from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.errors import BadInput, Exit
 from orchestrator.experiment.dry_run import dry_run
@@ -160,6 +160,6 @@ def test_a_dry_run_of_a_measured_function_looks_it_up(tmp_path: Path) -> None:
 
 def test_running_an_experiment_imports_no_jax() -> None:
     """JAX in the process of a driver would take memory of the GPU that its trials use."""
-    code = "import sys; import orchestrator.cli.experiment; print({'jax', 'flax', 'ray'} & set(sys.modules))"
+    code = "import sys; import orchestrator.cli.experiments; print({'jax', 'flax', 'ray'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

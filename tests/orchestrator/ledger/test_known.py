@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api.sweep import Sweep
+from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.ledger import submissions
 from orchestrator.ledger.known import KnownSweep, begun, known_sweeps

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from orchestrator.api.places import places
+from orchestrator.api.queue_order import places
 from orchestrator.api.status import overview
 from orchestrator.ledger import claims, submissions
 from orchestrator.ledger.clock import ClockSetting

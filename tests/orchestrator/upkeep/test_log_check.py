@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.api import upkeep
+from orchestrator.api import maintenance
 from orchestrator.ledger.keys import attempt_number, sweep_id_of, trial_key, trial_key_of
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
@@ -281,7 +281,7 @@ def test_the_command_names_the_trials(root: Root) -> None:
     root.sweep("alone-0000000d")
     root.complete("alone-0000000d", 0, 12)
     root.finish()
-    wrong = {finding.where for finding in upkeep.check(root=root.paths.root).findings}
+    wrong = {finding.where for finding in maintenance.check(root=root.paths.root).findings}
     assert {robbed, thief} <= wrong
     assert "alone-0000000d-0" not in wrong
 

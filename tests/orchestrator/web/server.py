@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from orchestrator.api import users
+from orchestrator.api import user_admin
 from orchestrator.api.workspace import Workspace
 from orchestrator.ledger import submissions
 from orchestrator.ledger.ledger import Ledger
@@ -163,7 +163,7 @@ def served(root: Path, **listening: Any) -> Iterator[Client]:
         )
         connection.commit()
     ledger.close()
-    tokens = {name: users.add(name, role, root=root)[1] for name, role in ROLES.items()}
+    tokens = {name: user_admin.add(name, role, root=root)[1] for name, role in ROLES.items()}
     workspace = Workspace.at(root, root.parent / "data")
     with serving(workspace, Listening(0, **listening)) as address:
         yield Client(address, workspace, tokens)

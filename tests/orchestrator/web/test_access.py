@@ -10,7 +10,7 @@ import pytest
 from fastapi.routing import APIRoute
 from sqlalchemy import select
 
-from orchestrator.api import users
+from orchestrator.api import user_admin
 from orchestrator.api.workspace import Workspace
 from orchestrator.driver.admission import OWNER
 from orchestrator.ledger import users as ledger_users
@@ -102,7 +102,7 @@ def test_a_token_is_in_no_answer_and_no_log(client: Client, tmp_path: Path) -> N
     added = client.send("POST", "/api/v1/users", "grace", body={"name": "eve", "role": "viewer"})
     assert added.status == 201
     tokens = [added.document["token"], *client.tokens.values()]
-    assert users.users(root=client.workspace.paths.root)
+    assert user_admin.users(root=client.workspace.paths.root)
     shown = [client.send("GET", f"/api/v1/{path}", "grace").body for path in ("users", "audit", "me")]
     files = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
     for token in tokens:
@@ -177,7 +177,7 @@ def keyed(tmp_path: Path) -> Iterator[tuple[Client, OneTimeKey]]:
 
 def test_the_key_of_the_service_signs_its_account_in_once(keyed: tuple[Client, OneTimeKey]) -> None:
     client, key = keyed
-    assert users.signed_in_by_link(client.workspace.paths.root) is not None
+    assert user_admin.signed_in_by_link(client.workspace.paths.root) is not None
     cookie = _signed_in(client, key.text)
     assert client.send("GET", "/api/v1/users", headers=cookie).document["users"][0]["role"] == "admin"
     own = {"Origin": client.address, CHANGE_HEADER: "1"}
@@ -187,7 +187,7 @@ def test_the_key_of_the_service_signs_its_account_in_once(keyed: tuple[Client, O
 
 def test_the_key_of_the_service_gives_a_user_no_other_role(tmp_path: Path) -> None:
     workspace, key = Workspace.at(tmp_path / "mlruns"), OneTimeKey("ada")
-    users.add("ada", "viewer", root=workspace.paths.root)
+    user_admin.add("ada", "viewer", root=workspace.paths.root)
     with serving(workspace, Listening(0), key=key) as address:
         client = Client(address, workspace, {})
         assert (
@@ -212,9 +212,9 @@ def test_an_account_whose_token_was_revoked_gets_no_link(
 ) -> None:
     root = tmp_path / "mlruns"
     monkeypatch.setenv(OWNER, "ada")
-    users.add("ada", root=root)
-    assert users.signed_in_by_link(root) == "ada"
-    users.revoke("ada", root=root)
-    assert users.signed_in_by_link(root) is None
+    user_admin.add("ada", root=root)
+    assert user_admin.signed_in_by_link(root) == "ada"
+    user_admin.revoke("ada", root=root)
+    assert user_admin.signed_in_by_link(root) is None
     monkeypatch.setenv(OWNER, "No User's Name")
-    assert users.signed_in_by_link(root) is None
+    assert user_admin.signed_in_by_link(root) is None

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from orchestrator.api import queue, service
-from orchestrator.api.sweep import Sweep
+from orchestrator.api import priorities, serving
+from orchestrator.api.local_sweep import Sweep
 from orchestrator.errors import Busy
 from orchestrator.ledger import claims, request_keys, submissions
 from orchestrator.ledger.request_keys import RequestKey
@@ -424,8 +424,8 @@ def test_the_code_of_another_package_is_not_resumed(tmp_path: Path, plugins: boo
     )
     with served(tmp_path / "mlruns", plugins=plugins) as client:
         root, data = client.workspace.paths.root, client.workspace.data
-        entry, _ = service.submit(Sweep.load(file, root=root, data=data), owner="ada")
-        queue.change(entry.sweep_id, paused=True, root=root)
+        entry, _ = serving.submit(Sweep.load(file, root=root, data=data), owner="ada")
+        priorities.change(entry.sweep_id, paused=True, root=root)
         before = rows(client)
         answers = [
             client.send(method, f"/api/v1/sweeps/{entry.sweep_id}{path}", "ada", body=body)

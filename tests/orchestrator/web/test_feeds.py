@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api import users
+from orchestrator.api import user_admin
 from orchestrator.errors import NoDatabase
 from orchestrator.web import watching
 from orchestrator.web.feeds import KEPT_EVENTS, PING, WOKEN_AT_ONCE, Feed, Feeds
@@ -280,7 +280,7 @@ def test_a_stream_of_too_many_sweeps_is_refused(client: Client) -> None:
 def test_a_service_with_an_open_stream_ends_at_once(tmp_path: Path) -> None:
     """An event stream never ends by itself; uvicorn alone would wait for it without limit."""
     root = sweeps.filled(tmp_path / "mlruns").root
-    _, token = users.add("vera", "viewer", root=root)
+    _, token = user_admin.add("vera", "viewer", root=root)
     words = ["-m", "orchestrator.sweep", "serve", "--http", "0", "--root", str(root)]
     with subprocess.Popen(
         [sys.executable, *words],

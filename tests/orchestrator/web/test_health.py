@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.api import service
+from orchestrator.api import serving
 from orchestrator.service.rounds import MOST_SILENT_SECONDS, Rounds
 from orchestrator.web.server import Listening, answering
 from orchestrator.web.site import Site
@@ -41,6 +41,6 @@ class OneRound(Rounds):
 
 def test_the_supervision_tells_its_rounds(tmp_path: Path) -> None:
     rounds, said = OneRound(), list[str]()
-    service.serve(said.append, root=tmp_path / "mlruns", rounds=rounds)
+    serving.serve(said.append, root=tmp_path / "mlruns", rounds=rounds)
     assert rounds.count == 1
     assert said[-1] == "The service ends after the end of the test; the drivers go on."

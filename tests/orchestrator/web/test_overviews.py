@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
-from orchestrator.api.changes import changes
-from orchestrator.api.queue import move
+from orchestrator.api.priorities import move
+from orchestrator.api.status import changes
 from orchestrator.api.workspace import Workspace
 from orchestrator.ledger import submissions
 from orchestrator.ledger.lease import Lease

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api.starting import EXAMPLE, EXAMPLE_NAME
+from orchestrator.api.templates import EXAMPLE, EXAMPLE_NAME
 from orchestrator.web import submitted
 from orchestrator.web.checking import MOST_TRIALS, CheckLimits
 from orchestrator.web.limits import Turns

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-from orchestrator.api.places import UNSERVED
-from orchestrator.api.queue import queue
+from orchestrator.api.priorities import queue
+from orchestrator.api.queue_order import UNSERVED
 from orchestrator.ledger.records import CurvePoint
 from orchestrator.web.documents import log_range, thinned
 from tests import sweeps

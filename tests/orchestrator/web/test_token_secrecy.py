@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.api import users
+from orchestrator.api import user_admin
 from orchestrator.api.workspace import Workspace
 from orchestrator.web.access import CHANGE_HEADER, COOKIE
 from tests import sweeps
@@ -25,7 +25,7 @@ WRONG = "wrong-token-0123456789abcdefghijklmnopqrstuvwxyz"
 def process(root: Path, log: Path) -> Iterator[Client]:
     """Run `sweep serve` in a process of its own, which writes all its output to a log."""
     sweeps.filled(root)
-    tokens = {name: users.add(name, role, root=root)[1] for name, role in ROLES.items()}
+    tokens = {name: user_admin.add(name, role, root=root)[1] for name, role in ROLES.items()}
     words = ["-m", "orchestrator.sweep", "serve", "--http", "0", "--root", str(root)]
     with (
         log.open("wb") as errors,

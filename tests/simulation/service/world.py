@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from orchestrator.driver.departure import Departure, Result
+from orchestrator.driver.shutdown import Result, Shutdown
 from orchestrator.errors import BadInput, Busy, Exit, NoDatabase
 from orchestrator.ledger import schema, settings, submission_backup, submissions
 from orchestrator.ledger.lease import Lease
@@ -47,7 +47,7 @@ POLL_SECONDS, LOOK_SECONDS = 5.0, 1.0
 """Of the simulated service: those of the real one would fill most of a run with polls that find nothing."""
 
 
-class ServingDeparture(Departure):
+class ServingShutdown(Shutdown):
     """Runs a call in a simulated thread."""
 
     def interruptible(self, call: Callable[[], Result], look: Callable[[], object] = lambda: None) -> Result:
@@ -125,7 +125,7 @@ class World:
     def simulated(self) -> Iterator[None]:
         """Let services open the simulated ledger, and wait in simulated time."""
         with (
-            patch.object(service, "Departure", ServingDeparture),
+            patch.object(service, "Shutdown", ServingShutdown),
             patch.object(service, "recover", self._recover),
             patch.object(service, "POLL_SECONDS", POLL_SECONDS),
             patch.object(service, "KNOCK_SECONDS", LOOK_SECONDS),
