@@ -40,7 +40,7 @@ def current_owner() -> str:
     """Return the owner of the sweeps that this process runs.
 
     Raises:
-        BadInput: if the environment does not say so and the user of this process has no name.
+        BadInput: If the environment does not say so and the user of this process has no name.
     """
     try:
         return os.environ.get(OWNER) or getpass.getuser()
@@ -74,17 +74,17 @@ class Run:
     """What one invocation adds to a specification.
 
     Attributes:
-        paths: where everything is written.
-        data: folder of the data sets.
-        hardware: what trials can run on.
-        known: id of the sweep of the ledger to resume, or None to find it by its file.
-        new: start another sweep even if the ledger knows one of this file.
-        reopen: keys of failed trials to run again.
-        deadline: seconds that a running attempt may neither train nor report.
-        tracking_patience: seconds to wait, at the end, for MLflow to accept what is pending.
-        wait: how long to wait while no trial can start.
-        unless_stopped: leave a sweep as it is that a person has stopped.
-        owner: in whose name the sweep runs, for its share of a cluster.
+        paths: Paths where everything is written.
+        data: Folder of the data sets.
+        hardware: What trials can run on.
+        known: Id of the sweep of the ledger to resume, or None to find it by its file.
+        new: Start another sweep even if the ledger knows one of this file.
+        reopen: Keys of failed trials to run again.
+        deadline: Seconds that a running attempt may neither train nor report.
+        tracking_patience: Seconds to wait, at the end, for MLflow to accept what is pending.
+        wait: How long to wait while no trial can start.
+        unless_stopped: Leave a sweep as it is that a person has stopped.
+        owner: Owner in whose name the sweep runs, for its share of a cluster.
     """
 
     paths: Paths
@@ -116,12 +116,12 @@ class LeasedSweep:
     """A sweep that this driver may run, because it holds its lease.
 
     Attributes:
-        sweep: under its id in the ledger.
-        run: this invocation.
-        ledger: of the sweep.
-        lease: of the sweep, held.
-        observer: shows the progress.
-        shutdown: says when to leave.
+        sweep: Sweep under its id in the ledger.
+        run: This invocation.
+        ledger: Ledger of the sweep.
+        lease: Lease of the sweep, held.
+        observer: Function that shows the progress.
+        shutdown: Function that says when to leave.
     """
 
     sweep: SweepConfig
@@ -144,14 +144,14 @@ def leased_sweep(
     """Hold the lease of a sweep, after the preflight checks of its paths and checkpoints.
 
     Args:
-        sweep: as the file describes it.
-        run: this invocation.
-        observer: shows why a lease takes long.
-        shutdown: ends the process when the lease is lost.
+        sweep: Sweep as the file describes it.
+        run: This invocation.
+        observer: Function that shows why a lease takes long.
+        shutdown: Function that ends the process when the lease is lost.
 
     Raises:
-        BadInput: if a path or the file is wrong, or checkpoints are missing.
-        Busy: if another driver holds the sweep.
+        BadInput: If a path or the file is wrong, or checkpoints are missing.
+        Busy: If another driver holds the sweep.
     """
     preflight.check_paths(run.paths)
     run.paths.create()
@@ -174,13 +174,13 @@ def identify(
     the sweep of the unchanged file is unfinished.
 
     Args:
-        sweep: as the file describes it.
-        ledger: of all sweeps.
-        known: id of the sweep to resume, which need not match the file; None to find it by the file.
-        new: start another sweep even if the ledger knows one of this file.
+        sweep: Sweep as the file describes it.
+        ledger: Ledger of all sweeps.
+        known: Id of the sweep to resume, which need not match the file; None to find it by the file.
+        new: Start another sweep even if the ledger knows one of this file.
 
     Raises:
-        BadInput: if the file differs from that of its unfinished sweep, or names a sweep to learn from that
+        BadInput: If the file differs from that of its unfinished sweep, or names a sweep to learn from that
             is missing or has another objective.
     """
     check_warm_start(sweep, ledger)
@@ -200,9 +200,9 @@ def newest(sweep: SweepConfig, ledger: Ledger, *, budget_is_given: bool = False)
     Its budget is the one that it was extended to, unless the file has another one since.
 
     Args:
-        sweep: as the file describes it.
-        ledger: of all sweeps.
-        budget_is_given: whether a command line gives the budget, which then is not that of the file.
+        sweep: Sweep as the file describes it.
+        ledger: Ledger of all sweeps.
+        budget_is_given: Whether a command line gives the budget, which then is not that of the file.
     """
     for record in _newest_first(ledger):
         if identity(record.document) == sweep.digest:
@@ -256,11 +256,11 @@ def check_warm_start(sweep: SweepConfig, ledger: Ledger | None) -> None:
     """Check that the sweeps that a sweep learns from are in its ledger, with its objective.
 
     Args:
-        sweep: with their ids.
+        sweep: Sweep with their ids.
         ledger: None if there is none yet.
 
     Raises:
-        BadInput: one is not.
+        BadInput: One is not.
     """
     for name in sweep.warm_start:
         record = None if ledger is None else ledger.sweep(name)

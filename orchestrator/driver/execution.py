@@ -18,8 +18,8 @@ from orchestrator import priority
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.counts import counted
 from orchestrator.driver import publication, sweep_rows
-from orchestrator.driver.accounts import account_for
 from orchestrator.driver.admission import LeasedSweep
+from orchestrator.driver.user_code import account_for
 from orchestrator.errors import DamagedCheckpoint, Exit, ForeignAnswer, redacted
 from orchestrator.ledger.records import (
     FINISHED_SWEEP,
@@ -33,9 +33,8 @@ from orchestrator.ledger.records import (
 )
 from orchestrator.ledger.selection import best_of_sweep, ranked, violations_of
 from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
-from orchestrator.schedule import cluster, hung, sent_code, tuner
-from orchestrator.schedule.engine_pool import BorrowedEngine, EnginePool
-from orchestrator.schedule.engines import Engines
+from orchestrator.schedule import cluster, orphans, sent_code, tuner
+from orchestrator.schedule.engines import BorrowedEngine, EnginePool, Engines
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.schedule.shares import ClusterShare
 from orchestrator.session.limits import Stop
@@ -70,7 +69,7 @@ def connected(leased: LeasedSweep) -> Iterator[ExitStack]:
         What is to be done before it is left.
 
     Raises:
-        NoCluster: if the cluster or the Ray of this machine cannot be joined, or Ray does not start.
+        NoCluster: If the cluster or the Ray of this machine cannot be joined, or Ray does not start.
     """
     ray = cluster.connected(
         leased.run.hardware, _code_to_send(leased), needs_gpu=leased.sweep.resources.gpu > 0
@@ -79,7 +78,7 @@ def connected(leased: LeasedSweep) -> Iterator[ExitStack]:
         died = leased.shutdown.interruptible(lambda: stack.enter_context(ray))
         stack.enter_context(leased.shutdown.unless(died))
         if leased.sweep.resources.gpu and not os.environ.get("RAY_ADDRESS"):
-            stack.enter_context(hung.ended(leased.observer.say))
+            stack.enter_context(orphans.ended(leased.observer.say))
         priority.lower(os.getpid())  # not before: a Ray that this driver has started would have it too
         yield stack
 
@@ -119,15 +118,15 @@ def run_session(
     """Run trials until none is left or the sweep stops; return why it stopped, or None, and its engines.
 
     Args:
-        leased: of the sweep.
-        slotted: the sweep with its number of slots fixed.
-        curves: the objectives and constrained metrics in the reports of earlier runs.
-        nudge: called twice a second, when there may be news in the ledger's outbox.
-        leaving: what is to be done before the cluster is left.
+        leased: Leased of the sweep.
+        slotted: The sweep with its number of slots fixed.
+        curves: The objectives and constrained metrics in the reports of earlier runs.
+        nudge: Function that is called twice a second, when there may be news in the ledger's outbox.
+        leaving: What is to be done before the cluster is left.
 
     Raises:
-        BadInput: the folder of the checkpoints belongs to another ledger.
-        NoSpace: the disk is full.
+        BadInput: The folder of the checkpoints belongs to another ledger.
+        NoSpace: The disk is full.
     """
     run, observer = leased.run, leased.observer
     resources = AvailableResources(slotted.resources.cpu, slotted.resources.gpu)
@@ -222,7 +221,7 @@ def _evaluated(
     """Return the step, the metrics and the packed scores of a checkpoint on the test split.
 
     Raises:
-        ForeignAnswer: the answer is that to another question.
+        ForeignAnswer: The answer is that to another question.
     """
     sweep, run = leased.sweep, leased.run
     folder = run.paths.at_hand(sweep.id, trial.key, row.path)
@@ -254,7 +253,7 @@ def _outlast(leased: LeasedSweep, outages: Outages, work: Callable[[], Result]) 
     """Return what `work` returns; after an outage of the store or a disk, call it again.
 
     Raises:
-        KeyboardInterrupt: the driver is to leave.
+        KeyboardInterrupt: The driver is to leave.
     """
     heed = partial(_heed_stop_request, leased)
     while True:
@@ -287,8 +286,8 @@ def count_work(leased: LeasedSweep, signature: Signature) -> None:
     depends on the count.
 
     Args:
-        leased: of the sweep.
-        signature: of its task.
+        leased: Leased of the sweep.
+        signature: Signature of its task.
     """
     record = sweep_rows.record_of(leased)
     choices = _choices(leased, record)
@@ -345,8 +344,8 @@ def conclude(leased: LeasedSweep, stopped: Stop | None) -> Exit:
     """Write the report, then the sweep's state together with its events for MLflow; return the exit code.
 
     Args:
-        leased: of the sweep.
-        stopped: why the session launched nothing more, or None if it has finished.
+        leased: Leased of the sweep.
+        stopped: Why the session launched nothing more, or None if it has finished.
     """
     sweep, ledger = leased.sweep, leased.ledger
     best = best_of_sweep(ledger, sweep_rows.record_of(leased))

@@ -50,15 +50,15 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
     conclude. A damaged ledger is rebuilt from its backup, and the sweep goes on.
 
     Args:
-        sweep: to run.
-        run: this invocation.
-        observer: shows the progress.
+        sweep: Sweep to run.
+        run: This invocation.
+        observer: Function that shows the progress.
 
     Raises:
-        BadInput: if the file differs from that of its unfinished sweep.
-        Busy: if another driver holds the sweep.
-        BadData: if the task's data cannot be read.
-        Damaged: if the ledger is damaged beyond its backup.
+        BadInput: If the file differs from that of its unfinished sweep.
+        Busy: If another driver holds the sweep.
+        BadData: If the task's data cannot be read.
+        Damaged: If the ledger is damaged beyond its backup.
     """
     concealment.conceal()  # of a process that calls this from Python
     with files_closed(), Shutdown() as shutdown, leased_sweep(sweep, run, observer, shutdown) as leased:

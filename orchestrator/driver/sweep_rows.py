@@ -10,8 +10,8 @@ from typing import Any
 from orchestrator import provenance
 from orchestrator.config.sweep_config import SweepConfig, current
 from orchestrator.counts import counted
-from orchestrator.driver.accounts import account_for, opened_as
 from orchestrator.driver.admission import SPECIFICATION, LeasedSweep, Run, differences
+from orchestrator.driver.user_code import account_for, opened_as
 from orchestrator.errors import Exit
 from orchestrator.ledger.compaction import compact_beside
 from orchestrator.ledger.integrity import examine
@@ -47,7 +47,7 @@ def check_integrity(leased: LeasedSweep) -> Sequence[CurvePoint]:
         What the study and the scheduler need of the reports of earlier runs, which are read only once.
 
     Raises:
-        Damaged: if a row is not what was written.
+        Damaged: If a row is not what was written.
     """
     sweep_id, ledger, say = leased.sweep.id, leased.ledger, leased.observer.say
     examined = examine(ledger, sweep_id, leased.sweep.observed_metrics)
@@ -126,10 +126,10 @@ def _with_code(
     """Return the facts with the code that trials run from now on, and one line if it has changed.
 
     Args:
-        facts: of the sweep.
-        sweep: to go on with.
-        owner: in whose name it runs.
-        now: time of the ledger.
+        facts: Facts of the sweep.
+        sweep: Sweep to go on with.
+        owner: Owner in whose name it runs.
+        now: Time of the ledger.
     """
     if sweep.trainable is None:
         return facts, None
@@ -148,8 +148,8 @@ def _with_hardware(facts: Mapping[str, Any], hardware: Hardware) -> Mapping[str,
     """Return the facts of a known sweep with what trials run on from now on.
 
     Args:
-        facts: of the sweep; earlier versions did not record the hardware.
-        hardware: what trials can run on.
+        facts: Facts of the sweep; earlier versions did not record the hardware.
+        hardware: What trials can run on.
     """
     known, own = list(facts.get(HARDWARE, ("unknown hardware",))), devices.described(hardware)
     return {**facts, HARDWARE: known if known[-1] == own else [*known, own]}
@@ -159,10 +159,10 @@ def _new_record(sweep: SweepConfig, data: TaskData | None, run: Run, now: float)
     """Return the row of a sweep that begins now, with everything needed to repeat it.
 
     Args:
-        sweep: that begins.
-        data: of its task, or None if trials load their own.
-        run: the run that begins it.
-        now: time of the ledger.
+        sweep: Sweep that begins.
+        data: Data of its task, or None if trials load their own.
+        run: The run that begins it.
+        now: Time of the ledger.
     """
     facts: Mapping[str, Any] = {
         "git_commit": provenance.git_commit(),
@@ -242,8 +242,8 @@ def record_resources(leased: LeasedSweep, slotted: SweepConfig) -> None:
     """Record what an attempt takes from now on, if that is new.
 
     Args:
-        leased: of the sweep.
-        slotted: the sweep with its number of slots fixed.
+        leased: Leased of the sweep.
+        slotted: The sweep with its number of slots fixed.
     """
     record, resources = record_of(leased), slotted.resources
     known = list(record.facts.get(RESOURCES, ()))
@@ -290,8 +290,8 @@ def claim_of(leased: LeasedSweep, slotted: SweepConfig) -> sharing.PoolClaim:
     """Return what a sweep asks for in the pool that it shares with other sweeps.
 
     Args:
-        leased: of the sweep.
-        slotted: the sweep with its number of slots fixed.
+        leased: Leased of the sweep.
+        slotted: The sweep with its number of slots fixed.
     """
     return sharing.PoolClaim.of(
         leased.sweep.id,

@@ -56,8 +56,8 @@ def problems_of_text(name: str, text: str) -> Iterator[BadInput]:
     """Yield every line of a file that holds a credential or opens the cluster to the world.
 
     Args:
-        name: of the file, for messages.
-        text: of the file, of any kind: for `ray up`, Kubernetes or Slurm.
+        name: Name of the file, for messages.
+        text: Text of the file, of any kind: for `ray up`, Kubernetes or Slurm.
     """
     for number, line in enumerate(text.splitlines(), start=1):
         where, code = f"{name}:{number}", line.partition(" #")[0]
@@ -84,9 +84,9 @@ def problems(name: str, document: Mapping[str, Any], mode_of: ModeOf) -> Iterato
     """Yield what is wrong with the keys of a file for `ray up`; `problems_of_text` checks its lines.
 
     Args:
-        name: of the file, for messages.
-        document: its content.
-        mode_of: returns the permission bits of the files that it names.
+        name: Name of the file, for messages.
+        document: Its content.
+        mode_of: Function that returns the permission bits of the files that it names.
     """
     for key, value in _leaves(document):
         if UNFILLED in str(value):
@@ -160,7 +160,7 @@ def renew_token(file: Path) -> None:
     """Replace the token of a file, which must exist, by a fresh one.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: There is no such file.
     """
     file.stat()
     _new_token(file).replace(file)

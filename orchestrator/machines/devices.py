@@ -57,8 +57,8 @@ class Gpu:
     """A GPU.
 
     Attributes:
-        index: as `nvidia-smi` counts.
-        uuid: such as `GPU-5fe0...`; of an instance of a partitioned GPU, `MIG-...`.
+        index: Index as `nvidia-smi` counts.
+        uuid: Such as `GPU-5fe0...`; of an instance of a partitioned GPU, `MIG-...`.
     """
 
     index: str
@@ -70,9 +70,9 @@ class Grant:
     """GPUs that a Ray may use.
 
     Attributes:
-        uuids: of the GPUs.
-        files: descriptors of the open files whose locks are held, one for each GPU.
-        folder: descriptor of the folder of the locks, which is locked too: `systemd-tmpfiles` deletes old
+        uuids: Uuids of the GPUs.
+        files: Descriptors of the open files whose locks are held, one for each GPU.
+        folder: Descriptor of the folder of the locks, which is locked too: `systemd-tmpfiles` deletes old
             files of a folder that nobody has locked, and a lock on a deleted file keeps nobody out.
     """
 
@@ -107,10 +107,10 @@ def has_locks(hardware: Hardware) -> bool:
     """Return True if the GPUs of this machine are NVIDIA's, which have locks.
 
     Args:
-        hardware: what this process may use.
+        hardware: What this process may use.
 
     Raises:
-        NoCluster: they are, and nothing tells which processes use them.
+        NoCluster: They are, and nothing tells which processes use them.
     """
     if not hardware.gpus or host_devices():
         return False
@@ -146,12 +146,12 @@ def granted(hardware: Hardware, *, needs_gpu: bool = True, patient: bool = True)
     """Lock the free GPUs that this process may see, within a `with` block; a child may keep the locks.
 
     Args:
-        hardware: what this process may use.
-        needs_gpu: whether a grant without a GPU is refused.
-        patient: whether to ask for a needed GPU that another Ray has locked, and to wait a moment for it.
+        hardware: What this process may use.
+        needs_gpu: Whether a grant without a GPU is refused.
+        patient: Whether to ask for a needed GPU that another Ray has locked, and to wait a moment for it.
 
     Raises:
-        NoCluster: every GPU is used by another user or locked by another Ray and one is needed, or the folder
+        NoCluster: Every GPU is used by another user or locked by another Ray and one is needed, or the folder
             is not safe.
     """
     if not has_locks(hardware):
@@ -177,9 +177,9 @@ class _Found:
     """What a try to lock GPUs has found.
 
     Attributes:
-        held: descriptors of the locked files, by UUID.
-        refused: a line for each GPU that is not locked.
-        locked: whether another Ray has locked one of these.
+        held: Descriptors of the locked files, by UUID.
+        refused: A line for each GPU that is not locked.
+        locked: Whether another Ray has locked one of these.
     """
 
     held: dict[str, int]
@@ -248,7 +248,7 @@ def visible(present: Sequence[Gpu], names: str | None) -> list[Gpu]:
 
     Args:
         present: GPUs of this machine.
-        names: value of the variable: indices as `nvidia-smi` counts, beginnings of UUIDs, or instances of a
+        names: Value of the variable: indices as `nvidia-smi` counts, beginnings of UUIDs, or instances of a
             partitioned GPU; None if it is not set.
     """
     if names is None:
@@ -290,7 +290,7 @@ def _answers(query: str) -> list[list[str]]:
     """Return the lines that the driver of the GPUs answers, split into their columns.
 
     Raises:
-        NoCluster: it does not answer.
+        NoCluster: It does not answer.
     """
     command = [_PROGRAM, query, "--format=csv,noheader,nounits"]
     try:

@@ -25,9 +25,9 @@ class Node:
     """One machine of a cluster.
 
     Attributes:
-        cpus: processors.
+        cpus: Processors.
         gpus: GPUs.
-        free_cpus: processors that are not in use.
+        free_cpus: Processors that are not in use.
         free_gpus: GPUs, or shares of them, that are not in use.
     """
 
@@ -41,9 +41,9 @@ def fitting(nodes: Iterable[Node], cpu: float, gpu: float) -> int:
     """Return how many attempts fit on nodes that run nothing else.
 
     Args:
-        nodes: of the cluster.
-        cpu: processors of one attempt.
-        gpu: share of a GPU of one attempt.
+        nodes: Nodes of the cluster.
+        cpu: Processors of one attempt.
+        gpu: Share of a GPU of one attempt.
     """
     return sum(_times(node.cpus, node.gpus, cpu, gpu) for node in nodes)
 
@@ -52,9 +52,9 @@ def why_none(nodes: Sequence[Node], cpu: float, gpu: float) -> str:
     """Return why no attempt starts, such as `no node with 1 GPU; 3 nodes, 0 free`.
 
     Args:
-        nodes: of the cluster.
-        cpu: processors of one attempt.
-        gpu: share of a GPU of one attempt.
+        nodes: Nodes of the cluster.
+        cpu: Processors of one attempt.
+        gpu: Share of a GPU of one attempt.
     """
     request = " and ".join(f"{amount:g} {name}" for amount, name in ((cpu, "CPU"), (gpu, "GPU")) if amount)
     if gpu and not any(node.gpus >= gpu for node in nodes):
@@ -74,10 +74,10 @@ class Hardware:
     """The resources of this machine, or of the largest nodes of a cluster.
 
     Attributes:
-        cpus: processors this process may use, or the most that a node has.
+        cpus: Processors this process may use, or the most that a node has.
         gpus: NVIDIA or AMD devices this process may see or their stand-ins, or the most that a node has.
-        nodes: the nodes of a cluster, including those its autoscaler may add; empty for this machine.
-        hosts: how many machines the cluster has or may have.
+        nodes: The nodes of a cluster, including those its autoscaler may add; empty for this machine.
+        hosts: How many machines the cluster has or may have.
     """
 
     cpus: int
@@ -106,8 +106,8 @@ def detect(devices: Path = Path("/dev"), amd: Path = Path("/sys/class/kfd/kfd/to
     """Count the processors and GPUs that this process may use.
 
     Args:
-        devices: folder of device files, where NVIDIA's GPUs are listed.
-        amd: folder in which AMD's driver lists its GPUs beside the processors, which have the id 0.
+        devices: Folder of device files, where NVIDIA's GPUs are listed.
+        amd: Folder in which AMD's driver lists its GPUs beside the processors, which have the id 0.
     """
     gpus = host_devices() or _visible_nvidia(devices) or _visible_amd(amd)
     return Hardware(cpus=_processors(), gpus=gpus)
@@ -147,11 +147,11 @@ def require_gpu_jax(hardware: Hardware, *, plugins: tuple[str, ...] = _GPU_PLUGI
     """Refuse to train on the CPU of a machine that has a GPU.
 
     Args:
-        hardware: of this machine, or of a cluster, which is not checked.
-        plugins: modules, one of which lets JAX use a GPU.
+        hardware: Hardware of this machine, or of a cluster, which is not checked.
+        plugins: Modules, one of which lets JAX use a GPU.
 
     Raises:
-        BadInput: if this machine has a GPU and none of the plugins is installed.
+        BadInput: If this machine has a GPU and none of the plugins is installed.
     """
     on_this_machine = hardware.gpus and not hardware.nodes and not host_devices()
     if on_this_machine and not any(importlib.util.find_spec(name) for name in plugins):

@@ -54,12 +54,12 @@ def joined(hardware: Hardware, settings: Mapping[str, str], *, needs_gpu: bool =
     """Use the shared Ray of this machine within a `with` block; start it if it does not run.
 
     Args:
-        hardware: what this process may use.
-        settings: environment variables of a head that is started here.
-        needs_gpu: whether a Ray that has no GPU, because all were taken when it started, is of no use.
+        hardware: What this process may use.
+        settings: Environment variables of a head that is started here.
+        needs_gpu: Whether a Ray that has no GPU, because all were taken when it started, is of no use.
 
     Raises:
-        NoCluster: if Ray does not start or answer, the Ray that others use has another setup, or other users
+        NoCluster: If Ray does not start or answer, the Ray that others use has another setup, or other users
             have every GPU and one is needed.
     """
     folder, setup = runtime_folder(), Setup.of(hardware)
@@ -127,9 +127,9 @@ def _start_keeper(
     """Start a keeper in a session of its own; return once a head runs or none will.
 
     Args:
-        folder: of the runtime.
-        settings: environment variables of the keeper and of a head.
-        setup: of a head to start if none runs.
+        folder: Folder of the runtime.
+        settings: Environment variables of the keeper and of a head.
+        setup: Setup of a head to start if none runs.
         grant: GPUs of this head.
     """
     linger = os.environ.get(LINGER) or str(LINGER_SECONDS)
@@ -186,8 +186,8 @@ class SharedRay:
     """The shared Ray of this machine.
 
     Attributes:
-        head: its head.
-        users: ids of the processes that use it.
+        head: Its head.
+        users: Ids of the processes that use it.
     """
 
     head: Head
@@ -205,7 +205,7 @@ def end_shared_ray() -> Head | None:
     """End the shared Ray of this machine; return its head, or None if none runs.
 
     Raises:
-        Busy: if a process uses it.
+        Busy: If a process uses it.
     """
     folder = runtime_folder()
     with (

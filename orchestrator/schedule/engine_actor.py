@@ -29,8 +29,7 @@ from orchestrator.assignment import Assignment, Outcome
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.keys import Channel
 from orchestrator.schedule import ray_private, sent_code
-from orchestrator.schedule.imported_code import CODE
-from orchestrator.schedule.leaving import Leaving, end_if_abandoned, watch
+from orchestrator.schedule.idle import CODE, IdleShutdown, end_if_abandoned, watch
 from orchestrator.schedule.loans import Lending, Loan, WrongLoan
 from orchestrator.training import engine_cache, process
 from orchestrator.training.engine_server import EngineServer
@@ -43,13 +42,13 @@ class EngineActor:
     """The process. The loan of a driver lasts until it has retired the engine and no attempt is left in it.
 
     Args:
-        loan: the first one.
-        seconds: without a loan after which the process ends; 0 to end with the first one.
-        code: digest of the borrower's code; an actor that has imported other code serves only this borrower.
+        loan: The first one.
+        seconds: Seconds without a loan after which the process ends; 0 to end with the first one.
+        code: Digest of the borrower's code; an actor that has imported other code serves only this borrower.
     """
 
     def __init__(self, loan: Loan, seconds: float, code: str) -> None:
-        self._rules = Leaving(seconds if code == CODE else 0.0, has_device=True)
+        self._rules = IdleShutdown(seconds if code == CODE else 0.0, has_device=True)
         self._before, self._folder = dict(os.environ), Path.cwd()
         context = ray.get_runtime_context()
         self._self, self._name = context.current_actor, str(context.get_actor_name())

@@ -1,23 +1,134 @@
-"""Shared engines, one a device, as their driver sees them; for the workers' side see `shared_worker`.
+"""Shared engines, one per device, as their driver sees them; `shared_worker` is the workers' side.
 
-The driver borrows or creates them (`engine_pool`), so an engine belongs to one sweep, ledger, user and code
-version at a time, and is given back or ends with its driver at the latest. An engine holds a whole device in
-Ray's accounts as long as its process lives; the workers of its trials hold processors only.
+A driver borrows a warm idle engine or creates one. An engine belongs to one sweep, ledger, user and code
+version at a time, and is returned or ends with its driver. It holds a whole device in Ray's accounting while
+its process lives; the workers of its trials hold processors only.
+
+Warm engines belong to the Ray that sweeps share on this machine, like warm workers: from another node of a
+cluster, a driver cannot see whether a borrower lives. On a cluster an engine ends with its driver.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count, islice
+from typing import Any
 
 import ray
+from ray.exceptions import RayActorError
 
 from orchestrator.assignment import Assignment
-from orchestrator.schedule import placement, ray_private
-from orchestrator.schedule.engine_pool import BorrowedEngine, EnginePool
-from orchestrator.schedule.shared_worker import SharedWorkers
+from orchestrator.ledger.holder import Holder
+from orchestrator.machines.idle_timeout import SERVICE, warm_seconds
+from orchestrator.schedule import environment, placement, ray_private
+from orchestrator.schedule.engine_actor import EngineActor
+from orchestrator.schedule.idle import CODE
+from orchestrator.schedule.loans import Loan
+from orchestrator.schedule.shared_worker import ENGINES, LivingActor, SharedWorkers
+from orchestrator.schedule.warm_pool import key_of
+
+CLAIM_SECONDS = 1.0
+"""Longest wait for the answer of an idle engine; one that takes longer is left."""
+
+
+@dataclass(frozen=True)
+class BorrowedEngine(LivingActor):
+    """An engine that this driver has; it counts as ended as soon as it has been given back.
+
+    Attributes:
+        name: Name of its actor.
+        loan: Id of the loan.
+    """
+
+    name: str
+    loan: str
+
+    def run_errand(self, work: Callable[..., Any], *arguments: object) -> Any:
+        """Return the reference to what `work` returns in the engine's process; see `EngineServer`."""
+        return self.handle.run_errand.remote(self.loan, work, *arguments)
+
+    def release(self, attempt_id: str) -> None:
+        """Free the slot of an attempt, if it has one."""
+        self.handle.release.remote(self.loan, attempt_id)
+
+    def retire(self) -> None:
+        """Give the engine back as soon as it has no attempt."""
+        self.handle.retire.remote(self.loan)
+
+
+class EnginePool:
+    """Where a driver gets its engines from.
+
+    Args:
+        seconds: Seconds for which an engine stays that nobody has borrowed; 0 to keep none, and to use none.
+        key: What an engine must have in common with a driver, as a digest; unused if none is kept.
+    """
+
+    def __init__(self, seconds: float = 0.0, key: str = "") -> None:
+        self._seconds, self._key = seconds, key
+        self._taken: dict[str, BorrowedEngine] = {}
+
+    @classmethod
+    def of(cls, compilations: str, program: str) -> EnginePool:
+        """Return the pool of a sweep, with the warm engines of this machine if any are kept.
+
+        Args:
+            compilations: Folder of JAX's persistent compilation cache.
+            program: Digest of the user's code that an engine imports, or ''.
+        """
+        seconds = 0.0 if os.environ.get("RAY_ADDRESS") else warm_seconds(0.0)
+        return cls(seconds, key_of(environment.of_workers(1.0), compilations, program))
+
+    def take(self, slots: int, labels: Mapping[str, str]) -> BorrowedEngine:
+        """Return an engine that was idle, or else a new one, which waits until a node has a whole GPU free.
+
+        Args:
+            slots: K.
+            labels: Selector of its node.
+        """
+        # A trial has a share of the device's memory; their engine has all of it.
+        service = os.environ.get(SERVICE, "")
+        variables = ray_private.handed(environment.of_workers(1.0))
+        loan = Loan(Holder.here().write(), service, variables, slots)
+        name, handle = (self._claimed(loan) if self._seconds else None) or self._created(loan, labels)
+        engine = BorrowedEngine(handle, handle.live.remote(loan.id), name, loan.id)
+        if self._seconds:
+            self._taken = {known: one for known, one in self._taken.items() if one.lives} | {name: engine}
+        return engine
+
+    def _claimed(self, loan: Loan) -> tuple[str, Any] | None:
+        """Return the first idle engine of this code and environment that answers.
+
+        One that this driver has is not asked: it is not idle, whatever it answers.
+        """
+        for actor in ray.util.list_named_actors(all_namespaces=True):
+            name = actor["name"]
+            if actor["namespace"] != ENGINES or not name.startswith(self._key):
+                continue
+            if name in self._taken and self._taken[name].lives:
+                continue
+            try:
+                engine: Any = ray.get_actor(name, namespace=ENGINES)
+                answer = engine.claim.remote(loan)
+                if not ray.wait([answer], timeout=CLAIM_SECONDS)[0]:
+                    engine.retire.remote(loan.id)  # in case that it is only slow
+                elif ray.get(answer):
+                    return name, engine
+            except (ValueError, RayActorError):
+                continue  # it has ended meanwhile
+        return None
+
+    def _created(self, loan: Loan, labels: Mapping[str, str]) -> tuple[str, Any]:
+        name = f"{self._key}-{loan.id}"
+        options: dict[str, Any] = {"lifetime": "detached"} if self._seconds else {}
+        actor = ray.remote(EngineActor).options(
+            name=name, namespace=ENGINES, num_cpus=0, num_gpus=1, label_selector=dict(labels), **options
+        )
+        return name, actor.remote(loan, self._seconds, CODE)
+
 
 LATE_SECONDS = 2.0
 """Longest wait for engines to be given back at the end of a sweep; they have been asked before."""
@@ -30,12 +141,12 @@ class Engines:
     nothing.
 
     Args:
-        devices: returns how many devices the sweep may use.
-        pool: where engines come from.
+        devices: Function that returns how many devices the sweep may use.
+        pool: Place where engines come from.
 
     Attributes:
-        workers: the processes of their trials' workers.
-        closing: ids of the nodes on which engines give up their devices: no attempt gets a slot there.
+        workers: The processes of their trials' workers.
+        closing: Ids of the nodes on which engines give up their devices: no attempt gets a slot there.
     """
 
     def __init__(self, devices: Callable[[], int], pool: EnginePool = EnginePool()) -> None:
@@ -117,8 +228,8 @@ class Engines:
         without progress of the trial, that counts as the death of the engine, so that the trial ends at last.
 
         Args:
-            attempt_id: of the attempt.
-            again: whether the trial has lost its slot before, and made no progress since.
+            attempt_id: Attempt id of the attempt.
+            again: Whether the trial has lost its slot before, and made no progress since.
         """
         return self._cause_of_lost_engine(attempt_id) if again else "slot lost"
 

@@ -74,11 +74,11 @@ def prepare(token: Path) -> None:
     """Set this process's environment; call it before the first `import ray`, which reads some of it.
 
     Args:
-        token: file with the token of the user's clusters, created if it is missing. It is used to join a
+        token: File with the token of the user's clusters, created if it is missing. It is used to join a
             cluster, unless the environment already names a token.
 
     Raises:
-        BadInput: another account can read the token.
+        BadInput: Another account can read the token.
     """
     os.environ.update(_settings() | KEEP_HANDLERS)
     if not os.environ.get("RAY_ADDRESS"):
@@ -107,7 +107,7 @@ def of_workers(gpu_share: float) -> dict[str, str | None]:
     driver's, and its access to MLflow and to stores. Only `ray_private.handed` may send it: some is secret.
 
     Args:
-        gpu_share: share of a GPU that the worker may use; 0 for the CPU.
+        gpu_share: Share of a GPU that the worker may use; 0 for the CPU.
     """
     return {**_of_driver(os.environ), EARLIER_MEMORY_FRACTION: None, **worker_environment(gpu_share)}
 

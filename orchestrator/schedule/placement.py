@@ -22,7 +22,7 @@ def selector(avoided: Collection[str]) -> dict[str, str]:
     """Return the label selector of all nodes but some; none if that is every node.
 
     Args:
-        avoided: ids of nodes.
+        avoided: Ids of nodes.
     """
     return {NODE_LABEL: f"!in({','.join(sorted(avoided))})"} if avoided else {}
 
@@ -36,7 +36,7 @@ class Placement:
     """The nodes of one driver's attempts.
 
     Attributes:
-        closed: ids of the nodes that are held for other sweeps.
+        closed: Ids of the nodes that are held for other sweeps.
     """
 
     def __init__(self) -> None:
@@ -54,8 +54,8 @@ class Placement:
 
         Args:
             controller: Tune's.
-            started: ids of the attempts that a worker has taken.
-            running: ids of all that were launched and have not ended; others are forgotten.
+            started: Ids of the attempts that a worker has taken.
+            running: Ids of all that were launched and have not ended; others are forgotten.
         """
         known = {name: node for name, node in self._nodes.items() if name in running}
         self._avoided = {name: nodes for name, nodes in self._avoided.items() if name in running}
@@ -72,7 +72,7 @@ class Placement:
 
         Args:
             controller: Tune's.
-            before: called with the id of each attempt before it ends.
+            before: Function that is called with the id of each attempt before it ends.
         """
         outdated = [name for name, avoided in self._avoided.items() if avoided != self.closed]
         waiting = ray_private.waiting_for_resources(controller, outdated) if outdated else ()

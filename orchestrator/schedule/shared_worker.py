@@ -47,7 +47,7 @@ class SharedEngine:
     """Access to the shared engine that the driver has chosen for the present attempt of a worker.
 
     Args:
-        worker: its id, by which an engine tells that a new attempt follows another one.
+        worker: Its id, by which an engine tells that a new attempt follows another one.
     """
 
     def __init__(self, worker: str) -> None:
@@ -222,11 +222,11 @@ class Seat:
     """One worker of a shared engine as the driver sees it: the attempt that it has now, and its process.
 
     Args:
-        workers: of the driver.
-        assignment: of the first attempt.
+        workers: Workers of the driver.
+        assignment: Assignment of the first attempt.
 
     Attributes:
-        handle: what Ray Tune calls in place of an actor.
+        handle: What Ray Tune calls in place of an actor.
     """
 
     def __init__(self, workers: SharedWorkers, assignment: Assignment) -> None:

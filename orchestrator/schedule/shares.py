@@ -13,8 +13,7 @@ from orchestrator.errors import Busy
 from orchestrator.ledger.claims import Amounts, Claims
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.schedule import ray_private
-from orchestrator.schedule.engine_pool import EnginePool
-from orchestrator.schedule.engines import Engines
+from orchestrator.schedule.engines import EnginePool, Engines
 from orchestrator.schedule.placement import Placement
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.session.attempts import Running
@@ -34,20 +33,20 @@ class ClusterShare:
     While the ledger does not answer, nothing is started and nothing is shed; what runs trains on.
 
     Args:
-        writer: of the sweep.
-        resources: of the cluster.
-        claim: of the sweep.
-        rules: of the pool.
-        clock: of the session, in seconds.
-        pool: of engines.
+        writer: Writer of the sweep.
+        resources: Resources of the cluster.
+        claim: Claim of the sweep.
+        rules: Rules of the pool.
+        clock: Clock of the session, in seconds.
+        pool: Pool of engines.
 
     Attributes:
-        engines: the sweep's shared engines; they use no more devices than the sweep may.
-        placement: of the sweep's attempts on the nodes.
-        leaving: ids of the attempts that end at their next report.
-        overdue: of these, the ones without a report for `Rules.cut_after`: they are to save and end at once.
-            By id, the time since when.
-        waiting: why the sweep may run nothing now, or None.
+        engines: The sweep's shared engines; they use no more devices than the sweep may.
+        placement: Placement of the sweep's attempts on the nodes.
+        leaving: Ids of the attempts that end at their next report.
+        overdue: Overdue of these, the ones without a report for `Rules.cut_after`: they are to save and end
+            at once. By id, the time since when.
+        waiting: Why the sweep may run nothing now, or None.
     """
 
     def __init__(
@@ -133,7 +132,7 @@ class ClusterShare:
 
         Args:
             controller: Tune's.
-            session: of the sweep.
+            session: Session of the sweep.
         """
         if len(self._resources.nodes()) < 2:
             return  # the node of every attempt is known, and nothing is in pieces

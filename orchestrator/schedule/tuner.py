@@ -44,15 +44,15 @@ def run(
     """Run every attempt that the session launches; return when the session has finished.
 
     Args:
-        session: decides what is launched and receives every outcome.
-        share: of the joined cluster; the session was made with it.
-        curves: the first objective in the reports of earlier runs of this sweep.
-        deadline: seconds that an attempt may neither train nor report before it is killed.
-        tick: called twice a second.
-        trainable: trains; benchmarks of the service pass one that trains nothing.
+        session: Function that decides what is launched and receives every outcome.
+        share: Share of the joined cluster; the session was made with it.
+        curves: The first objective in the reports of earlier runs of this sweep.
+        deadline: Seconds that an attempt may neither train nor report before it is killed.
+        tick: Function that is called twice a second.
+        trainable: Function that trains; benchmarks of the service pass one that trains nothing.
 
     Raises:
-        Refusal: if the ledger can no longer be written.
+        Refusal: If the ledger can no longer be written.
     """
     sweep_id = session.sweep.id
     channel = channel_of(sweep_id, session.ledger.id)
@@ -163,9 +163,9 @@ def _with_environment(trainable: type[Worker], gpu_share: float, *, asks_for_gpu
     """Return a trainable whose workers set the environment of this driver first.
 
     Args:
-        trainable: of the workers.
-        gpu_share: share of a GPU that each may use.
-        asks_for_gpu: see `Worker`.
+        trainable: Trainable of the workers.
+        gpu_share: Share of a GPU that each may use.
+        asks_for_gpu: See `Worker`.
     """
     variables = ray_private.handed(environment.of_workers(gpu_share))
     wrapped: type[Worker] = tune.with_parameters(trainable, environment=variables)

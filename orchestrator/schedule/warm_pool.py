@@ -24,9 +24,9 @@ from ray.exceptions import RayError
 from orchestrator.assignment import Assignment
 from orchestrator.config.trainable import Trainable
 from orchestrator.ledger.holder import Holder
-from orchestrator.machines.warmth import SERVICE, memory_is_short, warm_seconds
+from orchestrator.machines.idle_timeout import SERVICE, memory_is_short, warm_seconds
 from orchestrator.schedule import environment, ray_private
-from orchestrator.schedule.imported_code import CODE
+from orchestrator.schedule.idle import CODE
 from orchestrator.schedule.loans import Loan
 from orchestrator.schedule.warm_worker import Environment, WarmWorker
 
@@ -57,9 +57,9 @@ class Actors(Protocol):
         """Return a new actor with its first loan.
 
         Args:
-            name: that no other actor has.
-            loan: of this driver.
-            seconds: without a loan after which it ends.
+            name: Name that no other actor has.
+            loan: Loan of this driver.
+            seconds: Seconds without a loan after which it ends.
         """
 
     def call(self, actor: Any, method: str, *arguments: object, **named: object) -> Any:
@@ -76,7 +76,7 @@ class RayActors:
     """The warm workers of the joined Ray.
 
     Args:
-        has_gpu: whether they hold a GPU.
+        has_gpu: Whether they hold a GPU.
     """
 
     def __init__(self, *, has_gpu: bool) -> None:
@@ -124,12 +124,12 @@ class Borrowed:
     """A worker that this driver has by a loan, until it returns it. Every call names the loan.
 
     Args:
-        actors: through which it is reached.
-        name: of the worker.
-        actor: the worker.
-        loan: id of the loan.
-        environment: as `orchestrator.schedule.ray_private.handed` returns it. It is sent with the work,
-            because one process works for several drivers.
+        actors: Actors through which it is reached.
+        name: Name of the worker.
+        actor: The worker.
+        loan: Id of the loan.
+        environment: Environment as `orchestrator.schedule.ray_private.handed` returns it. It is sent with the
+            work, because one process works for several drivers.
     """
 
     def __init__(self, actors: Actors, name: str, actor: Any, loan: str, environment: Environment) -> None:
@@ -186,12 +186,12 @@ class WarmPool:
     """The warm workers that this driver may use, and those that it has.
 
     Args:
-        seconds: for which a worker stays without a loan.
-        key: what a worker must have in common with this driver, of `key_of`; its name begins with it.
-        loan: returns a new loan of this driver.
-        actors: through which workers are reached.
-        environment: that a worker sets for this driver; see `Borrowed`.
-        has_gpu: whether a worker has a GPU, which it holds in Ray's accounts: then Tune must ask for none.
+        seconds: Seconds for which a worker stays without a loan.
+        key: What a worker must have in common with this driver, of `key_of`; its name begins with it.
+        loan: Function that returns a new loan of this driver.
+        actors: Actors through which workers are reached.
+        environment: Environment that a worker sets for this driver; see `Borrowed`.
+        has_gpu: Whether a worker has a GPU, which it holds in Ray's accounts: then Tune must ask for none.
     """
 
     def __init__(
@@ -213,8 +213,8 @@ class WarmPool:
         """Return a worker that has become that of a trial, or None if Tune is to create one.
 
         Args:
-            config: of the trainable; it carries an assignment.
-            storage: of Tune.
+            config: Config of the trainable; it carries an assignment.
+            storage: Storage of Tune.
         """
         if (worker := self.take()) is not None:
             worker.begin(config, storage)
@@ -309,9 +309,9 @@ def handle_of(worker: Borrowed, warm: WarmPool, *, has_gpu: bool) -> Any:
     """Return the handle that Tune takes for the actor of a trial.
 
     Args:
-        worker: of this driver.
-        warm: to which it is returned once Tune does nothing more with it.
-        has_gpu: whether it holds a GPU.
+        worker: Worker of this driver.
+        warm: Warm to which it is returned once Tune does nothing more with it.
+        has_gpu: Whether it holds a GPU.
     """
     methods: dict[str, Callable[..., Any]] = {
         "train": worker.train,
@@ -327,10 +327,10 @@ def of_this_ray(seconds: float, compilations: str, program: str = "", *, has_gpu
     """Return the warm workers of the joined Ray.
 
     Args:
-        seconds: for which a worker stays without a loan.
-        compilations: folder of JAX's persistent compilation cache, which a process uses until it ends.
-        program: digest of the user's code that the process imports, or ''.
-        has_gpu: whether a worker has a GPU.
+        seconds: Seconds for which a worker stays without a loan.
+        compilations: Folder of JAX's persistent compilation cache, which a process uses until it ends.
+        program: Digest of the user's code that the process imports, or ''.
+        has_gpu: Whether a worker has a GPU.
     """
     variables = environment.of_workers(float(has_gpu))
     service = os.environ.get(SERVICE, "") if has_gpu else ""
@@ -347,9 +347,9 @@ def pool(gpu: float, compilations: str, trainable: Trainable | None = None) -> I
     trial's own process, which ends with the trial.
 
     Args:
-        gpu: share of a GPU of a trial.
-        compilations: folder of JAX's persistent compilation cache.
-        trainable: what the trials run; None for a network of this project.
+        gpu: Share of a GPU of a trial.
+        compilations: Folder of JAX's persistent compilation cache.
+        trainable: What the trials run; None for a network of this project.
     """
     seconds, is_script = warm_seconds(0.0), trainable is not None and trainable.kind != "program"
     if not seconds or 0 < gpu < 1 or (gpu and is_script) or os.environ.get("RAY_ADDRESS"):
@@ -367,9 +367,9 @@ def key_of(variables: dict[str, str | None], compilations: str, program: str) ->
     """Return what a process must have in common with a driver that is to use it, as a digest.
 
     Args:
-        variables: of `orchestrator.schedule.environment.of_workers`.
-        compilations: folder of JAX's persistent compilation cache.
-        program: digest of the user's code that the process imports, or ''.
+        variables: Variables of `orchestrator.schedule.environment.of_workers`.
+        compilations: Folder of JAX's persistent compilation cache.
+        program: Digest of the user's code that the process imports, or ''.
     """
     ours = {
         name: value

@@ -24,8 +24,7 @@ import ray
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.keys import Channel
 from orchestrator.schedule import ray_private
-from orchestrator.schedule.imported_code import CODE
-from orchestrator.schedule.leaving import Leaving, end_if_abandoned, watch
+from orchestrator.schedule.idle import CODE, IdleShutdown, end_if_abandoned, watch
 from orchestrator.schedule.loans import Lending, Loan, WrongLoan
 from orchestrator.schedule.worker import Worker
 from orchestrator.training import engine_cache, process
@@ -80,11 +79,11 @@ class WarmWorker:
     Every call names the loan for which it is made, and is refused for any other one; see `loans`.
 
     Args:
-        loan: the first one: the driver that creates the process has it.
-        seconds: without a loan after which it ends.
-        code: digest of the borrower's code; a worker that has imported other code serves only this loan.
-        has_device: whether this process holds a GPU.
-        host: what it does to its process.
+        loan: The first one: the driver that creates the process has it.
+        seconds: Seconds without a loan after which it ends.
+        code: Digest of the borrower's code; a worker that has imported other code serves only this loan.
+        has_device: Whether this process holds a GPU.
+        host: What it does to its process.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class WarmWorker:
         has_device: bool = False,
         host: Host | None = None,
     ) -> None:
-        self._rules = Leaving(seconds if code == CODE else 0.0, has_device)
+        self._rules = IdleShutdown(seconds if code == CODE else 0.0, has_device)
         self._host = Host() if host is None else host
         self._lock = threading.Lock()
         self._lending, self._idle_since = Lending(loan.id), time.monotonic()
@@ -240,10 +239,10 @@ class _Lent(Worker):
     """The trainable of a sweep in a warm worker.
 
     Args:
-        loan: id of the loan for which it works.
-        environment: of the driver.
-        config: of the first assignment.
-        storage: of Tune.
+        loan: Id of the loan for which it works.
+        environment: Environment of the driver.
+        config: Config of the first assignment.
+        storage: Storage of Tune.
     """
 
     def __init__(self, loan: str, environment: Environment, config: dict[str, Any], storage: Any) -> None:

@@ -40,9 +40,10 @@ class Deliveries:
     """Delivers what ended sweeps have left pending. No method raises; only `close` waits.
 
     Args:
-        paths: where the ledger and MLflow are.
-        system: of this process.
-        say: receives a line when MLflow has taken the last event of a sweep, and when it stops taking any.
+        paths: Paths where the ledger and MLflow are.
+        system: System of this process.
+        say: Function that receives a line when MLflow has taken the last event of a sweep, and when it stops
+            taking any.
     """
 
     def __init__(self, paths: Paths, system: System, say: Callable[[str], None]) -> None:
@@ -129,8 +130,8 @@ def in_turn(left: Sequence[str], refused: Sequence[str]) -> list[str]:
     Those of which MLflow has taken nothing come after all others, which they would else keep back.
 
     Args:
-        left: sweeps that have left events pending.
-        refused: those of which MLflow has taken nothing, the last one last.
+        left: Sweeps that have left events pending.
+        refused: Those of which MLflow has taken nothing, the last one last.
     """
     places = {sweep_id: place for place, sweep_id in enumerate(refused, start=1)}
     return sorted(left, key=lambda sweep_id: places.get(sweep_id, 0))

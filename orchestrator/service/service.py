@@ -32,13 +32,11 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.ledger.submission_integrity import verify_submissions
 from orchestrator.ledger.submissions import Submission, SubmissionWriter
-from orchestrator.machines.warmth import SERVICE, WARM, WARM_SECONDS, warm_seconds
+from orchestrator.machines.idle_timeout import SERVICE, WARM, WARM_SECONDS, warm_seconds
 from orchestrator.service.deliveries import Deliveries
-from orchestrator.service.discovery import announced, knocked
-from orchestrator.service.prospects import with_shares
-from orchestrator.service.rounds import Rounds
+from orchestrator.service.discovery import Rounds, announced, knocked
 from orchestrator.service.situation import Process, Situation
-from orchestrator.service.starting import DRIVERS_AT_ONCE
+from orchestrator.service.starting import DRIVERS_AT_ONCE, with_shares
 from orchestrator.service.supervision import Actions, next_actions
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
@@ -82,21 +80,22 @@ def serve(
     A damaged ledger is rebuilt from its backup if no driver uses it.
 
     Args:
-        paths: where sweeps write.
-        say: receives a line for each driver that is started, and for each submission that is parked.
-        drivers_at_once: most drivers at once.
-        stop_drivers: whether the drivers save their trials and end too: for a container or a batch job, with
+        paths: Paths where sweeps write.
+        say: Function that receives a line for each driver that is started, and for each submission that is
+            parked.
+        drivers_at_once: Most drivers at once.
+        stop_drivers: Whether the drivers save their trials and end too: for a container or a batch job, with
             which every process in it ends.
-        start: starts the driver of a submission; if None, a process of `drive`.
-        system: of this process.
-        beside: what is held meanwhile, such as the HTTP server, and left within that time.
-        rounds: receives each round that is completed, or None.
+        start: Function that starts the driver of a submission; if None, a process of `drive`.
+        system: System of this process.
+        beside: What is held meanwhile, such as the HTTP server, and left within that time.
+        rounds: Function that receives each round that is completed, or None.
 
     Returns:
         COMPLETE, or RESUMABLE with `stop_drivers`.
 
     Raises:
-        Busy: another service supervises the ledger, or took it over.
+        Busy: Another service supervises the ledger, or took it over.
     """
     preflight.check_paths(paths)
     paths.create()
@@ -205,8 +204,8 @@ class _Child:
     """A driver that this process has started.
 
     Attributes:
-        submission: as it was when the driver was started.
-        process: of the driver.
+        submission: Submission as it was when the driver was started.
+        process: Process of the driver.
     """
 
     submission: Submission
@@ -217,12 +216,12 @@ class Service:
     """Polls the ledger and does what `supervision.next_actions` decides.
 
     Args:
-        ledger: of the sweeps.
-        lease: of the service, held.
-        paths: where sweeps write.
-        say: receives a line for each decision.
-        drivers_at_once: most drivers at once.
-        start: starts the driver of a submission.
+        ledger: Ledger of the sweeps.
+        lease: Lease of the service, held.
+        paths: Paths where sweeps write.
+        say: Function that receives a line for each decision.
+        drivers_at_once: Most drivers at once.
+        start: Function that starts the driver of a submission.
     """
 
     def __init__(
@@ -253,7 +252,7 @@ class Service:
         """Decide what follows for the drivers that have ended, and start those that are due.
 
         Raises:
-            Busy: another process has taken the lease.
+            Busy: Another process has taken the lease.
         """
         self._reap()
         self._clock = ClockSetting.here(self._ledger.system)

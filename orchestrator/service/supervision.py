@@ -45,8 +45,8 @@ class Transition:
     """New values of a submission.
 
     Attributes:
-        submission: as it was seen.
-        columns: new values, by column.
+        submission: Submission as it was seen.
+        columns: New values, by column.
     """
 
     submission: Submission
@@ -58,10 +58,10 @@ class Actions:
     """What the service does next.
 
     Attributes:
-        transitions: of submissions.
-        starts: submissions whose drivers the service starts, in this order.
-        paused_since: when the service paused all starts because several sweeps crashed at once, or None.
-        leaving: sweeps whose drivers the service asks to leave their places; they are then queued again.
+        transitions: Transitions of submissions.
+        starts: Submissions whose drivers the service starts, in this order.
+        paused_since: Time when the service paused all starts because several sweeps crashed at once, or None.
+        leaving: Sweeps whose drivers the service asks to leave their places; they are then queued again.
     """
 
     transitions: Sequence[Transition]
@@ -80,10 +80,10 @@ def next_actions(
     """Decide what the service does next.
 
     Args:
-        situations: of every submission that has not ended.
-        now: seconds since the epoch.
-        paused_since: when the service paused all starts, or None.
-        drivers_at_once: most drivers that may run at once.
+        situations: Situations of every submission that has not ended.
+        now: Seconds since the epoch.
+        paused_since: Time when the service paused all starts, or None.
+        drivers_at_once: Most drivers that may run at once.
     """
     transitions = [transition for situation in situations if (transition := transition_of(situation, now))]
     crashes = _crash_times(situations, transitions)
@@ -108,8 +108,8 @@ def transition_of(situation: Situation, now: float) -> Transition | None:
     """Return the transition of a submission whose driver has ended or whose sweep was stopped, else None.
 
     Args:
-        situation: of the submission.
-        now: seconds since the epoch.
+        situation: Situation of the submission.
+        now: Seconds since the epoch.
     """
     if situation.is_driven:
         return None

@@ -20,13 +20,13 @@ class Progress:
     """The progress of a sweep, for display.
 
     Attributes:
-        states: number of trials by state.
-        wanted: number of trials at the end.
-        best_key: key of the best trial so far, or None.
-        best_value: its best validation value.
-        seconds_left: estimate until the end, or None without data for an estimate.
-        state: of the sweep, such as RUNNING, WAITING or PAUSED.
-        reason: why the sweep is in this state, or None.
+        states: Number of trials by state.
+        wanted: Number of trials at the end.
+        best_key: Key of the best trial so far, or None.
+        best_value: Its best validation value.
+        seconds_left: Estimate until the end, or None without data for an estimate.
+        state: State of the sweep, such as RUNNING, WAITING or PAUSED.
+        reason: Why the sweep is in this state, or None.
     """
 
     states: Mapping[str, int]
@@ -47,7 +47,7 @@ class RetryQueue:
     """Trials whose next attempt is due at some time, the earliest first.
 
     Args:
-        keys: of the trials that are due at once.
+        keys: Keys of the trials that are due at once.
     """
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
@@ -83,13 +83,13 @@ class TrialBoard:
     """The trials of one sweep.
 
     Args:
-        trials: of earlier drivers; the unfinished ones are due for another attempt at once.
-        maximize: whether more of the objective is better.
+        trials: Trials of earlier drivers; the unfinished ones are due for another attempt at once.
+        maximize: Whether more of the objective is better.
         violations: `total_violation` of the trials by key; a trial that is missing is feasible.
 
     Attributes:
-        counts: number of trials by state.
-        retries: the trials to launch again.
+        counts: Number of trials by state.
+        retries: The trials to launch again.
     """
 
     def __init__(
@@ -159,10 +159,10 @@ class TrialBoard:
         """Return the counts, the best trial so far and an estimate of the time left.
 
         Args:
-            elapsed: seconds since this board was made.
-            wanted: number of trials at the end.
-            state: of the sweep.
-            reason: why the sweep is in this state, or None.
+            elapsed: Seconds since this board was made.
+            wanted: Number of trials at the end.
+            state: State of the sweep.
+            reason: Why the sweep is in this state, or None.
         """
         left = _seconds_left(self.settled, self._settled_before, wanted, elapsed)
         key, value = self.best or (None, None)
@@ -184,9 +184,9 @@ def time_left(took: Sequence[float], own: Sequence[float | None], waiting: int) 
     takes at least as long as the running trial that has most left.
 
     Args:
-        took: seconds that trials which have ended have taken, those that were pruned among them.
-        own: seconds that each running trial has left at its speed, or None if that is not known.
-        waiting: trials that have not begun.
+        took: Seconds that trials which have ended have taken, those that were pruned among them.
+        own: Seconds that each running trial has left at its speed, or None if that is not known.
+        waiting: Trials that have not begun.
 
     Returns:
         None without data for an estimate.
@@ -203,10 +203,10 @@ def _seconds_left(settled: int, settled_before: int, wanted: int, elapsed: float
     """Estimate the seconds until all trials are settled from those that this driver has settled.
 
     Args:
-        settled: trials settled now.
-        settled_before: trials settled when this driver began.
-        wanted: trials at the end.
-        elapsed: seconds since this driver began.
+        settled: Trials settled now.
+        settled_before: Trials settled when this driver began.
+        wanted: Trials at the end.
+        elapsed: Seconds since this driver began.
     """
     own = settled - settled_before
     return (wanted - settled) * elapsed / own if own > 0 else None

@@ -60,13 +60,13 @@ class Outages:
     """The outage that pauses a sweep, if there is one.
 
     Args:
-        writer: of the sweep.
-        probes: by cause.
-        clock: of the session, in seconds.
-        background: runs a probe without blocking the caller; by default in a thread of its own.
+        writer: Writer of the sweep.
+        probes: Probes by cause.
+        clock: Clock of the session, in seconds.
+        background: Function that runs a probe without blocking the caller; by default in a thread of its own.
 
     Attributes:
-        reason: why the sweep is paused and since when, or None.
+        reason: Why the sweep is paused and since when, or None.
     """
 
     def __init__(

@@ -19,11 +19,11 @@ class Proposals:
     """Creates trials; each one is committed before it can be launched.
 
     Args:
-        sweep: of the trials.
-        writer: of the sweep.
-        study: proposes the trials of the search.
-        board: receives every new trial.
-        trials: of earlier drivers; numbering continues after them.
+        sweep: Sweep of the trials.
+        writer: Writer of the sweep.
+        study: Proposes the trials of the search.
+        board: Function that receives every new trial.
+        trials: Trials of earlier drivers; numbering continues after them.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class Proposals:
         """Return the trial of the search to launch next; it shares a program with running trials if one does.
 
         Args:
-            running: trials that run.
-            concurrency: how many trials may run at once; so many are proposed ahead, to choose from.
+            running: Trials that run.
+            concurrency: How many trials may run at once; so many are proposed ahead, to choose from.
         """
         ahead = concurrency if self._several_programs else 1
         while len(self._proposed) < ahead and not self._asked_all:
@@ -180,8 +180,8 @@ def pick(proposed: Sequence[Hashable], running: Sequence[Hashable]) -> int:
     """Return the index of the trial to launch: of the commonest running program, else the commonest proposed.
 
     Args:
-        proposed: static choices of the proposed trials, the oldest first; at least one.
-        running: static choices of the running trials.
+        proposed: Static choices of the proposed trials, the oldest first; at least one.
+        running: Static choices of the running trials.
     """
     for choice, _ in Counter(running).most_common():
         if choice in proposed:

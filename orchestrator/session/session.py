@@ -67,9 +67,9 @@ class Allowance(Protocol):
     """The part of the resources that a sweep may use beside other sweeps.
 
     Attributes:
-        leaving: ids of the attempts that end at their next report, so that other sweeps get their resources.
-        overdue: of these, the ones that are to save and end at once; by id, the time since when.
-        waiting: why the sweep may run nothing now, or None.
+        leaving: Ids of the attempts that end at their next report, so that other sweeps get their resources.
+        overdue: Overdue of these, the ones that are to save and end at once; by id, the time since when.
+        waiting: Why the sweep may run nothing now, or None.
     """
 
     leaving: Collection[str]
@@ -96,21 +96,21 @@ class Session:
     """The decisions of one driver about one sweep; the trials of earlier drivers go on.
 
     Args:
-        sweep: with the resources that each attempt gets.
-        writer: of the sweep.
-        study: of the sweep.
-        paths: where files are written.
-        data: folder of the data sets.
-        resources: that attempts can use.
-        share: of these resources; all of them if it is left out.
-        node_wait: seconds to wait while no node could hold an attempt, before the sweep is interrupted.
-        busy_wait: the same, while the nodes that could hold one are in use.
-        clock: in seconds.
-        probes: of outages, by cause; by default those of `paths`.
-        account: as which functions and commands run; None for that of their workers.
+        sweep: Sweep with the resources that each attempt gets.
+        writer: Writer of the sweep.
+        study: Study of the sweep.
+        paths: Paths where files are written.
+        data: Folder of the data sets.
+        resources: Resources that attempts can use.
+        share: Share of these resources; all of them if it is left out.
+        node_wait: Seconds to wait while no node could hold an attempt, before the sweep is interrupted.
+        busy_wait: The same, while the nodes that could hold one are in use.
+        clock: Clock in seconds.
+        probes: Probes of outages, by cause; by default those of `paths`.
+        account: Account as which functions and commands run; None for that of their workers.
 
     Attributes:
-        stopped: why nothing more is launched, or None.
+        stopped: Why nothing more is launched, or None.
     """
 
     def __init__(
@@ -275,9 +275,9 @@ class Session:
         """Return why an outcome is not that of an attempt, which then counts as lost; None if it is.
 
         Args:
-            attempt_id: of the attempt.
-            outcome: that a process has sent for it.
-            loan: by which the driver has that process; None if any will do.
+            attempt_id: Attempt id of the attempt.
+            outcome: Outcome that a process has sent for it.
+            loan: Loan by which the driver has that process; None if any will do.
         """
         if why := foreign(attempt_id, outcome, loan):
             self.refuse(attempt_id, why)
@@ -365,9 +365,9 @@ class Session:
         """Choose a donor for a trial; its next attempt copies it. Return False if there is none.
 
         Args:
-            trial_key: of the trial.
-            step: that it has reached.
-            donors: better trials, the best first.
+            trial_key: Trial key of the trial.
+            step: Step that it has reached.
+            donors: Better trials, the best first.
         """
         return not self.stopped and self._exploits.plan(trial_key, step, donors)
 
@@ -448,7 +448,7 @@ class Session:
         """Return the started attempts that the driver should kill: they have been silent for too long.
 
         Args:
-            deadline: seconds that an attempt may neither train nor report; less, to answer a stop request.
+            deadline: Seconds that an attempt may neither train nor report; less, to answer a stop request.
         """
         silent = self._attempts.silent(deadline, self._stopped_at)
         return [*silent, *(self._attempts.ignoring(self._share.overdue) - set(silent))]

@@ -25,10 +25,10 @@ class TrackedRuns:
     is away: until a trial's run is there at once, none waits, and a script without a run is started without.
 
     Args:
-        sweep: whose scripts write to MLflow, or do not.
-        ledger: of the sweep.
-        paths: where MLflow is.
-        clock: in seconds.
+        sweep: Sweep whose scripts write to MLflow, or do not.
+        ledger: Ledger of the sweep.
+        paths: Paths where MLflow is.
+        clock: Clock in seconds.
     """
 
     def __init__(self, sweep: SweepConfig, ledger: Ledger, paths: Paths, clock: Callable[[], float]) -> None:

@@ -143,7 +143,7 @@ def to_plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trial's attributes, which this process has just written, with any optimizer as plain JSON.
 
     Raises:
-        UnpicklingError: the pickled optimizer refers to anything but optimizers and arrays.
+        UnpicklingError: The pickled optimizer refers to anything but optimizers and arrays.
     """
     pieces = {int(match[1]): name for name in attributes if (match := _PIECE.fullmatch(name))}
     plain = {name: value for name, value in attributes.items() if name not in pieces.values()}
@@ -158,7 +158,7 @@ def from_plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return stored attributes in the form that Optuna expects.
 
     Raises:
-        Damaged: an attribute is a pickled optimizer, which this service never stores.
+        Damaged: An attribute is a pickled optimizer, which this service never stores.
     """
     full = {name: value for name, value in attributes.items() if name != _STORED}
     if pickles := [name for name in full if f":{_STORED}" in name]:

@@ -32,8 +32,8 @@ class Proposal:
     """One assignment to try.
 
     Attributes:
-        params: a value for every active hyperparameter.
-        system_attrs: plain JSON that is kept with the trial, and needed to rebuild the study.
+        params: A value for every active hyperparameter.
+        system_attrs: Plain JSON that is kept with the trial, and needed to rebuild the study.
     """
 
     params: Mapping[str, Any]
@@ -44,11 +44,11 @@ class Study:
     """What was tried so far, and what to try next.
 
     Args:
-        sweep: the specification.
-        trials: the search trials of the ledger, numbered from 0 without a gap.
-        reports: of `trials` and of `earlier`, with all objectives and constrained metrics.
-        earlier: trials of other sweeps to learn from; those of another space are left out.
-        curves: keep every point of `reports`. Samplers read only the latest one of each trial.
+        sweep: The specification.
+        trials: The search trials of the ledger, numbered from 0 without a gap.
+        reports: Reports of `trials` and of `earlier`, with all objectives and constrained metrics.
+        earlier: Trials of other sweeps to learn from; those of another space are left out.
+        curves: Keep every point of `reports`. Samplers read only the latest one of each trial.
     """
 
     def __init__(
@@ -125,11 +125,11 @@ class Study:
         """End a trial, unless it has already ended.
 
         Args:
-            number: of the trial.
+            number: Number of the trial.
             state: COMPLETE, PRUNED or FAILED.
-            value: the best first objective, finite, for COMPLETE.
-            step: the last step that was trained.
-            metrics: reported at the step of `value`; needed for further objectives and constraints.
+            value: The best first objective, finite, for COMPLETE.
+            step: The last step that was trained.
+            metrics: Reported at the step of `value`; needed for further objectives and constraints.
         """
         trial = self._trial(number)
         if trial.state.is_finished():
@@ -237,9 +237,9 @@ def store(study: Study, file: Path, name: str) -> int:
     The file gets its name when it is complete: Optuna takes most of a minute for a thousand trials.
 
     Args:
-        study: to write.
-        file: to create.
-        name: of the study in the file.
+        study: Study to write.
+        file: File to create.
+        name: Name of the study in the file.
 
     Returns:
         The number of trials.

@@ -23,9 +23,9 @@ class Reached:
     """What a trial may have reached.
 
     Attributes:
-        state: of the trial.
-        losses: of its steps since the last report before this state; a checkpoint between two reports holds
-            them, so that a trial which copies it goes on with them.
+        state: State of the trial.
+        losses: Losses of its steps since the last report before this state; a checkpoint between two reports
+            holds them, so that a trial which copies it goes on with them.
     """
 
     state: State

@@ -7,7 +7,7 @@ class Violation(Exception):
     """Raised when an invariant does not hold.
 
     Attributes:
-        invariant: its name.
+        invariant: Its name.
     """
 
     def __init__(self, invariant: str, text: str) -> None:

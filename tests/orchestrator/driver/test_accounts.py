@@ -19,8 +19,8 @@ from orchestrator.api import service
 from orchestrator.api.service import run_code_as_users
 from orchestrator.api.sweep import Sweep
 from orchestrator.config.trainable import Trainable
-from orchestrator.driver import accounts, submitted
-from orchestrator.driver.accounts import AS_USER, account_for, check_service, reader_for
+from orchestrator.driver import submitted, user_code
+from orchestrator.driver.user_code import AS_USER, account_for, check_service, reader_for
 from orchestrator.errors import BadInput
 from orchestrator.ledger import submissions
 from orchestrator.storage.paths import Paths
@@ -51,7 +51,7 @@ def as_users(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def opened() -> Iterator[Path]:
     """A folder that every account can enter, unlike those of pytest."""
-    with tempfile.TemporaryDirectory(prefix="accounts-") as folder:
+    with tempfile.TemporaryDirectory(prefix="user_code-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
 
@@ -89,7 +89,7 @@ def test_what_would_run_or_be_read_as_the_service_is_refused(changes: Mapping[st
 @pytest.mark.usefixtures("as_users")
 def test_a_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    with pytest.raises(BadInput, match="accounts are those of one machine"):
+    with pytest.raises(BadInput, match="user_code are those of one machine"):
         account_for(COMMAND, "nobody")
 
 
@@ -107,7 +107,7 @@ def test_nobody_but_root_runs_code_as_others(monkeypatch: pytest.MonkeyPatch) ->
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let Python and the code be where every account can read them, wherever this checkout is."""
     monkeypatch.setattr(sys, "executable", "/bin/sh")
-    monkeypatch.setattr(accounts, "CODE", Path("/bin/sh"))
+    monkeypatch.setattr(user_code, "CODE", Path("/bin/sh"))
 
 
 @needs_root
@@ -121,7 +121,7 @@ def test_a_service_keeps_its_own_files_closed(opened: Path) -> None:
         check_service(GROUP, paths, opened / "data")
     (opened / "mlruns").chmod(0o700)
     elsewhere = replace(paths, database=f"sqlite:///{opened}/sweeps.db")
-    with pytest.raises(BadInput, match="must be closed to other accounts"):
+    with pytest.raises(BadInput, match="must be closed to other user_code"):
         check_service(GROUP, elsewhere, opened / "data")
 
 
@@ -161,7 +161,7 @@ def test_a_service_needs_a_group_and_a_python_that_accounts_can_run(
     closed.mkdir(mode=0o700)
     (closed / "python").touch()
     monkeypatch.setattr(sys, "executable", str(closed / "python"))
-    with pytest.raises(BadInput, match=f"{closed}: must be open to other accounts"):
+    with pytest.raises(BadInput, match=f"{closed}: must be open to other user_code"):
         check_service(GROUP, Paths(opened / "mlruns"), opened / "data")
 
 

@@ -51,10 +51,10 @@ class Searched:
     """A sweep whose search is over, on a machine that has none of its checkpoints.
 
     Attributes:
-        leased: of the sweep.
-        lines: that its driver prints.
-        url: of the folder of the best trial in the store.
-        folder: of the store.
+        leased: Leased of the sweep.
+        lines: Lines that its driver prints.
+        url: Url of the folder of the best trial in the store.
+        folder: Folder of the store.
     """
 
     leased: LeasedSweep

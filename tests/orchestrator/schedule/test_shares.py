@@ -29,8 +29,8 @@ class Cluster(AvailableResources):
     """A cluster of one node that a test sets, and what its autoscaler was asked for.
 
     Attributes:
-        requests: every request, the last one at the end.
-        cores: of each node.
+        requests: Every request, the last one at the end.
+        cores: Cores of each node.
     """
 
     def __init__(self) -> None:
@@ -49,8 +49,8 @@ class Pool:
     """The driver of sweep `a` of ada with a session, and claims of other sweeps beside it.
 
     Args:
-        folder: of the session.
-        ledger: of the claims; that of the session if it is left out.
+        folder: Folder of the session.
+        ledger: Ledger of the claims; that of the session if it is left out.
     """
 
     def __init__(self, folder: Path, ledger: Ledger | None = None) -> None:
@@ -226,8 +226,8 @@ class Controller:
     """Tune's controller as a test sets it: the nodes of trials, and those that wait.
 
     Attributes:
-        nodes: by id of the trial.
-        taken_back: ids of the trials that were taken back.
+        nodes: Nodes by id of the trial.
+        taken_back: Ids of the trials that were taken back.
     """
 
     def __init__(self, pool: Pool) -> None:

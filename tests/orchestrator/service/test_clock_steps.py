@@ -53,10 +53,10 @@ class Machine:
     """A machine with a service whose drivers end at once with code 1.
 
     Attributes:
-        clocks: of the machine.
-        ledger: of the sweeps.
-        started: the sweeps whose drivers were started, in this order.
-        before_crash: what a driver does.
+        clocks: Clocks of the machine.
+        ledger: Ledger of the sweeps.
+        started: The sweeps whose drivers were started, in this order.
+        before_crash: What a driver does.
     """
 
     def __init__(self, url: str, paths: Paths) -> None:

@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.ledger.stop_requests import ROOM
-from orchestrator.service.prospects import claim_of, with_shares
 from orchestrator.service.situation import Situation
 from orchestrator.service.starting import (
     DRIVERS_AT_ONCE,
     STARTING_AT_ONCE,
     URGENT_DRIVERS,
     WITHOUT_SHARE_SECONDS,
+    claim_of,
     in_turn,
+    with_shares,
 )
 from orchestrator.service.supervision import next_actions
 from orchestrator.sharing.rows import CLASSES, UNIT, Owner, PoolNode, PriorityClass, Snapshot, Use
@@ -177,8 +178,8 @@ class _Run:
     """A service that polls every second, and its drivers, which leave some seconds after they are asked.
 
     Attributes:
-        rows: situations by sweep.
-        finished: sweeps that have ended.
+        rows: Situations by sweep.
+        finished: Sweeps that have ended.
     """
 
     def __init__(self, rows: dict[str, Situation], places: int, seconds: int) -> None:

@@ -74,20 +74,20 @@ class World:
     """Where services, drivers and people work.
 
     Args:
-        kernel: of the simulation.
-        plan: of the run.
-        faults: that are planned.
-        folder: for the files of every machine.
+        kernel: Kernel of the simulation.
+        plan: Plan of the run.
+        faults: Faults that are planned.
+        folder: Folder for the files of every machine.
 
     Attributes:
-        machines: of the world.
-        database: of the ledger.
-        disk: what a loss of power leaves.
-        mlflow: that gets what ended sweeps have left.
-        strikes: the faults.
-        rules: what must hold.
-        drivers: every driver so far.
-        is_over: whether everything has ended, so that no service is started again.
+        machines: Machines of the world.
+        database: Database of the ledger.
+        disk: What a loss of power leaves.
+        mlflow: Mlflow that gets what ended sweeps have left.
+        strikes: The faults.
+        rules: What must hold.
+        drivers: Every driver so far.
+        is_over: Whether everything has ended, so that no service is started again.
     """
 
     def __init__(self, kernel: Kernel, plan: Plan, faults: Sequence[Fault], folder: Path) -> None:

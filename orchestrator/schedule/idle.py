@@ -1,4 +1,4 @@
-"""When a process that may outlive its sweep ends by itself: the rules of engines and of warm workers."""
+"""Idle shutdown of engines and warm workers, which outlive their sweep."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.ledger.holder import Holder
-from orchestrator.machines.warmth import memory_is_short
+from orchestrator.machines.idle_timeout import memory_is_short
+from orchestrator.provenance import code_digest
 from orchestrator.schedule import ray_private
 from orchestrator.training import process
 
+CODE = code_digest()
+"""What was on disk when this process began to import the project."""
+
 
 @dataclass(frozen=True)
-class Leaving:
+class IdleShutdown:
     """The reasons for which a process ends that no driver has.
 
     Attributes:
-        seconds: for which it stays without a driver; 0 to end with the first one.
-        has_device: whether it holds a GPU in Ray's accounts; it then makes room for whatever waits for one.
+        seconds: Seconds for which it stays without a driver; 0 to end with the first one.
+        has_device: Whether it holds a GPU in Ray's accounts; it then makes room for whatever waits for one.
     """
 
     seconds: float
@@ -30,8 +34,8 @@ class Leaving:
         """Return True if an idle process is to end.
 
         Args:
-            idle_since: when its last driver gave it back, by `time.monotonic`.
-            service: that had started this driver, or None.
+            idle_since: Time when its last driver gave it back, by `time.monotonic`.
+            service: Service that had started this driver, or None.
         """
         return time.monotonic() - idle_since >= self.seconds or self.is_in_the_way(service)
 
@@ -54,8 +58,8 @@ def watch(look: Callable[[], None], seconds: float) -> None:
     """Call a function every few seconds in a thread; end this process if it raises.
 
     Args:
-        look: ends the process if that is due.
-        seconds: between two calls.
+        look: Function that ends the process if that is due.
+        seconds: Seconds between two calls.
     """
 
     def run() -> None:

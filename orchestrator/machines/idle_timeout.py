@@ -1,4 +1,4 @@
-"""For how long processes are kept that only save time, and when they must make room."""
+"""Idle timeout of warm processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def warm_seconds(default: float) -> float:
     """Return for how long a process is kept that only saves time; 0 for none.
 
     Args:
-        default: seconds if the environment does not say.
+        default: Seconds if the environment does not say.
 
     Raises:
         BadInput: `SWEEP_WARM` is not a number of seconds.
