@@ -40,7 +40,7 @@ def current_owner() -> str:
     """Return the owner of the sweeps that this process runs.
 
     Raises:
-        BadInput: If the environment does not say so and the user of this process has no name.
+        BadInput: The environment does not say so and the user of this process has no name.
     """
     try:
         return os.environ.get(OWNER) or getpass.getuser()
@@ -120,8 +120,8 @@ class LeasedSweep:
         run: This invocation.
         ledger: Ledger of the sweep.
         lease: Lease of the sweep, held.
-        observer: Function that shows the progress.
-        shutdown: Function that says when to leave.
+        observer: Observer of its progress.
+        shutdown: Shutdown of this process.
     """
 
     sweep: SweepConfig
@@ -146,12 +146,12 @@ def leased_sweep(
     Args:
         sweep: Sweep as the file describes it.
         run: This invocation.
-        observer: Function that shows why a lease takes long.
-        shutdown: Function that ends the process when the lease is lost.
+        observer: Observer of a long wait for the lease.
+        shutdown: Shutdown of this process, for a lost lease.
 
     Raises:
-        BadInput: If a path or the file is wrong, or checkpoints are missing.
-        Busy: If another driver holds the sweep.
+        BadInput: A path or the file is wrong, or checkpoints are missing.
+        Busy: Another driver holds the sweep.
     """
     preflight.check_paths(run.paths)
     run.paths.create()
@@ -180,7 +180,7 @@ def identify(
         new: Start another sweep even if the ledger knows one of this file.
 
     Raises:
-        BadInput: If the file differs from that of its unfinished sweep, or names a sweep to learn from that
+        BadInput: The file differs from that of its unfinished sweep, or names a sweep to learn from that
             is missing or has another objective.
     """
     check_warm_start(sweep, ledger)
@@ -256,7 +256,7 @@ def check_warm_start(sweep: SweepConfig, ledger: Ledger | None) -> None:
     """Check that the sweeps that a sweep learns from are in its ledger, with its objective.
 
     Args:
-        sweep: Sweep with their ids.
+        sweep: Sweep with the ids.
         ledger: None if there is none yet.
 
     Raises:

@@ -69,7 +69,7 @@ def connected(leased: LeasedSweep) -> Iterator[ExitStack]:
         What is to be done before it is left.
 
     Raises:
-        NoCluster: If the cluster or the Ray of this machine cannot be joined, or Ray does not start.
+        NoCluster: The cluster or the Ray of this machine cannot be joined, or Ray does not start.
     """
     ray = cluster.connected(
         leased.run.hardware, _code_to_send(leased), needs_gpu=leased.sweep.resources.gpu > 0
@@ -118,7 +118,7 @@ def run_session(
     """Run trials until none is left or the sweep stops; return why it stopped, or None, and its engines.
 
     Args:
-        leased: Leased of the sweep.
+        leased: The leased sweep.
         slotted: The sweep with its number of slots fixed.
         curves: The objectives and constrained metrics in the reports of earlier runs.
         nudge: Function that is called twice a second, when there may be news in the ledger's outbox.
@@ -286,7 +286,7 @@ def count_work(leased: LeasedSweep, signature: Signature) -> None:
     depends on the count.
 
     Args:
-        leased: Leased of the sweep.
+        leased: The leased sweep.
         signature: Signature of its task.
     """
     record = sweep_rows.record_of(leased)
@@ -344,7 +344,7 @@ def conclude(leased: LeasedSweep, stopped: Stop | None) -> Exit:
     """Write the report, then the sweep's state together with its events for MLflow; return the exit code.
 
     Args:
-        leased: Leased of the sweep.
+        leased: The leased sweep.
         stopped: Why the session launched nothing more, or None if it has finished.
     """
     sweep, ledger = leased.sweep, leased.ledger

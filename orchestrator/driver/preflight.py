@@ -53,8 +53,8 @@ def available_hardware(paths: Paths) -> Hardware:
         paths: Paths where sweeps write. A cluster of several hosts must share them.
 
     Raises:
-        BadInput: If the cluster answers without a token, or refuses ours.
-        NoCluster: If it does not answer.
+        BadInput: The cluster answers without a token, or refuses ours.
+        NoCluster: It does not answer.
     """
     address = cluster_address()
     if address is None:
@@ -104,9 +104,9 @@ def check_sweep(sweep: SweepConfig, available: Hardware, data: Path, owner: str)
         owner: Owner in whose name it runs.
 
     Raises:
-        BadInput: If a trial needs more resources than are available, or the code of a trainable is missing or
+        BadInput: A trial needs more resources than are available, or the code of a trainable is missing or
             may not run as the owner.
-        BadData: If files of the task are missing or wrong.
+        BadData: Files of the task are missing or wrong.
     """
     check_all([partial(_check_resources, sweep, available), partial(_check_code, sweep, owner)])
     return None if sweep.trainable is not None else TASKS[sweep.task].check(sweep.task_options, data)
@@ -151,7 +151,7 @@ def check_widths(sweep: SweepConfig, signature: Signature) -> None:
         signature: Signature of its task's arrays, known once they are loaded.
 
     Raises:
-        BadInput: If one has not.
+        BadInput: One has not.
     """
     own = {f"{layer}.d_model" for layer in LAYERS}
     try:
@@ -171,10 +171,10 @@ def check_paths(paths: Paths, sweep_id: str | None = None) -> None:
 
     Args:
         paths: Paths where everything is written.
-        sweep_id: Sweep id of a sweep whose own folders are checked too.
+        sweep_id: Id of a sweep whose own folders are checked too.
 
     Raises:
-        BadInput: Names the first path or address that is wrong.
+        BadInput: A path or address is wrong.
     """
     parse(paths.ledger_url)
     address.check(paths.tracking_uri)
@@ -196,7 +196,7 @@ def check_shared_paths(paths: Paths) -> None:
     """Refuse paths of this host alone, for a cluster of several hosts.
 
     Raises:
-        BadInput: Names the path and how to share it.
+        BadInput: A path is not shared.
     """
     if is_file(parse(paths.ledger_url)):
         raise BadInput(
@@ -218,8 +218,8 @@ def check_checkpoints(paths: Paths, ledger: Ledger, sweep_id: str) -> None:
     """Refuse to resume a sweep if this machine has none of its unfinished trials' checkpoints.
 
     Raises:
-        BadInput: If they are on another machine; here every trial would start over.
-        NoStore: If the shared store does not answer.
+        BadInput: They are on another machine; here every trial would start over.
+        NoStore: The shared store does not answer.
     """
     unfinished = {trial.key for trial in ledger.trials(sweep_id) if trial.state in UNFINISHED_TRIAL}
     rows = [row for row in ledger.checkpoints(sweep_id) if row.kind == "last" and row.trial_key in unfinished]

@@ -40,7 +40,7 @@ def runs(trainable: Trainable, searched: Collection[str]) -> list[str]:
 
     Args:
         trainable: Trainable whose code has been checked (`orchestrator.driver.user_code`).
-        searched: Function that names of its hyperparameters.
+        searched: Names of its hyperparameters.
     """
     if isinstance(trainable.target, tuple):
         return list(_command(trainable, trainable.target, searched))

@@ -52,13 +52,13 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
     Args:
         sweep: Sweep to run.
         run: This invocation.
-        observer: Function that shows the progress.
+        observer: Observer of its progress.
 
     Raises:
-        BadInput: If the file differs from that of its unfinished sweep.
-        Busy: If another driver holds the sweep.
-        BadData: If the task's data cannot be read.
-        Damaged: If the ledger is damaged beyond its backup.
+        BadInput: The file differs from that of its unfinished sweep.
+        Busy: Another driver holds the sweep.
+        BadData: The task's data cannot be read.
+        Damaged: The ledger is damaged beyond its backup.
     """
     concealment.conceal()  # of a process that calls this from Python
     with files_closed(), Shutdown() as shutdown, leased_sweep(sweep, run, observer, shutdown) as leased:

@@ -47,7 +47,7 @@ def check_integrity(leased: LeasedSweep) -> Sequence[CurvePoint]:
         What the study and the scheduler need of the reports of earlier runs, which are read only once.
 
     Raises:
-        Damaged: If a row is not what was written.
+        Damaged: A row is not what was written.
     """
     sweep_id, ledger, say = leased.sweep.id, leased.ledger, leased.observer.say
     examined = examine(ledger, sweep_id, leased.sweep.observed_metrics)
@@ -242,7 +242,7 @@ def record_resources(leased: LeasedSweep, slotted: SweepConfig) -> None:
     """Record what an attempt takes from now on, if that is new.
 
     Args:
-        leased: Leased of the sweep.
+        leased: The leased sweep.
         slotted: The sweep with its number of slots fixed.
     """
     record, resources = record_of(leased), slotted.resources
@@ -290,7 +290,7 @@ def claim_of(leased: LeasedSweep, slotted: SweepConfig) -> sharing.PoolClaim:
     """Return what a sweep asks for in the pool that it shares with other sweeps.
 
     Args:
-        leased: Leased of the sweep.
+        leased: The leased sweep.
         slotted: The sweep with its number of slots fixed.
     """
     return sharing.PoolClaim.of(

@@ -57,7 +57,7 @@ def _check_reference(kind: str, reference: str, folder: Path, argument: str) -> 
     """Check that a function or a class is where the search-space file says.
 
     Args:
-        kind: Kind of what it is, the name of its key.
+        kind: Key in the file.
         reference: `file.py:name` or `package.module:name`.
         folder: Folder in which files are looked for.
         argument: What a function takes, in words.
@@ -188,7 +188,7 @@ def check_bound(sweep_id: str, options: Mapping[str, Any]) -> None:
     """Check that this process would not run code as itself that is bound to the account of its owner.
 
     Args:
-        sweep_id: Sweep id of the code.
+        sweep_id: Id of the sweep.
         options: Options of its submission.
 
     Raises:
@@ -204,7 +204,7 @@ def opened_as(account: Account | None) -> Iterator[None]:
     """Read what a user has named with the rights of an account alone, for the length of a `with` block.
 
     Args:
-        account: Account whose rights; None for those of this process.
+        account: Account to read as; None for this process.
 
     Raises:
         BadInput: The account may not read it.

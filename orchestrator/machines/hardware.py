@@ -151,7 +151,7 @@ def require_gpu_jax(hardware: Hardware, *, plugins: tuple[str, ...] = _GPU_PLUGI
         plugins: Modules, one of which lets JAX use a GPU.
 
     Raises:
-        BadInput: If this machine has a GPU and none of the plugins is installed.
+        BadInput: This machine has a GPU and none of the plugins is installed.
     """
     on_this_machine = hardware.gpus and not hardware.nodes and not host_devices()
     if on_this_machine and not any(importlib.util.find_spec(name) for name in plugins):

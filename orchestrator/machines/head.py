@@ -190,7 +190,7 @@ def runtime_folder() -> Path:
     Another machine, container or network namespace has another folder, even below the same home folder.
 
     Raises:
-        BadInput: If the folder belongs to another user, or others can enter it.
+        BadInput: The folder belongs to another user, or others can enter it.
     """
     spaces = [socket.gethostname(), *(_link(f"/proc/self/ns/{kind}") for kind in ("pid", "net"))]
     folder = _base() / hashlib.sha256(" ".join(spaces).encode()).hexdigest()[:8]
@@ -202,7 +202,7 @@ def close_folder(folder: Path) -> None:
     """Create a folder that no other account can enter, unless it exists.
 
     Raises:
-        BadInput: If it belongs to another user, or others can enter it.
+        BadInput: It belongs to another user, or others can enter it.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = folder.lstat()

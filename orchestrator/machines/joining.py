@@ -59,7 +59,7 @@ def joined(hardware: Hardware, settings: Mapping[str, str], *, needs_gpu: bool =
         needs_gpu: Whether a Ray that has no GPU, because all were taken when it started, is of no use.
 
     Raises:
-        NoCluster: If Ray does not start or answer, the Ray that others use has another setup, or other users
+        NoCluster: Ray does not start or answer, the Ray that others use has another setup, or other users
             have every GPU and one is needed.
     """
     folder, setup = runtime_folder(), Setup.of(hardware)
@@ -205,7 +205,7 @@ def end_shared_ray() -> Head | None:
     """End the shared Ray of this machine; return its head, or None if none runs.
 
     Raises:
-        Busy: If a process uses it.
+        Busy: A process uses it.
     """
     folder = runtime_folder()
     with (

@@ -89,7 +89,7 @@ def session_of(sweep_id: str) -> Session:
     """Return the registered session of a sweep.
 
     Raises:
-        KeyError: If no driver of this process runs that sweep.
+        KeyError: No driver of this process runs that sweep.
     """
     return _SESSIONS[sweep_id]
 
@@ -98,7 +98,7 @@ def engines_of(sweep_id: str) -> Engines:
     """Return the registered engines of a sweep.
 
     Raises:
-        KeyError: If no driver of this process runs that sweep.
+        KeyError: No driver of this process runs that sweep.
     """
     return _ENGINES[sweep_id]
 
@@ -107,7 +107,7 @@ class SessionSearch(SearchAlgorithm):
     """Creates one Tune trial for each attempt that the session launches.
 
     Args:
-        sweep_id: Sweep id of the session's sweep.
+        sweep_id: Id of the session's sweep.
     """
 
     def __init__(self, sweep_id: str) -> None:
@@ -156,7 +156,7 @@ class SessionStopper(Stopper):
     attempt: `KeyedScheduler` does that itself.
 
     Args:
-        sweep_id: Sweep id of the session's sweep.
+        sweep_id: Id of the session's sweep.
     """
 
     def __init__(self, sweep_id: str) -> None:
@@ -183,7 +183,7 @@ class SessionCallback(Callback):
     """Reports the fate of each attempt to the session, and kills attempts that have gone silent.
 
     Args:
-        sweep_id: Sweep id of the session's sweep.
+        sweep_id: Id of the session's sweep.
         deadline: Seconds that an attempt may neither train nor report.
     """
 

@@ -53,7 +53,7 @@ def connected(
         process a minute later. The head of a cluster is not observed.
 
     Raises:
-        NoCluster: If the cluster or the Ray of this machine cannot be joined, or Ray does not start.
+        NoCluster: The cluster or the Ray of this machine cannot be joined, or Ray does not start.
     """
     # The ledger has every error of a trial, with its cause; Tune would only list the attempts once more.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
@@ -163,7 +163,7 @@ def evaluate(
     """Evaluate a checkpoint in an idle engine or a Ray task; see `orchestrator.training.evaluation.evaluate`.
 
     Args:
-        request: Function that names the checkpoint and the split.
+        request: Names of the checkpoint and the split.
         cpu: Processors of the task, which Ray accounts for on a cluster.
         gpu: Share of a GPU of the task.
         trainable: The program whose code the task imports, or None.

@@ -142,7 +142,7 @@ class Engines:
 
     Args:
         devices: Function that returns how many devices the sweep may use.
-        pool: Place where engines come from.
+        pool: Pool of the engines.
 
     Attributes:
         workers: The processes of their trials' workers.
@@ -228,7 +228,7 @@ class Engines:
         without progress of the trial, that counts as the death of the engine, so that the trial ends at last.
 
         Args:
-            attempt_id: Attempt id of the attempt.
+            attempt_id: Id of the attempt.
             again: Whether the trial has lost its slot before, and made no progress since.
         """
         return self._cause_of_lost_engine(attempt_id) if again else "slot lost"

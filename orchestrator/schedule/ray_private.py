@@ -237,7 +237,7 @@ def host_and_port(address: str) -> str:
     """Return `host:port` of a cluster's head as `ray.init` resolves it: `localhost` is a name too.
 
     Raises:
-        ValueError: If the address has neither form, or is `auto` or `local`: Ray would take the address from
+        ValueError: The address has neither form, or is `auto` or `local`: Ray would take the address from
             a file that every account of this machine can write.
     """
     if address in {"auto", "local"}:

@@ -104,9 +104,9 @@ def cluster_hardware(address: str) -> Hardware:
         address: Address of the cluster's head, as in RAY_ADDRESS.
 
     Raises:
-        BadInput: If the address is one of Ray's client, or the cluster answers without a token or refuses the
+        BadInput: The address is one of Ray's client, or the cluster answers without a token or refuses the
             token of this process.
-        NoCluster: If it does not answer, or has no node and no autoscaler to add one.
+        NoCluster: It does not answer, or has no node and no autoscaler to add one.
     """
     head = _reachable(address)
     _refuse_open(address, head)

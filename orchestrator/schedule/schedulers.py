@@ -257,7 +257,7 @@ class PopulationRule(FIFOScheduler):
     next attempt with new hyperparameters.
 
     Args:
-        sweep_id: Sweep id of the session that chooses the donor.
+        sweep_id: Id of the session that chooses the donor.
         metric: Metric that is compared.
         population: Population of the sweep.
     """

@@ -52,7 +52,7 @@ def run(
         trainable: Function that trains; benchmarks of the service pass one that trains nothing.
 
     Raises:
-        Refusal: If the ledger can no longer be written.
+        Refusal: The ledger can no longer be written.
     """
     sweep_id = session.sweep.id
     channel = channel_of(sweep_id, session.ledger.id)

@@ -67,7 +67,7 @@ class Worker(tune.Trainable):
         """Train one interval and report.
 
         Raises:
-            RuntimeError: If this machine is about to be taken away before the attempt has begun.
+            RuntimeError: This machine is about to be taken away before the attempt has begun.
         """
         if self._own is None:
             is_script = isinstance(self._assignment.settings, ScriptSettings)

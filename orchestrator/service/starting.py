@@ -37,7 +37,7 @@ def next_starts(situations: Sequence[Situation], now: float, drivers_at_once: in
     """Return the submissions whose drivers start now, in this order.
 
     Args:
-        situations: Situations of every submission that has not ended.
+        situations: State of every submission that has not ended.
         now: Seconds since the epoch.
         drivers_at_once: Most drivers that may run at once; class `urgent` has `URGENT_DRIVERS` more.
     """
@@ -96,7 +96,7 @@ def leaving(situations: Sequence[Situation], now: float, drivers_at_once: int) -
     the newest ones leave, too, while submissions of other classes find no place.
 
     Args:
-        situations: Situations of every submission that has not ended.
+        situations: State of every submission that has not ended.
         now: Seconds since the epoch.
         drivers_at_once: Most drivers that may run at once.
     """
@@ -151,7 +151,7 @@ def with_shares(
     """Return situations with what each sweep may hold and holds.
 
     Args:
-        situations: Situations of every submission that has not ended.
+        situations: State of every submission that has not ended.
         views: Views of all pools.
         owners: Rows by name.
         now: Seconds since the epoch.
@@ -184,7 +184,7 @@ def pools_of(situations: Sequence[Situation], views: Sequence[View]) -> list[Vie
     A pool is known by the claim of one of them; before that, nothing is known about shares.
 
     Args:
-        situations: Situations of every submission that has not ended.
+        situations: State of every submission that has not ended.
         views: Views of all pools.
     """
     sweeps = {entry.submission.sweep_id for entry in situations}

@@ -80,7 +80,7 @@ def next_actions(
     """Decide what the service does next.
 
     Args:
-        situations: Situations of every submission that has not ended.
+        situations: State of every submission that has not ended.
         now: Seconds since the epoch.
         paused_since: Time when the service paused all starts, or None.
         drivers_at_once: Most drivers that may run at once.
@@ -108,7 +108,7 @@ def transition_of(situation: Situation, now: float) -> Transition | None:
     """Return the transition of a submission whose driver has ended or whose sweep was stopped, else None.
 
     Args:
-        situation: Situation of the submission.
+        situation: State of the submission.
         now: Seconds since the epoch.
     """
     if situation.is_driven:

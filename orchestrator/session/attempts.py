@@ -380,7 +380,7 @@ def launched(
     """Return an attempt that resumes its trial's last checkpoint: the driver's record and the assignment.
 
     Args:
-        attempt_id: Attempt id of the attempt.
+        attempt_id: Id of the attempt.
         trial: Trial of the attempt.
         checkpoints: Checkpoints of the trial.
         sweep: Sweep of the trial.
@@ -435,7 +435,7 @@ def foreign(attempt_id: str, outcome: Outcome, loan: str | None = None) -> str |
     """Return why an outcome is not the answer to a request for the report of an attempt, or None if it is.
 
     Args:
-        attempt_id: Attempt id of the attempt.
+        attempt_id: Id of the attempt.
         outcome: Outcome that has come.
         loan: Loan by which its driver has the process that was asked; None if any will do.
     """
@@ -499,7 +499,7 @@ def _commit(
 
     Args:
         writer: Writer of the sweep.
-        attempt_id: Attempt id of the attempt.
+        attempt_id: Id of the attempt.
         outcome: Outcome without a failure.
         best: Whether the value is the best of its trial so far.
         url: Url of the trial's folder in the store, or None without a store.

@@ -275,7 +275,7 @@ class Session:
         """Return why an outcome is not that of an attempt, which then counts as lost; None if it is.
 
         Args:
-            attempt_id: Attempt id of the attempt.
+            attempt_id: Id of the attempt.
             outcome: Outcome that a process has sent for it.
             loan: Loan by which the driver has that process; None if any will do.
         """

@@ -95,7 +95,7 @@ def interrupt(folder: Path, moment: Moment) -> Left:
     """Send a signal to a driver, and let another one complete the sweep.
 
     Raises:
-        AssertionError: If a finished trial or a row is lost, or the sweep cannot be completed.
+        AssertionError: a finished trial or a row is lost, or the sweep cannot be completed.
     """
     folder.mkdir()
     sessions = Sessions(folder)
@@ -125,7 +125,7 @@ def block_and_interrupt(folder: Path) -> tuple[int, list[Finding], list[AttemptR
         Its exit code, what `check` finds, and the attempts; another driver has completed the sweep by then.
 
     Raises:
-        AssertionError: If the sweep cannot be completed.
+        AssertionError: the sweep cannot be completed.
     """
     folder.mkdir()
     sessions = Sessions(folder)

@@ -51,7 +51,7 @@ class Searched:
     """A sweep whose search is over, on a machine that has none of its checkpoints.
 
     Attributes:
-        leased: Leased of the sweep.
+        leased: The leased sweep.
         lines: Lines that its driver prints.
         url: Url of the folder of the best trial in the store.
         folder: Folder of the store.

@@ -31,7 +31,7 @@ class Job:
     """A sweep, and what people do with it.
 
     Attributes:
-        sweep_id: Sweep id of the sweep.
+        sweep_id: Id of the sweep.
         owner: Who submits it.
         reports: Reports until it is complete.
         crashes: How many of its drivers crash before they report; `POISON` for all until it is repaired.

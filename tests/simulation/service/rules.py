@@ -148,7 +148,7 @@ class Rules:
 
         Args:
             service: Its process.
-            sweep_id: Sweep id of the sweep.
+            sweep_id: Id of the sweep.
             number: Number of the start.
             drivers: All that the services have started and whose machines the service sees.
         """
