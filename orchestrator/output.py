@@ -1,4 +1,4 @@
-"""What commands print, and what they do when nobody reads their output, or the disk that takes it is full.
+"""Output of commands: escaped text, and what happens when its reader has gone or the disk is full.
 
 Scripts, names and metrics can hold what a terminal executes: sequences that rename its window, move its
 cursor or fill its clipboard. A verb therefore prints by `Console` and `write`, which show them escaped.

@@ -1,4 +1,4 @@
-"""Which sweep a driver runs, and the right to run it."""
+"""Admission of a sweep: its identity in the ledger, and the lease that lets this driver run it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Observer:
 
 @dataclass(frozen=True)
 class Run:
-    """What one invocation adds to a specification.
+    """One invocation of a sweep: options beside its specification.
 
     Attributes:
         paths: Paths where everything is written.
@@ -212,7 +212,7 @@ def newest(sweep: SweepConfig, ledger: Ledger, *, budget_is_given: bool = False)
 
 
 def _with_budget(sweep: SweepConfig, record: SweepRecord) -> SweepConfig:
-    """Return a sweep with the budget of its record, if its file says of it what it has said before."""
+    """Return a sweep with the budget of its record, unless the budget in the file has changed."""
     before = str(record.facts.get(SPECIFICATION, ""))
     if budget_in(sweep.source_text, sweep.profile) != budget_in(before, sweep.profile):
         return sweep
@@ -291,15 +291,10 @@ def _refuse_change(sweep: SweepConfig, ledger: Ledger) -> None:
 SPECIFICATION = "specification"
 """The fact of a sweep that holds its file, as it was read last."""
 
-_FREE = "trainable.free"
-"""What earlier versions did not record: its appearance is no change."""
-
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return one phrase for each field that differs, such as `training.steps 600 -> 800`."""
     old, new = dict(_leaves(current(before))), dict(_leaves(now))
-    if _FREE not in old:
-        new.pop(_FREE, None)
     keys = [*old, *(key for key in new if key not in old)]
     return [
         f"{key} {old.get(key, 'nothing')} -> {new.get(key, 'nothing')}"

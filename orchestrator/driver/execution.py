@@ -55,10 +55,10 @@ COUNTED = 8
 """Static choices whose work is counted at the end of a sweep, each by a compilation of a few seconds."""
 
 _POLL_SECONDS = 0.5
+"""Poll interval during an outage, for its end, a signal and a stop request."""
 
 CODE_SECONDS = 2.0
-"""Seconds between two looks at whether the code of a trainable has changed."""
-"""How often a driver that waits for the end of an outage looks for it, for a signal and a stop request."""
+"""Time between two checks whether the code of a trainable has changed."""
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def with_slots(leased: LeasedSweep) -> SweepConfig:
     run = leased.run
     slotted = leased.shutdown.interruptible(
         lambda: cluster.with_slots(leased.sweep, str(run.data.absolute()), str(run.paths.compilations)),
-        lambda: _heed_stop_request(leased),
+        lambda: _obey_stop_request(leased),
     )
     if leased.sweep.resources.slots == "auto":
         sharing = counted(round(1 / slotted.resources.gpu), "trial has a GPU", "trials share a GPU")
@@ -250,15 +250,15 @@ def _evaluated(
 
 
 def _outlast(leased: LeasedSweep, outages: Outages, work: Callable[[], Result]) -> Result:
-    """Return what `work` returns; after an outage of the store or a disk, call it again.
+    """Return the result of `work`, which is called again after an outage of the store or a disk.
 
     Raises:
         KeyboardInterrupt: The driver is to leave.
     """
-    heed = partial(_heed_stop_request, leased)
+    check_stop = partial(_obey_stop_request, leased)
     while True:
         try:
-            return leased.shutdown.interruptible(work, heed)
+            return leased.shutdown.interruptible(work, check_stop)
         except Exception as error:
             cause = store.outage_of(error)
             if cause is None:
@@ -266,14 +266,14 @@ def _outlast(leased: LeasedSweep, outages: Outages, work: Callable[[], Result]) 
             outages.begin(cause, redacted(str(error)))
         leased.observer.say(f"The sweep is paused: {outages.reason}.")
         while outages.reason:
-            heed()
+            check_stop()
             leased.shutdown.check()
             leased.ledger.system.sleep(_POLL_SECONDS)
             outages.poll()
         leased.observer.say("The sweep continues.")
 
 
-def _heed_stop_request(leased: LeasedSweep) -> None:
+def _obey_stop_request(leased: LeasedSweep) -> None:
     """Leave on a stop request that comes while no session looks for it."""
     if asker := asked_to_stop(leased.ledger, leased.sweep.id):
         leased.shutdown.request(reason_of(asker))
@@ -304,7 +304,7 @@ def count_work(leased: LeasedSweep, signature: Signature) -> None:
     try:
         found = leased.shutdown.interruptible(
             lambda: cluster.work(settings, signature, compilations) if settings else {},
-            partial(_heed_stop_request, leased),
+            partial(_obey_stop_request, leased),
         )
     except Exception as error:  # noqa: BLE001 - described above
         leased.observer.say(f"The work of a training step is not counted: {redacted(str(error))}")

@@ -71,7 +71,7 @@ def available_hardware(paths: Paths) -> Hardware:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a driver waits while no trial can start.
+    """Time limits of a driver while no trial can start.
 
     Attributes:
         node: Seconds to wait while no node could hold a trial; a cluster may still grow.

@@ -113,7 +113,7 @@ _MODULE = costs.__name__
 
 
 def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bool = False) -> list[Cost]:
-    """Return what the static choice of each trial takes. Nothing is written.
+    """Return the size of each network. Nothing is written.
 
     Args:
         settings: Settings of the trials.

@@ -123,14 +123,7 @@ def note_code(leased: LeasedSweep) -> None:
 def _with_code(
     facts: Mapping[str, Any], sweep: SweepConfig, owner: str, now: float
 ) -> tuple[Mapping[str, Any], str | None]:
-    """Return the facts with the code that trials run from now on, and one line if it has changed.
-
-    Args:
-        facts: Facts of the sweep.
-        sweep: Sweep to go on with.
-        owner: Owner in whose name it runs.
-        now: Time of the ledger.
-    """
+    """Return the facts with the code that trials run from now on, and one line if it has changed."""
     if sweep.trainable is None:
         return facts, None
     with opened_as(account_for(sweep.trainable, owner)):
@@ -145,25 +138,13 @@ def _with_code(
 
 
 def _with_hardware(facts: Mapping[str, Any], hardware: Hardware) -> Mapping[str, Any]:
-    """Return the facts of a known sweep with what trials run on from now on.
-
-    Args:
-        facts: Facts of the sweep; earlier versions did not record the hardware.
-        hardware: What trials can run on.
-    """
+    """Return the facts of a known sweep with what trials run on from now on."""
     known, own = list(facts.get(HARDWARE, ("unknown hardware",))), devices.described(hardware)
     return {**facts, HARDWARE: known if known[-1] == own else [*known, own]}
 
 
 def _new_record(sweep: SweepConfig, data: TaskData | None, run: Run, now: float) -> SweepRecord:
-    """Return the row of a sweep that begins now, with everything needed to repeat it.
-
-    Args:
-        sweep: Sweep that begins.
-        data: Data of its task, or None if trials load their own.
-        run: The run that begins it.
-        now: Time of the ledger.
-    """
+    """Return the row of a sweep that begins now, with everything needed to repeat it."""
     facts: Mapping[str, Any] = {
         "git_commit": provenance.git_commit(),
         "versions": provenance.versions(),
@@ -287,7 +268,7 @@ def record_of(leased: LeasedSweep) -> SweepRecord:
 
 
 def claim_of(leased: LeasedSweep, slotted: SweepConfig) -> sharing.PoolClaim:
-    """Return what a sweep asks for in the pool that it shares with other sweeps.
+    """Return the claim of a sweep on the pool that it shares with other sweeps.
 
     Args:
         leased: The leased sweep.

@@ -54,14 +54,7 @@ def check_code(trainable: Trainable) -> None:
 
 
 def _check_reference(kind: str, reference: str, folder: Path, argument: str) -> None:
-    """Check that a function or a class is where the search-space file says.
-
-    Args:
-        kind: Key in the file.
-        reference: `file.py:name` or `package.module:name`.
-        folder: Folder in which files are looked for.
-        argument: What a function takes, in words.
-    """
+    """Check that a function or a class is where the search-space file says."""
     module, _, name = reference.partition(":")
     where, file = f"trainable.{kind}", source_of(module, folder)
     if file is not None and file.suffix == ".py":
@@ -122,7 +115,7 @@ def _check_function(where: str, file: Path, name: str, argument: str) -> None:
     """Check that a module binds the name of a function that takes one argument.
 
     Raises:
-        BadInput: It does not, or is no valid Python.
+        BadInput: It does not, or is not valid Python.
     """
     try:
         body = parsed(text_of(file), str(file)).body
@@ -221,7 +214,7 @@ def opened_as(account: Account | None) -> Iterator[None]:
 
 
 def reader_for(owner: str) -> Account | None:
-    """Return with whose rights a file that an owner has sent is read; None for those of this process."""
+    """Return the account that reads a submitted file, or None for this process."""
     group = os.environ.get(CODE_AS_USERS)
     if not group:
         return None

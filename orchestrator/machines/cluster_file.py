@@ -44,7 +44,7 @@ _SECRET_FILE = re.compile(r"(token|key|credential|password|pgpass|\.pem)[^/]*$",
 
 
 def problem_of_kind(name: str, text: str) -> BadInput | None:
-    """Return what is wrong with a file that starts neither a cluster nor a service, or else None."""
+    """Return the error in a file that starts neither a cluster nor a service, or None."""
     if _KNOWN.search(text):
         return None
     must = "must be a script, or a file for `ray up`, Kubernetes, Docker Compose or systemd"

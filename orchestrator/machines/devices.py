@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs of this machine, which belong to one Ray at a time, whoever has started it.
+"""Locks on the NVIDIA GPUs of this machine, so that each belongs to one Ray at a time.
 
 A folder that all users share has a file for each GPU. The head of a Ray holds a lock on the files of its
 GPUs: it inherits the open files, so that the kernel releases them when the head has ended, however it ended.
@@ -123,7 +123,7 @@ def has_locks(hardware: Hardware) -> bool:
 
 
 def described(hardware: Hardware) -> str:
-    """Return what trials run on as a phrase, such as `16 cores, 1 NVIDIA H200, Linux on x86_64`."""
+    """Return the hardware of trials as a phrase, such as `16 cores, 1 NVIDIA H200, Linux on x86_64`."""
     cores, gpus = counted(hardware.cpus, "core"), "no GPU"
     if hardware.gpus:
         gpus = counted(hardware.gpus, "GPU" if hardware.nodes or host_devices() else _model())
@@ -174,7 +174,7 @@ def granted(hardware: Hardware, *, needs_gpu: bool = True, patient: bool = True)
 
 @dataclass(frozen=True)
 class _Found:
-    """What a try to lock GPUs has found.
+    """Result of an attempt to lock GPUs.
 
     Attributes:
         held: Descriptors of the locked files, by UUID.

@@ -38,7 +38,7 @@ class Node:
 
 
 def fitting(nodes: Iterable[Node], cpu: float, gpu: float) -> int:
-    """Return how many attempts fit on nodes that run nothing else.
+    """Return the number of attempts that fit on idle nodes.
 
     Args:
         nodes: Nodes of the cluster.
@@ -49,7 +49,7 @@ def fitting(nodes: Iterable[Node], cpu: float, gpu: float) -> int:
 
 
 def why_none(nodes: Sequence[Node], cpu: float, gpu: float) -> str:
-    """Return why no attempt starts, such as `no node with 1 GPU; 3 nodes, 0 free`.
+    """Return the reason why no attempt starts, such as `no node with 1 GPU; 3 nodes, 0 free`.
 
     Args:
         nodes: Nodes of the cluster.
@@ -120,7 +120,7 @@ def _processors() -> int:
 
 
 def host_devices() -> int:
-    """Return how many devices of the host stand in for GPUs."""
+    """Return the number of host devices that stand in for GPUs."""
     return int(os.environ.get(HOST_DEVICES, "0"))
 
 
@@ -136,7 +136,7 @@ def _visible_amd(nodes: Path) -> int:
 
 
 def _visible(present: int, variable: str) -> int:
-    """Return how many of the present GPUs an environment variable leaves visible."""
+    """Return the number of present GPUs that an environment variable leaves visible."""
     visible = os.environ.get(variable)
     if visible is None:
         return present

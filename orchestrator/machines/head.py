@@ -1,7 +1,7 @@
-"""The Ray that the drivers of one user share on this machine: what is recorded of its head, and how it ends.
+"""The Ray that the drivers of one user share on this machine: the record of its head, and how it ends.
 
-The runtime folder holds the record (`ray.json`), the token (`ray-token`), which every head has anew, the
-output of the keeper (`keeper.log`) and three locks, which `joining` and `keeper` describe. Whoever can write
+The runtime folder holds the record (`ray.json`), the token (`ray-token`) that each head writes, the output of
+the keeper (`keeper.log`) and three locks, which `joining` and `keeper` describe. An account that can write
 there or to Ray's own folder runs code as this user: both are closed to all other accounts, and an address in
 a file that another account may have written is refused. Imports neither Ray nor JAX.
 
@@ -54,7 +54,7 @@ _LONGEST_FOLDER = 29
 
 @dataclass(frozen=True)
 class Setup:
-    """What drivers must have in common to share a Ray.
+    """Properties that drivers must have in common to share a Ray.
 
     Attributes:
         ray: Version of Ray.

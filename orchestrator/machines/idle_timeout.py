@@ -17,7 +17,7 @@ SERVICE = "SWEEP_WARM_SERVICE"
 engines end."""
 
 WARM_SECONDS = 300.0
-"""What the service sets; without a service nothing is kept unless the variable is set."""
+"""Idle timeout that the service sets; without a service nothing is kept by default."""
 
 RESERVE = 0.1
 """Share of the memory below which processes that only save time make room."""

@@ -124,14 +124,7 @@ def _ensure_keeper(folder: Path, settings: Mapping[str, str]) -> None:
 def _start_keeper(
     folder: Path, settings: Mapping[str, str], setup: Setup | None = None, grant: Grant = Grant()
 ) -> None:
-    """Start a keeper in a session of its own; return once a head runs or none will.
-
-    Args:
-        folder: Folder of the runtime.
-        settings: Environment variables of the keeper and of a head.
-        setup: Setup of a head to start if none runs.
-        grant: GPUs of this head.
-    """
+    """Start a keeper in a session of its own; return once a head runs or none will."""
     linger = os.environ.get(LINGER) or str(LINGER_SECONDS)
     start = [json.dumps(asdict(setup)), grant.text] if setup else []
     arguments = [str(folder), linger, *start]

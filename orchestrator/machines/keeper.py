@@ -213,7 +213,7 @@ def _free_port() -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    os.umask(0o077)  # also of the workers, until they are told another one
+    os.umask(0o077)  # also of the workers, until they set another one
     to_end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: to_end.set())
     given = Setup(**json.loads(sys.argv[3])) if len(sys.argv) > 3 else None

@@ -215,7 +215,7 @@ def _answer(
     *arguments: object,
     engine: BorrowedEngine | None = None,
 ) -> Any:
-    """Return what `work` returns in an engine or a warm worker, or in a task if there is none or it dies.
+    """Return the result of `work` in an engine or a warm worker, or in a task if there is none or it dies.
 
     Raises:
         Exception: What `work` raised, without Ray's wrapping.

@@ -96,7 +96,7 @@ class EngineActor:
         return replace(outcome, node=socket.gethostname(), engine=assignment.engine, loan=loan)
 
     async def run_errand(self, loan: str, work: Callable[..., Any], *arguments: object) -> Any:
-        """Return what `work` returns; it gets the cache of this process as `cache`. See `EngineServer`."""
+        """Return the result of `work`, called with the cache of this process as `cache`."""
         server = self._server_of(loan)
         return await asyncio.wrap_future(server.run_errand(lambda cache: work(*arguments, cache=cache)))
 

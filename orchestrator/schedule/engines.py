@@ -60,7 +60,7 @@ class BorrowedEngine(LivingActor):
 
 
 class EnginePool:
-    """Where a driver gets its engines from.
+    """Pool of engines: finds a warm idle engine for a driver, or creates one.
 
     Args:
         seconds: Seconds for which an engine stays that nobody has borrowed; 0 to keep none, and to use none.

@@ -38,7 +38,7 @@ RAY_ENVIRONMENT = {
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """Ask Linux for pages of 2 MiB instead of 4 KiB; a user's own setting of the variable is left as it is.
 
-XLA allocates the memory of a training step anew for each step, and Linux hands it out page by page, which
+XLA allocates the memory of a training step again for each step, and Linux hands it out page by page, which
 takes a quarter to a third of a gradient's time (docs/benchmarks/trials.md). glibc reads it when a process
 starts.
 """
@@ -92,7 +92,7 @@ def prepare(token: Path) -> None:
 def of_head() -> dict[str, str]:
     """Return the settings of the Ray that drivers share on this machine; create its token if needed.
 
-    Whoever starts a head writes a fresh token to the same file.
+    Each start of a head writes a new token to the same file.
     """
     token = ensure_token(token_file(runtime_folder())).absolute()
     return {**_settings(), **LOOPBACK, **END_AT_ONCE, "RAY_AUTH_TOKEN_PATH": str(token)}

@@ -15,7 +15,7 @@ from orchestrator.schedule import ray_private
 from orchestrator.training import process
 
 CODE = code_digest()
-"""What was on disk when this process began to import the project."""
+"""Digest of the code on disk when this process began to import the project."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from orchestrator.schedule.shared_worker import ENGINES
 from orchestrator.schedule.warm_pool import WITH_GPU
 
 HUNG_SECONDS = 10.0
-"""How long a process without a driver may stay while something waits for a GPU; most leave within one."""
+"""Time limit for a process without a driver while something waits for a GPU; most end within 1 s."""
 
 LOOK_SECONDS = 1.0
 END_SECONDS = 2.0

@@ -1,8 +1,8 @@
-"""Where the attempts of a driver run, and how Ray keeps them off the nodes that are held for other sweeps.
+"""Placement of attempts on nodes, off the nodes that are reserved for other sweeps.
 
 Ray starts an attempt on any node with room for it. A label selector restricts that, and every node has its
 id as a label. A selector cannot be changed: an attempt that still waits for its resources when the holds
-change is taken back, and launched anew with another one.
+change is taken back, and launched again with another one.
 """
 
 from __future__ import annotations

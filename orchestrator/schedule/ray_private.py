@@ -570,7 +570,7 @@ def cause_of_death(text: str) -> tuple[str, str]:
 
     Args:
         text: Text of the error file that Tune writes for a trial. Ray's general advice in it names the OOM
-            killer after every death, so that phrase is no evidence.
+            killer after every death, so that phrase is not evidence.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failure #")]
     message = lines[0] if lines else "no error was recorded"
@@ -581,7 +581,7 @@ def cause_of_death(text: str) -> tuple[str, str]:
 
 
 _PROCESS = re.compile(r"^\s*pid: (\d+)$.*^\s*ip: (\S+)$", re.MULTILINE | re.DOTALL)
-"""What names a dead process and its machine in the text of Ray's error."""
+"""Pattern of a dead process and its machine in the text of Ray's error."""
 
 _DUMP = re.compile(r"\*\*\* SIG[A-Z]+ received")
 _FATAL = "Fatal Python error"

@@ -48,15 +48,15 @@ class AvailableResources:
         self._requested_at = float("-inf")
 
     def capacity(self) -> int:
-        """Return how many attempts fit on the nodes that are alive and not drained."""
+        """Return the number of attempts that fit on the nodes that are alive and not drained."""
         return fitting(self.nodes().values(), self._cpu, self._gpu)
 
     def devices(self) -> int:
-        """Return how many GPUs the nodes have that are alive and not drained."""
+        """Return the number of GPUs of the nodes that are alive and not drained."""
         return sum(int(node.gpus) for node in self.nodes().values())
 
     def shortage(self) -> str:
-        """Return why no attempt can start now."""
+        """Return the reason why no attempt can start now."""
         return why_none(list(self.nodes().values()), self._cpu, self._gpu)
 
     def placed(self) -> bool:
@@ -152,12 +152,7 @@ def no_answer(address: str, got: str) -> NoCluster:
 
 
 def _refuse_open(address: str, head: str) -> None:
-    """Refuse a cluster unless it refuses connections without a token: anyone could run code on it.
-
-    Args:
-        address: Address of the cluster, as in RAY_ADDRESS.
-        head: `host:port` of its head.
-    """
+    """Refuse a cluster unless it refuses connections without a token: anyone could run code on it."""
     known = without_secrets(os.environ)
     bare = {name: value for name, value in known.items() if not name.startswith("RAY_AUTH")}
     # In a process of its own, because Ray reads its authentication mode once.

@@ -34,7 +34,7 @@ ENGINES = "sweep-engines"
 """Namespace of the actors that are engines."""
 
 REPLACED = 3
-"""How many engines may die before an attempt has entered one; after that, the attempt fails."""
+"""Engines that may die before an attempt has entered one; then the attempt fails."""
 
 CALLS = 10_000
 """Most calls at a time that a process serves: one for each of its trials, and those that end them."""
@@ -105,8 +105,8 @@ class SharedEngine:
             await asyncio.sleep(STOP_POLL)  # the driver learns of the death, too
             return _queued(assignment)
         self._attempt = None
-        said = str(error).splitlines()[0]
-        message = " ".join(filter(None, (said, ray_private.last_words(str(error)))))
+        first = str(error).splitlines()[0]
+        message = " ".join(filter(None, (first, ray_private.last_words(str(error)))))
         return _ended(assignment, "engine lost", message)
 
     def release(self) -> None:
@@ -173,7 +173,7 @@ class LivingActor:
 
     @property
     def lives(self) -> bool:
-        """Whether the process has not ended."""
+        """Return True if the process has not ended."""
         return not ray.wait([self.live], timeout=0)[0]
 
 

@@ -166,7 +166,7 @@ class ClusterShare:
         self.engines.closing = frozenset(node for node, move in moves.items() if move.devices)
 
     def _shed(self, leaving: Collection[str]) -> None:
-        """Replace the attempts that are to leave; an attempt that was withdrawn in between starts anew."""
+        """Replace the attempts to preempt; a withdrawn one starts again with its full time."""
         now = self._clock()
         self._chosen_at = {name: self._chosen_at.get(name, now) for name in leaving}
         cut_at = {name: chosen_at + self._rules.cut_after for name, chosen_at in self._chosen_at.items()}
@@ -181,7 +181,7 @@ class ClusterShare:
         return self._claims
 
     def _devices(self) -> int:
-        """Return how many devices the engines may use: all of them if no other sweep shares the pool."""
+        """Return the number of devices for the engines: all of them if no other sweep shares the pool."""
         if self._view is None or len(self._view.claims) == 1:
             return self._resources.devices()
         return self._view.uses[self._claim.sweep].devices
@@ -214,7 +214,7 @@ class ClusterShare:
         return tuple(Place(node, trials[node], devices[node], ready[node]) for node in nodes)
 
     def _waiting_since(self, run: Running) -> float:
-        """Return since when the sweep has waited for the resources of an attempt.
+        """Return the start of the wait for the resources of an attempt.
 
         An attempt that replaces one that was taken back goes on waiting in its place, until one has started.
         """
@@ -248,7 +248,7 @@ class ClusterShare:
 
 
 def total(view: View) -> Counter[tuple[float, float]]:
-    """Return how many attempts all sweeps of a pool want, by processors and share of a GPU of one attempt."""
+    """Return the demand of all sweeps of a pool in attempts, by processors and GPU share of one attempt."""
     wanted: Counter[tuple[float, float]] = Counter()
     for claim in view.claims.values():
         wanted[claim.cpu / UNIT, 1 / claim.slots if claim.slots else 0.0] += claim.want

@@ -139,7 +139,7 @@ def _lent(warm: WarmPool | None, arguments: dict[str, Any]) -> Any:
 
 
 def _checked(warm: WarmPool | None, attempt_id: str, result: Any) -> Exception | None:
-    """Return what is wrong with the answer to a request for the next report of an attempt, or None.
+    """Return the error in the answer to a request for the next report of an attempt, or None.
 
     The loan of an engine is checked by the process that asks the engine; see `shared_worker`.
     """
@@ -160,13 +160,7 @@ def _checked(warm: WarmPool | None, attempt_id: str, result: Any) -> Exception |
 
 
 def _with_environment(trainable: type[Worker], gpu_share: float, *, asks_for_gpu: bool) -> type[Worker]:
-    """Return a trainable whose workers set the environment of this driver first.
-
-    Args:
-        trainable: Trainable of the workers.
-        gpu_share: Share of a GPU that each may use.
-        asks_for_gpu: See `Worker`.
-    """
+    """Return a trainable whose workers set the environment of this driver first."""
     variables = ray_private.handed(environment.of_workers(gpu_share))
     wrapped: type[Worker] = tune.with_parameters(trainable, environment=variables)
     # Ray names a worker's process after it, by which `machines/drain.py` finds the process.

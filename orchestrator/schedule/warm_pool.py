@@ -364,7 +364,7 @@ def pool(gpu: float, compilations: str, trainable: Trainable | None = None) -> I
 
 
 def key_of(variables: dict[str, str | None], compilations: str, program: str) -> str:
-    """Return what a process must have in common with a driver that is to use it, as a digest.
+    """Return the digest that a warm process and its driver must have in common.
 
     Args:
         variables: Variables of `orchestrator.schedule.environment.of_workers`.

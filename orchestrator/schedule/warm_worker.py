@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Host:
-    """What a warm worker does to its process; the simulation has another one."""
+    """Interface of a warm worker to its process; the simulation replaces it."""
 
     def __init__(self) -> None:
         self._before, self._folder = dict(os.environ), Path.cwd()
@@ -163,7 +163,7 @@ class WarmWorker:
         return self._lent(loan).save(checkpoint_dir)
 
     def get_auto_filled_metrics(self, loan: str, *arguments: Any, **named: Any) -> Any:
-        """Return what Tune adds to a report."""
+        """Return the metrics that Tune adds to a report."""
         return self._lent(loan).get_auto_filled_metrics(*arguments, **named)
 
     def stop(self, loan: str) -> None:
@@ -177,7 +177,7 @@ class WarmWorker:
             self._rest()
 
     def run(self, loan: str, environment: Environment, work: Callable[..., Any], *arguments: object) -> Any:
-        """Return what `work` returns."""
+        """Return the result of `work`."""
         self._use(loan, environment)
         try:
             return work(*arguments)

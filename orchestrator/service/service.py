@@ -148,7 +148,7 @@ def end_code(stop_drivers: bool) -> Exit:
 
 
 def _shutdown(system: System, stop_drivers: bool) -> Shutdown:
-    """Return how the service leaves: with its own code even if its main thread is late, or asked twice."""
+    """Return the shutdown of the service, with its own exit code even if it is late or requested twice."""
     code = end_code(stop_drivers)
     extra, remark = (
         (STOP_SECONDS, "its drivers were asked to end") if stop_drivers else (0.0, "the drivers go on")
@@ -307,7 +307,7 @@ class Service:
                 self._children.remove(child)
 
     def _situations(self, waiting: Sequence[Submission]) -> Sequence[Situation]:
-        """Return what is observed of every submission."""
+        """Return the observed state of every submission."""
         if not waiting:
             return ()
         classes = claims.priority_classes(self._ledger)
@@ -391,7 +391,7 @@ class Service:
         return self._ready.begin(words, self._paths.driver_log(sweep_id), variables)
 
     def _cause(self, sweep_id: str, code: int | None) -> str:
-        """Return why a driver ended: a signal, or else the last line that it printed."""
+        """Return the cause of a driver's end: a signal, or else the last line that it printed."""
         if code is not None and code < 0:
             return f"{signal.Signals(-code).name} ended its driver"
         last = redacted(detached.last_line(self._paths.driver_log(sweep_id)))

@@ -20,7 +20,7 @@ DRIVERS_AT_ONCE = 8
 """Most drivers at once by default; one takes about half a gigabyte of memory."""
 
 URGENT_DRIVERS = 2
-"""How many drivers of class `urgent` may run beyond that, so that none waits for sweeps of other classes."""
+"""Further drivers for class `urgent`, so that it never waits for sweeps of other classes."""
 
 WITHOUT_SHARE_SECONDS = 600.0
 """After so long without a share and a report, a driver leaves; it starts again once it has a share."""
@@ -60,7 +60,7 @@ def may_start(situation: Situation, now: float) -> bool:
 
 
 def seconds_left(submission: Submission, now: float) -> float:
-    """Return how long a submission still waits for the next start of its driver; 0 if it is due.
+    """Return the seconds until the next start of a submission's driver; 0 if it is due.
 
     A wait that is longer than any that is ever written is over: the clock was set back between two boots.
 
@@ -199,7 +199,7 @@ def _is_due(situation: Situation, now: float) -> bool:
 
 
 def claim_of(submission: Submission, priority_class: PriorityClass) -> PoolClaim:
-    """Return what a submitted sweep will ask for; its driver measures the slots if their number is `auto`."""
+    """Return the future claim of a submitted sweep, with one slot if the number of slots is `auto`."""
     resources, trials = submission.document["resources"], int(submission.document["budget"]["trials"])
     slots = resources.get("slots", 1)
     gpu = resources["gpu"] / (slots if isinstance(slots, int) else 1)

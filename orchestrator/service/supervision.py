@@ -1,4 +1,4 @@
-"""What the service does next: pure functions of the rows of the ledger, the leases and the clock.
+"""Decisions of the service: pure functions of the rows of the ledger, the leases and the clock.
 
 The lease alone decides which process drives a sweep. Starting a second driver is therefore harmless, and the
 service keeps no state between two polls, except when it has first seen the newest report of each sweep.
@@ -55,7 +55,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class Actions:
-    """What the service does next.
+    """The next actions of the service.
 
     Attributes:
         transitions: Transitions of submissions.

@@ -39,7 +39,7 @@ DEAF_SECONDS = 10.0
 """A driver that looks at its attempts less often has not listened: it looks twice a second."""
 
 LEAVE_SECONDS = 60.0
-"""How long an attempt may take to answer a stop request; one that trains answers after its current step."""
+"""Time limit for an attempt to obey a stop request; a training one obeys after its current step."""
 
 
 @dataclass
@@ -140,7 +140,7 @@ class Attempts:
 
     @property
     def recently_lost(self) -> int:
-        """Return how many attempts were lost with a node that Ray may still report as alive."""
+        """Return the number of attempts lost with a node that Ray may still report as alive."""
         now = self._clock()
         self._lost_at = [at for at in self._lost_at if now - at < DEAD_NODE_SECONDS]
         return len(self._lost_at)
@@ -432,7 +432,7 @@ def not_finite(metrics: Mapping[str, Any], *objectives: str) -> str | None:
 
 
 def foreign(attempt_id: str, outcome: Outcome, loan: str | None = None) -> str | None:
-    """Return why an outcome is not the answer to a request for the report of an attempt, or None if it is.
+    """Return an error message if an outcome does not belong to an attempt, else None.
 
     Args:
         attempt_id: Id of the attempt.
@@ -463,7 +463,7 @@ def accepted(outcome: Outcome, *objectives: str) -> Outcome:
 
 
 def malformed(outcome: Outcome, metric: str) -> str | None:
-    """Return what a report must satisfy and does not, or None if nothing is wrong with it.
+    """Return the requirement that a report violates, or None if it is valid.
 
     Args:
         outcome: Outcome without a failure.
@@ -495,15 +495,7 @@ def finite_or_failed(outcome: Outcome, *objectives: str) -> Outcome:
 def _commit(
     writer: SweepWriter, attempt_id: str, outcome: Outcome, *, best: bool, url: str | None
 ) -> Sequence[Path]:
-    """Commit a report and its checkpoint; return the folders of the superseded checkpoints.
-
-    Args:
-        writer: Writer of the sweep.
-        attempt_id: Id of the attempt.
-        outcome: Outcome without a failure.
-        best: Whether the value is the best of its trial so far.
-        url: Url of the trial's folder in the store, or None without a store.
-    """
+    """Commit a report and its checkpoint; return the folders of the superseded checkpoints."""
     key = trial_key_of(attempt_id)
     kinds: list[CheckpointKind] = ["last", "best"] if best else ["last"]
     at = writer.next_report_at()

@@ -39,7 +39,7 @@ class Progress:
 
     @property
     def settled(self) -> int:
-        """Return how many trials are finished."""
+        """Return the number of finished trials."""
         return sum(self.states.get(state, 0) for state in FINISHED_TRIAL)
 
 
@@ -147,12 +147,12 @@ class TrialBoard:
 
     @property
     def settled(self) -> int:
-        """Return how many trials are finished."""
+        """Return the number of finished trials."""
         return sum(self.counts[state] for state in FINISHED_TRIAL)
 
     @property
     def unfinished(self) -> int:
-        """Return how many trials exist and are not finished."""
+        """Return the number of unfinished trials."""
         return len(self._states) - self.settled
 
     def progress(self, elapsed: float, wanted: int, state: SweepState, reason: str | None) -> Progress:
@@ -200,13 +200,6 @@ def time_left(took: Sequence[float], own: Sequence[float | None], waiting: int) 
 
 
 def _seconds_left(settled: int, settled_before: int, wanted: int, elapsed: float) -> float | None:
-    """Estimate the seconds until all trials are settled from those that this driver has settled.
-
-    Args:
-        settled: Trials settled now.
-        settled_before: Trials settled when this driver began.
-        wanted: Trials at the end.
-        elapsed: Seconds since this driver began.
-    """
+    """Estimate the seconds until all trials are settled from those that this driver has settled."""
     own = settled - settled_before
     return (wanted - settled) * elapsed / own if own > 0 else None

@@ -1,4 +1,4 @@
-"""What ends a sweep or a trial: the budget, failures, retries that are used up, and missing nodes."""
+"""Limits that end a sweep or a trial: budget, failures, retries, missing nodes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Stop:
-    """Why a session launches nothing more.
+    """The end of a session's launches.
 
     Attributes:
         reason: Reason for people.

@@ -24,7 +24,7 @@ WHAT: Mapping[str, str] = {
     "store lost": "the checkpoint store does not answer",
     "disk full": "a disk is full",
 }
-"""What each cause of an attempt's end says about the sweep."""
+"""Reason of the pause, by the cause of an attempt's end."""
 
 Probe = Callable[[], bool]
 """Returns True if an outage is over; may take as long as its timeouts."""

@@ -63,7 +63,7 @@ class Population:
 
 @dataclass(frozen=True)
 class Mutation:
-    """How a trial's hyperparameters differ from its donor's.
+    """Mutation of the hyperparameters that a trial copies from its donor.
 
     Attributes:
         names: Names of the hyperparameters that change.

@@ -52,12 +52,12 @@ class Proposals:
 
     @property
     def unlaunched(self) -> int:
-        """Return how many trials of the search are left that were never launched."""
+        """Return the number of trials of the search that were never launched."""
         return len(self._proposed) + max(0, self._search_trials - self._next_number)
 
     @property
     def confirmable(self) -> int:
-        """Return how many confirmations of the best trial are left, 0 without one.
+        """Return the number of confirmations of the best trial that are left; 0 without a best trial.
 
         Those of another trial, which was the best one before the search was extended, do not count.
         """
@@ -67,7 +67,7 @@ class Proposals:
 
     @property
     def wanted(self) -> int:
-        """Return how many trials the sweep has at its end: those that exist and those still to be created."""
+        """Return the final number of trials: existing ones and those still to be created."""
         search = max(self._next_number, self._search_trials)
         if self._board.best is None and (self.searching or self._board.unfinished):
             return search + len(self._confirmed) + self._sweep.confirm.seeds

@@ -54,10 +54,10 @@ class Resources(Protocol):
     """The resources that attempts can use now."""
 
     def capacity(self) -> int:
-        """Return how many attempts fit on them."""
+        """Return the number of attempts that fit."""
 
     def shortage(self) -> str:
-        """Return why no attempt can start now."""
+        """Return the reason why no attempt can start now."""
 
     def placed(self) -> bool:
         """Return True if an attempt has its resources, on which its worker may be starting."""
@@ -164,13 +164,13 @@ class Session:
 
     @property
     def concurrency(self) -> int:
-        """Return how many attempts may run at once: what fits now, or the file's own limit."""
+        """Return the maximum number of concurrent attempts: those that fit now, or the limit of the file."""
         limit = self.sweep.resources.concurrent
         return min(limit, self._resources.capacity()) if limit else self._resources.capacity()
 
     @property
     def demand(self) -> int:
-        """Return how many attempts would run at once with unlimited resources."""
+        """Return the number of attempts that would run concurrently with unlimited resources."""
         if self.stopped:
             return 0
         left = self._proposals.wanted - self._board.settled
@@ -178,7 +178,7 @@ class Session:
 
     @property
     def startable(self) -> int:
-        """Return how many attempts could run at once now with unlimited resources.
+        """Return the number of attempts that could run concurrently now with unlimited resources.
 
         Unlike `demand`, it leaves out confirmations while the search may still change which trial is best,
         and everything that does not run yet during an outage.
@@ -272,7 +272,7 @@ class Session:
         self._attempts.reported(attempt_id, outcome)
 
     def refused(self, attempt_id: str, outcome: Outcome, loan: str | None) -> str | None:
-        """Return why an outcome is not that of an attempt, which then counts as lost; None if it is.
+        """Return an error message if an outcome does not belong to an attempt, which then counts as lost.
 
         Args:
             attempt_id: Id of the attempt.
@@ -417,7 +417,7 @@ class Session:
             self.stop(over, "COMPLETE")
 
     def _lasting_shortage(self) -> str | None:
-        """Return why no attempt runs if that has lasted longer than it may, else None.
+        """Return the reason why no attempt runs if that has lasted too long, else None.
 
         The time in which other sweeps have all that the sweep may use does not count.
         """

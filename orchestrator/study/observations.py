@@ -1,4 +1,4 @@
-"""What a sampler observes: the meaning of each trial's end, and a window over a long past."""
+"""Observations of a sampler: the meaning of each trial's end, and a window over a long history."""
 
 from __future__ import annotations
 

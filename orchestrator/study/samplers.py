@@ -1,6 +1,6 @@
 """Optuna's samplers, one class each, with every argument written out.
 
-A sampler is built anew for each trial, seeded from the sweep's seed and the trial's number: its proposals
+A new sampler is built for each trial, seeded from the sweep's seed and the trial's number: its proposals
 depend on the trials alone, not on how long this process has run.
 """
 

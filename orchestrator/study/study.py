@@ -41,7 +41,7 @@ class Proposal:
 
 
 class Study:
-    """What was tried so far, and what to try next.
+    """Study of a sweep: its past trials, and the next one.
 
     Args:
         sweep: The specification.
@@ -86,7 +86,7 @@ class Study:
 
     @property
     def size(self) -> int | None:
-        """Return how many trials the space has, or None if there is no limit."""
+        """Return the number of trials in the space, or None if it is infinite."""
         return None if self._grid is None else self._grid.points + (self._published is not None)
 
     def ask(self, number: int) -> Proposal | None:

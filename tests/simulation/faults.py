@@ -26,7 +26,7 @@ STEPS = (-3600.0, -5.0, 5.0, 3600.0)
 
 @dataclass(frozen=True)
 class Severity:
-    """How many faults strike, and for how many seconds each of them lasts.
+    """Number and duration of faults.
 
     Attributes:
         drivers: Most drivers that are struck, one after the other.

@@ -20,7 +20,7 @@ from trainables.trial import TrialSettings
 
 @dataclass(frozen=True)
 class Reached:
-    """What a trial may have reached.
+    """Possible results of a trial.
 
     Attributes:
         state: State of the trial.
@@ -37,7 +37,7 @@ class Reached:
 
 
 Reports = dict[int, set[Reached]]
-"""What an undisturbed trial may have reached, by step."""
+"""Results of an undisturbed trial, by step."""
 
 
 def reports_of(sweep: SweepConfig, trials: Sequence[TrialRecord]) -> dict[str, Reports]:

@@ -1,4 +1,4 @@
-"""What a simulated run leaves: its trace, and the invariant that it violates."""
+"""Result of a simulated run: its trace, and the invariant that it violates."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ class Flushed:
         )
 
     def delete(self, path: str) -> None:
-        """Check that a folder which is about to be deleted is no checkpoint that a durable row refers to."""
+        """Check that no durable row refers to a folder that is about to be deleted."""
         require(
             self._database.is_server or path not in self._checkpoints,
             "flushed",

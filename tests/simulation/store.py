@@ -13,7 +13,7 @@ from tests.simulation.kernel import Kernel
 URL = "simulated://bucket"
 
 OLD = 1.0
-"""When every object was written, so that `gc` collects it if nothing refers to it."""
+"""Write time of every object, old enough for `gc` to collect unreferenced ones."""
 
 
 class Store:

@@ -14,7 +14,7 @@ EPOCH = 1_790_000_000.0
 """Wall-clock time at which a simulation begins."""
 
 BOOT_SECONDS = 1000.0
-"""How long the machines have been up when a simulation begins."""
+"""Uptime of the machines when a simulation begins."""
 
 _TICKS = 100
 

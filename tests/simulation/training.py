@@ -1,4 +1,4 @@
-"""What a simulated worker trains: the real attempt, with real checkpoints, in an engine that only counts.
+"""Training of a simulated worker: the real attempt, with real checkpoints, in an engine that only counts.
 
 The state of a trial is a chain of checksums over its seed, its hyperparameters and its steps, and its metrics
 follow from the state: an attempt that goes on from a wrong checkpoint reports wrong values.
@@ -50,7 +50,7 @@ class Work:
 
 @dataclass(frozen=True)
 class State:
-    """What a trial has learnt.
+    """State of a simulated trial.
 
     Attributes:
         salt: Its hyperparameters.

@@ -1,4 +1,4 @@
-"""What a simulated run ends with if an invariant does not hold."""
+"""The exception for a violated invariant."""
 
 from __future__ import annotations
 

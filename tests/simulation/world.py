@@ -1,4 +1,4 @@
-"""Where a simulated sweep runs: machines, a database, a store, MLflow, a cluster; and what disturbs them."""
+"""World of a simulated sweep: machines, a database, a store, MLflow, a cluster and faults."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ An attempt whose answer is lost counts as one that does not answer the request: 
 """
 
 OFF_SECONDS = 1.0
-"""How long a machine without power is off."""
+"""Length of a power cut."""
 
 DISTURBED_SECONDS = 60.0
-"""How long messages are delayed or repeated."""
+"""Range of message delays."""
 
 
 class World:
-    """Where one sweep runs.
+    """World of one simulated sweep.
 
     Args:
         kernel: Kernel of the simulation.

@@ -47,7 +47,7 @@ LEFT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Moment:
-    """When a driver gets a signal.
+    """The time of a signal to a driver.
 
     Attributes:
         phase: Phase of its work, one of `PHASES`.
@@ -72,7 +72,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Left:
-    """How a driver left after a signal.
+    """The end of a driver after a signal.
 
     Attributes:
         code: Its exit code.

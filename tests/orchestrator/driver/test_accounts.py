@@ -66,7 +66,7 @@ def test_code_runs_as_its_owner_or_not_at_all() -> None:
     owner = account_for(COMMAND, "nobody")
     assert owner is not None
     assert owner.uid == NOBODY.uid
-    assert account_for(None, "ada") is None, "a network of this package is no code of a user"
+    assert account_for(None, "ada") is None, "a network of this package is not code of a user"
     with pytest.raises(BadInput, match="no such account or group"):
         account_for(COMMAND, "no-such-account")
     assert reader_for("no-such-account") == NOBODY

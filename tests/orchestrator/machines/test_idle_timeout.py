@@ -1,4 +1,4 @@
-"""How long processes are kept that only save time."""
+"""The idle timeout of warm processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a process that is kept warm makes room for its time and for the memory, without a Ray."""
+"""Idle shutdown of warm processes, by time and by memory, without a Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which driver starts next, and which leaves its place: by class, by owner, by age, and by share."""
+"""The next driver to start and the next to be preempted: by class, owner, age and share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service does next, for every situation of a submission."""
+"""Decisions of the service for every state of a submission."""
 
 from __future__ import annotations
 

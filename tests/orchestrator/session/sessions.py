@@ -205,5 +205,5 @@ def failure(assignment: Assignment, step: int, cause: str) -> Outcome:
 
 
 def sign(assignment: Assignment, **what: Any) -> Outcome:
-    """Return a sign of life, which is no report."""
+    """Return a sign of life, which is not a report."""
     return Outcome(assignment.attempt_id, 0, done=False, metrics={}, **what)

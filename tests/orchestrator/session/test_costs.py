@@ -1,4 +1,4 @@
-"""What a launch, a report and a look at the limits cost the ledger, whatever the sweep has done before.
+"""The cost of a launch, a report and a check of the limits does not grow with a sweep's history.
 
 SQLite's own instructions are counted: unlike seconds they are the same on every machine.
 """

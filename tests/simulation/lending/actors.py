@@ -62,7 +62,7 @@ class Call:
         named: Named by name.
         caller: Process.
         reference: Reference to the answer.
-        is_lost: Whether its caller has been, or will be, told that it is lost.
+        is_lost: Whether its caller has been, or will be, notified of the loss.
         delay: Delay by which the answer is late.
     """
 

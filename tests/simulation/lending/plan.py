@@ -1,4 +1,4 @@
-"""What drivers do with warm workers in one run, and which faults strike meanwhile."""
+"""Plan of a simulated run of warm workers: actions of drivers, and faults."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Drive:
-    """What one driver does, in one process or, after a kill, in several.
+    """Actions of one driver, in one process or, after a kill, in several.
 
     Attributes:
         name: Name of the driver.
@@ -86,7 +86,7 @@ class Drive:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is planned in one run.
+    """Plan of one run.
 
     Attributes:
         has_gpu: Whether workers hold a GPU: then they are claimed one after the other.

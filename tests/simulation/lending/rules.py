@@ -1,4 +1,4 @@
-"""What must hold of warm workers, checked at each step of a run and in its end."""
+"""Invariants of warm workers, checked at each step of a run and at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a driver knows of one sweep: its trials, their attempts and the reports that it has accepted."""
+"""A driver's view of one sweep: its trials, their attempts and the accepted reports."""
 
 from __future__ import annotations
 

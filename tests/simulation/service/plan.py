@@ -1,4 +1,4 @@
-"""What people do with the service in one run, and which faults strike meanwhile."""
+"""Plan of a simulated run of the service: actions of people, and faults."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is planned in one run.
+    """Plan of one run.
 
     Attributes:
         is_server: Whether the ledger is on a server, which services and drivers on two machines reach.

@@ -20,7 +20,7 @@ ROUNDING = 1e-3
 
 
 class Rules:
-    """What must hold of the submissions of a run.
+    """Invariants of the submissions of a run.
 
     Args:
         kernel: Kernel of the simulation.

@@ -35,13 +35,13 @@ from tests.simulation.tracking import Child, Mlflow
 from tests.simulation.violation import Violation
 
 OFF_SECONDS = 5.0
-"""How long a machine without power is off."""
+"""Length of a power cut."""
 
 RESTART_SECONDS = 2.0
 """From the end of a service until the machine starts it again."""
 
 REPAIR_SECONDS = 20.0
-"""How often a person looks for parked sweeps."""
+"""Time between two checks for parked sweeps by a simulated person."""
 
 POLL_SECONDS, LOOK_SECONDS = 5.0, 1.0
 """Of the simulated service: those of the real one would fill most of a run with polls that find nothing."""
@@ -71,7 +71,7 @@ class ServingShutdown(Shutdown):
 
 
 class World:
-    """Where services, drivers and people work.
+    """World of services, drivers and people.
 
     Args:
         kernel: Kernel of the simulation.
