@@ -16,7 +16,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.paces import documents, paces
 from orchestrator.service.service import lease_name
 from orchestrator.service.situation import Situation
-from orchestrator.service.starting import (
+from orchestrator.service.start_order import (
     DRIVERS_AT_ONCE,
     STARTING_AT_ONCE,
     claim_of,

@@ -26,7 +26,7 @@ from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.submissions import Order, Submission
 from orchestrator.service import discovery, service
 from orchestrator.service.discovery import MOST_SILENT_SECONDS, Rounds
-from orchestrator.service.starting import DRIVERS_AT_ONCE
+from orchestrator.service.start_order import DRIVERS_AT_ONCE
 from orchestrator.system import System
 
 __all__ = [

@@ -14,7 +14,7 @@ from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Json, Root, SweepId
 from orchestrator.cli.remote import Server
 from orchestrator.counts import counted
-from orchestrator.driver import submitted
+from orchestrator.driver import submitted_sweep
 from orchestrator.output import Console
 from orchestrator.report import comparison_text, terminal
 from orchestrator.report.words import near
@@ -112,4 +112,4 @@ def export_tensorboard(
 def show_result(sweep: Sweep, console: Console) -> None:
     """Print the leaderboard of a sweep, its answer, and the commands that show more."""
     with sweep.workspace.ledger() as ledger:
-        submitted.show_result(ledger, sweep.workspace.paths, sweep.id, console)
+        submitted_sweep.show_result(ledger, sweep.workspace.paths, sweep.id, console)

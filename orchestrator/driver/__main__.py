@@ -1,4 +1,4 @@
-"""Entry point of the process that drives a submitted sweep: `python -m orchestrator.driver`.
+"""Entry point of the process that drives a submitted_sweep sweep: `python -m orchestrator.driver`.
 
     python -m orchestrator.driver SWEEP --start N --root ROOT    drive a sweep
     python -m orchestrator.driver --prewarm --root ROOT          import everything, then wait for a sweep
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from orchestrator import concealment, search_installed_modules_alone
 from orchestrator.accounts import files_closed
-from orchestrator.driver import prewarmed, shutdown, submitted
+from orchestrator.driver import prewarmed, shutdown, submitted_sweep
 from orchestrator.errors import Refusal
 from orchestrator.output import print_refusal, protect
 
@@ -35,7 +35,7 @@ def drive(arguments: Sequence[str]) -> int:
     given = _parser().parse_args(arguments)
     try:
         with files_closed():
-            code = submitted.drive(given.sweep, given.start, given.root)
+            code = submitted_sweep.drive(given.sweep, given.start, given.root)
         sys.stdout.flush()
     except (Refusal, OSError) as error:
         return print_refusal(error)
@@ -44,7 +44,7 @@ def drive(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m orchestrator.driver")
-    parser.add_argument("sweep", nargs="?", help="Id of a submitted sweep.")
+    parser.add_argument("sweep", nargs="?", help="Id of a submitted_sweep sweep.")
     parser.add_argument("--start", type=int, help="Number of the start, as the service counts.")
     parser.add_argument("--root", help="Folder of everything that sweeps write.")
     parser.add_argument("--prewarm", action="store_true", help="Import everything, then wait for a sweep.")

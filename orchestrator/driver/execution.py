@@ -33,7 +33,7 @@ from orchestrator.ledger.records import (
 )
 from orchestrator.ledger.selection import best_of_sweep, ranked, violations_of
 from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
-from orchestrator.schedule import cluster, orphans, sent_code, tuner
+from orchestrator.schedule import cluster, orphaned_actors, sent_code, tuner
 from orchestrator.schedule.engines import BorrowedEngine, EnginePool, Engines
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.schedule.shares import ClusterShare
@@ -78,7 +78,7 @@ def connected(leased: LeasedSweep) -> Iterator[ExitStack]:
         died = leased.shutdown.interruptible(lambda: stack.enter_context(ray))
         stack.enter_context(leased.shutdown.unless(died))
         if leased.sweep.resources.gpu and not os.environ.get("RAY_ADDRESS"):
-            stack.enter_context(orphans.ended(leased.observer.say))
+            stack.enter_context(orphaned_actors.ended(leased.observer.say))
         priority.lower(os.getpid())  # not before: a Ray that this driver has started would have it too
         yield stack
 

@@ -387,7 +387,7 @@ def take_back(controller: Any, trials: Collection[str]) -> None:
 
 
 @dataclass(frozen=True)
-class _Lent:
+class _LentClass:
     """An actor class whose actor is lent if one can be, and created otherwise."""
 
     created: Any
@@ -416,7 +416,9 @@ def lend_actors(controller: Any, lend: Callable[[dict[str, Any]], Any]) -> None:
     def acquired(**arguments: Any) -> Any:
         resources = acquire(**arguments)
         annotate = resources.annotate_remote_entities
-        resources.annotate_remote_entities = lambda classes: [_Lent(one, lend) for one in annotate(classes)]
+        resources.annotate_remote_entities = lambda classes: [
+            _LentClass(one, lend) for one in annotate(classes)
+        ]
         return resources
 
     def resolved(tracked_actor: Any) -> None:

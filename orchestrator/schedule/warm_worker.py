@@ -50,9 +50,11 @@ class Host:
         ray_private.adopt(environment)
         engine_cache.keep().forget_files()
 
-    def trainable(self, loan: str, environment: Environment, config: dict[str, Any], storage: Any) -> _Lent:
+    def trainable(
+        self, loan: str, environment: Environment, config: dict[str, Any], storage: Any
+    ) -> _LentTrainable:
         """Return the trainable that serves a loan."""
-        return _Lent(loan, environment, config, storage)
+        return _LentTrainable(loan, environment, config, storage)
 
     def restore(self) -> None:
         """Set the environment and the folder back: nothing of a sweep stays but its engine."""
@@ -99,7 +101,7 @@ class WarmWorker:
         self._host = Host() if host is None else host
         self._lock = threading.Lock()
         self._lending, self._idle_since = Lending(loan.id), time.monotonic()
-        self._worker: _Lent | None = None
+        self._worker: _LentTrainable | None = None
         self._failure: BaseException | None = None
         self._belong(loan)
         self._host.watch(self._look)
@@ -189,7 +191,7 @@ class WarmWorker:
             self._lending.use(loan)
         self._host.adopt(environment)
 
-    def _lent(self, loan: str) -> _Lent:
+    def _lent(self, loan: str) -> _LentTrainable:
         with self._lock:
             self._lending.check(loan)
         if self._worker is None and self._failure is not None:
@@ -235,7 +237,7 @@ class WarmWorker:
             self._host.end()
 
 
-class _Lent(Worker):
+class _LentTrainable(Worker):
     """The trainable of a sweep in a warm worker.
 
     Args:

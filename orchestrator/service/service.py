@@ -36,7 +36,7 @@ from orchestrator.machines.idle_timeout import SERVICE, WARM, WARM_SECONDS, warm
 from orchestrator.service.deliveries import Deliveries
 from orchestrator.service.discovery import Rounds, announced, knocked
 from orchestrator.service.situation import Process, Situation
-from orchestrator.service.starting import DRIVERS_AT_ONCE, with_shares
+from orchestrator.service.start_order import DRIVERS_AT_ONCE, with_shares
 from orchestrator.service.supervision import Actions, next_actions
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System

@@ -15,7 +15,7 @@ from orchestrator.errors import Exit
 from orchestrator.ledger.stop_requests import ROOM, reason_of
 from orchestrator.ledger.submissions import Submission
 from orchestrator.service.situation import Situation
-from orchestrator.service.starting import (
+from orchestrator.service.start_order import (
     DRIVERS_AT_ONCE,
     JITTER,
     LONGEST_BACKOFF_SECONDS,

@@ -26,7 +26,7 @@ from orchestrator.ledger.records import (
 from orchestrator.ledger.selection import Constraints, total_violation
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
-from orchestrator.session.limits import FOREIGN, SLOW_PLACEMENT, SLOW_START, UNCHARGED, Spending, Spent
+from orchestrator.session.limits import FOREIGN, SLOW_PLACEMENT, SLOW_START, UNCHARGED, Spending, TimeSpent
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
@@ -105,7 +105,7 @@ class Attempts:
         paths: Paths where files are written.
         data: Folder of the data sets.
         board: The trials of the sweep.
-        spent: Spent by earlier drivers.
+        spent: Time spent by earlier drivers.
         clock: Clock of the session, in seconds.
         account: Account as which functions and commands run; None for that of their workers.
 
@@ -123,7 +123,7 @@ class Attempts:
         data: Path,
         *,
         board: TrialBoard,
-        spent: Spent,
+        spent: TimeSpent,
         clock: Callable[[], float],
         account: Account | None = None,
     ) -> None:
@@ -247,7 +247,7 @@ class Attempts:
         self._spending.end(attempt_id, self._without_outages())
         return self.running.pop(attempt_id)
 
-    def spent(self) -> Spent:
+    def spent(self) -> TimeSpent:
         """Return the time in which workers have held resources, without outages of the database."""
         return self._spending.total(self._without_outages())
 

@@ -101,7 +101,7 @@ class AlikeFailures:
 
 
 @dataclass(frozen=True)
-class Spent:
+class TimeSpent:
     """Time in which workers held resources for attempts; an attempt that waits for a worker costs nothing.
 
     Attributes:
@@ -114,7 +114,7 @@ class Spent:
     gpu_hours: float
 
 
-def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> Spent:
+def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> TimeSpent:
     """Add up the attempts of a sweep that have ended.
 
     Each counts as if it had ended earlier by the outages of its database. Where an attempt lasts beyond an
@@ -130,18 +130,18 @@ def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> Spent:
     for start, end, _ in spans:
         busy += max(end - max(start, reached), 0.0)
         reached = max(reached, end)
-    return Spent(busy / _HOUR, sum(gpu * (end - start) for start, end, gpu in spans) / _HOUR)
+    return TimeSpent(busy / _HOUR, sum(gpu * (end - start) for start, end, gpu in spans) / _HOUR)
 
 
 class Spending:
     """Adds up the time in which workers hold resources, without reading an attempt twice.
 
     Args:
-        before: Spent by earlier drivers.
+        before: Time spent by earlier drivers.
         gpu: Share of a GPU of one attempt of this driver.
     """
 
-    def __init__(self, before: Spent, gpu: float) -> None:
+    def __init__(self, before: TimeSpent, gpu: float) -> None:
         self._busy, self._gpu_before, self._gpu = before.hours * _HOUR, before.gpu_hours, gpu
         self._held = 0.0
         self._taken: dict[str, float] = {}
@@ -168,14 +168,14 @@ class Spending:
             self._busy += now - self._busy_since
             self._idle_since = now
 
-    def total(self, now: float) -> Spent:
+    def total(self, now: float) -> TimeSpent:
         """Return the time spent until now, by the clock of the calls of `take` and `end`."""
         busy = self._busy + (now - self._busy_since if self._taken else 0.0)
         held = self._held + len(self._taken) * now - self._sum_taken
-        return Spent(busy / _HOUR, self._gpu_before + self._gpu * held / _HOUR)
+        return TimeSpent(busy / _HOUR, self._gpu_before + self._gpu * held / _HOUR)
 
 
-def overspent(budget: BudgetSection, total: Spent) -> str | None:
+def overspent(budget: BudgetSection, total: TimeSpent) -> str | None:
     """Return a sentence about the part of a budget that is spent, or None if every part has some left.
 
     Args:

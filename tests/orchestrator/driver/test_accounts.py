@@ -19,7 +19,7 @@ from orchestrator.api import service
 from orchestrator.api.service import run_code_as_users
 from orchestrator.api.sweep import Sweep
 from orchestrator.config.trainable import Trainable
-from orchestrator.driver import submitted, user_code
+from orchestrator.driver import submitted_sweep, user_code
 from orchestrator.driver.user_code import AS_USER, account_for, check_service, reader_for
 from orchestrator.errors import BadInput
 from orchestrator.ledger import submissions
@@ -278,7 +278,7 @@ def test_neither_a_later_service_nor_root_runs_the_code_as_itself(
             again.run()  # as `sweep resume`, `retry-failed` or the file itself would, for root
     change(sweep, "state = 'STARTED', starts = 1, code = NULL")
     with pytest.raises(BadInput, match="must be run by a service that runs code as users"):
-        submitted.drive(sweep.id, 1, root)
+        submitted_sweep.drive(sweep.id, 1, root)
     with sweep.workspace.ledger() as ledger:
         ended = submissions.submission(ledger, sweep.id)
     assert ended is not None

@@ -22,7 +22,7 @@ from orchestrator.ledger.stop_requests import ROOM, asked_to_stop
 from orchestrator.ledger.submissions import Order, Submission, SubmissionWriter
 from orchestrator.ledger.tables import START_PAUSE
 from orchestrator.service.service import Service, lease_name
-from orchestrator.service.starting import JITTER, LONGEST_BACKOFF_SECONDS, WITHOUT_SHARE_SECONDS
+from orchestrator.service.start_order import JITTER, LONGEST_BACKOFF_SECONDS, WITHOUT_SHARE_SECONDS
 from orchestrator.service.supervision import BACKOFF_SECONDS, PAUSE_SECONDS
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.ledger.stop_requests import ROOM
 from orchestrator.service.situation import Situation
-from orchestrator.service.starting import (
+from orchestrator.service.start_order import (
     DRIVERS_AT_ONCE,
     STARTING_AT_ONCE,
     URGENT_DRIVERS,
