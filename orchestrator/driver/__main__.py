@@ -1,4 +1,4 @@
-"""Entry point of the process that drives a submitted_sweep sweep: `python -m orchestrator.driver`.
+"""Entry point of the process that drives a submitted sweep: `python -m orchestrator.driver`.
 
     python -m orchestrator.driver SWEEP --start N --root ROOT    drive a sweep
     python -m orchestrator.driver --prewarm --root ROOT          import everything, then wait for a sweep
@@ -44,7 +44,7 @@ def drive(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m orchestrator.driver")
-    parser.add_argument("sweep", nargs="?", help="Id of a submitted_sweep sweep.")
+    parser.add_argument("sweep", nargs="?", help="Id of a submitted sweep.")
     parser.add_argument("--start", type=int, help="Number of the start, as the service counts.")
     parser.add_argument("--root", help="Folder of everything that sweeps write.")
     parser.add_argument("--prewarm", action="store_true", help="Import everything, then wait for a sweep.")

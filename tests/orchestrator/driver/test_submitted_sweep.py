@@ -1,4 +1,4 @@
-"""The driver of a submitted_sweep sweep records in the queue how it ended."""
+"""The driver of a submitted sweep records in the queue how it ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILE = Path(__file__).parents[3] / "search_spaces" / "retrieval.yaml"
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Sweep:
-    """Return a sweep that was submitted_sweep, and whose first driver has been started."""
+    """Return a sweep that was submitted, and whose first driver has been started."""
     sweep = Sweep.load(FILE, profile="laptop", root=tmp_path / "mlruns", data=tmp_path / "data")
     service.submit(sweep)
     change(sweep, state="STARTED", starts=1)
