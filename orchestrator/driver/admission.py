@@ -220,7 +220,7 @@ def _with_budget(sweep: SweepConfig, record: SweepRecord) -> SweepConfig:
 
 
 def before_change(sweep: SweepConfig, ledger: Ledger) -> SweepRecord | None:
-    """Return the newest sweep of a file from before it was changed; None if the file has not been changed.
+    """Return the newest sweep of a file before its last change, or None without a change.
 
     A file that differs only by what a command line overrides has not.
     """
@@ -253,7 +253,7 @@ def unused(sweep: SweepConfig, ledger: Ledger) -> SweepConfig:
 
 
 def check_warm_start(sweep: SweepConfig, ledger: Ledger | None) -> None:
-    """Check that the sweeps that a sweep learns from are in its ledger, with its objective.
+    """Check that the warm-start sweeps are in the ledger, with the same objective.
 
     Args:
         sweep: Sweep with the ids.

@@ -1,4 +1,4 @@
-"""The part of a driver that needs Ray, Optuna and plotly, all of which take seconds to import.
+"""Execution of a sweep: the part of a driver that needs Ray, Optuna and plotly, which import slowly.
 
 `orchestrator.schedule.environment.prepare` must have run before this module is imported.
 """
@@ -84,7 +84,7 @@ def connected(leased: LeasedSweep) -> Iterator[ExitStack]:
 
 
 def _code_to_send(leased: LeasedSweep) -> Path | None:
-    """Return the folder of a trainable that other machines need, or None where it is too large for that."""
+    """Return the code folder to send to other machines, or None if it is too large."""
     folder = sent_code.folder_to_send(leased.sweep.trainable) if os.environ.get("RAY_ADDRESS") else None
     if folder is None or sent_code.size_of(folder) <= sent_code.MOST:
         return folder
@@ -96,7 +96,7 @@ def _code_to_send(leased: LeasedSweep) -> Path | None:
 
 
 def with_slots(leased: LeasedSweep) -> SweepConfig:
-    """Return the sweep with the share of a GPU for each trial that its number of slots gives."""
+    """Return the sweep with the GPU share that follows from its number of slots."""
     run = leased.run
     slotted = leased.shutdown.interruptible(
         lambda: cluster.with_slots(leased.sweep, str(run.data.absolute()), str(run.paths.compilations)),
@@ -184,7 +184,7 @@ def rebuilt_study(leased: LeasedSweep, curves: Sequence[CurvePoint]) -> Study:
 
 
 def evaluate_test(leased: LeasedSweep, engines: Engines) -> None:
-    """Evaluate test for the best trial and each complete confirmation, once; every evaluation is a row.
+    """Evaluate the test split once for the best trial and each complete confirmation.
 
     A trial whose checkpoint turns out to be damaged is left out. If it was the best one, the next takes its
     place, as in the report: its weights can be loaded. An outage of the checkpoint store, or a full disk,
@@ -274,7 +274,7 @@ def _outlast(leased: LeasedSweep, outages: Outages, work: Callable[[], Result]) 
 
 
 def _obey_stop_request(leased: LeasedSweep) -> None:
-    """Leave on a stop request that comes while no session looks for it."""
+    """Obey a stop request while no session polls for it."""
     if asker := asked_to_stop(leased.ledger, leased.sweep.id):
         leased.shutdown.request(reason_of(asker))
 
@@ -284,10 +284,6 @@ def count_work(leased: LeasedSweep, signature: Signature) -> None:
 
     A choice that an earlier driver counted is not counted again. A failure is only reported: no result
     depends on the count.
-
-    Args:
-        leased: The leased sweep.
-        signature: Signature of its task.
     """
     record = sweep_rows.record_of(leased)
     choices = _choices(leased, record)

@@ -1,4 +1,4 @@
-"""Everything that is checked or estimated before a sweep starts: resources, paths, checkpoints, cost.
+"""Preflight checks and estimates of a sweep: resources, paths, checkpoints, cost.
 
 Imports neither JAX nor, unless a cluster is to be joined, Ray.
 """
@@ -168,10 +168,6 @@ def check_paths(paths: Paths, sweep_id: str | None = None) -> None:
     """Refuse invalid addresses, folders that others can change, and symbolic links; write nothing.
 
     The root itself may be a link, so that it can be on a larger disk.
-
-    Args:
-        paths: Paths where everything is written.
-        sweep_id: Id of a sweep whose own folders are checked too.
 
     Raises:
         BadInput: A path or address is wrong.

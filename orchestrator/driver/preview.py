@@ -36,7 +36,7 @@ _PLAIN = re.compile(r"[^\s'\"\\$`|&;<>()*?]+")
 
 
 def runs(trainable: Trainable, searched: Collection[str]) -> list[str]:
-    """Return the lines that say what a trial runs.
+    """Return the description of what a trial runs, in lines.
 
     Args:
         trainable: Trainable whose code has been checked (`orchestrator.driver.user_code`).

@@ -67,7 +67,7 @@ def _states(summary: Summary) -> str:
 
 
 def _results(summary: Summary) -> dict[str, float]:
-    """Return the final metrics of a sweep; none if it can be resumed, because it would get them twice."""
+    """Return the final metrics of a sweep; none for one that can be resumed and would log them twice."""
     chosen = summary.chosen
     if chosen is None or summary.state not in FINISHED_SWEEP:
         return {}

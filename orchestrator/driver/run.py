@@ -49,11 +49,6 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
     Preflight checks, lease, integrity check, load the data, connect to Ray, fix the slots, run the session,
     conclude. A damaged ledger is rebuilt from its backup, and the sweep goes on.
 
-    Args:
-        sweep: Sweep to run.
-        run: This invocation.
-        observer: Observer of its progress.
-
     Raises:
         BadInput: The file differs from that of its unfinished sweep.
         Busy: Another driver holds the sweep.

@@ -61,7 +61,7 @@ def check_integrity(leased: LeasedSweep) -> Sequence[CurvePoint]:
 
 
 def compare_with_mlflow(leased: LeasedSweep) -> None:
-    """Deliver everything again of a sweep of earlier runs whose copy in MLflow's database has lost something.
+    """Deliver a sweep to MLflow again if its copy there has lost records.
 
     Somebody has deleted runs, for example, or restored an older database.
     """
@@ -138,7 +138,7 @@ def _with_code(
 
 
 def _with_hardware(facts: Mapping[str, Any], hardware: Hardware) -> Mapping[str, Any]:
-    """Return the facts of a known sweep with what trials run on from now on."""
+    """Return the facts of a known sweep with the present hardware."""
     known, own = list(facts.get(HARDWARE, ("unknown hardware",))), devices.described(hardware)
     return {**facts, HARDWARE: known if known[-1] == own else [*known, own]}
 
@@ -220,7 +220,7 @@ def resume(leased: LeasedSweep) -> None:
 
 
 def record_resources(leased: LeasedSweep, slotted: SweepConfig) -> None:
-    """Record what an attempt takes from now on, if that is new.
+    """Record the resources of an attempt, if they have changed.
 
     Args:
         leased: The leased sweep.
@@ -235,7 +235,7 @@ def record_resources(leased: LeasedSweep, slotted: SweepConfig) -> None:
 
 
 def without_test(leased: LeasedSweep) -> list[tuple[TrialRecord, CheckpointRecord]]:
-    """Return the best trial and the complete confirmations that test was not evaluated for.
+    """Return the best trial and the complete confirmations without a test evaluation.
 
     Each comes with the checkpoint to evaluate; a trial whose checkpoint is not kept is left out. Nothing is
     missing where the service cannot evaluate a checkpoint.

@@ -180,10 +180,6 @@ def runs_code_as_users() -> bool:
 def check_bound(sweep_id: str, options: Mapping[str, Any]) -> None:
     """Check that this process would not run code as itself that is bound to the account of its owner.
 
-    Args:
-        sweep_id: Id of the sweep.
-        options: Options of its submission.
-
     Raises:
         BadInput: It would.
     """

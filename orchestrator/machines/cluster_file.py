@@ -81,7 +81,7 @@ def is_for_ray_up(text: str) -> bool:
 
 
 def problems(name: str, document: Mapping[str, Any], mode_of: ModeOf) -> Iterator[BadInput]:
-    """Yield what is wrong with the keys of a file for `ray up`; `problems_of_text` checks its lines.
+    """Yield the errors in the keys of a file for `ray up`; `problems_of_text` checks its lines.
 
     Args:
         name: Name of the file, for messages.
@@ -157,7 +157,7 @@ def ensure_token(file: Path) -> Path:
 
 
 def renew_token(file: Path) -> None:
-    """Replace the token of a file, which must exist, by a fresh one.
+    """Replace the token in an existing file by a new one.
 
     Raises:
         FileNotFoundError: There is no such file.

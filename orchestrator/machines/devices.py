@@ -206,7 +206,7 @@ def _lock(stack: ExitStack, folder: int, gpus: Sequence[Gpu]) -> _Found:
 
 
 def _asked_for(stack: ExitStack, folder: int, gpus: Sequence[Gpu], found: _Found) -> _Found:
-    """Ask the other Rays for GPUs, and try again until one has left or the time is over."""
+    """Ask the other Rays for GPUs, and retry until one has ended or the time is over."""
     deadline = time.monotonic() + HANDOVER_SECONDS
     with ExitStack() as asking:
         for gpu in gpus:
@@ -235,7 +235,7 @@ def wanted(uuids: Sequence[str]) -> bool:
 
 
 def has_more(held: Sequence[str], hardware: Hardware) -> bool:
-    """Return True if a Ray that is started now would have a GPU that is not among `held`."""
+    """Return True if a new Ray would get a GPU that is not among `held`."""
     if not held or len(held) >= hardware.gpus:
         return False
     with suppress(NoCluster), granted(hardware, patient=False):
@@ -272,7 +272,7 @@ def _present() -> list[Gpu]:
 
 
 def _foreign_users() -> dict[str, str]:
-    """Return, by GPU, who else than this user computes on it."""
+    """Return the processes of other users on each GPU."""
     uses = _uses()
     if any(not psutil.pid_exists(pid) for _, pid in uses):
         time.sleep(_ENDING_SECONDS)

@@ -38,24 +38,12 @@ class Node:
 
 
 def fitting(nodes: Iterable[Node], cpu: float, gpu: float) -> int:
-    """Return the number of attempts that fit on idle nodes.
-
-    Args:
-        nodes: Nodes of the cluster.
-        cpu: Processors of one attempt.
-        gpu: Share of a GPU of one attempt.
-    """
+    """Return the number of attempts that fit on idle nodes."""
     return sum(_times(node.cpus, node.gpus, cpu, gpu) for node in nodes)
 
 
 def why_none(nodes: Sequence[Node], cpu: float, gpu: float) -> str:
-    """Return the reason why no attempt starts, such as `no node with 1 GPU; 3 nodes, 0 free`.
-
-    Args:
-        nodes: Nodes of the cluster.
-        cpu: Processors of one attempt.
-        gpu: Share of a GPU of one attempt.
-    """
+    """Return the reason why no attempt starts, such as `no node with 1 GPU; 3 nodes, 0 free`."""
     request = " and ".join(f"{amount:g} {name}" for amount, name in ((cpu, "CPU"), (gpu, "GPU")) if amount)
     if gpu and not any(node.gpus >= gpu for node in nodes):
         request = f"{gpu:g} GPU"

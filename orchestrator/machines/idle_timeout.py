@@ -24,7 +24,7 @@ RESERVE = 0.1
 
 
 def warm_seconds(default: float) -> float:
-    """Return for how long a process is kept that only saves time; 0 for none.
+    """Return the idle timeout of warm processes in seconds; 0 keeps none.
 
     Args:
         default: Seconds if the environment does not say.

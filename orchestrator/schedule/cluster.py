@@ -76,7 +76,7 @@ def _death(head: Head) -> NoCluster | None:
 
 
 def _own_start(head: Head) -> dict[str, Any]:
-    """Return the runtime environment of workers that start otherwise than those of the head, else nothing."""
+    """Return the runtime environment of workers that differ from those of the head, else an empty one."""
     own = {name: os.environ.get(name, "") for name in head.inherited}
     variables = {name: value for name, value in own.items() if value != head.inherited[name]}
     executable = {"py_executable": sys.executable} if sys.executable != head.executable else {}
@@ -115,7 +115,7 @@ def _not_joined(address: str, error: Exception) -> NoCluster:
 
 
 def with_slots(sweep: SweepConfig, data: str, compilations: str) -> SweepConfig:
-    """Return a sweep whose trials have the share of a GPU that its number of slots gives.
+    """Return a sweep with the GPU share that follows from its number of slots.
 
     Args:
         sweep: Sweep with `slots: auto`, a GPU of the cluster measures which number is fastest.
@@ -190,7 +190,7 @@ def _evaluated(
 
 
 def work(settings: Mapping[str, TrialSettings], signature: Signature, compilations: str) -> dict[str, Cost]:
-    """Count, in a Ray task on a CPU, what the static choice of each trial takes and the work of a step.
+    """Count the size and the FLOPs per step of each network, in a Ray task on a CPU.
 
     Args:
         settings: Settings of the trials, by their keys; so is what is returned.
@@ -239,6 +239,6 @@ def _answer(
 
 
 def _in_environment(variables: Mapping[str, str | None], work: Callable[..., Any], *arguments: object) -> Any:
-    """Set the environment of a worker, then return what `work` returns; neither may have imported JAX."""
+    """Set the environment of a worker, then return the result of `work`; neither may have imported JAX."""
     ray_private.adopt(variables)
     return work(*arguments)

@@ -39,7 +39,7 @@ POLL_SECONDS = 0.25
 
 
 class EngineActor:
-    """The process. The loan of a driver lasts until it has retired the engine and no attempt is left in it.
+    """Actor of a shared engine. A loan lasts until the driver retires the engine and it has no attempt left.
 
     Args:
         loan: The first one.
@@ -124,7 +124,7 @@ class EngineActor:
     # ---------------------------------------------------------------- the loans, one after the other
 
     def _begin(self, loan: Loan) -> None:
-        """Serve a driver from now on; called with the lock, or before there is another thread."""
+        """Begin to serve a driver. The caller holds the lock, or is the only thread."""
         ray_private.publish_borrower(self._name, loan.borrower)
         ray_private.adopt(loan.environment)
         cache = engine_cache.keep()
@@ -145,7 +145,7 @@ class EngineActor:
             ray.kill(self._self)
 
     def _given_back(self) -> bool:
-        """Keep nothing of the sweep but its engine; return False if this process is to end instead."""
+        """Reset the process between two loans; return False if it must end instead."""
         in_the_way = not self._rules.seconds or self._rules.is_in_the_way(self._service)
         with self._changing:
             if self._server.failed or in_the_way:
@@ -168,7 +168,7 @@ class EngineActor:
     # ---------------------------------------------------------------- its own end
 
     def _look(self) -> None:
-        """End this process with its borrower, or if it is idle and has no reason to stay."""
+        """End this process if its borrower is dead, or if its idle shutdown is due."""
         with self._changing:
             loan, borrower, idle_since = self._lending.present, self._borrower, self._idle_since
         if loan is not None:

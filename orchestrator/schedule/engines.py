@@ -36,7 +36,7 @@ CLAIM_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class BorrowedEngine(LivingActor):
-    """An engine that this driver has; it counts as ended as soon as it has been given back.
+    """An engine on loan to this driver; it counts as ended once it is returned.
 
     Attributes:
         name: Name of its actor.
@@ -55,7 +55,7 @@ class BorrowedEngine(LivingActor):
         self.handle.release.remote(self.loan, attempt_id)
 
     def retire(self) -> None:
-        """Give the engine back as soon as it has no attempt."""
+        """Return the engine as soon as it has no attempt."""
         self.handle.retire.remote(self.loan)
 
 
@@ -83,12 +83,7 @@ class EnginePool:
         return cls(seconds, key_of(environment.of_workers(1.0), compilations, program))
 
     def take(self, slots: int, labels: Mapping[str, str]) -> BorrowedEngine:
-        """Return an engine that was idle, or else a new one, which waits until a node has a whole GPU free.
-
-        Args:
-            slots: K.
-            labels: Selector of its node.
-        """
+        """Return an idle engine, or else a new one, which waits for a node with a whole free GPU."""
         # A trial has a share of the device's memory; their engine has all of it.
         service = os.environ.get(SERVICE, "")
         variables = ray_private.handed(environment.of_workers(1.0))
@@ -135,7 +130,7 @@ LATE_SECONDS = 2.0
 
 
 class Engines:
-    """The driver's shared engines: it chooses one for every attempt, creates it, frees slots and kills.
+    """Shared engines of a driver: assigns one to every attempt, creates it, frees slots and kills.
 
     The worker of a stopped trial is not called again before it gets the next trial, and a dead worker frees
     nothing.
@@ -161,7 +156,7 @@ class Engines:
         self._located: dict[str, tuple[BorrowedEngine, str]] = {}
 
     def seat(self, assignment: Assignment) -> Assignment:
-        """Return the assignment with the name of the engine that its attempt is to share, if it shares one.
+        """Return the assignment with the name of the shared engine for its attempt, if any.
 
         Engines that run the attempt's program are filled first, then devices without an engine; an attempt of
         another program waits in the queue of the engine with the fewest attempts. An engine that is to give
@@ -190,7 +185,7 @@ class Engines:
         return min(free, key=preference)
 
     def ensure(self, attempt_id: str) -> bool:
-        """Get the engine of an attempt unless it lives; return False if the attempt shares none."""
+        """Create the engine of an attempt unless it is alive; return False if the attempt shares none."""
         if (seated := self._seats.get(attempt_id)) is None:
             return False
         assert seated.engine is not None, "a seated attempt has an engine"
@@ -201,15 +196,15 @@ class Engines:
         return True
 
     def entered(self, attempt_id: str) -> None:
-        """Note that an attempt's engine has a device, and that its next interval runs there."""
+        """Record that an attempt's engine has a device, where its next interval runs."""
         self._entered.add(attempt_id)
 
     def tested(self, attempt_id: str, *, alone: bool) -> None:
-        """Note whether an attempt's engine trains nothing else now."""
+        """Record whether an attempt is alone in its engine."""
         (self._tested.add if alone else self._tested.discard)(attempt_id)
 
     def cause_of(self, attempt_id: str, failure: str | None) -> str | None:
-        """Return the cause of a failure: `engine crash` if it is this attempt that an engine has died of.
+        """Return the cause of a failure: `engine crash` if this attempt has killed its engine.
 
         That is known if no other attempt was in the engine, or the attempt was the one that it trained.
         """
@@ -286,7 +281,7 @@ class Engines:
         return {name: node for name, (engine, node) in self._located.items() if living.get(name) is engine}
 
     def retire_idle(self) -> None:
-        """Let the engines end that no attempt uses, so that another sweep gets their devices."""
+        """Retire idle engines, so that another sweep gets their devices."""
         self._retire(self._actors.keys() - self.in_use)
 
     @property
@@ -297,16 +292,16 @@ class Engines:
         return None
 
     def retire(self) -> None:
-        """Ask every engine to end as soon as it has no attempt."""
+        """Retire every engine."""
         self._retire(self._actors)
 
     def retire_but_one(self) -> None:
-        """Ask all engines but an idle one to end as soon as they have no attempt: it can evaluate."""
+        """Retire all engines but an idle one, which can evaluate."""
         kept = self.idle
         self._retire(name for name in self._actors if kept is None or self._living(name) is not kept)
 
     def close(self) -> None:
-        """End every engine that is not given back, as at the end of a sweep that was cut off."""
+        """Kill every engine that was not returned, as after an interrupted sweep."""
         living = [engine for name in self._actors if (engine := self._living(name)) is not None]
         if not living:
             return
@@ -326,6 +321,6 @@ class Engines:
         ray_private.withdraw_engine(engine)
 
     def _living(self, engine: str | None) -> BorrowedEngine | None:
-        """Return an engine, or None if this driver has none of that name, or no longer."""
+        """Return the named engine if it is alive."""
         borrowed = self._actors.get(engine) if engine else None
         return borrowed if borrowed is not None and borrowed.lives else None

@@ -20,10 +20,10 @@ CODE = code_digest()
 
 @dataclass(frozen=True)
 class IdleShutdown:
-    """The reasons for which a process ends that no driver has.
+    """Rules for the end of a process without a driver.
 
     Attributes:
-        seconds: Seconds for which it stays without a driver; 0 to end with the first one.
+        seconds: Idle timeout; 0 to end with the first driver.
         has_device: Whether it holds a GPU in Ray's accounts; it then makes room for whatever waits for one.
     """
 
@@ -31,7 +31,7 @@ class IdleShutdown:
     has_device: bool
 
     def is_due(self, idle_since: float, service: Holder | None) -> bool:
-        """Return True if an idle process is to end.
+        """Return True if an idle process must end.
 
         Args:
             idle_since: Time when its last driver gave it back, by `time.monotonic`.
@@ -40,7 +40,7 @@ class IdleShutdown:
         return time.monotonic() - idle_since >= self.seconds or self.is_in_the_way(service)
 
     def is_in_the_way(self, service: Holder | None) -> bool:
-        """Return True if a process must not stay, however short its time without a driver."""
+        """Return True if an idle process must end before its timeout."""
         ended = service is not None and service.is_dead()
         return ended or memory_is_short() or process.terminating() or self._is_wanted()
 
@@ -49,7 +49,7 @@ class IdleShutdown:
 
 
 def end_if_abandoned(borrower: Holder | None) -> None:
-    """End this process if the driver that has it is dead: nobody will ask for its attempts again."""
+    """Exit if the borrower is dead, because its attempts are lost."""
     if borrower is None or borrower.is_dead():
         os._exit(1)
 

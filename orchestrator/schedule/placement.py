@@ -19,11 +19,7 @@ NODE_LABEL = "ray.io/node-id"
 
 
 def selector(avoided: Collection[str]) -> dict[str, str]:
-    """Return the label selector of all nodes but some; none if that is every node.
-
-    Args:
-        avoided: Ids of nodes.
-    """
+    """Return the label selector of all nodes but some; none if that is every node."""
     return {NODE_LABEL: f"!in({','.join(sorted(avoided))})"} if avoided else {}
 
 

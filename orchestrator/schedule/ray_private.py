@@ -83,13 +83,7 @@ def published_stop(channel: Channel) -> Collection[str]:
 
 
 def publish_engine(engine: str, actor: str, loan: str) -> None:
-    """Publish the name of the actor that is an engine now, and the loan under which it is.
-
-    Args:
-        engine: Its name.
-        actor: Name of the actor.
-        loan: Id of the loan.
-    """
+    """Publish the name of the actor that is an engine now, and the loan under which it is."""
     _internal_kv_put(_engine_key(engine), json.dumps([actor, loan]).encode())
 
 

@@ -132,7 +132,7 @@ class SharedWorker:
         self._advancing: dict[str, asyncio.Task[Outcome]] = {}
 
     async def live(self) -> None:
-        """Return never; the call fails when the process ends, which tells the driver that it has ended."""
+        """Block for ever: the call fails when the process ends, so the driver notices."""
         await asyncio.Event().wait()
 
     async def train(self, worker: str, assignment: Assignment) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class SharedWorker:
         return replace(outcome, node=outcome.node or socket.gethostname()).to_result()
 
     async def give_up(self, attempt_id: str) -> None:
-        """Answer for an attempt whose engine does not: it is lost."""
+        """Answer that an attempt is lost, in place of its engine."""
         if (task := self._advancing.get(attempt_id)) is not None:
             task.cancel()
 
@@ -185,7 +185,7 @@ class SharedWorkers:
         self._seats: dict[str, Seat] = {}
 
     def lend(self, assignment: Assignment) -> Any:
-        """Return the handle of a worker for an attempt, which Ray Tune takes for an actor of its own."""
+        """Return a handle that Ray Tune uses like an actor of its own."""
         return Seat(self, assignment).handle
 
     def give_up(self, attempt_id: str) -> bool:
@@ -210,11 +210,11 @@ class SharedWorkers:
         return actor.handle
 
     def taken(self, attempt_id: str, seat: Seat) -> None:
-        """Note which seat has an attempt."""
+        """Record the seat of an attempt."""
         self._seats[attempt_id] = seat
 
     def left(self, attempt_id: str) -> None:
-        """Note that an attempt has ended."""
+        """Remove an attempt that has ended."""
         self._seats.pop(attempt_id, None)
 
 

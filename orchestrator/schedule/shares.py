@@ -1,4 +1,4 @@
-"""The share of a sweep in the joined cluster: its driver claims it, keeps to it and gives it up."""
+"""Share of a sweep in the joined cluster, which its driver claims, obeys and withdraws."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ RENEW_SECONDS = 1.0
 
 
 class ClusterShare:
-    """The share of one sweep; nothing is written before the cluster is joined and the first attempt starts.
+    """Share of one sweep in the joined cluster: what may start, and what is preempted.
+
+    Nothing is written before the first attempt starts.
 
     While the ledger does not answer, nothing is started and nothing is shed; what runs trains on.
 
@@ -92,7 +94,7 @@ class ClusterShare:
         return granted
 
     def was_refused(self, session: Session) -> bool:
-        """Return True if the last attempt was refused, and none of the sweep has ended since."""
+        """Return True if the last attempt was refused and no attempt has ended since."""
         return self._refused == len(session.running)
 
     def has_idle(self, session: Session) -> bool:
@@ -101,7 +103,7 @@ class ClusterShare:
         return is_shared and (self.was_refused(session) or session.startable <= len(session.running))
 
     def renew(self, session: Session) -> None:
-        """Renew the claim if it is time, and choose the attempts to shed.
+        """Renew the claim if it is due, and choose the attempts to preempt.
 
         The driver of the oldest sweep also asks the autoscaler for what all sweeps want.
         """
@@ -128,7 +130,7 @@ class ClusterShare:
             self._resources.request(total(view))
 
     def look(self, controller: Any, session: Session) -> None:
-        """Find out where attempts run, and take back those that wait under holds of another time.
+        """Find the nodes of attempts, and take back those that wait under outdated reservations.
 
         Args:
             controller: Tune's.
@@ -152,7 +154,7 @@ class ClusterShare:
         self._engine_nodes = self.engines.nodes()
 
     def withdraw(self) -> None:
-        """Give the claim up; the driver of what is then the oldest sweep asks the autoscaler from now on."""
+        """Withdraw the claim; the driver of the oldest remaining sweep then asks the autoscaler."""
         with suppress(Busy):  # another driver of the sweep has renewed the claim already
             view = self._claims.withdraw() if self._claims is not None else None
             if view is not None and view.oldest is None:
@@ -201,7 +203,7 @@ class ClusterShare:
         return Amounts(session.startable, trials, len(waits), devices, leaving, waited, places)
 
     def _places(self, session: Session) -> tuple[Place, ...]:
-        """Return where the attempts run whose nodes are known."""
+        """Return the nodes of the attempts, as far as they are known."""
         seconds, now = self._minimum_run(), self._clock()
         trials: Counter[str] = Counter()
         ready: Counter[str] = Counter()
@@ -226,7 +228,7 @@ class ClusterShare:
         return shedding.minimum_run(claim, self._restart, self._rules)
 
     def _chosen(self, session: Session, view: View) -> Collection[str]:
-        """Return the attempts of the sweep that are to end at their next report."""
+        """Return the attempts to preempt at their next report."""
         sweep, now = self._claim.sweep, self._clock()
         demand, moves = shedding.demands(view).get(sweep), view.holding.moves.get(sweep, {})
         if demand is None and not moves:

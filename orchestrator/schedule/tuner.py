@@ -114,7 +114,7 @@ def run(
 
 
 def _adopted(warm: WarmPool | None, controller: Any) -> None:
-    """Let Tune's controller use warm workers, look at its trials as the session ticks, and keep no answer.
+    """Let Tune's controller use warm workers, wait for events, and drop answers that were read.
 
     An answer that is not of the attempt for which it was asked never reaches the stopping rule.
     """
@@ -125,7 +125,7 @@ def _adopted(warm: WarmPool | None, controller: Any) -> None:
 
 
 def _lent(warm: WarmPool | None, arguments: dict[str, Any]) -> Any:
-    """Return the handle of a worker for a trial, or None if Tune is to create one.
+    """Return the handle of a worker for a trial, or None if Tune must create one.
 
     It finds the engines by their sweep, because Tune pickles it with the scheduler; so does `_checked` with
     the session.
@@ -169,6 +169,6 @@ def _with_environment(trainable: type[Worker], gpu_share: float, *, asks_for_gpu
 
 
 def refusal_behind(error: BaseException) -> Refusal | None:
-    """Return the refusal that a callback raised, or None; Tune raises a text of it in its place."""
+    """Return the error that a callback raised, or None; Tune raises only its text."""
     before = error.__cause__ or error.__context__
     return before if isinstance(before, Refusal) or before is None else refusal_behind(before)

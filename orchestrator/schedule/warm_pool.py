@@ -45,7 +45,7 @@ _OF_A_SWEEP = ("SWEEP_", "INVOCATION_ID", "OLDPWD", "PWD", "SHLVL", "_")
 
 
 class Actors(Protocol):
-    """The actors of a namespace as a driver reaches them: those of Ray, or of the simulation."""
+    """Interface to the actors of a namespace; the simulation has its own implementation."""
 
     def names(self) -> list[str]:
         """Return the names of the living actors."""
@@ -121,7 +121,7 @@ class RayActors:
 
 
 class Borrowed:
-    """A worker that this driver has by a loan, until it returns it. Every call names the loan.
+    """A worker on loan to this driver. Every call names the loan.
 
     Args:
         actors: Actors through which it is reached.
@@ -138,12 +138,12 @@ class Borrowed:
         self._actors, self._environment, self._is_killed = actors, environment, False
 
     def begin(self, config: dict[str, Any], storage: Any) -> None:
-        """Let the worker become that of a trial."""
+        """Assign the worker to a trial."""
         self.attempt_id = Assignment.from_config(config).attempt_id
         self._call("begin", self._environment, config, storage)
 
     def train(self) -> Any:
-        """Ask for the next report of the present attempt; return a reference to it, as all that follows."""
+        """Request the next report of the current attempt; like the following methods, return a reference."""
         return self._call("train", self.attempt_id)
 
     def reset(self, config: dict[str, Any], storage: Any = None) -> Any:
@@ -160,21 +160,21 @@ class Borrowed:
         return self._call("get_auto_filled_metrics", *arguments, **named)
 
     def stop(self) -> Any:
-        """Let the worker free its slot; it stays with this driver until it is returned."""
+        """Free the slot of the worker, which stays on loan until it is returned."""
         self.attempt_id = ""
         return self._call("stop")
 
     def run(self, work: Callable[..., Any], *arguments: object) -> Any:
-        """Let the worker call a function; return a reference to what that returns."""
+        """Call a function in the worker; return a reference to its result."""
         return self._call("run", self._environment, work, *arguments)
 
     def give_back(self) -> None:
-        """End the loan, which no attempt uses any more; a worker that was killed must not get another one."""
+        """End the loan unless the worker was killed, so that it gets no other loan."""
         if not self._is_killed:
             self._call("return_unused")
 
     def kill(self) -> None:
-        """Kill the worker, which takes effect later than a call may."""
+        """Kill the worker; calls may still arrive before that takes effect."""
         self._is_killed = True
         self._actors.kill(self.actor)
 
@@ -210,7 +210,7 @@ class WarmPool:
         self._lent: dict[str, Borrowed] = {}
 
     def lend(self, config: dict[str, Any], storage: Any) -> Borrowed | None:
-        """Return a worker that has become that of a trial, or None if Tune is to create one.
+        """Return a worker for a trial, or None if Tune must create one.
 
         Args:
             config: Config of the trainable; it carries an assignment.
@@ -221,7 +221,7 @@ class WarmPool:
         return worker
 
     def take(self) -> Borrowed | None:
-        """Return a worker of this driver: one that was idle, or else a new one.
+        """Return an idle worker, or else a new one.
 
         If memory is short, a new one with a GPU ends with its trial, and None takes the place of another one.
         """
@@ -233,17 +233,17 @@ class WarmPool:
         return worker
 
     def give_back(self, worker: Borrowed) -> None:
-        """End the loan of a worker that nothing of this driver uses any more."""
+        """End the loan of a worker that this driver no longer uses."""
         if self._lent.get(worker.name) is worker:
             del self._lent[worker.name]
             worker.give_back()
 
     def loan_of(self, attempt_id: str) -> str | None:
-        """Return the loan by which an attempt has its worker, or None if that is not a warm one."""
+        """Return the loan of an attempt's worker, or None if it is not a warm one."""
         return next((one.loan for one in self._lent.values() if one.attempt_id == attempt_id), None)
 
     def close(self) -> None:
-        """Return the workers that were not used, and end those that may still be in use."""
+        """Return the unused workers to the pool, and kill those that may still be in use."""
         for worker in self._lent.values():
             worker.kill()
         self._lent.clear()
@@ -277,7 +277,7 @@ class WarmPool:
                 self._idle.append(worker)
 
     def _created(self) -> Borrowed | None:
-        """Create a worker; idle ones of other code or another environment make room for it."""
+        """Create a worker, after ending idle ones of other code or another environment."""
         is_short = memory_is_short()
         if is_short and not self._has_gpu:
             return None

@@ -57,13 +57,13 @@ class Host:
         return _LentTrainable(loan, environment, config, storage)
 
     def restore(self) -> None:
-        """Set the environment and the folder back: nothing of a sweep stays but its engine."""
+        """Restore the environment and the working folder; only the engine stays."""
         os.environ.clear()
         os.environ.update(self._before)
         os.chdir(self._folder)
 
     def publish(self, borrower: str) -> None:
-        """Publish which driver has this process and its GPU, or '' for none."""
+        """Publish the borrower of this process and its GPU; '' for none."""
         ray_private.publish_borrower(self._name, borrower)
 
     def end(self) -> None:
@@ -76,7 +76,7 @@ class Host:
 
 
 class WarmWorker:
-    """The process; Tune calls the methods of a trainable, and drivers those of the group `control`.
+    """Actor of a warm worker: a trainable for Tune, and for drivers the methods of the group `control`.
 
     Every call names the loan for which it is made, and is refused for any other one; see `loans`.
 
@@ -132,14 +132,14 @@ class WarmWorker:
 
     @ray.method(concurrency_group="control")
     def make_room(self) -> None:
-        """End this process if no driver has it."""
+        """Exit if no driver has this process."""
         with self._lock:
             self._end_if_idle()
 
     # ---------------------------------------------------------------- called one after the other
 
     def begin(self, loan: str, environment: Environment, config: dict[str, Any], storage: Any) -> None:
-        """Become the worker of a trial, and of those that follow by `reset`."""
+        """Begin with the first trial of a loan; `reset` begins the others."""
         self._use(loan, environment)
         try:
             self._worker = self._host.trainable(loan, environment, config, storage)
@@ -150,7 +150,7 @@ class WarmWorker:
             raise
 
     def train(self, loan: str, attempt_id: str) -> Any:
-        """Train an interval of an attempt and report; as all that follows, see `ray.tune.Trainable`."""
+        """Train an interval of an attempt and report; see `ray.tune.Trainable`, as for the methods below."""
         trainable = self._lent(loan)
         if trainable.attempt_id != attempt_id:
             raise WrongLoan(f"attempt {attempt_id}", f"attempt {trainable.attempt_id}")
@@ -169,7 +169,7 @@ class WarmWorker:
         return self._lent(loan).get_auto_filled_metrics(*arguments, **named)
 
     def stop(self, loan: str) -> None:
-        """Free the slot. The driver has the worker until it returns it: Tune may still kill what it stops."""
+        """Free the slot. The loan goes on until the driver ends it: Tune may still kill a stopped worker."""
         with self._lock:
             self._lending.check(loan)
         try:
@@ -202,7 +202,7 @@ class WarmWorker:
         return self._worker
 
     def _rest(self) -> None:
-        """Keep nothing of the sweep but its engine."""
+        """Reset the process between two loans; only the engine stays."""
         if self._worker is not None:
             process.forget(self._worker.channel)
         self._host.restore()
@@ -211,7 +211,7 @@ class WarmWorker:
             self._lending.is_used = False
 
     def _belong(self, loan: Loan | None) -> None:
-        """Belong to a driver, or to none; called with the lock, or before there is another thread."""
+        """Set the borrower. The caller holds the lock, or is the only thread."""
         borrower = "" if loan is None else loan.borrower
         if self._rules.has_device:
             self._host.publish(borrower)
@@ -222,7 +222,7 @@ class WarmWorker:
     # ---------------------------------------------------------------- its own end
 
     def _look(self) -> None:
-        """End this process with its borrower, or if it is idle and has no reason to stay."""
+        """End this process if its borrower is dead, or if its idle shutdown is due."""
         with self._lock:
             loan, borrower, idle_since = self._lending.present, self._borrower, self._idle_since
         if loan is not None:
@@ -232,7 +232,7 @@ class WarmWorker:
                 self._end_if_idle()
 
     def _end_if_idle(self) -> None:
-        """End this process unless a driver has it; called with the lock, so that none gets it meanwhile."""
+        """Exit unless a driver has this process. The caller holds the lock."""
         if self._lending.leave():
             self._host.end()
 

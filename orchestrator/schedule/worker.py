@@ -37,7 +37,7 @@ class Worker(tune.Trainable):
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        """Return the resources that the assignment names, less a device that another process holds."""
+        """Return the resources of the assignment, without a device that another process holds."""
         assignment = Assignment.from_config(config)
         own = assignment.slots == 1 and cls.asks_for_gpu
         resources = {"CPU": assignment.cpu, "GPU": assignment.gpu if own else 0}

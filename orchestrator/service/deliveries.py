@@ -1,4 +1,4 @@
-"""Deliver to MLflow what ended sweeps have left pending, from a thread of the service.
+"""Delivery of ended sweeps' pending records to MLflow, in a thread of the service.
 
 A driver leaves when MLflow has not answered for a while, and no driver is started again for a sweep that has
 ended. The service holds the lease of the sweep meanwhile, as a driver does, so that only it delivers; it
@@ -37,7 +37,7 @@ _PACE = Pace(goodbye=1.0)
 
 
 class Deliveries:
-    """Delivers what ended sweeps have left pending. No method raises; only `close` waits.
+    """Delivers the undelivered records of ended sweeps to MLflow. No method raises; only `close` waits.
 
     Args:
         paths: Paths where the ledger and MLflow are.
@@ -79,7 +79,7 @@ class Deliveries:
                 wait = LONGEST_RETRY_SECONDS
 
     def _round(self, ledger: Ledger) -> float:
-        """Deliver until MLflow takes nothing any more; return the seconds until the next round."""
+        """Deliver until MLflow stops accepting records; return the seconds until the next round."""
         for sweep_id in in_turn(left_undelivered(ledger), self._refused):
             taken = self._deliver(ledger, sweep_id) if address.is_reached(self._paths.tracking_uri) else 0
             if self._over.is_set():
@@ -92,7 +92,7 @@ class Deliveries:
         return LOOK_SECONDS
 
     def _failed(self, sweep_id: str) -> float:
-        """Note that MLflow has taken nothing; return the seconds until the next round."""
+        """Count a failed delivery; return the backoff in seconds."""
         self._failures += 1
         if self._failures == 1:
             self._say(f"{sweep_id}: its records wait, because MLflow takes none; they are sent again later.")
@@ -125,7 +125,7 @@ class Deliveries:
 
 
 def in_turn(left: Sequence[str], refused: Sequence[str]) -> list[str]:
-    """Return sweeps in the order in which they are delivered.
+    """Return sweeps in the order of their delivery.
 
     Those of which MLflow has taken nothing come after all others, which they would else keep back.
 

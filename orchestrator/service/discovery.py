@@ -15,12 +15,7 @@ from orchestrator.system import System
 
 @contextmanager
 def announced(file: Path, system: System = System()) -> Iterator[Holder]:
-    """Name this process as the service, for the length of a `with` block, in a file of mode 600.
-
-    Args:
-        file: File to be written.
-        system: System of this process.
-    """
+    """Announce this process as the service in a file of mode 600, within a `with` block."""
     this = Holder.here(system)
     fresh = file.with_name(f"{file.name}.{this.pid}")
     fresh.touch(mode=0o600)
@@ -34,7 +29,7 @@ def announced(file: Path, system: System = System()) -> Iterator[Holder]:
 
 
 def knock(file: Path) -> None:
-    """Let the service that a file names look at the ledger at once."""
+    """Make the service that a file names poll the ledger at once."""
     _knocks(file).touch(mode=0o600)
 
 

@@ -157,7 +157,7 @@ def _shutdown(system: System, stop_drivers: bool) -> Shutdown:
 
 
 def _wait(over: Event, paths: Paths, knocks: int) -> None:
-    """Return when it is time for the next poll: early at the end, or after a knock since `knocks`."""
+    """Wait for the next poll; return early at the end, or after a knock since `knocks`."""
     looks = max(1, round(POLL_SECONDS / KNOCK_SECONDS))
     for _ in range(looks):
         if over.wait(POLL_SECONDS / looks) or knocked(paths.service) != knocks:
@@ -249,7 +249,7 @@ class Service:
         """Setting by which the current poll counts every time, though the clock be set meanwhile."""
 
     def poll(self) -> None:
-        """Decide what follows for the drivers that have ended, and start those that are due.
+        """Handle the drivers that have ended, and start those that are due.
 
         Raises:
             Busy: Another process has taken the lease.
@@ -368,7 +368,7 @@ class Service:
             )
 
     def _start(self, seen: Submission) -> None:
-        """Write that a driver is started, and then start it: a kill in between costs one wait."""
+        """Record the start of a driver, then start it: a kill in between costs one backoff."""
         number, now = seen.starts + 1, self._now()
         columns = {"state": "STARTED", "starts": number, "started_at": now, "driver": None, "code": None}
         columns["reported_before"] = self._ledger.last_report_at(seen.sweep_id)

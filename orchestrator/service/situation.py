@@ -17,7 +17,7 @@ machine, before the last boot of this machine, or in another container, where it
 
 @dataclass(frozen=True)
 class Situation:
-    """A submission, and what the service observes of its sweep.
+    """A submission and the observed state of its sweep.
 
     Attributes:
         submission: Submission that has not ended.

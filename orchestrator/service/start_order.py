@@ -90,7 +90,7 @@ def in_turn(ready: Iterable[Situation], running: Iterable[Situation]) -> list[Si
 
 
 def leaving(situations: Sequence[Situation], now: float, drivers_at_once: int) -> list[str]:
-    """Return the sweeps whose drivers are asked to leave their places.
+    """Return the sweeps whose drivers are preempted.
 
     A driver leaves if its sweep has had no share and no report for `WITHOUT_SHARE_SECONDS`. Of class `idle`
     the newest ones leave, too, while submissions of other classes find no place.
@@ -148,14 +148,7 @@ def _age(situation: Situation) -> tuple[float, str]:
 def with_shares(
     situations: Sequence[Situation], views: Sequence[View], owners: Mapping[str, Owner], now: float
 ) -> list[Situation]:
-    """Return situations with what each sweep may hold and holds.
-
-    Args:
-        situations: State of every submission that has not ended.
-        views: Views of all pools.
-        owners: Rows by name.
-        now: Seconds since the epoch.
-    """
+    """Return situations with the share and the use of each sweep."""
     pools = pools_of(situations, views)
     claimed = {sweep for view in views for sweep in view.claims}
     waiting = [
@@ -182,10 +175,6 @@ def pools_of(situations: Sequence[Situation], views: Sequence[View]) -> list[Vie
     """Return the pools of a service, whose drivers all join one Ray.
 
     A pool is known by the claim of one of them; before that, nothing is known about shares.
-
-    Args:
-        situations: State of every submission that has not ended.
-        views: Views of all pools.
     """
     sweeps = {entry.submission.sweep_id for entry in situations}
     return [view for view in views if not sweeps.isdisjoint(view.claims)]

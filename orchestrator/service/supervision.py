@@ -77,7 +77,7 @@ def next_actions(
     *,
     drivers_at_once: int = DRIVERS_AT_ONCE,
 ) -> Actions:
-    """Decide what the service does next.
+    """Decide the next actions of the service.
 
     Args:
         situations: State of every submission that has not ended.
@@ -105,12 +105,7 @@ def _is_probe(situation: Situation, paused_since: float) -> bool:
 
 
 def transition_of(situation: Situation, now: float) -> Transition | None:
-    """Return the transition of a submission whose driver has ended or whose sweep was stopped, else None.
-
-    Args:
-        situation: State of the submission.
-        now: Seconds since the epoch.
-    """
+    """Return the transition of a submission whose driver has ended or whose sweep was stopped, else None."""
     if situation.is_driven:
         return None
     match situation.submission.state:

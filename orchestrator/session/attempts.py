@@ -463,12 +463,7 @@ def accepted(outcome: Outcome, *objectives: str) -> Outcome:
 
 
 def malformed(outcome: Outcome, metric: str) -> str | None:
-    """Return the requirement that a report violates, or None if it is valid.
-
-    Args:
-        outcome: Outcome without a failure.
-        metric: The objective.
-    """
+    """Return the requirement that a report violates, or None if it is valid."""
     step = outcome.step
     if type(step) is not int or not 0 <= step <= LARGEST_STEP:
         return f"have a whole step from 0 to {LARGEST_STEP}, got {step!r:.40}"

@@ -43,13 +43,7 @@ class Population:
         self._compared: dict[str, int] = {}
 
     def donors(self, key: str, step: int, value: float) -> list[str]:
-        """Record a score; return the trials to copy, the best first, or none if the trial may go on.
-
-        Args:
-            key: Key of the trial.
-            step: Step of the score.
-            value: Value of the objective.
-        """
+        """Record a score; return the trials to copy, the best first, or none if the trial may go on."""
         number = step // self._period
         if number <= self._compared.get(key, 0):
             return []
@@ -78,13 +72,7 @@ class Mutation:
     def applied(
         self, params: Mapping[str, Any], space: Mapping[str, Distribution], rng: random.Random
     ) -> dict[str, Any]:
-        """Return changed hyperparameters, all within the space.
-
-        Args:
-            params: Params of the donor.
-            space: Space of the search.
-            rng: Rng of this mutation.
-        """
+        """Return changed hyperparameters, all within the space."""
         changed = dict(params)
         for name in self.names:
             if name in changed:

@@ -102,7 +102,7 @@ class Proposals:
         return self._program_of[trial.key]
 
     def follow(self, trial: TrialRecord) -> None:
-        """Note the hyperparameters of a trial that goes on from another one with others."""
+        """Record the changed hyperparameters of a trial that continues another one."""
         self._searched[trial.key] = trial.params
 
     def confirmation(self, best: TrialRecord) -> TrialRecord:

@@ -1,4 +1,4 @@
-"""One run of a sweep: which trial is tried next, and what each outcome means.
+"""Decisions of one run of a sweep: the next trial, and the consequences of each outcome.
 
 The session stands between Ray Tune (which asks for attempts and reports outcomes), the study (which proposes
 trials) and the ledger (the source of truth). Order of writes: an attempt is committed before it is launched;
@@ -64,11 +64,11 @@ class Resources(Protocol):
 
 
 class Allowance(Protocol):
-    """The part of the resources that a sweep may use beside other sweeps.
+    """Share of the resources that a sweep may use beside other sweeps.
 
     Attributes:
         leaving: Ids of the attempts that end at their next report, so that other sweeps get their resources.
-        overdue: Overdue of these, the ones that are to save and end at once; by id, the time since when.
+        overdue: Those of them that must save and end at once; by id, the time since when.
         waiting: Why the sweep may run nothing now, or None.
     """
 
@@ -81,7 +81,7 @@ class Allowance(Protocol):
 
 
 class WholeCluster:
-    """The share of a sweep beside which no other one runs: everything."""
+    """The share of a sweep that runs alone: everything."""
 
     leaving: Collection[str] = frozenset()
     overdue: Mapping[str, float] = MappingProxyType({})
@@ -284,7 +284,7 @@ class Session:
         return why
 
     def refuse(self, attempt_id: str, why: str) -> str:
-        """Note that a report for an attempt was not its own, and is not kept; return the cause of its end."""
+        """Reject a foreign report for an attempt; return the cause of the attempt's end."""
         self._attempts.refuse(attempt_id, why)
         return FOREIGN
 
@@ -386,7 +386,7 @@ class Session:
             self._attempts.requeue(attempt_id, "interrupted", 0.0)
 
     def sheds(self, attempt_id: str) -> bool:
-        """Return True if an attempt that has just reported gives its resources up to another sweep.
+        """Return True if an attempt that has just reported is preempted for another sweep.
 
         The trial is not charged, and is the next to be launched.
         """

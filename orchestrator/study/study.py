@@ -236,11 +236,6 @@ def store(study: Study, file: Path, name: str) -> int:
 
     The file gets its name when it is complete: Optuna takes most of a minute for a thousand trials.
 
-    Args:
-        study: Study to write.
-        file: File to create.
-        name: Name of the study in the file.
-
     Returns:
         The number of trials.
     """
