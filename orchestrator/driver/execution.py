@@ -89,8 +89,8 @@ def _code_to_send(leased: LeasedSweep) -> Path | None:
     if folder is None or sent_code.size_of(folder) <= sent_code.MOST:
         return folder
     leased.observer.say(
-        f"{folder} holds more than {sent_code.MOST >> 20} MiB and is not sent to the other machines, which "
-        "must have it too. Put the code into a folder of its own, and name that as `trainable.folder`."
+        f"{folder} is larger than {sent_code.MOST >> 20} MiB, so it is not sent to the other machines "
+        "and must exist there. Or move the code to its own folder and set `trainable.folder`."
     )
     return None
 
@@ -154,7 +154,7 @@ def run_session(
         nonlocal code_due
         if (reason := leased.shutdown.reason) and session.stopped is None:
             session.stop(f"stopped by {reason}", "INTERRUPTED")
-            observer.say(f"{reason}: saving every running trial; once more to leave at once.")
+            observer.say(f"{reason}: saving all running trials. Send it again to exit immediately.")
         session.check_limits()
         observer.show(session.progress())
         if trainable is not None and (now := time.monotonic()) >= code_due:
@@ -201,11 +201,11 @@ def evaluate_test(leased: LeasedSweep, engines: Engines) -> None:
             except DamagedCheckpoint as damage:
                 leased.writer.drop_checkpoint(trial.key, Path(row.path))
                 why = f"{damage.where}: {damage.must}, got {damage.got}"
-                leased.observer.say(f"{trial.key} is left out of the evaluation of test. {why}.")
+                leased.observer.say(f"{trial.key} has no test result. {why}.")
                 may_have_changed = True  # another trial may be the best one now
                 continue
             except ForeignAnswer as foreign:
-                leased.observer.say(f"{trial.key} is not evaluated on test: {foreign}")
+                leased.observer.say(f"{trial.key} has no test result: {foreign}")
                 continue
             metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
             record = EvaluationRecord(
@@ -303,7 +303,7 @@ def count_work(leased: LeasedSweep, signature: Signature) -> None:
             partial(_obey_stop_request, leased),
         )
     except Exception as error:  # noqa: BLE001 - described above
-        leased.observer.say(f"The work of a training step is not counted: {redacted(str(error))}")
+        leased.observer.say(f"The FLOPs of a training step could not be counted: {redacted(str(error))}")
         return
     new = {choice: found[name] for choice, name in names.items()}
     entries = [

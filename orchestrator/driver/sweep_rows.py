@@ -72,7 +72,7 @@ def compare_with_mlflow(leased: LeasedSweep) -> None:
     if lost := disagreements(leased.ledger, record, Path(database)):
         put_back(leased.lease.writer)
         why = f"{lost[0].where}: {lost[0].problem.removesuffix(f'; {REMEDY}')}"
-        leased.observer.say(f"MLflow gets everything of {record.id} again: {why}.")
+        leased.observer.say(f"Sending {record.id} to MLflow again: {why}.")
 
 
 def is_stopped(leased: LeasedSweep) -> bool:

@@ -55,9 +55,7 @@ class Lookout:
             actor = ray.get_actor(name, namespace=namespace)
             pid = ray_private.process_of(actor)
             ray.kill(actor)  # Ray kills the process after five seconds if it does not answer
-            self._say(
-                f"Process {pid} of an earlier sweep hangs and was ended: it kept a GPU for which others wait."
-            )
+            self._say(f"Process {pid} of an earlier sweep hangs: killed it to free its GPU.")
 
 
 def _without_driver() -> list[tuple[str, str]]:

@@ -95,7 +95,7 @@ class Deliveries:
         """Count a failed delivery; return the backoff in seconds."""
         self._failures += 1
         if self._failures == 1:
-            self._say(f"{sweep_id}: its records wait, because MLflow takes none; they are sent again later.")
+            self._say(f"{sweep_id}: MLflow accepts no records; retrying later.")
         self._refused = [*(other for other in self._refused if other != sweep_id), sweep_id]
         return min(LONGEST_RETRY_SECONDS, LOOK_SECONDS * 2.0 ** min(self._failures, 30))
 
@@ -120,7 +120,7 @@ class Deliveries:
         except Busy:
             return None
         if not after:
-            self._say(f"{sweep_id}: MLflow has received the {before} records that waited for it.")
+            self._say(f"{sweep_id}: delivered {before} pending records to MLflow.")
         return before - after if after < before or not must_leave() else None
 
 

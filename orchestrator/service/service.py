@@ -273,7 +273,7 @@ class Service:
             self._start(submission)
         for sweep_id in actions.leaving:
             self._writer.ask_for_room(sweep_id)
-            self._say(f"{sweep_id}: its driver leaves its place to other sweeps.")
+            self._say(f"{sweep_id}: preempted for other sweeps.")
         self._ready.tend(busy=bool(self._children))
 
     def _now(self) -> float:
@@ -360,12 +360,10 @@ class Service:
             return
         if actions.paused_since is None:
             self._writer.go_on()
-            self._say("A driver has reported: starts are no longer paused.")
+            self._say("A driver has reported; starting drivers again.")
         else:
             self._writer.pause(actions.paused_since, self._clock)
-            self._say(
-                "Several sweeps have crashed within a minute: no driver is started until one tries alone."
-            )
+            self._say("Several sweeps crashed within a minute; pausing starts, then trying one sweep alone.")
 
     def _start(self, seen: Submission) -> None:
         """Record the start of a driver, then start it: a kill in between costs one backoff."""
@@ -380,7 +378,7 @@ class Service:
             assert submission is not None, "no submission is ever deleted"
             process = self._start_driver(submission)
             self._children.append(_Child(submission, process))
-            self._say(f"{seen.sweep_id}: process {process.pid} drives it (start {number}).")
+            self._say(f"{seen.sweep_id}: started driver {process.pid} (start {number}).")
 
     def _begin(self, submission: Submission) -> subprocess.Popen[bytes]:
         sweep_id = submission.sweep_id
@@ -407,6 +405,6 @@ class Service:
                 self._say(f"{sweep_id} is parked after {columns['crashes']} crashes{cause}.")
             case "QUEUED":
                 wait = max(0.0, columns["next_try"] - self._now())
-                self._say(f"{sweep_id} is started again in {wait:.0f} s{cause}.")
+                self._say(f"{sweep_id} restarts in {wait:.0f} s{cause}.")
             case "ENDED":
                 self._say(f"{sweep_id} has ended with code {columns['code']}{cause}.")

@@ -204,7 +204,7 @@ def test_a_failure_to_count_the_work_is_only_reported(
 
     monkeypatch.setattr(execution.cluster, "work", work)
     execution.count_work(searched.leased, SIGNATURE)
-    assert searched.lines.lines == ["The work of a training step is not counted: no memory"]
+    assert searched.lines.lines == ["The FLOPs of a training step could not be counted: no memory"]
     assert STEP_WORK not in searched.record.facts
 
 
