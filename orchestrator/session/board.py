@@ -1,4 +1,4 @@
-"""The trial board: the state of every trial, the best trial so far, and the trials to launch again.
+"""Trial board: the state of every trial, the best trial so far, and the queue of retries.
 
 Imports neither Optuna nor Ray: verbs that only show progress use this module.
 """
@@ -80,7 +80,7 @@ class RetryQueue:
 
 
 class TrialBoard:
-    """The trials of one sweep.
+    """State, score and retries of the trials of one sweep.
 
     Args:
         trials: Trials of earlier drivers; the unfinished ones are due for another attempt at once.

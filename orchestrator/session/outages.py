@@ -57,7 +57,7 @@ def _is_store_back(paths: Paths, ledger: Ledger, sweep_id: str) -> bool:
 
 
 class Outages:
-    """The outage that pauses a sweep, if there is one.
+    """Detects the end of an outage that pauses a sweep.
 
     Args:
         writer: Writer of the sweep.

@@ -93,7 +93,17 @@ class WholeCluster:
 
 
 class Session:
-    """The decisions of one driver about one sweep; the trials of earlier drivers go on.
+    """Decides the next attempt of a sweep, and handles the outcome of each.
+
+    The trials of earlier drivers are continued.
+
+    Example:
+
+        while not session.finished:
+            if assignment := session.next_assignment():
+                session.started(assignment.attempt_id)
+                session.reported(assignment.attempt_id, train(assignment))
+                session.completed(assignment.attempt_id)
 
     Args:
         sweep: Sweep with the resources that each attempt gets.

@@ -41,7 +41,14 @@ class Proposal:
 
 
 class Study:
-    """Study of a sweep: its past trials, and the next one.
+    """Proposes the trials of a sweep, and learns from their results.
+
+    Example:
+
+        study = Study(sweep)
+        proposal = study.ask(0)
+        study.report(0, step=100, value=0.7)
+        study.tell(0, "COMPLETE", 0.7, 100)
 
     Args:
         sweep: The specification.
