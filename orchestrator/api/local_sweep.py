@@ -33,12 +33,11 @@ from orchestrator.config.document import Mistake
 from orchestrator.config.matching import chosen_sizes
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight, preview
-from orchestrator.driver.accounts import account_for, check_bound, opened_as
 from orchestrator.driver.admission import Observer, Run
-from orchestrator.driver.code import check_code
 from orchestrator.driver.preflight import Estimate
+from orchestrator.driver.preview import counted
 from orchestrator.driver.run import drive
-from orchestrator.driver.sizes import counted
+from orchestrator.driver.user_code import account_for, check_bound, check_code, opened_as
 from orchestrator.errors import BadInput, Exit, Refusal, check_all
 from orchestrator.ledger import submissions
 from orchestrator.ledger.audit import COMMAND_LINE, Asked

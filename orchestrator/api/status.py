@@ -28,7 +28,7 @@ from orchestrator.ledger.records import DRIVEN_SWEEP, FINISHED_SWEEP, UNFINISHED
 from orchestrator.ledger.selection import best_of_sweep, total_violation, violations_of
 from orchestrator.ledger.settings import settings
 from orchestrator.ledger.submissions import Submission
-from orchestrator.service.starting import seconds_left
+from orchestrator.service.start_order import seconds_left
 from orchestrator.session.board import Progress, TrialBoard
 from orchestrator.sharing.rows import UNIT, PriorityClass
 from orchestrator.system import System

@@ -79,17 +79,17 @@ class Driver:
     """One process that runs the sweep.
 
     Attributes:
-        kernel: of the simulation.
-        process: of the driver.
-        sweep: to run.
-        database: of the ledger.
-        cluster: that trains.
-        machine: on which it runs.
-        mlflow: that gets its events.
-        unless_stopped: leave the sweep as it is if a person has stopped it.
-        drives: whether it has taken the lease; without it, it may leave for any reason.
-        is_damaged: whether it has found the ledger damaged.
-        tune: its Ray Tune, once it runs.
+        kernel: Kernel of the simulation.
+        process: Process of the driver.
+        sweep: Sweep to run.
+        database: Database of the ledger.
+        cluster: Cluster that trains.
+        machine: Machine on which it runs.
+        mlflow: Mlflow that gets its events.
+        unless_stopped: Leave the sweep as it is if a person has stopped it.
+        drives: Whether it has taken the lease; without it, it may leave for any reason.
+        is_damaged: Whether it has found the ledger damaged.
+        tune: Its Ray Tune, once it runs.
     """
 
     kernel: Kernel

@@ -15,7 +15,7 @@ from orchestrator import Sweep, status
 from orchestrator.api import serving
 from orchestrator.config import from_document
 from orchestrator.driver import admission
-from orchestrator.driver.code import check_code
+from orchestrator.driver.user_code import check_code
 from orchestrator.errors import BadInput
 from tests.orchestrator.session.sessions import Sessions, launch, train
 

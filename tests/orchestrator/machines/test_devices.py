@@ -58,7 +58,7 @@ def locked_by_another(user: int | None = None) -> Iterator[int]:
     """Let a child lock all free GPUs within a `with` block; yield its process id.
 
     Args:
-        user: of the child; None for that of this process.
+        user: User of the child; None for that of this process.
     """
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:

@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.machines.warmth import WARM
-from orchestrator.schedule.engine_pool import EnginePool
-from orchestrator.schedule.engines import Engines
+from orchestrator.machines.idle_timeout import WARM
+from orchestrator.schedule.engines import EnginePool, Engines
 from tests.attempts import assignment
 from tests.shared_ray import own_ray
 
@@ -37,7 +36,7 @@ environment.prepare(folder / "token")
 import ray
 from orchestrator.ledger.holder import Holder
 from orchestrator.schedule import cluster, hung, ray_private
-from orchestrator.schedule.engine_pool import EnginePool
+from orchestrator.schedule.engines import EnginePool
 from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.loans import Loan, WrongLoan
 from orchestrator.schedule.shared_worker import SharedEngine

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.config.trainable import Trainable
-from orchestrator.machines.warmth import WARM
+from orchestrator.machines.idle_timeout import WARM
 from orchestrator.schedule import environment, ray_private, warm_pool
 from orchestrator.schedule.warm_pool import pool
 

@@ -1,9 +1,9 @@
-"""Ends processes that hang, have no driver and keep a GPU for which something waits.
+"""Kills orphaned actors: processes that hang without a driver and keep a GPU that others wait for.
 
-A process that holds a device ends by itself with its driver, and without one as soon as anything waits for a
-GPU. One that hangs or was stopped (SIGSTOP) does neither, and Ray would wait for it for ever. So every driver
-whose trials use GPUs of this machine looks, too. It judges by what the processes have published before, and
-asks them nothing; a process that a living driver has is for that driver to judge.
+A process with a GPU ends with its driver, or later as soon as anything waits for a GPU. A process that hangs
+or was stopped (SIGSTOP) does neither, and Ray would wait for ever. So every driver whose trials use GPUs of
+this machine looks for orphans. It reads what they have published and sends them no requests; a process with a
+living driver is left to that driver.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from orchestrator.schedule.shared_worker import ENGINES
 from orchestrator.schedule.warm_pool import WITH_GPU
 
 HUNG_SECONDS = 10.0
-"""How long a process without a driver may stay while something waits for a GPU; most leave within one."""
+"""Time limit for a process without a driver while something waits for a GPU; most end within 1 s."""
 
 LOOK_SECONDS = 1.0
 END_SECONDS = 2.0
@@ -33,8 +33,8 @@ class Lookout:
     """Looks for such processes.
 
     Args:
-        say: called with a line about each process that is ended.
-        seconds: for which a process may stay.
+        say: Function that is called with a line about each process that is ended.
+        seconds: Seconds for which a process may stay.
     """
 
     def __init__(self, say: Callable[[str], None], seconds: float = HUNG_SECONDS) -> None:
@@ -55,9 +55,7 @@ class Lookout:
             actor = ray.get_actor(name, namespace=namespace)
             pid = ray_private.process_of(actor)
             ray.kill(actor)  # Ray kills the process after five seconds if it does not answer
-            self._say(
-                f"Process {pid} of an earlier sweep hangs and was ended: it kept a GPU for which others wait."
-            )
+            self._say(f"Process {pid} of an earlier sweep hangs: killed it to free its GPU.")
 
 
 def _without_driver() -> list[tuple[str, str]]:
@@ -81,8 +79,8 @@ def ended(say: Callable[[str], None], seconds: float = HUNG_SECONDS) -> Iterator
     """End such processes within a `with` block, in which the Ray of this machine is joined.
 
     Args:
-        say: called with a line about each, by another thread.
-        seconds: for which a process may stay.
+        say: Function that is called with a line about each, by another thread.
+        seconds: Seconds for which a process may stay.
     """
     lookout, over = Lookout(say, seconds), threading.Event()
 

@@ -1,4 +1,4 @@
-"""When a process that may outlive its sweep ends by itself: the rules of engines and of warm workers."""
+"""Idle shutdown of engines and warm workers, which outlive their sweep."""
 
 from __future__ import annotations
 
@@ -9,34 +9,38 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.ledger.holder import Holder
-from orchestrator.machines.warmth import memory_is_short
+from orchestrator.machines.idle_timeout import memory_is_short
+from orchestrator.provenance import code_digest
 from orchestrator.schedule import ray_private
 from orchestrator.training import process
 
+CODE = code_digest()
+"""Digest of the code on disk when this process began to import the project."""
+
 
 @dataclass(frozen=True)
-class Leaving:
-    """The reasons for which a process ends that no driver has.
+class IdleShutdown:
+    """Rules for the end of a process without a driver.
 
     Attributes:
-        seconds: for which it stays without a driver; 0 to end with the first one.
-        has_device: whether it holds a GPU in Ray's accounts; it then makes room for whatever waits for one.
+        seconds: Idle timeout; 0 to end with the first driver.
+        has_device: Whether it holds a GPU in Ray's accounts; it then makes room for whatever waits for one.
     """
 
     seconds: float
     has_device: bool
 
     def is_due(self, idle_since: float, service: Holder | None) -> bool:
-        """Return True if an idle process is to end.
+        """Return True if an idle process must end.
 
         Args:
-            idle_since: when its last driver gave it back, by `time.monotonic`.
-            service: that had started this driver, or None.
+            idle_since: Time when its last driver gave it back, by `time.monotonic`.
+            service: Service that had started this driver, or None.
         """
         return time.monotonic() - idle_since >= self.seconds or self.is_in_the_way(service)
 
     def is_in_the_way(self, service: Holder | None) -> bool:
-        """Return True if a process must not stay, however short its time without a driver."""
+        """Return True if an idle process must end before its timeout."""
         ended = service is not None and service.is_dead()
         return ended or memory_is_short() or process.terminating() or self._is_wanted()
 
@@ -45,7 +49,7 @@ class Leaving:
 
 
 def end_if_abandoned(borrower: Holder | None) -> None:
-    """End this process if the driver that has it is dead: nobody will ask for its attempts again."""
+    """Exit if the borrower is dead, because its attempts are lost."""
     if borrower is None or borrower.is_dead():
         os._exit(1)
 
@@ -54,8 +58,8 @@ def watch(look: Callable[[], None], seconds: float) -> None:
     """Call a function every few seconds in a thread; end this process if it raises.
 
     Args:
-        look: ends the process if that is due.
-        seconds: between two calls.
+        look: Function that ends the process if that is due.
+        seconds: Seconds between two calls.
     """
 
     def run() -> None:

@@ -1,11 +1,11 @@
-"""How long processes are kept that only save time."""
+"""The idle timeout of warm processes."""
 
 from __future__ import annotations
 
 import pytest
 
 from orchestrator.errors import BadInput
-from orchestrator.machines.warmth import WARM, warm_seconds
+from orchestrator.machines.idle_timeout import WARM, warm_seconds
 
 
 def test_the_time_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:

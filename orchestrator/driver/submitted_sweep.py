@@ -13,10 +13,10 @@ from pathlib import Path
 from orchestrator.config import from_document
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import preflight, run
-from orchestrator.driver.accounts import check_bound
 from orchestrator.driver.admission import RETRY_FAILED, Observer, Run, current_owner, with_id
-from orchestrator.driver.log import Display, profile_note, show_result
+from orchestrator.driver.log import Display, profile_note
 from orchestrator.driver.notifications import NOTIFY, run_notified
+from orchestrator.driver.user_code import check_bound
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of, redacted
 from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
@@ -24,7 +24,15 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP
 from orchestrator.ledger.submissions import Submission
 from orchestrator.output import Console
-from orchestrator.storage.paths import Paths
+from orchestrator.report import terminal
+from orchestrator.report.history import read
+from orchestrator.report.summary import summarise
+from orchestrator.report.words import near
+from orchestrator.storage.paths import DEFAULT_ROOT, Paths
+from orchestrator.tracking.address import shown
+
+_COMMAND = "python -m orchestrator.sweep"
+"""Command line in the hints of a result."""
 
 
 def drive(sweep_id: str, start: int, root: str | Path | None = None) -> Exit:
@@ -106,6 +114,24 @@ def _failed(paths: Paths, sweep_id: str) -> tuple[str, ...]:
 def _record_end(paths: Paths, sweep_id: str, start: int, code: int, cause: str | None) -> None:
     with _ledger(paths) as ledger:  # opened again: the driver may have rebuilt its file
         submissions.end(ledger, sweep_id, start, code, cause)
+
+
+def show_result(ledger: Ledger, paths: Paths, sweep_id: str, console: Console) -> None:
+    """Print the leaderboard of a sweep, its answer, and the commands that show more.
+
+    Raises:
+        BadInput: The sweep has never run.
+    """
+    summary = summarise(read(ledger, sweep_id))
+    root = "" if paths.root == DEFAULT_ROOT.absolute() else f" --root {near(paths.root)}"
+    best = summary.chosen.row.key if summary.chosen else ""
+    report = paths.report(sweep_id) / "report.html"
+    directions = terminal.Directions(
+        tracking=shown(paths.tracking) if paths.tracking else f"{_COMMAND} ui{root}",
+        report=near(report) if report.exists() else None,
+        evaluate=f"{_COMMAND} evaluate {best}{root}",
+    )
+    terminal.show(summary, directions, console)
 
 
 @contextmanager

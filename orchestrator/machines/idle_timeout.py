@@ -1,4 +1,4 @@
-"""For how long processes are kept that only save time, and when they must make room."""
+"""Idle timeout of warm processes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ SERVICE = "SWEEP_WARM_SERVICE"
 engines end."""
 
 WARM_SECONDS = 300.0
-"""What the service sets; without a service nothing is kept unless the variable is set."""
+"""Idle timeout that the service sets; without a service nothing is kept by default."""
 
 RESERVE = 0.1
 """Share of the memory below which processes that only save time make room."""
 
 
 def warm_seconds(default: float) -> float:
-    """Return for how long a process is kept that only saves time; 0 for none.
+    """Return the idle timeout of warm processes in seconds; 0 keeps none.
 
     Args:
-        default: seconds if the environment does not say.
+        default: Seconds if the environment does not say.
 
     Raises:
         BadInput: `SWEEP_WARM` is not a number of seconds.

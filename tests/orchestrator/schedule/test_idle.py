@@ -1,4 +1,4 @@
-"""When a process that is kept warm makes room for its time and for the memory, without a Ray."""
+"""Idle shutdown of warm processes, by time and by memory, without a Ray."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import namedtuple
 import psutil
 import pytest
 
-from orchestrator.schedule.leaving import Leaving
+from orchestrator.schedule.idle import IdleShutdown
 
 Memory = namedtuple("Memory", ["available", "total"])
 
@@ -23,13 +23,13 @@ def test_an_idle_process_leaves_when_less_than_a_tenth_of_the_memory_is_availabl
     monkeypatch: pytest.MonkeyPatch, available: int, leaves: bool
 ) -> None:
     has_memory(monkeypatch, available)
-    rules = Leaving(seconds=600.0, has_device=False)
+    rules = IdleShutdown(seconds=600.0, has_device=False)
     assert rules.is_due(time.monotonic(), None) is leaves
     assert rules.is_in_the_way(None) is leaves
 
 
 def test_an_idle_process_leaves_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     has_memory(monkeypatch, 90)
-    rules = Leaving(seconds=600.0, has_device=False)
+    rules = IdleShutdown(seconds=600.0, has_device=False)
     assert rules.is_due(time.monotonic() - 601.0, None)
     assert not rules.is_due(time.monotonic() - 1.0, None)

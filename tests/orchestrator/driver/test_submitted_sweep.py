@@ -10,7 +10,7 @@ import pytest
 from orchestrator.api import serving
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.driver import __main__ as entry_point
-from orchestrator.driver import run, submitted
+from orchestrator.driver import run, submitted_sweep
 from orchestrator.driver.admission import RETRY_FAILED, Observer, Run
 from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger import submissions
@@ -48,17 +48,17 @@ def end_of(sweep: Sweep) -> Submission:
 
 def test_a_driver_records_its_end_and_its_refusal(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     root = sweep.workspace.paths.root
-    monkeypatch.setattr(submitted, "run_sweep", lambda submission, paths: Exit.SOME_FAILED)
-    assert submitted.drive(sweep.id, 1, root) == Exit.SOME_FAILED
+    monkeypatch.setattr(submitted_sweep, "run_sweep", lambda submission, paths: Exit.SOME_FAILED)
+    assert submitted_sweep.drive(sweep.id, 1, root) == Exit.SOME_FAILED
     assert end_of(sweep).code == Exit.SOME_FAILED
     change(sweep, starts=2, code=None, driver=None)
 
     def refuse(submission: Submission, paths: Paths) -> Exit:
         raise BadInput("data", "must be complete", "half", "Fetch it.")
 
-    monkeypatch.setattr(submitted, "run_sweep", refuse)
+    monkeypatch.setattr(submitted_sweep, "run_sweep", refuse)
     with pytest.raises(BadInput):
-        submitted.drive(sweep.id, 2, root)
+        submitted_sweep.drive(sweep.id, 2, root)
     assert end_of(sweep).code == Exit.BAD_INPUT
     assert "must be complete" in str(end_of(sweep).cause)
 
@@ -81,14 +81,14 @@ def test_the_options_of_a_submission_reach_its_driver(
         return sweep.id, Exit.COMPLETE
 
     monkeypatch.setattr(run, "drive", drive)
-    monkeypatch.setattr(submitted, "show_result", lambda *arguments: None)
-    monkeypatch.setattr(submitted.preflight, "check_sweep", lambda *arguments: None)
+    monkeypatch.setattr(submitted_sweep, "show_result", lambda *arguments: None)
+    monkeypatch.setattr(submitted_sweep.preflight, "check_sweep", lambda *arguments: None)
     change(sweep, starts=2)
     with sweep.workspace.ledger() as ledger:
         entry = submissions.submission(ledger, sweep.id)
     assert entry is not None
     options = {**entry.options, "deadline": 7.0, RETRY_FAILED: True}
-    code = submitted.run_sweep(replace(entry, options=options), sweep.workspace.paths)
+    code = submitted_sweep.run_sweep(replace(entry, options=options), sweep.workspace.paths)
     assert code == Exit.COMPLETE
     [invocation] = seen
     assert (invocation.deadline, invocation.unless_stopped, invocation.reopen) == (7.0, True, ())

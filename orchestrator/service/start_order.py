@@ -1,14 +1,17 @@
-"""Which drivers start, in which order, and which leave their places to others."""
+"""Order in which the drivers of submitted sweeps start, and the shares of sweeps without a driver."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heapreplace
 
 from orchestrator.ledger.submissions import Submission
 from orchestrator.service.situation import Situation
-from orchestrator.sharing.rows import CLASSES, PriorityClass
+from orchestrator.sharing.prospects import has_spent, prospects
+from orchestrator.sharing.rows import CLASSES, Owner, PoolClaim, PriorityClass
+from orchestrator.sharing.view import View
 
 STARTING_AT_ONCE = 2
 """Most drivers that may be starting at once: the start of a driver takes seconds of a processor."""
@@ -17,7 +20,7 @@ DRIVERS_AT_ONCE = 8
 """Most drivers at once by default; one takes about half a gigabyte of memory."""
 
 URGENT_DRIVERS = 2
-"""How many drivers of class `urgent` may run beyond that, so that none waits for sweeps of other classes."""
+"""Further drivers for class `urgent`, so that it never waits for sweeps of other classes."""
 
 WITHOUT_SHARE_SECONDS = 600.0
 """After so long without a share and a report, a driver leaves; it starts again once it has a share."""
@@ -34,9 +37,9 @@ def next_starts(situations: Sequence[Situation], now: float, drivers_at_once: in
     """Return the submissions whose drivers start now, in this order.
 
     Args:
-        situations: of every submission that has not ended.
-        now: seconds since the epoch.
-        drivers_at_once: most drivers that may run at once; class `urgent` has `URGENT_DRIVERS` more.
+        situations: State of every submission that has not ended.
+        now: Seconds since the epoch.
+        drivers_at_once: Most drivers that may run at once; class `urgent` has `URGENT_DRIVERS` more.
     """
     active = _active(situations)
     most = STARTING_AT_ONCE - sum(entry.is_starting for entry in active)
@@ -57,13 +60,13 @@ def may_start(situation: Situation, now: float) -> bool:
 
 
 def seconds_left(submission: Submission, now: float) -> float:
-    """Return how long a submission still waits for the next start of its driver; 0 if it is due.
+    """Return the seconds until the next start of a submission's driver; 0 if it is due.
 
     A wait that is longer than any that is ever written is over: the clock was set back between two boots.
 
     Args:
-        submission: whose times are by the clock of `now`.
-        now: seconds since the epoch.
+        submission: Submission whose times are by the clock of `now`.
+        now: Seconds since the epoch.
     """
     left = submission.next_try - now
     return left if 0.0 < left <= (1.0 + JITTER) * LONGEST_BACKOFF_SECONDS else 0.0
@@ -76,8 +79,8 @@ def in_turn(ready: Iterable[Situation], running: Iterable[Situation]) -> list[Si
     drivers is next, and of that owner the oldest submission.
 
     Args:
-        ready: submissions whose drivers do not run.
-        running: submissions whose drivers run.
+        ready: Submissions whose drivers do not run.
+        running: Submissions whose drivers run.
     """
     drivers = Counter(entry.submission.owner for entry in running)
     of_class: dict[PriorityClass, list[Situation]] = {name: [] for name in CLASSES}
@@ -87,15 +90,15 @@ def in_turn(ready: Iterable[Situation], running: Iterable[Situation]) -> list[Si
 
 
 def leaving(situations: Sequence[Situation], now: float, drivers_at_once: int) -> list[str]:
-    """Return the sweeps whose drivers are asked to leave their places.
+    """Return the sweeps whose drivers are preempted.
 
     A driver leaves if its sweep has had no share and no report for `WITHOUT_SHARE_SECONDS`. Of class `idle`
     the newest ones leave, too, while submissions of other classes find no place.
 
     Args:
-        situations: of every submission that has not ended.
-        now: seconds since the epoch.
-        drivers_at_once: most drivers that may run at once.
+        situations: State of every submission that has not ended.
+        now: Seconds since the epoch.
+        drivers_at_once: Most drivers that may run at once.
     """
     active = _active(situations)
     steady = [entry for entry in active if entry.is_driven and entry.submission.state == "STARTED"]
@@ -140,3 +143,55 @@ def _fairly(entries: Sequence[Situation], drivers: Counter[str]) -> list[Situati
 
 def _age(situation: Situation) -> tuple[float, str]:
     return situation.submission.at, situation.submission.sweep_id
+
+
+def with_shares(
+    situations: Sequence[Situation], views: Sequence[View], owners: Mapping[str, Owner], now: float
+) -> list[Situation]:
+    """Return situations with the share and the use of each sweep."""
+    pools = pools_of(situations, views)
+    claimed = {sweep for view in views for sweep in view.claims}
+    waiting = [
+        claim_of(entry.submission, entry.priority_class)
+        for entry in situations
+        if (pools or entry.submission.owner in owners)
+        and entry.submission.sweep_id not in claimed
+        and _is_due(entry, now)
+    ]
+    shares: dict[str, int | None] = {}
+    held: dict[str, int] = {}
+    for view in pools:
+        shares |= prospects(view, waiting)
+        held |= {sweep: use.trials for sweep, use in view.uses.items()}
+    shares |= {claim.sweep: 0 for claim in waiting if has_spent(owners.get(claim.owner), claim, now)}
+    return [
+        replace(entry, share=shares.get(sweep), held=held.get(sweep, 0))
+        for entry in situations
+        for sweep in [entry.submission.sweep_id]
+    ]
+
+
+def pools_of(situations: Sequence[Situation], views: Sequence[View]) -> list[View]:
+    """Return the pools of a service, whose drivers all join one Ray.
+
+    A pool is known by the claim of one of them; before that, nothing is known about shares.
+    """
+    sweeps = {entry.submission.sweep_id for entry in situations}
+    return [view for view in views if not sweeps.isdisjoint(view.claims)]
+
+
+def _is_due(situation: Situation, now: float) -> bool:
+    """Return True if a sweep without a claim will have one soon, or could."""
+    submission = situation.submission
+    is_due = submission.state == "QUEUED" and not seconds_left(submission, now)
+    return submission.state == "STARTED" or is_due
+
+
+def claim_of(submission: Submission, priority_class: PriorityClass) -> PoolClaim:
+    """Return the future claim of a submitted sweep, with one slot if the number of slots is `auto`."""
+    resources, trials = submission.document["resources"], int(submission.document["budget"]["trials"])
+    slots = resources.get("slots", 1)
+    gpu = resources["gpu"] / (slots if isinstance(slots, int) else 1)
+    claim = PoolClaim.of(submission.sweep_id, submission.owner, submission.at, resources["cpu"], gpu)
+    want = min(trials, resources.get("concurrent", trials))
+    return replace(claim, want=want, priority_class=priority_class)

@@ -1,4 +1,4 @@
-"""Which driver starts next, and which leaves its place: by class, by owner, by age, and by share."""
+"""The next driver to start and the next to be preempted: by class, owner, age and share."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.ledger.stop_requests import ROOM
-from orchestrator.service.prospects import claim_of, with_shares
 from orchestrator.service.situation import Situation
-from orchestrator.service.starting import (
+from orchestrator.service.start_order import (
     DRIVERS_AT_ONCE,
     STARTING_AT_ONCE,
     URGENT_DRIVERS,
     WITHOUT_SHARE_SECONDS,
+    claim_of,
     in_turn,
+    with_shares,
 )
 from orchestrator.service.supervision import next_actions
 from orchestrator.sharing.rows import CLASSES, UNIT, Owner, PoolNode, PriorityClass, Snapshot, Use
@@ -177,8 +178,8 @@ class _Run:
     """A service that polls every second, and its drivers, which leave some seconds after they are asked.
 
     Attributes:
-        rows: situations by sweep.
-        finished: sweeps that have ended.
+        rows: Situations by sweep.
+        finished: Sweeps that have ended.
     """
 
     def __init__(self, rows: dict[str, Situation], places: int, seconds: int) -> None:
