@@ -1,7 +1,7 @@
-"""What a layer declares: its static options, its initialisation ranges, and the rules its sizes must keep.
+"""Declarations of layers: static options, initialisation ranges, and rules between sizes.
 
-A layer class assigns one `LayerSettings` to its attribute `settings`. `LAYERS.settings` reads that expression
-from the source of the class, without importing JAX; so it may use literals and the names in `__all__` below.
+A layer class assigns one `LayerSettings` to its attribute `settings`. Here the expression uses only literals
+and the names of this module, so that `trainables.declare` can copy it to a module without JAX.
 """
 
 from __future__ import annotations
@@ -10,29 +10,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-__all__ = [
-    "ACTIVATIONS",
-    "ALGORITHM",
-    "ANGLES",
-    "BLOCKS_ALGORITHM",
-    "DELTA_ALGORITHM",
-    "DELTA_HEADS",
-    "DENSE_ALGORITHM",
-    "DENSE_PARAMETERS",
-    "DENSE_START",
-    "DISCRETISATION",
-    "EVEN",
-    "GATED_ALGORITHM",
-    "STEPS",
-    "TWO_PI",
-    "Count",
-    "LayerSettings",
-    "Need",
-    "Option",
-    "Range",
-    "divisible",
-]
 
 Interval = tuple[float, float]
 
@@ -82,6 +59,11 @@ class Range:
         """Return where a legal end lies, such as `between 0 and 1, both excluded`."""
         low, high = self.within
         return f"between {low:g} and {high:g}{', both excluded' if self.open_ends else ''}"
+
+
+def range_ends(name: str) -> tuple[str, str]:
+    """Return the names of both ends of a range, as `search` has them: `theta_init.min`, `theta_init.max`."""
+    return f"{name}.min", f"{name}.max"
 
 
 LARGEST_OPTION = 2**20

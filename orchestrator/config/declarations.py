@@ -1,8 +1,8 @@
-"""What a sampler and a scheduler declare: their options, and what they can do.
+"""Declarations of samplers and schedulers: their options and abilities.
 
 A sampler class assigns one `SamplerSettings` to its attribute `settings`, a scheduler class one
-`SchedulerSettings`. The registries of `orchestrator.config.strategy` read that expression from the source of
-the class, without importing Optuna or Ray; so it may use literals and the names in `__all__` below.
+`SchedulerSettings`. In this package the expression uses only literals and the names of this module, so that
+`trainables.declare` can copy it to a module without Optuna and Ray.
 """
 
 from __future__ import annotations

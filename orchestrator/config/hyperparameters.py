@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from orchestrator.config import space
 from orchestrator.config.sections import OWN_FIELDS, ModelSection, TrainingSection
 from trainables.layers import LAYERS
-from trainables.settings import Option, Range
+from trainables.settings import Option, Range, range_ends
 
 Kind = Literal["real", "whole", "flag", "word"]
 
@@ -133,8 +133,8 @@ def own_hyperparameters(layer: str) -> dict[str, Hyperparameter]:
     own = {field[0]: _field(*field) for field in _FIELDS if field[0] in OWN_FIELDS}
     own |= {name: option_hyperparameter(option) for name, option in declared.options.items()}
     for name, spec in declared.ranges.items():
-        for end, default in zip(("min", "max"), spec.default, strict=True):
-            own[f"{name}.{end}"] = _range_end(spec, default)
+        for end, default in zip(range_ends(name), spec.default, strict=True):
+            own[end] = _range_end(spec, default)
     return own
 
 

@@ -28,7 +28,7 @@ from trainables.data.task import Signature, completed
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
 from trainables.optimizers import OPTIMIZERS
-from trainables.settings import Need, Range
+from trainables.settings import Need, Range, range_ends
 from trainables.tasks import TASKS
 
 Space = Mapping[str, Distribution]
@@ -257,7 +257,7 @@ def _check_ranges(view: _View) -> None:
     """Refuse a space in which the low end of a range can be drawn above its high end."""
     for name, spec in LAYERS.settings(view.layer).ranges.items():
         low, high = view.model.extras.get(name, spec.default)
-        lowest, highest = f"{name}.min", f"{name}.max"
+        lowest, highest = range_ends(name)
         top = _extreme(view.space, lowest, low, max)
         bottom = _extreme(view.space, highest, high, min)
         if top >= bottom:

@@ -7,8 +7,8 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from orchestrator.config import declarations
 from orchestrator.config.declarations import SamplerSettings, SchedulerSettings
+from orchestrator.config.declared import DECLARED
 from orchestrator.config.document import Path, Violation, flow, nearest
 from orchestrator.config.sections import SearchEntry, Section, StudySections, TrainableFile, validated
 from orchestrator.config.space import Distribution, read_space, size
@@ -31,7 +31,7 @@ SAMPLERS: DeclaredRegistry[Any, SamplerSettings] = DeclaredRegistry(
     "orchestrator.samplers",
     subclass_of("orchestrator.study.samplers:SamplerAdapter", "orchestrator.study.samplers:GridAdapter"),
     declared=SamplerSettings,
-    vocabulary=declarations,
+    generated=DECLARED,
 )
 """Samplers by the names of a search-space file. `SAMPLERS.settings(name)` does not import Optuna."""
 
@@ -46,7 +46,7 @@ SCHEDULERS: DeclaredRegistry[Any, SchedulerSettings] = DeclaredRegistry(
     "orchestrator.schedulers",
     subclass_of("orchestrator.schedule.schedulers:SchedulerAdapter"),
     declared=SchedulerSettings,
-    vocabulary=declarations,
+    generated=DECLARED,
 )
 """Schedulers by the names of a search-space file. `SCHEDULERS.settings(name)` does not import Ray."""
 

@@ -22,6 +22,7 @@ from orchestrator.config.sections import (
 from orchestrator.config.space import Distribution, active, combinations
 from orchestrator.config.trainable import Trainable
 from trainables.layers import LAYERS
+from trainables.settings import range_ends
 from trainables.trial import (
     Clock,
     ModelSettings,
@@ -428,13 +429,15 @@ def model_settings(section: ModelSection, drawn: Mapping[str, Any]) -> ModelSett
             for name, option in declared.options.items()
         },
         ranges={
-            name: _ends(name, extras.get(name, spec.default), drawn) for name, spec in declared.ranges.items()
+            name: _range(name, extras.get(name, spec.default), drawn)
+            for name, spec in declared.ranges.items()
         },
     )
 
 
-def _ends(name: str, fixed: Sequence[float], drawn: Mapping[str, Any]) -> tuple[float, float]:
-    return drawn.get(f"{name}.min", fixed[0]), drawn.get(f"{name}.max", fixed[1])
+def _range(name: str, fixed: Sequence[float], drawn: Mapping[str, Any]) -> tuple[float, float]:
+    low, high = range_ends(name)
+    return drawn.get(low, fixed[0]), drawn.get(high, fixed[1])
 
 
 def _training_settings(section: TrainingSection, drawn: Mapping[str, Any]) -> TrainingSettings:
