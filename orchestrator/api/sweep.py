@@ -27,7 +27,7 @@ from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.config import from_dict, from_document, networks
 from orchestrator.config import load as load_file
 from orchestrator.config.document import Mistake
-from orchestrator.config.matching import chosen_sizes
+from orchestrator.config.networks import chosen_sizes
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight, preview
 from orchestrator.driver.accounts import account_for, check_bound, opened_as

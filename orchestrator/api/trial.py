@@ -19,7 +19,7 @@ from orchestrator import concealment
 from orchestrator.api.workspace import Workspace, key_named, trial_named
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
-from orchestrator.export.saved_files import export_saved
+from orchestrator.export.folder import export_saved
 from orchestrator.ledger.known import begun
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import (

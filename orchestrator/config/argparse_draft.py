@@ -44,17 +44,17 @@ _PLAIN = re.compile(r"--?[A-Za-z][\w.-]*|python|[A-Za-z][\w-]*\.py")
 
 
 @dataclass(frozen=True)
-class Option:
+class ScriptOption:
     """An option of a script.
 
     Attributes:
-        flag: what precedes its value on the command line, such as `--lr`; '' for a positional argument.
-        name: under which the script reads it.
-        kind: name of its type: `str` if it has none, '' if it takes no value or its type is no plain name.
-        default: its default, or None if it has none that is written out.
-        choices: the values that it accepts, none if it accepts any, or None if they are not written out.
-        required: whether the script does not run without it.
-        takes_value: whether a value follows its flag.
+        flag: What precedes its value on the command line, such as `--lr`; '' for a positional argument.
+        name: Name under which the script reads it.
+        kind: Name of its type: `str` if it has none, '' if it takes no value or its type is no plain name.
+        default: Its default, or None if it has none that is written out.
+        choices: Values that it accepts, none if it accepts any, or None if they are not written out.
+        required: Whether the script does not run without it.
+        takes_value: Whether a value follows its flag.
     """
 
     flag: str
@@ -74,7 +74,7 @@ class Option:
         """Return the distribution around its default as YAML, or None if it has none of a number.
 
         Raises:
-            _NotSearchedError: it cannot be searched for a reason that its author may not expect.
+            _NotSearchedError: It cannot be searched for a reason that its author may not expect.
         """
         if self.name in CLOCKS | GIVEN or not self.kind:
             return None
@@ -146,15 +146,15 @@ def _around_whole(value: int) -> str:
     return f"{{int: {flow([max(1, value // 2), value * 2])}}}"
 
 
-def options_of(source: str, script: str) -> list[Option]:
+def options_of(source: str, script: str) -> list[ScriptOption]:
     """Return the options that a script declares, in its order.
 
     Args:
-        source: text of the script.
-        script: its name, for errors.
+        source: Text of the script.
+        script: Its name, for errors.
 
     Raises:
-        BadInput: the text is not Python, or the script has commands with options of their own.
+        BadInput: The text is not Python, or the script has commands with options of their own.
     """
     try:
         calls = [node for node in ast.walk(parsed(source, script)) if isinstance(node, ast.Call)]
@@ -172,7 +172,7 @@ def _method(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
-def _option(call: ast.Call) -> Option | None:
+def _option(call: ast.Call) -> ScriptOption | None:
     """Return the option of a call of `add_argument`; None if its name is not written out."""
     names = [name for name in map(_literal, call.args) if isinstance(name, str) and name.isprintable()]
     if not names:
@@ -184,7 +184,7 @@ def _option(call: ast.Call) -> Option | None:
     has_default = default is not _NO_DEFAULT and default is not None
     dest = _literal(given.get("dest"))
     optional = _literal(given.get("nargs")) in ("?", "*")
-    return Option(
+    return ScriptOption(
         flag=flag,
         name=dest if isinstance(dest, str) else (flag or names[0]).lstrip("-").replace("-", "_"),
         kind=_kind(given),
@@ -228,11 +228,11 @@ def draft(source: str, script: str) -> str:
     """Return a search-space file for a script, with comments on what is to be completed.
 
     Args:
-        source: text of the script.
-        script: its file name, beside which the file is to stand.
+        source: Text of the script.
+        script: Its file name, beside which the file is to stand.
 
     Raises:
-        BadInput: no option of the script can be searched.
+        BadInput: No option of the script can be searched.
     """
     options = options_of(source, script)
     searched, reasons = _searched(options)
@@ -272,7 +272,7 @@ def _silent(script: str) -> list[str]:
     ]
 
 
-def _searched(options: Sequence[Option]) -> tuple[dict[str, str], dict[str, str]]:
+def _searched(options: Sequence[ScriptOption]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the distributions of options by name, and why others are left out although they look alike."""
     searched: dict[str, str] = {}
     reasons: dict[str, str] = {}
@@ -295,7 +295,9 @@ def _searched(options: Sequence[Option]) -> tuple[dict[str, str], dict[str, str]
     return searched, reasons
 
 
-def _command(options: Sequence[Option], searched: Mapping[str, str], script: str, steps: int) -> list[str]:
+def _command(
+    options: Sequence[ScriptOption], searched: Mapping[str, str], script: str, steps: int
+) -> list[str]:
     words, named = ["python", _literally(script)], set()
     for option in options:
         flags = [_literally(word) for word in option.words]
@@ -325,7 +327,7 @@ def _shown(text: str) -> str:
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
-def _because(option: Option, reasons: Mapping[str, str]) -> str:
+def _because(option: ScriptOption, reasons: Mapping[str, str]) -> str:
     return f" ({reasons[option.name]})" if option.name in reasons else ""
 
 
@@ -335,7 +337,7 @@ def _word(word: str) -> str:
 
 
 def _left_out(
-    options: Sequence[Option], searched: Mapping[str, str], reasons: Mapping[str, str]
+    options: Sequence[ScriptOption], searched: Mapping[str, str], reasons: Mapping[str, str]
 ) -> list[str]:
     """Return comments on the options that are not searched."""
     required = [option.name for option in options if option.required and option.name not in searched]

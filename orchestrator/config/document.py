@@ -27,13 +27,13 @@ class Violation(Exception):
     """Raised by the rules of the format; `LocatedValue.pointing` turns it into a refusal that names a line.
 
     Args:
-        path: keys and indices that lead to the value.
-        must: what must hold.
-        remedy: what would be right.
-        got: what was found; if None, the value at `path`.
+        path: Keys and indices that lead to the value.
+        must: Requirement.
+        remedy: Correction to suggest.
+        got: Wrong value; if None, the value at `path`.
 
     Attributes:
-        others: further violations that the same check has found.
+        others: Further violations that the same check has found.
     """
 
     def __init__(self, path: Path, must: str, remedy: str, got: str | None = None) -> None:
@@ -54,9 +54,9 @@ class Mistake(BadInput):
     """A violation as a user reads it.
 
     Attributes:
-        path: keys and indices that lead to the value.
-        same_check: further mistakes that the same check has found.
-        repaired: what the file says where it is right, or None if its code is not known.
+        path: Keys and indices that lead to the value.
+        same_check: Further mistakes that the same check has found.
+        repaired: Result of the file with its mistakes corrected, or None if its code is not known.
     """
 
     path: Path = ()
@@ -74,9 +74,9 @@ class LocatedValue:
     """A value of the file.
 
     Attributes:
-        value: a scalar, a tuple of nodes, or a dict of nodes by key.
+        value: Scalar, a tuple of nodes, or a dict of nodes by key.
         where: `file:line` of the value's key, or the option that gave the value; empty for neither.
-        text: the characters of a scalar as written.
+        text: Characters of a scalar as written.
     """
 
     value: Scalar | tuple[LocatedValue, ...] | dict[str, LocatedValue]
@@ -112,7 +112,7 @@ class LocatedValue:
         """Turn a violation inside a `with` block into a refusal that names its place in this tree.
 
         Raises:
-            BadInput: a violation was raised.
+            BadInput: A violation was raised.
         """
         try:
             yield
@@ -191,11 +191,11 @@ def tree_of(document: Any, where: str = "") -> LocatedValue:
     """Return mappings, lists and scalars as a tree, under the same limits as a file.
 
     Args:
-        document: a mapping of plain values, as JSON has them; tuples count as lists.
-        where: name of the document, which errors put in front of a key; empty for none.
+        document: Mapping of plain values, as JSON has them; tuples count as lists.
+        where: Name of the document, which errors put in front of a key; empty for none.
 
     Raises:
-        BadInput: the document is no mapping, or holds something that a file cannot hold.
+        BadInput: The document is no mapping, or holds something that a file cannot hold.
     """
     node = LocatedValue(None, where)
     with LocatedValue({}, where).pointing():

@@ -68,12 +68,12 @@ class Hyperparameter:
     """A name that `search` may hold, or an option.
 
     Attributes:
-        kind: the type of its values.
-        mutable: whether a running trial can take another value: free, and not spent at its start.
-        must: its type and bounds in words.
-        allows: returns True if a value of the right type is within its bounds.
-        sample: a legal value, for errors.
-        most: the largest legal number. It is far above any that makes sense, so `must` says nothing of it.
+        kind: Type of its values.
+        mutable: Whether a running trial can take another value: free, and not spent at its start.
+        must: Its type and bounds in words.
+        allows: Returns True if a value of the right type is within its bounds.
+        sample: Legal value, for errors.
+        most: Largest legal number. It is far above any that makes sense, so `must` says nothing of it.
     """
 
     kind: Kind

@@ -44,11 +44,11 @@ def read_with_all_mistakes(read: Callable[[LocatedValue], Read], root: LocatedVa
     """Return what a function reads from a file.
 
     Args:
-        read: validates the sections of a file.
-        root: the sections.
+        read: Function that validates the sections of a file.
+        root: Sections of the file.
 
     Raises:
-        BadInput: the first mistake, with the others as its `more`.
+        BadInput: The first mistake, with the others as its `more`.
     """
     try:
         return read(root)

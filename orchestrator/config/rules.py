@@ -13,7 +13,7 @@ from orchestrator.config.hyperparameters import (
     own_hyperparameters,
     searchable,
 )
-from orchestrator.config.matching import matched_sizes
+from orchestrator.config.networks import matched_sizes
 from orchestrator.config.sections import (
     LIMITS,
     OWN_FIELDS,
@@ -40,7 +40,7 @@ def read_task_options(file: SpaceFile) -> dict[str, Any]:
     """Return the options of the task that the file gives.
 
     Raises:
-        Violation: the task or an option is unknown, or the task refuses the options.
+        Violation: The task or an option is unknown, or the task refuses the options.
     """
     if file.task not in TASKS:
         raise Violation(("task",), "must name a task", nearest(file.task, TASKS))
@@ -72,7 +72,7 @@ def read_model(file: SpaceFile, space: Space) -> ModelSection:
     Every draw of the space can be built.
 
     Raises:
-        Violation: a layer, an option, a range or a size does not fit the others.
+        Violation: A layer, an option, a range or a size does not fit the others.
     """
     layers = _layers(file.model, space)
     model = _with_layers(_with_extras(file.model, layers))
@@ -210,10 +210,10 @@ class _View:
     """A sweep as the trials of one layer see it.
 
     Attributes:
-        layer: its name.
-        model: the network, with what holds for this layer only.
-        space: what is drawn with this layer, by the names without the layer's; no condition names the layer.
-        searched: name in the file of each name of `space`.
+        layer: Its name.
+        model: Settings of the network with this layer.
+        space: Distributions drawn with this layer, by names without the layer's. No condition names it.
+        searched: Name in the file of each name of `space`.
     """
 
     layer: str
@@ -299,7 +299,7 @@ def read_training(file: SpaceFile, model: ModelSection, space: Space) -> Trainin
     """Return how trials are trained, with the task's own way to carry states.
 
     Raises:
-        Violation: a rate is missing, the interval is longer than a trial, an optimiser without a weight decay
+        Violation: A rate is missing, the interval is longer than a trial, an optimiser without a weight decay
             is given one, labels are to be smoothed where there are none, or states are to be carried where
             they cannot be.
     """
@@ -381,7 +381,7 @@ def check_resources(resources: ResourcesSection) -> None:
     """Check the share of a GPU, and that no limit is given that a network does not need.
 
     Raises:
-        Violation: the share is wrong, or there is a limit of memory, disk or minutes.
+        Violation: The share is wrong, or there is a limit of memory, disk or minutes.
     """
     for name in LIMITS:
         if getattr(resources, name) is not None:
@@ -394,7 +394,7 @@ def check_share(resources: ResourcesSection) -> None:
     """Check that a trial takes no GPU, a whole GPU, or a slot of one.
 
     Raises:
-        Violation: the share is not 0, 1 or 1/K, or `slots` stands beside another share than 1.
+        Violation: The share is not 0, 1 or 1/K, or `slots` stands beside another share than 1.
     """
     share = resources.gpu
     if resources.slots is not None and share != 1:

@@ -22,8 +22,8 @@ class DistributionError(ValueError):
     """Raised for a distribution that nothing can be drawn from.
 
     Args:
-        must: what must hold.
-        remedy: what would be right.
+        must: Requirement.
+        remedy: Correction to suggest.
     """
 
     def __init__(self, must: str, remedy: str) -> None:
@@ -36,12 +36,12 @@ class Distribution:
     """The values of one hyperparameter, and when it is drawn.
 
     Attributes:
-        kind: uniform and log_uniform draw real numbers, int and log_int whole ones, choice a listed value.
-        low: smallest value, inclusive; None for a choice.
-        high: largest value, inclusive; None for a choice.
-        step: distance between the values of a uniform or int range; None for a continuous one.
-        choices: the values of a choice, all of one type.
-        when: other hyperparameters, and the values of each under which this one is drawn.
+        kind: Uniform and log_uniform draw real numbers, int and log_int whole ones, choice a listed value.
+        low: Smallest value, inclusive; None for a choice.
+        high: Largest value, inclusive; None for a choice.
+        step: Distance between the values of a uniform or int range; None for a continuous one.
+        choices: Values of a choice, all of one type.
+        when: Other hyperparameters, and the values of each under which this one is drawn.
     """
 
     kind: Kind
@@ -134,7 +134,7 @@ def ranged(kind: Kind, low: float | int, high: float | int, step: float | None) 
     """Return the distribution of a range.
 
     Raises:
-        DistributionError: low > high, a logarithm of zero, or a step that does not divide the range.
+        DistributionError: `low` > `high`, a logarithm of zero, or a step that does not divide the range.
     """
     if low > high:
         raise DistributionError("low <= high must hold", f"Write [{high:g}, {low:g}].")
@@ -176,7 +176,7 @@ def chosen(values: list[Any]) -> Distribution:
     """Return the distribution of a choice; whole and real numbers together become real ones.
 
     Raises:
-        DistributionError: the list is empty, too long, nested, mixed or has duplicates.
+        DistributionError: The list is empty, too long, nested, mixed or has duplicates.
     """
     if not values:
         raise DistributionError("a choice must have at least one value", "Write choice: [a, b].")
@@ -205,7 +205,7 @@ def ordered(search: Mapping[str, Distribution]) -> dict[str, Distribution]:
     The order does not depend on that of the file: a sampler draws the same from a file and its record.
 
     Raises:
-        DistributionError: the conditions form a cycle.
+        DistributionError: The conditions form a cycle.
     """
     done: dict[str, Distribution] = {}
     while len(done) < len(search):
@@ -221,7 +221,7 @@ def read_space(section: Mapping[str, SearchEntry]) -> dict[str, Distribution]:
     """Return the space of the section `search`, in canonical order.
 
     Raises:
-        Violation: nothing can be drawn from a distribution, or a condition is wrong.
+        Violation: Nothing can be drawn from a distribution, or a condition is wrong.
     """
     free: dict[str, Distribution] = {}
     wrong: list[Violation] = []
@@ -294,8 +294,8 @@ def combinations(search: Mapping[str, Distribution], names: frozenset[str]) -> I
     """Yield every assignment of some hyperparameters and of those that their conditions name.
 
     Args:
-        search: an ordered space.
-        names: hyperparameters with finitely many values; those that are not searched are ignored.
+        search: Ordered space.
+        names: Hyperparameters with finitely many values; those that are not searched are ignored.
     """
     wanted = _with_parents(search, names)
     domains = [search[name].values() for name in wanted]

@@ -67,13 +67,13 @@ def read_strategy(
     """Return the sampler and the scheduler of a file, every option with a value.
 
     Args:
-        file: the file.
-        space: its space.
-        objectives: number of its objectives.
-        mutable: hyperparameters of which a trial can take other values when it goes on.
+        file: Validated file.
+        space: Space of the search.
+        objectives: Number of its objectives.
+        mutable: Hyperparameters of which a trial can take other values when it goes on.
 
     Raises:
-        Violation: a name or an option is unknown, or the strategy does not suit the rest of the file.
+        Violation: A name or an option is unknown, or the strategy does not suit the rest of the file.
     """
     is_default = "scheduler" not in file.model_fields_set
     chosen = _default_scheduler(file, objectives) if is_default else file.scheduler
@@ -110,7 +110,7 @@ def check_installed(sampler: Sampler) -> None:
     """Check that the packages of a sampler are installed.
 
     Raises:
-        Violation: a package is missing.
+        Violation: A package is missing.
     """
     packages = SAMPLERS.settings(sampler.name).packages
     if missing := [package for package in packages if find_spec(package) is None]:
@@ -126,7 +126,7 @@ def check_mutations(space: Space, scheduler: Scheduler) -> None:
     an earlier version can still be read.
 
     Raises:
-        Violation: it changes one.
+        Violation: It changes one.
     """
     option = SCHEDULERS.settings(scheduler.name).mutations
     if option is None:
@@ -144,7 +144,7 @@ def options_section(kind: str, name: str) -> type[Section]:
 
     Args:
         kind: `sampler` or `scheduler`.
-        name: its name.
+        name: Its name.
     """
     section: type[Section] = _REGISTRIES[kind].settings(name).section()
     return section
@@ -154,7 +154,7 @@ def most_trials(document: Mapping[str, Any]) -> int:
     """Return how many trials the search of a sweep has at most: its budget, or all combinations of a grid.
 
     Args:
-        document: of the sweep, as the ledger records it. A sampler that is no longer installed has no limit.
+        document: Document of the sweep in the ledger. A sampler that is not installed any more has no limit.
     """
     budget = int(document["budget"]["trials"])
     (sampler,) = document["sampler"]

@@ -64,10 +64,10 @@ def naming(
     """Return the key `layers` of a network, in which some options are named that the network leaves out.
 
     Args:
-        options: by layer, the values of options that must be named.
-        layers: that trials may have.
-        model: what the network says for all layers.
-        own: what it says for single ones, its key `layers`.
+        options: Options by layer, the values of options that must be named.
+        layers: Layers that trials may have.
+        model: Values for all layers.
+        own: Values for single layers, from `model.layers`.
     """
     named = dict(own)
     for layer in layers:
@@ -148,9 +148,9 @@ class Scheduler:
     """Which trials end early: a name of `orchestrator.config.strategy.SCHEDULERS`, and all its options.
 
     Attributes:
-        name: of the scheduler.
-        options: all of them.
-        is_default: whether the file names none.
+        name: Name of the scheduler.
+        options: All of them.
+        is_default: Whether the file names none.
     """
 
     name: str
@@ -176,9 +176,9 @@ class Published:
     """Published values of a paper.
 
     Attributes:
-        source: paper and table.
-        values: a value for every hyperparameter that these values make active; empty where none are known.
-        results: published figures by metric, such as `test/accuracy`; comparable without a profile only.
+        source: Paper and table.
+        values: Value for every hyperparameter that these values make active; empty where none are known.
+        results: Published figures by metric, such as `test/accuracy`; comparable without a profile only.
     """
 
     source: str
@@ -191,27 +191,27 @@ class SweepConfig:
     """One sweep, complete.
 
     Attributes:
-        name: stem of the file, a slug.
-        profile: name of the applied profile, or None for the whole file as it stands.
-        task: a name of `trainables.tasks.TASKS`; of a trainable, its own name.
-        task_options: options of the task that the file sets.
-        model: the network, where the search says nothing else; None if the file has a trainable.
-        training: how trials are trained, where the search says nothing else.
-        evaluate: what an evaluation reads.
-        search: the space; a hyperparameter stands after those its condition names.
-        objectives: what is optimised; the first one decides which trial is best.
-        constraints: what a feasible trial keeps.
-        sampler: how trials are proposed.
-        scheduler: which trials are stopped early.
-        budget: when the search ends.
-        resources: what one trial takes.
-        confirm: retrainings of the best trial.
-        published: values tried first, or None.
-        warm_start: ids of earlier sweeps to learn from.
-        source_text: the file as it was read.
-        trainable: the function, command or program that trials run, or None: they train a network.
-        edition: number of this sweep among those of the same file, from 1.
-        recorded_id: id of the sweep in the ledger, or None if it has neither run nor been submitted.
+        name: Stem of the file, a slug.
+        profile: Name of the applied profile, or None for the whole file as it stands.
+        task: Name of `trainables.tasks.TASKS`; of a trainable, its own name.
+        task_options: Options of the task that the file sets.
+        model: Settings of the network, where the search has no value; None if the file has a trainable.
+        training: Settings of training, where the search has no value.
+        evaluate: Examples that an evaluation reads.
+        search: Space; a hyperparameter stands after those its condition names.
+        objectives: Optimised metrics; the first one decides which trial is best.
+        constraints: Bounds of the metrics of a feasible trial.
+        sampler: Sampler that proposes trials.
+        scheduler: Rule that stops trials early.
+        budget: Limits that end the search.
+        resources: Resources of one trial.
+        confirm: Retrainings of the best trial.
+        published: Values tried first, or None.
+        warm_start: Ids of earlier sweeps to learn from.
+        source_text: File as it was read.
+        trainable: Function, command or program that trials run, or None: they train a network.
+        edition: Number of this sweep among those of the same file, from 1.
+        recorded_id: Id of the sweep in the ledger, or None if it has neither run nor been submitted.
     """
 
     name: str
@@ -338,8 +338,8 @@ class SweepConfig:
         """Return what a trial with these hyperparameters trains.
 
         Args:
-            params: a value for every active hyperparameter of the search, as the study drew them.
-            seed: of the trial.
+            params: Value for every active hyperparameter of the search, as the study drew them.
+            seed: Seed of the trial.
         """
         assert set(params) == self.active(params), f"{sorted(params)} is no assignment of the space"
         if self.trainable is not None:
@@ -373,7 +373,7 @@ class SweepConfig:
         """Return the assignment of the space's upper ends: as large a trial as the search has.
 
         Args:
-            lowest: hyperparameters to give their lower ends instead.
+            lowest: Hyperparameters to give their lower ends instead.
         """
         drawn: dict[str, Any] = {}
         for name, distribution in self.search.items():
@@ -413,8 +413,8 @@ def model_settings(section: ModelSection, drawn: Mapping[str, Any]) -> ModelSett
     then the defaults of the layer.
 
     Args:
-        section: of the file, with its pooling.
-        drawn: values of searched hyperparameters by name.
+        section: Section of the file, with its pooling.
+        drawn: Values of searched hyperparameters by name.
     """
     layer = drawn.get("layer", section.layer)
     drawn = {name.removeprefix(f"{layer}."): value for name, value in drawn.items()}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from importlib.metadata import packages_distributions
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from orchestrator.config.document import Violation, nearest, raise_all
-from orchestrator.config.program_source import free_of, why_not_kept, why_not_registered
 from orchestrator.config.sections import LIMITS, ResourcesSection, TrainableFile, TrainableSection
 from orchestrator.config.space import Distribution
 from orchestrator.errors import redacted
@@ -20,7 +21,8 @@ from orchestrator.placeholders import (
     PlaceholderError,
     parsed,
 )
-from trainables.sources import digest_of
+from trainables import parsing
+from trainables.sources import digest_of, module_in, source_of, text_of
 from trainables.trial import Clock, ProgramSettings, ScriptSettings, variable_of
 
 Space = Mapping[str, Distribution]
@@ -30,6 +32,7 @@ KINDS: tuple[Kind, ...] = ("function", "command", "program")
 _REFERENCE = re.compile(r"^([A-Za-z_][\w.]*|[^:\0]+\.py):[A-Za-z_]\w*$")
 _OWN = frozenset({"seed", "step", "folder", "resume"})
 """Names that every command has beside its hyperparameters."""
+_PROGRAM_PATH = ("trainable", "program")
 _PATHS = frozenset({"folder", "resume"})
 
 _SCRIPT = re.compile(r"[^'\"$;&|<>]+\.[A-Za-z]{1,4}")
@@ -47,14 +50,14 @@ class Trainable:
     """What a trial runs.
 
     Attributes:
-        kind: which of the three.
+        kind: `function`, `command` or `program`.
         target: `module:name` of a function or a program; the words of a command.
-        folder: working folder, and where files are looked for.
-        shell: whether a command is one text for a shell.
-        free: the hyperparameters of a program that are traced numbers; empty for the others.
-        mlflow: whether a function or a command writes to the run of its trial in MLflow.
-        mutable: the hyperparameters of a function or a command that may differ when it goes on.
-        predictor: the function that makes a predictor of what a function or a command has saved, or ''.
+        folder: Working folder, and where files are looked for.
+        shell: Whether a command is one text for a shell.
+        free: Hyperparameters of a program that are traced numbers; empty for the others.
+        mlflow: Whether a function or a command writes to the run of its trial in MLflow.
+        mutable: Hyperparameters of a function or a command that may differ when it goes on.
+        predictor: Function that makes a predictor of what a function or a command has saved, or ''.
     """
 
     kind: Kind
@@ -100,7 +103,7 @@ class Trainable:
         """Return why the chosen trial does not become a registered model, or None if it does.
 
         Raises:
-            Violation: the class of a program cannot be read.
+            Violation: The class of a program cannot be read.
         """
         if self.predictor:
             return why_not_kept(self.predictor, Path(self.folder))
@@ -127,11 +130,11 @@ class Trainable:
         """Return what a trial with these hyperparameters runs.
 
         Args:
-            params: a value for every active hyperparameter.
-            clock: how long.
-            seed: of the trial; a searched `seed` is replaced by it, since the params of a confirmation are
-                those of the best trial.
-            limits: what the process of a function or a command may use.
+            params: Value for every active hyperparameter.
+            clock: Length of the trial.
+            seed: Seed of the trial. It replaces a searched `seed`, because a confirmation has the params of
+                the best trial.
+            limits: Limits of the process of a function or a command.
         """
         own = _with_seed(params, seed)
         if self.kind == "program":
@@ -175,14 +178,14 @@ def read_trainable(
     """Return what the trials of a file run.
 
     Args:
-        file: the file.
-        space: its space.
-        folder: of the file, unless it names another.
-        recorded: the section as `Trainable.document` wrote it, if the file is the record of a sweep, which is
+        file: Validated file.
+        space: Space of the search.
+        folder: Folder of the file, unless it names another.
+        recorded: Section as `Trainable.document` wrote it, if the file is the record of a sweep, which is
             read also after its code has gone; None for a file of a user.
 
     Raises:
-        Violation: the section, a name in `search`, the clock or the resources are wrong.
+        Violation: The section, a name in `search`, the clock or the resources are wrong.
     """
     section = file.trainable
     given = [kind for kind in KINDS if getattr(section, kind) is not None]
@@ -264,7 +267,7 @@ def _texts(placeholder: Placeholder, space: Space) -> list[str]:
     """Return texts that stand for a placeholder: of every choice, or of the ends of a range.
 
     Raises:
-        Violation: its format does not suit its values, or a shell would take a value for several words.
+        Violation: Its format does not suit its values, or a shell would take a value for several words.
     """
     path, name, context = ("trainable", "command"), placeholder.name, placeholder.context
     values: Sequence[Any] = (2**31,) if name in ("seed", "step") else ("",)
@@ -365,3 +368,83 @@ def _recorded_free(recorded: Mapping[str, Any], space: Space, place: str) -> tup
         return free_of(recorded["program"], Path(place))
     except Violation:
         return tuple(space)
+
+
+def free_of(reference: str, folder: Path) -> tuple[str, ...]:
+    """Return `free` of a program's class.
+
+    Args:
+        reference: `module:Name` or `file.py:Name`.
+        folder: Folder in which files are looked for.
+
+    Raises:
+        Violation: There is no such file or class, or its `free` is no list of words.
+    """
+    found = _class_of(reference, folder)
+    for node in found.body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if any(isinstance(target, ast.Name) and target.id == "free" for target in targets):
+            return _free_words(node.value, found.name)
+    return ("learning_rate",)
+
+
+def why_not_registered(reference: str, folder: Path) -> str | None:
+    """Return why a program's chosen trial does not become a registered model, or None if it does.
+
+    Args:
+        reference: `module:Name` or `file.py:Name`.
+        folder: Folder in which files are looked for.
+
+    Raises:
+        Violation: There is no such file or class.
+    """
+    found = _class_of(reference, folder)
+    if not any(isinstance(node, ast.FunctionDef) and node.name == "predict" for node in found.body):
+        return f"class {found.name} does not define `predict`"
+    return why_not_kept(reference, folder)
+
+
+def why_not_kept(reference: str, folder: Path) -> str | None:
+    """Return why a registered model cannot hold the code of a class or a function, or None if it can."""
+    module = reference.partition(":")[0]
+    if module.endswith(".py"):
+        file = PurePath(module)
+        return f"{module} is not below {folder}" if file.is_absolute() or ".." in file.parts else None
+    top = module.partition(".")[0]
+    if not module_in(folder, module) and top not in packages_distributions():
+        return f"{top} belongs to no installed distribution, and is not in {folder}"
+    return None
+
+
+def _class_of(reference: str, folder: Path) -> ast.ClassDef:
+    module, _, name = reference.partition(":")
+    file = source_of(module, folder)
+    if file is None or not file.is_file():
+        must = "must name a class whose source can be read"
+        remedy = "Write package.module:Name of an installed package, or file.py:Name beside this file."
+        raise Violation(_PROGRAM_PATH, must, remedy, f"no file for `{module}`")
+    try:
+        tree = parsing.parsed(text_of(file), str(file))
+    except (SyntaxError, ValueError, OSError) as error:
+        raise Violation(
+            _PROGRAM_PATH, "must name a class in valid Python", "Correct the file.", str(error)
+        ) from None
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    if name not in classes:
+        raise Violation(
+            _PROGRAM_PATH, f"must name a class of {file.name}", nearest(name, classes), f"`{name}`"
+        )
+    return classes[name]
+
+
+def _free_words(node: ast.expr | None, name: str) -> tuple[str, ...]:
+    try:
+        words = ast.literal_eval(node) if node is not None else None
+    except ValueError:
+        words = None
+    if not isinstance(words, tuple | list) or not all(isinstance(word, str) for word in words):
+        must = f"`free` of {name} must be a tuple of names, written out"
+        raise Violation(_PROGRAM_PATH, must, 'For example free = ("learning_rate",).')
+    return tuple(words)

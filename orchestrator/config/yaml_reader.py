@@ -59,7 +59,7 @@ def read_document(path: Path) -> tuple[LocatedValue, str]:
     """Read a file into its tree and its text.
 
     Raises:
-        BadInput: the file cannot be read as text, or is not plain YAML 1.2.
+        BadInput: The file cannot be read as text, or is not plain YAML 1.2.
     """
     text = read_text(path)
     return parse_document(text, shown(path)), text
@@ -69,7 +69,7 @@ def parse_document(text: str, name: str) -> LocatedValue:
     """Parse the text of a whole file; errors name lines as `name:line`.
 
     Raises:
-        BadInput: the text is not one mapping of plain YAML 1.2.
+        BadInput: The text is not one mapping of plain YAML 1.2.
     """
     node = _Builder(name, numbered=True).build(text)
     if not isinstance(node.value, dict):
@@ -81,7 +81,7 @@ def parse_fragment(text: str, where: str) -> LocatedValue:
     """Parse one value given on the command line; errors name `where`.
 
     Raises:
-        BadInput: the text is not one line of plain YAML 1.2.
+        BadInput: The text is not one line of plain YAML 1.2.
     """
     if not text.isprintable():
         raise BadInput(where, "must be one line of text", ascii(text[:60]), "Write the value on one line.")
@@ -97,7 +97,7 @@ def read_text(path: Path) -> str:
     """Return the file's text; a byte order mark and any line ends are fine.
 
     Raises:
-        BadInput: it is missing, unreadable, too long, empty or not UTF-8 text indented by spaces.
+        BadInput: It is missing, unreadable, too long, empty or not UTF-8 text indented by spaces.
     """
     where, data = shown(path), _bytes(path)
     if data.startswith(_UTF16):
@@ -151,7 +151,7 @@ def parse_number(text: str) -> int | float | None:
     """Return the number that `text` spells, or None when it spells none.
 
     Raises:
-        NotFiniteError: the value overflows, or a divisor is zero.
+        NotFiniteError: The value overflows, or a divisor is zero.
     """
     text = text.strip()
     if text.lower().lstrip("+-") in {".inf", ".nan"}:

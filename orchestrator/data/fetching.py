@@ -40,9 +40,9 @@ class Fetched:
     """The result of fetching one file.
 
     Attributes:
-        place: path of the file or folder in the data folder.
-        sha256: of the fetched file; None if it was in place before.
-        pinned: whether the file has the published sum; False if none is published, or the user gave another.
+        place: Path of the file or folder in the data folder.
+        sha256: Sha256 of the fetched file; None if it was in place before.
+        pinned: Whether the file has the published sum; False if none is published, or the user gave another.
     """
 
     place: Path
@@ -64,15 +64,15 @@ def fetch(
     If there is no published sum and `sha256` is None, the sum of the first fetch is written to `downloads/`.
 
     Args:
-        remote: the file.
-        folder: the data folder.
-        progress: in bytes.
-        given: a file of the user's own, or its folder, to use instead of a download.
-        sha256: sum of that file, in any case of letters, if it is not the published file.
-        open_url: opens a request; the network.
+        remote: File to fetch.
+        folder: Data folder.
+        progress: Progress in bytes.
+        given: File of the user's own, or its folder, to use instead of a download.
+        sha256: Sum of that file, in any case of letters, if it is not the published file.
+        open_url: Function that opens a request.
 
     Raises:
-        BadData: the file cannot be downloaded, or is not the published one.
+        BadData: The file cannot be downloaded, or is not the published one.
     """
     place, downloads = folder / remote.place, folder / DOWNLOADS
     if given is not None:
@@ -142,13 +142,13 @@ def download(remote: Remote, path: Path, progress: Progress, open_url: Open = ur
     Resume an interrupted download if the server allows it.
 
     Args:
-        remote: the file.
-        path: to download it to.
-        progress: in bytes.
-        open_url: opens a request; the network.
+        remote: File to fetch.
+        path: Path to download it to.
+        progress: Progress in bytes.
+        open_url: Function that opens a request.
 
     Raises:
-        BadData: the server cannot be reached, or the file has another size or sum than published.
+        BadData: The server cannot be reached, or the file has another size or sum than published.
     """
     part = path.with_name(f"{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def verify(remote: Remote, path: Path) -> str:
     """Return the SHA-256 of a file, after comparing size and sum with the published ones.
 
     Raises:
-        BadData: the size or the sum differs.
+        BadData: The size or the sum differs.
     """
     size = path.stat().st_size
     if remote.size is not None and size != remote.size:

@@ -17,14 +17,14 @@ _FILES_TO_SUM = 20
 
 
 @dataclass(frozen=True)
-class Holding:
+class StoredPath:
     """One path that a source is read from.
 
     Attributes:
-        path: a file or a folder.
-        files: number of files.
-        bytes: of all files together.
-        sha256: of a file; None for a folder, or if the source has many files.
+        path: File or a folder.
+        files: Number of files.
+        bytes: Bytes of all files together.
+        sha256: Sha256 of a file; None for a folder, or if the source has many files.
     """
 
     path: Path
@@ -38,9 +38,9 @@ class State:
     """Whether the data of a task is complete.
 
     Attributes:
-        source: what the task would read, or None if something is missing.
-        missing: what is missing and what to do, or ''.
-        bytes: of the files that the task would read.
+        source: Data that the task would read, or None if something is missing.
+        missing: Message about missing data, or ''.
+        bytes: Bytes of the files that the task would read.
     """
 
     source: Source | None
@@ -57,12 +57,12 @@ def state(task: Task, options: Mapping[str, Any], folder: Path) -> State:
     return State(source, "", sum(_size(path)[1] for path in source.files))
 
 
-def holdings(source: Source) -> list[Holding]:
+def stored_paths(source: Source) -> list[StoredPath]:
     """Return the size and the sum of every path that a source is read from."""
     sizes = [(path, *_size(path)) for path in source.files]
     few = sum(files for _, files, _ in sizes) <= _FILES_TO_SUM
     return [
-        Holding(path, files, size, _sum(path) if few and path.is_file() else None)
+        StoredPath(path, files, size, _sum(path) if few and path.is_file() else None)
         for path, files, size in sizes
     ]
 

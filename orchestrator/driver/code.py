@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from orchestrator.config.document import Violation, nearest
-from orchestrator.config.program_source import free_of
-from orchestrator.config.trainable import Trainable
+from orchestrator.config.trainable import Trainable, free_of
 from orchestrator.errors import BadInput
 from trainables.parsing import parsed
 from trainables.sources import module_in, source_of, text_of

@@ -16,7 +16,7 @@ def write(ledger: Ledger, sweep: SweepRecord, folder: Path) -> int:
     """Write every trial that has reported to `folder/TRIAL`; return their number.
 
     Raises:
-        BadInput: the folder exists, or no trial has reported.
+        BadInput: The folder exists, or no trial has reported.
     """
     if folder.exists():
         raise BadInput(str(folder), "must not exist", "an existing folder", "Name another, or remove it.")

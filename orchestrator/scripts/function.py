@@ -18,8 +18,8 @@ def found(reference: str, folder: Path) -> Callable[[Any], object]:
     """Return the function that `package.module:name` or `file.py:name` names.
 
     Raises:
-        ImportError: there is no such module.
-        AttributeError: the module has no such function.
+        ImportError: There is no such module.
+        AttributeError: The module has no such function.
     """
     _enter(folder)
     module, _, name = reference.partition(":")
@@ -54,7 +54,7 @@ def _enter(folder: Path) -> None:
 
 def main() -> None:
     """Call the function with the trial."""
-    import sweep_client  # it is on the path of scripts alone, see `orchestrator.scripts.process`
+    import sweep_client  # it is on the path of scripts alone, see `orchestrator.scripts.script_process`
 
     reference, folder = sys.argv[1:]
     found(reference, Path(folder))(sweep_client.trial())

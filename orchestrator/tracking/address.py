@@ -99,7 +99,7 @@ def is_created(database: Path) -> bool:
     A half-made one has no rows, so that nothing is lost with it. Anything else is left alone, whatever it is.
 
     Raises:
-        sqlite3.Error: the file is no database.
+        sqlite3.Error: The file is no database.
     """
     if not database.exists():
         return False

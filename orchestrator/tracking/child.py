@@ -67,7 +67,7 @@ class Child:
         """Send a line, if there is one, and return the next answer.
 
         Raises:
-            DeliveryError: the child ends, `seconds` pass, or `cancelled` returns True.
+            DeliveryError: The child ends, `seconds` pass, or `cancelled` returns True.
         """
         if document is not None:
             self._unsent += _line(document)

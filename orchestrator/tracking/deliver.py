@@ -70,8 +70,8 @@ class Deadline:
     """The end of the driver's lease.
 
     Attributes:
-        at: seconds by the clock of the system that goes on while the machine is suspended.
-        system: of the delivering process.
+        at: Seconds by the clock of the system that goes on while the machine is suspended.
+        system: System of the delivering process.
     """
 
     at: float
@@ -92,10 +92,10 @@ def serve(
     """Deliver batches until none comes any more; yield the number of each batch that is written.
 
     Args:
-        sink: of the sweep.
-        until: end of the lease, which each batch prolongs.
-        read: returns the next document of the driver, or None at the end.
-        answer: sends a document to the driver.
+        sink: Sink of the sweep.
+        until: End of the lease, which each batch prolongs.
+        read: Function that returns the next document of the driver, or None at the end.
+        answer: Function that sends a document to the driver.
     """
     answer({"sweep_id": sink.sweep_id, "created": sink.adopted, "notes": sink.notes})
     while (batch := read()) is not None:

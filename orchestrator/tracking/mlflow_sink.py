@@ -31,9 +31,9 @@ from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.records import Event
 from orchestrator.tracking.database import connect
-from orchestrator.tracking.fold import METRICS_A_BATCH, NAMES_A_BATCH, Change, by_run, chunks, fold
+from orchestrator.tracking.events import METRICS_A_BATCH, NAMES_A_BATCH, RunUpdate, by_run, chunks, fold
 from orchestrator.tracking.mlflow_private import EXPERIMENT_KIND, trial_curves
-from orchestrator.tracking.registry import register
+from orchestrator.tracking.model_registry import register
 
 _REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INVALID_STATE"})
 """Error codes that MLflow answers however often the same event is sent.
@@ -56,12 +56,12 @@ class Destination:
 
     Attributes:
         uri: MLflow's tracking URI.
-        artifacts: root of the artifacts of a new experiment, or None to let a server choose it.
-        experiment: name of the experiment, which is the task's name.
-        sweep_id: tag `sweep.id` of the parent run.
-        sweep_created: tag `sweep.created`; two ledgers may have a sweep of the same id on one shared server.
-        minimize: whether the best trial is the one with the smallest value.
-        number: of the driver's token, tag `sweep.token` of each run that it creates.
+        artifacts: Root of the artifacts of a new experiment, or None to let a server choose it.
+        experiment: Name of the experiment, which is the task's name.
+        sweep_id: Tag `sweep.id` of the parent run.
+        sweep_created: Tag `sweep.created`; two ledgers may have a sweep of the same id on one shared server.
+        minimize: Whether the best trial is the one with the smallest value.
+        number: Number of the driver's token, tag `sweep.token` of each run that it creates.
         runs: MLflow's run ids that the ledger has recorded, by sweep id and trial key.
     """
 
@@ -88,14 +88,14 @@ class MlflowSink:
     """Writes one sweep's events to MLflow.
 
     Args:
-        destination: of the sweep.
-        may_write: called before each write; raises once this process may no longer write.
-        client: of MLflow; by default that of the destination.
+        destination: Destination of the sweep.
+        may_write: Called before each write; raises once this process may no longer write.
+        client: Client of MLflow; by default that of the destination.
 
     Attributes:
-        adopted: run ids, by sweep id and trial key, that are to be recorded: an earlier version, which had no
+        adopted: Run ids, by sweep id and trial key, that are to be recorded: an earlier version, which had no
             records of them, created the run, or the trials of a parent that is gone needed another one.
-        notes: a sentence for each thing that was put right, and for what is lost.
+        notes: Sentence for each thing that was put right, and for what is lost.
     """
 
     def __init__(
@@ -183,13 +183,13 @@ class MlflowSink:
             return str(error.message)
         return None
 
-    def _folded(self, run: str, events: Sequence[Event]) -> Change:
+    def _folded(self, run: str, events: Sequence[Event]) -> RunUpdate:
         change = fold(run, events)
         if _NOTE in change.tags and run == self._to.sweep_id:
             change.tags[_NOTE] += self._links()
         return change
 
-    def _write(self, change: Change) -> None:
+    def _write(self, change: RunUpdate) -> None:
         self._may_write()
         run_id, known = self._runs[change.run], change.run not in self._fresh
         self._fresh.discard(change.run)
@@ -209,7 +209,7 @@ class MlflowSink:
         curves = trial_curves(self._experiment, self._to.sweep_id, minimize=self._to.minimize)
         return f"\n\n[Curves of its trials]({curves})"
 
-    def _write_values(self, run_id: str, change: Change, tags: dict[str, str]) -> None:
+    def _write_values(self, run_id: str, change: RunUpdate, tags: dict[str, str]) -> None:
         metrics = [Metric(point.name, point.value, point.at_ms, point.step) for point in change.points]
         parameters = [Param(*item) for item in change.parameters.items()]
         batches = zip_longest(
@@ -233,7 +233,7 @@ class MlflowSink:
         else:
             raise MlflowException.invalid_parameter_value(f"the artifact {path} no longer exists")
 
-    def _create(self, change: Change) -> str:
+    def _create(self, change: RunUpdate) -> str:
         """Create the run of a change, with its tags; create its parent first if it does not exist."""
         self._may_write()
         tags = {**change.tags, _TOKEN: str(self._to.number), **self._place(change.run)}
@@ -245,13 +245,13 @@ class MlflowSink:
 
     def _parent(self) -> str:
         sweep_id = self._to.sweep_id
-        return self._runs.get(sweep_id) or self._create(Change(sweep_id))
+        return self._runs.get(sweep_id) or self._create(RunUpdate(sweep_id))
 
     def _reconcile(self) -> None:
         """Keep the runs that the ledger knows, adopt those of an earlier version, and delete all others.
 
         Raises:
-            TimeoutError: a driver with a newer token has created a run. This process waited while that one
+            TimeoutError: A driver with a newer token has created a run. This process waited while that one
                 delivered, so what it knows of the ledger is too old to decide what to delete.
         """
         kept: dict[str, Run] = {}
@@ -273,7 +273,7 @@ class MlflowSink:
         kept |= found
         self._runs |= self.adopted | {run: str(stored.info.run_id) for run, stored in kept.items()}
         if kept and self._to.sweep_id not in self._runs:
-            self.adopted[self._to.sweep_id] = self._create(Change(self._to.sweep_id))
+            self.adopted[self._to.sweep_id] = self._create(RunUpdate(self._to.sweep_id))
         for run, stored in kept.items():
             self._put_right(run, stored)
         if lost := len(missing) - len(found):

@@ -63,7 +63,7 @@ def _predicted(program: TrainedProgram, model_input: Any) -> dict[str, np.ndarra
     """Return the answers of a program.
 
     Raises:
-        Refusal: the input is no batch, or lacks what the program reads, or has other shapes.
+        Refusal: The input is no batch, or lacks what the program reads, or has other shapes.
     """
     batch = _batch(model_input)
     try:

@@ -42,8 +42,8 @@ def command(artifacts: Path, address: Path) -> list[str]:
     The address of its database is a variable, `STORE`: every user of the machine can read a command line.
 
     Args:
-        artifacts: folder of the artifacts.
-        address: file of the socket, which takes the place of a host and a port.
+        artifacts: Folder of the artifacts.
+        address: File of the socket, which takes the place of a host and a port.
     """
     return [
         sys.executable,
@@ -80,7 +80,7 @@ def _is_ready(tracking_uri: str) -> bool:
     """Return True if the database has been created; wait while another process creates it.
 
     Raises:
-        BadInput: the file is no database.
+        BadInput: The file is no database.
     """
     path = sqlite_path(tracking_uri)
     if path is None:

@@ -46,9 +46,9 @@ class Attempt:
     """One attempt of one trial in a slot of an engine.
 
     Args:
-        engine: of the trial's static choice.
-        slot: a free one.
-        assignment: names the trial's seed, or the checkpoint to go on from.
+        engine: Engine of the trial's static choice.
+        slot: Index of a free slot.
+        assignment: Assignment with the trial's seed, or the checkpoint to resume from.
     """
 
     def __init__(self, engine: Engine, slot: int, assignment: Assignment) -> None:
@@ -296,8 +296,8 @@ class OverLimit(Exception):
     """Raised in a worker when a trial has exceeded a limit; it ends in an outcome, and no caller sees it.
 
     Args:
-        cause: of the attempt's failure.
-        refusal: what must hold, and what was found.
+        cause: Cause of the attempt's failure.
+        refusal: Refusal with the requirement and the value.
     """
 
     def __init__(self, cause: str, refusal: Refusal) -> None:
@@ -359,8 +359,8 @@ class TrialLog:
     """Appends to the log of a trial, a file for people; every line has a time and the attempt's number.
 
     Args:
-        file: of the trial; its folder is created if it is missing.
-        attempt_id: of the attempt that writes.
+        file: File of the trial; its folder is created if it is missing.
+        attempt_id: Id of the attempt that writes.
     """
 
     def __init__(self, file: Path, attempt_id: str) -> None:

@@ -19,9 +19,9 @@ def costs(settings: Mapping[str, TrialSettings], signature: Signature, *, compil
     """Return what the static choice of each trial takes, by the names of their settings.
 
     Args:
-        settings: of the trials, by any names.
-        signature: of their task.
-        compiled: whether to compile a training step of each and count its work too.
+        settings: Settings of the trials, by any names.
+        signature: Signature of their task.
+        compiled: Whether to compile a training step of each and count its work too.
     """
     # It imports JAX, which reads environment variables.
     from trainables.counting import cost
@@ -33,9 +33,9 @@ def work(settings: Mapping[str, TrialSettings], signature: Signature, compilatio
     """Return what the static choice of each trial takes, the work of a training step included, by name.
 
     Args:
-        settings: of the trials, by any names.
-        signature: of their task.
-        compilations: folder of JAX's persistent compilation cache.
+        settings: Settings of the trials, by any names.
+        signature: Signature of their task.
+        compilations: Folder of JAX's persistent compilation cache.
     """
     configure(compilations)
     return costs(settings, signature, compiled=True)
@@ -45,7 +45,7 @@ def check_names(answer: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Check that an answer of another process is that to the settings that it was given.
 
     Raises:
-        Refusal: it names others.
+        Refusal: It names others.
     """
     if answer.keys() != settings.keys():
         must, got = f"must be of {', '.join(settings)}", ", ".join(map(str, answer)) or "none"

@@ -26,7 +26,7 @@ class EngineCache:
     An engine is of a static choice and of the content of its data.
 
     Attributes:
-        created: how many engines it has made.
+        created: How many engines it has made.
     """
 
     def __init__(self) -> None:
@@ -46,8 +46,8 @@ class EngineCache:
         """Return an engine for the settings' static choice.
 
         Args:
-            settings: of a trial.
-            folder: of the data sets.
+            settings: Settings of a trial.
+            folder: Folder of the data sets.
             slots: K.
         """
         assert isinstance(settings, TrialSettings | ProgramSettings), "a script needs no engine"
@@ -88,8 +88,8 @@ class EngineCache:
         """Return the data of the settings' task, or of their program.
 
         Args:
-            settings: of a trial.
-            folder: of the data sets.
+            settings: Settings of a trial.
+            folder: Folder of the data sets.
         """
         if isinstance(settings, ProgramSettings):
             key: object = (settings.static(), self._code_of(settings), folder)
@@ -103,8 +103,8 @@ class EngineCache:
         """Measure how many trials of these settings train fastest as slots of one engine on this device.
 
         Args:
-            settings: of the largest trial.
-            folder: of the data sets.
+            settings: Settings of the largest trial.
+            folder: Folder of the data sets.
         """
         return self._choose_slots(settings, self.data(settings, folder)).slots
 
@@ -129,8 +129,8 @@ def configure(compilations: str, gpu_share: float = 0.0) -> None:
     """Set JAX's persistent compilation cache; must run before the first compilation.
 
     Args:
-        compilations: folder of the cache.
-        gpu_share: share of a GPU that this process was given; 0 if it needs none.
+        compilations: Folder of the cache.
+        gpu_share: Share of a GPU that this process was given; 0 if it needs none.
 
     Raises:
         NoGpu: JAX does not use the GPU. It would go on without one, many times slower.
@@ -153,12 +153,12 @@ def best_slots(settings: TrialSettings | ProgramSettings, data: str, compilation
     """Measure the best number of slots in a process that does nothing else; see `EngineCache.best_slots`.
 
     Args:
-        settings: of the largest trial.
-        data: folder of the data sets.
-        compilations: folder of JAX's persistent compilation cache.
+        settings: Settings of the largest trial.
+        data: Folder of the data sets.
+        compilations: Folder of JAX's persistent compilation cache.
 
     Raises:
-        NoGpu: as `configure`.
+        NoGpu: As `configure`.
     """
     configure(compilations, 1.0)
     return EngineCache().best_slots(settings, data)

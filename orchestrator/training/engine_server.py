@@ -61,8 +61,8 @@ class Errand:
     """Work for the engine's thread that is not an attempt's.
 
     Attributes:
-        work: is called with the cache of the process.
-        answer: receives what it returns or raises.
+        work: Is called with the cache of the process.
+        answer: Receives what it returns or raises.
     """
 
     work: Callable[[EngineCache], Any]
@@ -74,14 +74,14 @@ class EngineServer:
 
     Args:
         slots: K.
-        cache: whose engine and data are used and left behind; None for a new one.
-        window: see `WINDOW`.
-        opening: see `OPENING`.
-        idle: see `IDLE`.
+        cache: Cache whose engine and data are used and left behind; None for a new one.
+        window: See `WINDOW`.
+        opening: See `OPENING`.
+        idle: See `IDLE`.
 
     Attributes:
-        occupancy: how busy the slots were.
-        failed: whether an engine has failed, so that the process is not to be used for another sweep.
+        occupancy: Slot-seconds in use and in all.
+        failed: Whether an engine has failed, so that the process is not to be used for another sweep.
     """
 
     def __init__(
@@ -117,12 +117,12 @@ class EngineServer:
         Return another one whenever the report takes longer than `SIGN_OF_LIFE` and the engine has trained.
 
         Args:
-            assignment: of the attempt.
-            worker: id of the worker that asks.
-            first: whether this is the attempt's first request, or it was `queued` before.
+            assignment: Assignment of the attempt.
+            worker: Id of the worker that asks.
+            first: Whether this is the attempt's first request, or it was `queued` before.
 
         Raises:
-            Closed: the server has been closed.
+            Closed: The server has been closed.
         """
         waiting = Outcome(assignment.attempt_id, 0, done=False, metrics={}, queued=True)
         answer = self._unanswered.pop(assignment.attempt_id, None)
@@ -146,7 +146,7 @@ class EngineServer:
         """Request an attempt's next interval; return the future of its outcome.
 
         Raises:
-            Closed: the server has been closed.
+            Closed: The server has been closed.
         """
         request = Request(assignment, worker, first, Future())
         if not first:
@@ -166,7 +166,7 @@ class EngineServer:
         It is for a driver without attempts: what still holds a slot has ended, and the slot is freed.
 
         Raises:
-            Closed: the server has been closed.
+            Closed: The server has been closed.
         """
         errand = Errand(work, Future())
         self._send(errand)

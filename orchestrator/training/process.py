@@ -28,11 +28,11 @@ class _StopRequest:
     """The stop request of one sweep.
 
     Args:
-        channel: of the sweep.
-        published: see `watch`.
+        channel: Channel of the sweep.
+        published: See `watch`.
 
     Attributes:
-        attempts: ids of the attempts that are to save and exit, or `EVERY`, as they were last read.
+        attempts: Ids of the attempts that are to save and exit, or `EVERY`, as they were last read.
     """
 
     def __init__(self, channel: Channel, published: Callable[[Channel], Collection[str]]) -> None:
@@ -62,7 +62,7 @@ def worker_environment(gpu_share: float) -> dict[str, str]:
     all cores. JAX 0.10 honours it in part: independent operations may still run side by side.
 
     Args:
-        gpu_share: share of a GPU that the process may use; 0 for the CPU.
+        gpu_share: Share of a GPU that the process may use; 0 for the CPU.
     """
     if gpu_share <= 0 or host_devices():
         return {
@@ -77,7 +77,7 @@ def adopt(environment: Mapping[str, str | None]) -> None:
     """Set the environment of this worker; call it before the first import of JAX, which reads it.
 
     Args:
-        environment: values of variables; None removes a variable.
+        environment: Values of variables; None removes a variable.
     """
     for name, value in environment.items():
         if value is None:
@@ -104,8 +104,8 @@ def watch(channel: Channel, published: Callable[[Channel], Collection[str]]) -> 
     """Poll for the stop request that the driver of a sweep publishes.
 
     Args:
-        channel: of the sweep.
-        published: returns the ids of the attempts of a channel that are to save and exit now, or `EVERY`; may
+        channel: Channel of the sweep.
+        published: Returns the ids of the attempts of a channel that are to save and exit now, or `EVERY`; may
             raise while the head is unreachable.
     """
     if channel not in _stop_requests:

@@ -16,11 +16,11 @@ class Request:
     """A worker's request for the next interval of its attempt.
 
     Attributes:
-        assignment: of the attempt.
-        worker: id of the worker; a worker has one attempt at a time.
-        first: whether the attempt has no slot yet.
-        answer: receives the outcome; it can be cancelled while the request is queued.
-        at: time of the request, by the monotonic clock.
+        assignment: Assignment of the attempt.
+        worker: Id of the worker; a worker has one attempt at a time.
+        first: Whether the attempt has no slot yet.
+        answer: Receives the outcome; it can be cancelled while the request is queued.
+        at: Time of the request, by the monotonic clock.
     """
 
     assignment: Assignment
@@ -53,10 +53,10 @@ class Slot:
     """A slot that holds an attempt.
 
     Attributes:
-        attempt: in the slot.
-        request: the last one of its worker.
-        training: whether the engine trains the attempt towards a report.
-        answered_at: time of the last answer, or None while the worker waits for one.
+        attempt: Attempt in the slot.
+        request: Last one of its worker.
+        training: Whether the engine trains the attempt towards a report.
+        answered_at: Time of the last answer, or None while the worker waits for one.
     """
 
     attempt: Attempt
@@ -75,9 +75,9 @@ class SlotTable:
 
     Attributes:
         size: K.
-        occupied: the slots that hold an attempt, by index.
-        program: key of the program that the occupied slots share.
-        tested: id of the attempt that is trained alone until its next report, or None.
+        occupied: Slots that hold an attempt, by index.
+        program: Key of the program that the occupied slots share.
+        tested: Id of the attempt that is trained alone until its next report, or None.
     """
 
     def __init__(self, size: int) -> None:
@@ -188,8 +188,8 @@ class Occupancy:
 
     Attributes:
         slots: K.
-        busy: slot-seconds in which a trial was trained, evaluated or saved, alone or with its neighbours.
-        elapsed: seconds in all.
+        busy: Slot-seconds in which a trial was trained, evaluated or saved, alone or with its neighbours.
+        elapsed: Seconds in all.
     """
 
     slots: int

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import from_document
-from orchestrator.config.matching import chosen_sizes
+from orchestrator.config.networks import chosen_sizes
 from tests.orchestrator.config.files import VALID, edited, loaded, refused
 from trainables.cost import parameters
 from trainables.data.task import Signature

@@ -13,7 +13,7 @@ import pytest
 from orchestrator.config import from_document, load
 from orchestrator.config.sweep_config import SweepConfig, identity
 from orchestrator.errors import BadInput
-from orchestrator.scripts.process import Place, command_of, environment_of
+from orchestrator.scripts.script_process import AttemptFolder, command_of, environment_of
 from trainables.trial import ProgramSettings, ScriptSettings, settings_from
 
 FILE = """
@@ -80,7 +80,7 @@ def test_a_placeholder_is_the_hyperparameter_of_exactly_this_name(tmp_path: Path
     sweep = read(tmp_path, 'command: [run, "{a} {a.b} {a.b.real} {{a}}"]', "", *names)
     settings = sweep.settings(sweep.largest(), seed=3)
     assert isinstance(settings, ScriptSettings)
-    assert command_of(settings, Place(tmp_path), 0) == ["run", "x y z {a}"]
+    assert command_of(settings, AttemptFolder(tmp_path), 0) == ["run", "x y z {a}"]
 
 
 @pytest.mark.parametrize("shell", [True, False])
@@ -119,7 +119,7 @@ def test_a_value_keeps_its_type_and_digits(
     assert isinstance(settings, ScriptSettings)
     stored = json.loads(json.dumps(dict(settings.params)))["x"]
     assert repr(stored) == repr(value)
-    place = Place(tmp_path / "attempt")
+    place = AttemptFolder(tmp_path / "attempt")
     words = command_of(settings, place, 0)
     assert (shlex.split(words[-1])[1:] if shell else words) == [text]
     assert environment_of(settings, place, 0)["SWEEP_PARAM_X"] == text

@@ -20,7 +20,7 @@ from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.records import Event, ReportRecord
-from orchestrator.scripts.attempt import _is_name
+from orchestrator.scripts.script_attempt import _is_name
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
 from orchestrator.tracking.mlflow_private import trial_curves

@@ -22,9 +22,9 @@ from orchestrator.accounts import files_as
 from orchestrator.assignment import LARGEST_STEP, SIZE, Assignment, Outcome, SavedCheckpoint
 from orchestrator.ledger.keys import attempt_number
 from orchestrator.scripts import reported_folder
-from orchestrator.scripts.keeper import remove
-from orchestrator.scripts.process import GRACE, End, Place, ScriptProcess
 from orchestrator.scripts.reported_folder import own_file
+from orchestrator.scripts.script_process import GRACE, AttemptFolder, End, ScriptProcess
+from orchestrator.scripts.supervisor import remove
 from orchestrator.storage import store
 from orchestrator.storage.paths import checkpoint_stem
 from orchestrator.training import process
@@ -70,9 +70,9 @@ class Report:
     """A line that a script has written.
 
     Attributes:
-        step: steps done.
-        metrics: by name.
-        checkpoint: name of a folder below that of checkpoints, or absolute path of one in the script's own
+        step: Steps done.
+        metrics: Metrics by name.
+        checkpoint: Name of a folder below that of checkpoints, or absolute path of one in the script's own
             folder, or None.
     """
 
@@ -85,12 +85,12 @@ class Report:
         """Return the report of a line.
 
         Args:
-            line: as the script has written it.
-            after: step of the report before.
-            attempt_id: of the attempt; a line need not name it, but must not name another one.
+            line: Line as the script has written it.
+            after: Step of the report before.
+            attempt_id: Id of the attempt; a line need not name it, but must not name another one.
 
         Raises:
-            Refusal: it is no report, or that of another attempt.
+            Refusal: It is no report, or that of another attempt.
         """
         try:
             fields = json.loads(line, parse_float=_finite)
@@ -208,7 +208,7 @@ class ScriptAttempt:
     """One attempt in a process of its own.
 
     Args:
-        assignment: of the trial, with `ScriptSettings`.
+        assignment: Assignment of the trial, with `ScriptSettings`.
     """
 
     def __init__(self, assignment: Assignment) -> None:
@@ -216,7 +216,7 @@ class ScriptAttempt:
         self._assignment, self._settings = assignment, assignment.settings
         self._log = TrialLog(Path(assignment.log), assignment.attempt_id)
         self._folder = tempfile.mkdtemp(prefix="sweep-trial-")
-        self._place = Place(Path(self._folder).resolve())
+        self._place = AttemptFolder(Path(self._folder).resolve())
         self._settings_as_json = asdict(assignment.settings)
         self._saved = assignment.resume
         self._recorded = assignment.resume.step if assignment.resume else 0
@@ -267,7 +267,7 @@ class ScriptAttempt:
         time for a report, and one that hangs looks the same: `resources.minutes` ends either.
 
         Raises:
-            Refusal: the script has failed, or has reported something wrong.
+            Refusal: The script has failed, or has reported something wrong.
         """
         if self._last is not None:
             return self._finished(self._last)
@@ -381,7 +381,7 @@ class ScriptAttempt:
         """Return True if lines were written that have not been taken yet; a part of a line is none.
 
         Raises:
-            Refusal: the file is no longer a file, or a line is too long to be a report.
+            Refusal: The file is no longer a file, or a line is too long to be a report.
         """
         try:
             facts = self._place.reports.lstat()
@@ -403,7 +403,7 @@ class ScriptAttempt:
         """Return the next report that was written whole, or None.
 
         Raises:
-            Refusal: as `Report.read` and `_has_more`.
+            Refusal: As `Report.read` and `_has_more`.
         """
         if not self._unread and not self._has_more():
             return None
@@ -496,7 +496,7 @@ class ScriptAttempt:
         with files_as(self._assignment.account):  # a link there must not show the script what it may not read
             try:
                 left_out = reported_folder.pack(base, folder, packing, self._settings.disk)
-            except reported_folder.TooLarge as error:
+            except reported_folder.FolderTooLarge as error:
                 raise _over("disk") from error
             except checkpoint.Changed as error:
                 raise _refused(
@@ -531,8 +531,8 @@ class ScriptAttempt:
         """Return the last outcome of a script that has ended.
 
         Raises:
-            Refusal: it has failed, or ended before it reported anything.
-            OverLimit: it has exceeded a limit.
+            Refusal: It has failed, or ended before it reported anything.
+            OverLimit: It has exceeded a limit.
         """
         if interrupted:
             step = 0 if self._saved is None else self._saved.step
@@ -571,12 +571,7 @@ _FRAME = re.compile(r'\s+File "(.+)", line (\d+)')
 
 
 def _raised(lines: Sequence[str], folder: Path) -> str | None:
-    """Return the exception of the last traceback in a script's output, with the line of its own code.
-
-    Args:
-        lines: of the output.
-        folder: of the script.
-    """
+    """Return the exception of the last traceback in a script's output, with the line of its own code."""
     begins = [at for at, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
     frames = {at: match for at, line in enumerate(lines) if (match := _FRAME.match(line))}
     last = max(frames, default=0)

@@ -28,7 +28,7 @@ from trainables.trial import ScriptSettings, variable_of
 CLIENT = Path(__file__).parent / "client"
 """Folder of `sweep_client`, alone in it, so that a script's own modules cannot be hidden by it."""
 
-KEEPER = Path(__file__).parent / "keeper.py"
+KEEPER = Path(__file__).parent / "supervisor.py"
 
 FUNCTION = Path(__file__).parent / "function.py"
 
@@ -86,11 +86,11 @@ _OF_A_SESSION = ("DBUS_", "MAIL", "SSH_", "SUDO_", "XDG_")
 
 
 @dataclass(frozen=True)
-class Place:
+class AttemptFolder:
     """The folders and files of one attempt, on the machine that runs it.
 
     Attributes:
-        folder: of all the others.
+        folder: Folder of all the others.
     """
 
     folder: Path
@@ -141,9 +141,9 @@ class End:
     """How a process has ended.
 
     Attributes:
-        code: its exit code, minus a signal's number, or None if it could not be started.
-        limit: the limit that it exceeded, `memory`, `minutes` or `disk`, or None.
-        error: why it could not be started, or ''.
+        code: Its exit code, minus a signal's number, or None if it could not be started.
+        limit: Limit that it exceeded, `memory`, `minutes` or `disk`, or None.
+        error: Reason why it could not be started, or ''.
     """
 
     code: int | None
@@ -155,22 +155,22 @@ class ScriptProcess:
     """A running function or command, with everything that it starts.
 
     Args:
-        settings: of the trial.
-        place: of the attempt.
-        attempt_id: of the attempt; the script's reports may name it.
-        step: of the checkpoint in `place.resume`; 0 if there is none.
-        say: receives what the script prints, whole lines.
-        tracking: variables that name the trial's run in MLflow, or none.
-        account: as which the script runs; None for that of this process.
+        settings: Settings of the trial.
+        place: AttemptFolder of the attempt.
+        attempt_id: Id of the attempt; the script's reports may name it.
+        step: Step of the checkpoint in `place.resume`; 0 if there is none.
+        say: Receiver of whole lines that the script prints.
+        tracking: Variables that name the trial's run in MLflow, or none.
+        account: Account as which the script runs; None for that of this process.
 
     Raises:
-        Refusal: the account cannot reach the folder of the attempt.
+        Refusal: The account cannot reach the folder of the attempt.
     """
 
     def __init__(
         self,
         settings: ScriptSettings,
-        place: Place,
+        place: AttemptFolder,
         attempt_id: str,
         step: int,
         say: Callable[[str], None],
@@ -293,7 +293,7 @@ class ScriptProcess:
         to which the script has handed it: what is in the pipe then is the last.
         """
         assert self._keeper.stderr is not None
-        streams = {pipe: Stream() for pipe in (self._output.fileno(), self._keeper.stderr.fileno())}
+        streams = {pipe: OutputLines() for pipe in (self._output.fileno(), self._keeper.stderr.fileno())}
         readable = select.poll()
         for pipe in streams:
             readable.register(pipe, select.POLLIN)
@@ -329,7 +329,7 @@ class ScriptProcess:
         self._end = End(answer["code"], answer["limit"], answer.get("error", ""))
 
 
-class Stream:
+class OutputLines:
     """Makes lines of what comes in pieces from one of the two outputs of a script.
 
     A line that is drawn again and again after a carriage return, as a progress bar, has its last state.
@@ -389,11 +389,7 @@ def _passed_on(say: Callable[[str], None], lines: Sequence[bytes]) -> OSError | 
 
 
 def _end_marked(mark: str) -> None:
-    """Kill every process that was started with a variable: what a script leaves without its keeper.
-
-    Args:
-        mark: `NAME=value`. What a script has started without its environment is not found.
-    """
+    """Kill every process that was started with a variable: what a script leaves without its keeper."""
     for sign in (signal.SIGSTOP, signal.SIGKILL):  # a process that is stopped starts no other one
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -401,7 +397,7 @@ def _end_marked(mark: str) -> None:
                     os.kill(int(folder.name), sign)
 
 
-def command_of(settings: ScriptSettings, place: Place, step: int) -> list[str]:
+def command_of(settings: ScriptSettings, place: AttemptFolder, step: int) -> list[str]:
     """Return the words of the command, with values in the place of the placeholders."""
     if settings.function is not None:
         return [sys.executable, "-P", str(FUNCTION), settings.function, settings.folder]
@@ -410,13 +406,13 @@ def command_of(settings: ScriptSettings, place: Place, step: int) -> list[str]:
     return ["/bin/sh", "-c", words[0]] if settings.shell else words
 
 
-def _own(settings: ScriptSettings, place: Place, step: int) -> dict[str, Any]:
+def _own(settings: ScriptSettings, place: AttemptFolder, step: int) -> dict[str, Any]:
     resume = str(place.resume) if step else ""
     return {"seed": settings.seed, "step": step, "folder": str(place.scratch), "resume": resume}
 
 
 def environment_of(
-    settings: ScriptSettings, place: Place, step: int, account: Account | None = None
+    settings: ScriptSettings, place: AttemptFolder, step: int, account: Account | None = None
 ) -> dict[str, str]:
     """Return the environment of a script: of that of the worker what a trial may have, or the user asks for.
 
@@ -456,14 +452,14 @@ def environment_of(
     }
 
 
-def _hand_over(place: Place, account: Account) -> None:
+def _hand_over(place: AttemptFolder, account: Account) -> None:
     """Give the files of an attempt to an account, which no other one can then read.
 
     Their folder stays the service's: the account cannot put other files in the place of those that the
     service reads there. No other account can enter it before all is handed over, so no link can be followed.
 
     Raises:
-        Refusal: the account cannot reach the folder.
+        Refusal: The account cannot reach the folder.
     """
     for path, _, names in os.walk(place.folder, topdown=False):
         for name in names:
@@ -499,7 +495,7 @@ def _with_access(tracking: Mapping[str, str]) -> dict[str, str]:
     )
 
 
-def _write(settings: ScriptSettings, place: Place, attempt_id: str, step: int) -> None:
+def _write(settings: ScriptSettings, place: AttemptFolder, attempt_id: str, step: int) -> None:
     """Write the files that a script reads when it starts."""
     for folder in (place.scratch, place.checkpoints, place.temporary):
         folder.mkdir(parents=True)

@@ -26,10 +26,11 @@ import psutil
 import pytest
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.scripts import attempt as attempts
-from orchestrator.scripts import keeper, reported_folder
-from orchestrator.scripts import process as processes
-from orchestrator.scripts.attempt import OwnProcess, _limit_behind, _out_of_memory
+from orchestrator.scripts import reported_folder
+from orchestrator.scripts import script_attempt as attempts
+from orchestrator.scripts import script_process as processes
+from orchestrator.scripts import supervisor as keepers
+from orchestrator.scripts.script_attempt import OwnProcess, _limit_behind, _out_of_memory
 from orchestrator.session.attempts import finite_or_failed
 from orchestrator.training import process
 from orchestrator.training.attempt import TrialLog, failure_outcome
@@ -999,7 +1000,7 @@ def bounded_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 def can_create_groups() -> bool:
-    groups = keeper.created_groups(os.getpid(), 1 << 30)
+    groups = keepers.created_groups(os.getpid(), 1 << 30)
     able = any(group.bounds_memory for group in groups)
     for group in groups:
         group.remove()
@@ -1012,8 +1013,8 @@ def test_a_command_in_a_control_group_leaves_none_behind(runs: Runs, monkeypatch
     monkeypatch.setattr(processes, "GRACE", 0.2)
     assert runs.own.advance(runs.command(DEAF.replace("WORK", "time.sleep(1)"))).step == 1
     daemon = Path("/proc", (runs.folder / "daemon.pid").read_text())
-    (name,) = set(re.findall(rf"{keeper.GROUP}\d+$", (daemon / "cgroup").read_text(), re.MULTILINE))
-    groups = [group / name for group in keeper.own_groups()]
+    (name,) = set(re.findall(rf"{keepers.GROUP}\d+$", (daemon / "cgroup").read_text(), re.MULTILINE))
+    groups = [group / name for group in keepers.own_groups()]
     assert any(group.is_dir() for group in groups)
     runs.own.release()
     assert not any(group.is_dir() for group in groups)
@@ -1251,7 +1252,7 @@ def _works_in(one: psutil.Process, folder: Path) -> bool:
 
 WORKER = """
 import pickle, sys, time
-from orchestrator.scripts.attempt import OwnProcess
+from orchestrator.scripts.script_attempt import OwnProcess
 assigned = pickle.load(open(sys.argv[1], "rb"))
 OwnProcess().advance(assigned)
 print("reported", flush=True)

@@ -1,4 +1,4 @@
-"""Runs a command and ends with it: `python -I keeper.py`, with a line of JSON on standard input.
+"""Runs a command and ends with it: `python -I supervisor.py`, with a line of JSON on standard input.
 
     {"command": [...], "folder": "...", "files": "...", "memory": bytes or null,
      "reserved": bytes that a process may reserve above that, "seconds": seconds or null,
@@ -73,7 +73,7 @@ class Group:
     """A control group of the command's own, of version 1 or 2.
 
     Attributes:
-        folder: of the group, in the kernel's file system.
+        folder: Folder of the group, in the kernel's file system.
     """
 
     folder: Path
@@ -145,8 +145,8 @@ def created_groups(keeper: int, memory: int | None) -> list[Group]:
     """Create control groups below those of this process; none where it may not.
 
     Args:
-        keeper: id of this process.
-        memory: most bytes that the command may hold, or None.
+        keeper: Id of this process.
+        memory: Most bytes that the command may hold, or None.
     """
     groups = []
     with contextlib.suppress(OSError, ValueError):
@@ -314,12 +314,12 @@ def end_all(process: subprocess.Popen[bytes], groups: Sequence[Group]) -> None:
         time.sleep(0.02)
 
 
-class Limits:
+class LimitWatch:
     """Looks whether the command exceeds a limit.
 
     Args:
-        task: of the keeper.
-        groups: that the command is in.
+        task: Task of the keeper.
+        groups: Groups that the command is in.
     """
 
     def __init__(self, task: Mapping[str, Any], groups: Sequence[Group]) -> None:
@@ -343,7 +343,7 @@ class Limits:
         """Return the name of a limit that is exceeded, or None.
 
         Args:
-            ended: whether the command has ended; then only whether the kernel has ended it is looked at.
+            ended: Whether the command has ended; then only whether the kernel has ended it is looked at.
         """
         if self._task["memory"] and any(group.has_killed() for group in self._groups):
             return "memory"
@@ -389,7 +389,7 @@ def _kept(
 ) -> dict[str, Any]:
     """Wait until the command has ended, is to end, or exceeds a limit; end everything."""
     entered = [group for group in groups if group.has(process.pid)]
-    limits = Limits(task, entered)
+    limits = LimitWatch(task, entered)
     ends = _descriptors_of(process)
     leave_by: float | None = None
     limit: str | None = None
