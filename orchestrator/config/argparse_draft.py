@@ -1,6 +1,6 @@
-"""Drafts a search-space file from the options that a Python script declares with `argparse`.
+"""Draft of a search-space file from the `argparse` options of a Python script.
 
-The script is read, not run. What is searched is a guess from types and defaults, for a person to correct.
+The script is parsed, not run. Distributions are guessed from types and defaults and are meant to be edited.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class ScriptOption:
 
     @property
     def words(self) -> list[str]:
-        """Return its flag as words of a command."""
+        """Return the words of a command that set the option."""
         return [self.flag] if self.flag else []
 
     def distribution(self) -> str | None:
-        """Return the distribution around its default as YAML, or None if it has none of a number.
+        """Return a distribution around a numeric default as YAML, or None.
 
         Raises:
             _NotSearchedError: It cannot be searched for a reason that its author may not expect.
@@ -95,7 +95,7 @@ class ScriptOption:
         return None
 
     def _accepted(self) -> list[Any]:
-        """Return those of its choices that can be given on a command line and searched."""
+        """Return the choices that a command line and a search can express."""
         if self.kind not in _TYPES:
             raise _NotSearchedError(f"what {self.kind} makes of a word is not known")
         given = dict.fromkeys(choice for choice in self.choices or () if _is_of(self.kind, choice))
@@ -112,7 +112,7 @@ class ScriptOption:
 
 
 class _NotSearchedError(Exception):
-    """Raised for an option that is left out; its text says why."""
+    """An option that cannot be searched, with the reason."""
 
 
 _TYPES: Mapping[str, Any] = {"str": (str,), "int": (int,), "float": (int, float)}
@@ -215,7 +215,7 @@ def _kind(given: Mapping[str, ast.expr]) -> str:
 
 
 def _literal(node: ast.expr | None, missing: Any = _NO_DEFAULT) -> Any:
-    """Return the value of an expression that is written out, `missing` without one."""
+    """Return the value of a literal expression, or `missing`."""
     if node is None:
         return missing
     try:
@@ -273,7 +273,7 @@ def _silent(script: str) -> list[str]:
 
 
 def _searched(options: Sequence[ScriptOption]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the distributions of options by name, and why others are left out although they look alike."""
+    """Return the distributions of options by name, and the reasons against options that look similar."""
     searched: dict[str, str] = {}
     reasons: dict[str, str] = {}
     variables: set[str] = set()
@@ -318,12 +318,12 @@ def _command(
 
 
 def _literally(word: str) -> str:
-    """Return a word of a command that stands for itself."""
+    """Return a word of a command with its braces escaped."""
     return word.replace("{", "{{").replace("}", "}}")
 
 
 def _shown(text: str) -> str:
-    """Return a text as it stands in a comment of one line."""
+    """Return a text as one line of a comment."""
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
@@ -332,7 +332,7 @@ def _because(option: ScriptOption, reasons: Mapping[str, str]) -> str:
 
 
 def _word(word: str) -> str:
-    """Return a word of a command as YAML reads it back: in quotes unless it can only be a word."""
+    """Quote a word of a command for YAML where needed."""
     return word if _PLAIN.fullmatch(word) else _quoted(word)
 
 

@@ -71,7 +71,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class SamplerSettings:
-    """What a sampler accepts, and what it can do. Every sampler has the option `seed` beside its own.
+    """Options and abilities of a sampler. Every sampler also has the option `seed`.
 
     Attributes:
         summary: One sentence for the reference page.
@@ -107,7 +107,7 @@ class SamplerSettings:
 
 @dataclass(frozen=True)
 class SchedulerSettings:
-    """What a scheduler accepts, and what it does.
+    """Options and behaviour of a scheduler.
 
     Attributes:
         summary: One sentence for the reference page.

@@ -1,4 +1,4 @@
-"""What may be searched: fields of model and training, options and initialisation ranges of a layer."""
+"""Searchable hyperparameters: fields of model and training, options and initialisation ranges of a layer."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Hyperparameter:
         return _is(self.kind, value) and not self._is_too_large(value) and self.allows(value)
 
     def must_of(self, value: Any) -> str:
-        """Return what must hold of a value that does not `holds`."""
+        """Return the broken requirement of an illegal value."""
         too_large = _is(self.kind, value) and self._is_too_large(value)
         return f"at most {self.most:,}" if too_large else self.must
 
@@ -101,11 +101,11 @@ class Hyperparameter:
         return self.most < math.inf and bool(value > self.most)
 
     def cast(self, value: Any) -> Any:
-        """Return a value that `holds` in the one type that the science expects."""
+        """Convert a legal value to the type that training expects."""
         return {"real": float, "whole": int, "flag": bool, "word": str}[self.kind](value)
 
     def example(self, name: str) -> str:
-        """Return the remedy that shows a legal value."""
+        """Return a remedy with a legal value."""
         sample = str(self.sample).lower() if isinstance(self.sample, bool) else self.sample
         return f"For example {name}: {sample}."
 
@@ -157,7 +157,7 @@ def _range_end(spec: Range, default: float) -> Hyperparameter:
 
 
 def _field(name: str, section: type[BaseModel], kind: Kind, mutable: bool) -> Hyperparameter:
-    """Read the bounds where they are written once: in the section's field."""
+    """Return a hyperparameter with the bounds of the section's field."""
     field = section.model_fields[name]
     sample = field.examples[0] if field.examples else field.default
     if words := _literals(field.annotation):

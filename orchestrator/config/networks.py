@@ -29,7 +29,7 @@ def static_names(sweep: SweepConfig) -> frozenset[str]:
 
 
 def names_of_networks(search: Iterable[str], layers: Iterable[str]) -> frozenset[str]:
-    """Return those of some searched names that change the network of a trial with one of some layers."""
+    """Return the searched names that change the network for at least one of the layers."""
     own = {
         layer: {*ModelSection.model_fields, *LAYERS.settings(layer).options} - _FREE_OR_NOT_OF_A_LAYER
         for layer in layers
@@ -53,9 +53,9 @@ def count(sweep: SweepConfig) -> int:
 
 
 def networks(sweep: SweepConfig) -> list[TrialSettings]:
-    """Return settings of one trial for each network that the search can draw.
+    """Return the settings of one trial for each network of the search.
 
-    All else is as in the largest trial of the search.
+    Everything else is as in the largest trial of the search.
     """
     largest = sweep.network_settings(sweep.largest(), seed=0)
     drawn = [replace(largest, model=model) for model in sweep.networks(static_names(sweep))]
@@ -97,7 +97,7 @@ def matched_sizes(
 
 
 def chosen_sizes(document: Mapping[str, Any]) -> str | None:
-    """Return the sizes of the networks of a sweep in words, or None if its file does not match them.
+    """Describe the sizes that `model.match` has chosen, or return None without `model.match`.
 
     Args:
         document: Document of the sweep.
@@ -124,14 +124,14 @@ def _check_search(
     names = names_of_networks(space, layers)
     choices = ", ".join(sorted(names - {"layer"}))
     if not 0 < size(space, names) <= MOST_NETWORKS:
-        must = f"must stand beside a search of at most {MOST_NETWORKS:,} networks"
+        must = f"requires a search of at most {MOST_NETWORKS:,} networks"
         raise Violation(("model", "match"), must, f"Search fewer values of {choices}.")
     for drawn in combinations(space, names):
         network = model_settings(model, {"layer": model.layer, **drawn})
         if not matches(network, signature, match.parameters):
             values = ", ".join(f"{name} {value}" for name, value in drawn.items())
             got = f"{parameters(network, signature):,} with {values}"
-            must = f"must leave every network its {match.parameters:,} parameters (model.match)"
+            must = f"must keep {match.parameters:,} parameters in every network (model.match)"
             raise Violation(("search", _first_of(drawn)), must, f"Do not search {choices}.", got)
 
 

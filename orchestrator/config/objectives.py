@@ -1,4 +1,4 @@
-"""The goal of a search: its objectives, its constraints, and the published values that it starts from."""
+"""Objectives, constraints and published values of a search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SENSE: dict[Direction, str] = {"maximize": "high", "minimize": "low"}
 
 
 def read_objectives(file: SpaceFile) -> tuple[Objective, ...]:
-    """Return the objectives, first the one that decides which trial is best.
+    """Return the objectives. The first one ranks the trials.
 
     Raises:
         Violation: No trial reports a metric, or its direction is wrong.
@@ -39,7 +39,7 @@ def read_objectives(file: SpaceFile) -> tuple[Objective, ...]:
 
 
 def read_named_objectives(file: TrainableFile, order: Sequence[str]) -> tuple[Objective, ...]:
-    """Return the objectives of a file with a `trainable`; the first one that it names decides.
+    """Return the objectives of a file with a `trainable`. The first one in the file ranks the trials.
 
     Args:
         file: Validated file.
@@ -162,7 +162,7 @@ def tested_metrics(task: str, data: Mapping[str, Any]) -> list[str]:
 
 
 def _results(given: Mapping[str, Any], known: Sequence[str] | None) -> dict[str, float]:
-    """Return the published results; of a `trainable` any metric may be one."""
+    """Return the published results. A `trainable` may have results of any metric."""
     for name, value in given.items():
         path = ("published", name)
         if known is not None and name not in known:

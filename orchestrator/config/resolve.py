@@ -1,4 +1,4 @@
-"""From a file or a mapping, a profile and overrides to one validated sweep."""
+"""Loading of search-space files: a file or a mapping, a profile and overrides become one validated sweep."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def from_document(
 
 
 def _in_order(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section `objective` of a document, whose keys are sorted, in the order of the file."""
+    """Restore the order of the objectives in a document with sorted keys."""
     directions = sorted(recorded.keys() - {FIRST}, key=lambda name: name != recorded.get(FIRST, "maximize"))
     return {direction: recorded[direction] for direction in directions}
 
@@ -171,7 +171,7 @@ def _check_profile(name: str, node: LocatedValue) -> None:
 
 
 def budget_in(text: str, profile: str | None) -> Any:
-    """Return what the text of a file says of the budget, under a profile; None if it is not known."""
+    """Return the budget of a file under a profile, or None if it is unknown."""
     try:
         return with_profile(parse_document(text, "the file"), profile).entries["budget"].plain()
     except (BadInput, Violation, KeyError):
@@ -179,14 +179,14 @@ def budget_in(text: str, profile: str | None) -> Any:
 
 
 def with_profile(root: LocatedValue, name: str | None) -> LocatedValue:
-    """Return the tree of a file with one of its profiles applied, or none; `profiles` is left out."""
+    """Return the tree of a file without `profiles`, with one of them applied if there is one."""
     sections = {key: node for key, node in root.entries.items() if key != "profiles"}
     file = LocatedValue(sections, root.where)
     return file if name is None else merged(file, root.at(("profiles", name)))
 
 
 def merged(root: LocatedValue, changes: LocatedValue) -> LocatedValue:
-    """Return the tree of a file with changes applied as those of a profile are."""
+    """Return the tree of a file with changes merged like a profile."""
     sections = dict(root.entries)
     for key, node in changes.entries.items():
         _apply(sections, key, node)
@@ -230,7 +230,7 @@ def choose_profile(names: Collection[str], wanted: str | None, gpus: int) -> str
 
 
 def _apply(sections: dict[str, LocatedValue], key: str, node: LocatedValue) -> None:
-    """Apply one section of a profile to the file's; `null` removes what it stands for."""
+    """Merge one section of a profile; `null` removes a key."""
     base = sections.get(key)
     if node.value is None:
         sections.pop(key, None)

@@ -1,4 +1,4 @@
-"""Rules between the task, the layer, the sizes and the space of a file, checked for every possible draw."""
+"""Rules between task, layer, sizes and search space, checked for every possible draw."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def _value(path: Path, known: Hyperparameter, value: Any) -> Any:
 
 
 def read_model(file: SpaceFile, space: Space) -> ModelSection:
-    """Return the network, the layer's own keys, the task's pooling and changed defaults included.
+    """Return the network with the layer's own keys and the task's pooling and defaults.
 
-    Every draw of the space can be built.
+    Every draw of the space is checked.
 
     Raises:
         Violation: A layer, an option, a range or a size does not fit the others.
@@ -103,7 +103,7 @@ def _signature(file: SpaceFile) -> Signature:
     task = TASKS[file.task]
     signature = task.outline(completed(file.task, task.options, file.data))
     if signature is None:
-        must = f"must stand beside a task that declares the signature of its data, which {file.task} does not"
+        must = f"requires a task that declares the signature of its data, and {file.task} does not"
         raise Violation(("model", "match"), must, "Give the sizes themselves.")
     return signature
 
@@ -151,7 +151,7 @@ def _extra(name: str, value: Any, layers: tuple[str, ...]) -> Any:
 
 
 def _with_layers(model: ModelSection) -> ModelSection:
-    """Return the network, what it says for single layers checked."""
+    """Return the network with the values of single layers checked."""
     for layer in model.layers:
         if layer not in LAYERS:
             path = ("model", "layers", layer)
@@ -207,7 +207,7 @@ def _check_searched(name: str, distribution: Distribution, layer: str) -> None:
 
 @dataclass(frozen=True)
 class _View:
-    """A sweep as the trials of one layer see it.
+    """The part of a sweep that concerns the trials of one layer.
 
     Attributes:
         layer: Its name.
@@ -222,7 +222,7 @@ class _View:
     searched: Mapping[str, str]
 
     def path(self, *names: str) -> Path:
-        """Return where in the file one of some names is given: searched, for this layer, or for all."""
+        """Return the path of the first given name: in the search, for this layer, or for all layers."""
         for name in names:
             if name in self.searched:
                 return ("search", self.searched[name])
@@ -296,7 +296,7 @@ def _fixed(view: _View, name: str) -> Any:
 
 
 def read_training(file: SpaceFile, model: ModelSection, space: Space) -> TrainingSection:
-    """Return how trials are trained, with the task's own way to carry states.
+    """Return the settings of training, with the task's default for carried states.
 
     Raises:
         Violation: A rate is missing, the interval is longer than a trial, an optimiser without a weight decay
@@ -309,7 +309,7 @@ def read_training(file: SpaceFile, model: ModelSection, space: Space) -> Trainin
     if carries is None:
         carries = task.carries_state
     if carries and not task.carries_state:
-        must = f"must be left out for {file.task}, whose examples are no consecutive segments"
+        must = f"is not available for {file.task}, because its examples are not consecutive segments"
         raise Violation(("training", "carry_state"), must, "Leave it out.")
     if carries:
         _check_looking_back(model, space)
@@ -317,12 +317,12 @@ def read_training(file: SpaceFile, model: ModelSection, space: Space) -> Trainin
 
 
 def _check_labels(file: SpaceFile, space: Space) -> None:
-    """Refuse to smooth labels where targets are numbers; a task whose data are unknown says so later."""
+    """Refuse label smoothing for regression. A task with unknown data is checked when it is loaded."""
     task = TASKS[file.task]
     signature = task.outline(completed(file.task, task.options, file.data))
     if signature is None or signature.output != "value":
         return
-    must = f"must be left out for {file.task}, whose targets are no classes"
+    must = f"is not available for {file.task}, because its targets are not classes"
     if "label_smoothing" in space:
         raise Violation(("search", "label_smoothing"), must, "Leave it out.")
     if file.training.label_smoothing is not None:
@@ -330,7 +330,7 @@ def _check_labels(file: SpaceFile, space: Space) -> None:
 
 
 def _check_looking_back(model: ModelSection, space: Space) -> None:
-    """Refuse a space in which a network that carries its state may read backwards too."""
+    """Refuse bidirectional networks with carried states."""
     for layer in _layers(model, space):
         view = _view(model, space, layer)
         drawn = view.space.get("bidirectional")
@@ -364,28 +364,28 @@ def _check_no_decay(training: TrainingSection, optimizer: str, space: Space) -> 
         path = ("training", "weight_decay")
     else:
         return
-    must = f"must be 0 with the optimizer {optimizer}, which has none"
+    must = f"must be 0 with the optimizer {optimizer}, which does not support it"
     able = ", ".join(name for name, declared in OPTIMIZERS.items() if declared.decays)
     got = str(training.weight_decay) if path[0] == "training" else flow(list(decay.ends())) if decay else ""
     raise Violation(path, must, f"Write weight_decay: 0, or one of these optimizers: {able}.", got)
 
 
 def mutable(file: SpaceFile, space: Space) -> frozenset[str]:
-    """Return the hyperparameters that act throughout training, so that a running trial can take others."""
+    """Return the hyperparameters that can change during training."""
     layers = space["layer"].choices if "layer" in space else (file.model.layer,)
     known = [known for layer in layers for known in searchable(str(layer)).items()]
     return frozenset(name for name, hyperparameter in known if hyperparameter.mutable)
 
 
 def check_resources(resources: ResourcesSection) -> None:
-    """Check the share of a GPU, and that no limit is given that a network does not need.
+    """Check the share of a GPU, and refuse limits that apply to scripts only.
 
     Raises:
         Violation: The share is wrong, or there is a limit of memory, disk or minutes.
     """
     for name in LIMITS:
         if getattr(resources, name) is not None:
-            must = "must stand beside a `trainable` that is a function or a command"
+            must = "requires a `trainable` that is a function or a command"
             raise Violation(("resources", name), must, "Leave it out.")
     check_share(resources)
 
@@ -398,7 +398,7 @@ def check_share(resources: ResourcesSection) -> None:
     """
     share = resources.gpu
     if resources.slots is not None and share != 1:
-        must = "must stand beside gpu: 1, which the slots then share"
+        must = "requires gpu: 1, which the slots share"
         raise Violation(("resources", "slots"), must, "Write gpu: 1, or leave it out.")
     if share and abs(1 / share - round(1 / share)) > 1e-6:
         remedy = f"Write gpu: 1/{max(1, round(1 / share))}."

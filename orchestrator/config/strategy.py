@@ -1,4 +1,4 @@
-"""The search strategy of a file: its sampler proposes trials, its scheduler stops or changes them early."""
+"""Samplers, which propose trials, and schedulers, which stop or change trials early."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def read_strategy(
 def _default_scheduler(file: StudySections, objectives: int) -> Any:
     """Return the scheduler of a file that names none.
 
-    A trial of a network or a program is compared from a tenth of its steps on. What a script reports first
-    says little: its trials are compared from a quarter of their steps on, or not at all if they report
-    seldom. Nor are trials with several objectives: one of them would decide.
+    Trials of a network or a program are compared from a tenth of their steps on. First reports of scripts are
+    less reliable: their trials are compared from a quarter of their steps on, and never if they report
+    seldom. Trials with several objectives are never compared.
     """
     if objectives > 1:
         return "none"
@@ -122,8 +122,7 @@ def check_installed(sampler: Sampler) -> None:
 def check_mutations(space: Space, scheduler: Scheduler) -> None:
     """Check that a scheduler changes no hyperparameter on which others depend.
 
-    A trial would go on with hyperparameters of another branch. Only files are checked: what a ledger holds of
-    an earlier version can still be read.
+    A trial would go on with hyperparameters of another branch.
 
     Raises:
         Violation: It changes one.
@@ -151,7 +150,7 @@ def options_section(kind: str, name: str) -> type[Section]:
 
 
 def most_trials(document: Mapping[str, Any]) -> int:
-    """Return how many trials the search of a sweep has at most: its budget, or all combinations of a grid.
+    """Return the largest number of trials: the budget, or the combinations of a grid.
 
     Args:
         document: Document of the sweep in the ledger. A sampler that is not installed any more has no limit.
@@ -238,7 +237,7 @@ def _check_mutations(
             must = "must name searched hyperparameters"
             raise Violation(path, must, nearest(name, mutable & set(space)), f"`{name}`")
         if name not in mutable:
-            must = "must name what acts throughout training, not at its start or on the compiled program"
+            must = "must name hyperparameters that can change during training"
             declare = (
                 "If a function or a command can go on with another value, name it in `trainable.mutable`."
             )

@@ -1,4 +1,4 @@
-"""A sweep, validated and frozen: what a search-space file means, its profile and overrides applied."""
+"""The validated and frozen configuration of a sweep, with its profile and overrides applied."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def current(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def identity(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of everything in a document that makes a sweep another sweep.
+    """Return the SHA-256 of the parts of a document that identify a sweep.
 
     What earlier versions did without recording it is left out: their sweeps keep their digests and ids.
     """
@@ -115,7 +115,7 @@ def identity(document: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Objective:
-    """A metric that trials report, and which way is better."""
+    """A reported metric and its direction."""
 
     metric: str
     direction: Direction
@@ -123,7 +123,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Constraint:
-    """Bounds that a feasible trial's metric keeps."""
+    """Bounds of a metric of feasible trials."""
 
     metric: str
     at_least: float | None
@@ -132,20 +132,20 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Sampler:
-    """How trials are proposed: a name of `orchestrator.config.strategy.SAMPLERS`, and all its options."""
+    """A sampler of `orchestrator.config.strategy.SAMPLERS` with all its options."""
 
     name: str
     options: Mapping[str, Any]
 
     @property
     def seed(self) -> int:
-        """Return the seed that every draw of the sweep derives from."""
+        """Return the seed of all draws of the sweep."""
         return int(self.options["seed"])
 
 
 @dataclass(frozen=True)
 class Scheduler:
-    """Which trials end early: a name of `orchestrator.config.strategy.SCHEDULERS`, and all its options.
+    """A scheduler of `orchestrator.config.strategy.SCHEDULERS` with all its options.
 
     Attributes:
         name: Name of the scheduler.
@@ -188,7 +188,7 @@ class Published:
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """One sweep, complete.
+    """Complete configuration of one sweep.
 
     Attributes:
         name: Stem of the file, a slug.
@@ -249,7 +249,7 @@ class SweepConfig:
 
     @property
     def subject(self) -> str:
-        """Return what is trained, in words, such as `rotrnn on listops` or `the function train.py:train`."""
+        """Describe what is trained, such as `rotrnn on listops` or `the function train.py:train`."""
         return f"{self.kind} on {self.task}" if self.trainable is None else f"the {self.kind} {self.task}"
 
     @property
@@ -259,22 +259,22 @@ class SweepConfig:
 
     @property
     def objective(self) -> Objective:
-        """Return the objective that decides which trial is best."""
+        """Return the objective that ranks the trials."""
         return self.objectives[0]
 
     @property
     def metric(self) -> str:
-        """Return the metric that decides which trial is best, such as `val/accuracy`."""
+        """Return the metric that ranks the trials, such as `val/accuracy`."""
         return self.objective.metric
 
     @property
     def direction(self) -> Direction:
-        """Return which way of the metric is better."""
+        """Return `maximize` or `minimize`."""
         return self.objective.direction
 
     @property
     def objective_metrics(self) -> tuple[str, ...]:
-        """Return the metrics of the objectives, the one that decides which trial is best first."""
+        """Return the metrics of the objectives. The first one ranks the trials."""
         return tuple(objective.metric for objective in self.objectives)
 
     @property
@@ -335,7 +335,7 @@ class SweepConfig:
         return document
 
     def settings(self, params: Mapping[str, Any], seed: int) -> Settings:
-        """Return what a trial with these hyperparameters trains.
+        """Return the settings of a trial with these hyperparameters.
 
         Args:
             params: Value for every active hyperparameter of the search, as the study drew them.
@@ -348,7 +348,7 @@ class SweepConfig:
         return self.network_settings(params, seed)
 
     def network_settings(self, params: Mapping[str, Any], seed: int) -> TrialSettings:
-        """Return what a trial with these hyperparameters trains; the sweep has no trainable."""
+        """Return the settings of a trial with these hyperparameters. The sweep must train a network."""
         known = searchable(str(params.get("layer", self.network.layer)))
         drawn = {name: known[name].cast(value) for name, value in params.items()}
         assert isinstance(self.training, TrainingSection)
@@ -370,7 +370,7 @@ class SweepConfig:
         return set(drawn)
 
     def largest(self, lowest: Collection[str] = ()) -> dict[str, Any]:
-        """Return the assignment of the space's upper ends: as large a trial as the search has.
+        """Return the hyperparameters of the largest trial: the upper ends of the space.
 
         Args:
             lowest: Hyperparameters to give their lower ends instead.
@@ -382,14 +382,14 @@ class SweepConfig:
         return drawn
 
     def networks(self, names: frozenset[str]) -> Iterator[ModelSettings]:
-        """Yield a network for every draw of some static choices; everything else is as the file fixes it."""
+        """Yield a network for every combination of static choices."""
         for drawn in combinations(self.search, names):
             yield model_settings(self.network, drawn)
 
     def trial_seed(self, number: int, params: Mapping[str, Any]) -> int:
-        """Return the seed of trial `number`: of its initialisation, its order of data and its dropout.
+        """Return the seed of trial `number`, which determines initialisation, data order and dropout.
 
-        A seed among its hyperparameters comes first.
+        A searched seed takes precedence.
         """
         return int(params.get("seed", self._seed("trial", number)))
 
@@ -409,8 +409,8 @@ class SweepConfig:
 def model_settings(section: ModelSection, drawn: Mapping[str, Any]) -> ModelSettings:
     """Return the network of a trial.
 
-    Drawn values come first, then what the file says for the layer alone, then what it says for all layers,
-    then the defaults of the layer.
+    Drawn values take precedence over the file's values for the layer, these over its values for all layers,
+    and these over the defaults of the layer.
 
     Args:
         section: Section of the file, with its pooling.

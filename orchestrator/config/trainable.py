@@ -1,4 +1,4 @@
-"""What a trial runs if not a network of this package: a function, a command, or a program of one's own."""
+"""User code as a trainable: a function, a command or a program."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DISK = 20
 
 @dataclass(frozen=True)
 class Trainable:
-    """What a trial runs.
+    """A function, a command or a program of a user.
 
     Attributes:
         kind: `function`, `command` or `program`.
@@ -88,7 +88,7 @@ class Trainable:
 
     @property
     def changeable(self) -> frozenset[str]:
-        """Return the hyperparameters of which a trial can take other values when it goes on."""
+        """Return the hyperparameters that may change when a trial resumes."""
         return frozenset(self.free or self.mutable)
 
     def code(self) -> str:
@@ -96,11 +96,11 @@ class Trainable:
         return digest_of(self.target, Path(self.folder))
 
     def imported_code(self) -> str:
-        """Return the digest of the code that a worker itself imports, which only a program's does, or ''."""
+        """Return the digest of a program's code, which workers import, or ''."""
         return self.code() if self.kind == "program" else ""
 
     def why_not_registered(self) -> str | None:
-        """Return why the chosen trial does not become a registered model, or None if it does.
+        """Return the reason why the best trial cannot become a registered model, or None.
 
         Raises:
             Violation: The class of a program cannot be read.
@@ -127,7 +127,7 @@ class Trainable:
         seed: int,
         limits: ResourcesSection,
     ) -> ProgramSettings | ScriptSettings:
-        """Return what a trial with these hyperparameters runs.
+        """Return the settings of a trial with these hyperparameters.
 
         Args:
             params: Value for every active hyperparameter.
@@ -155,7 +155,7 @@ class Trainable:
 
 
 def _with_seed(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Return hyperparameters in which a searched seed is that of the trial."""
+    """Replace a searched seed by the seed of the trial."""
     if int(params.get("seed", seed)) == seed:  # it may have been drawn as 0.75, of which the trial's is 0
         return dict(params)
     return {**params, "seed": seed}
@@ -175,7 +175,7 @@ def task_of(document: Mapping[str, Any]) -> str:
 def read_trainable(
     file: TrainableFile, space: Space, folder: Path, recorded: Mapping[str, Any] | None = None
 ) -> Trainable:
-    """Return what the trials of a file run.
+    """Return the trainable of a file.
 
     Args:
         file: Validated file.
@@ -194,9 +194,9 @@ def read_trainable(
         raise Violation(("trainable",), must, "For example {function: train.py:train}.")
     (kind,) = given
     if section.shell and kind != "command":
-        raise Violation(("trainable", "shell"), "must stand beside a command", "Leave it out.")
+        raise Violation(("trainable", "shell"), "requires `command`", "Leave it out.")
     if section.mlflow and kind == "program":
-        must = "must stand beside a function or a command: a program logs nothing itself"
+        must = "requires a function or a command, because a program logs nothing itself"
         raise Violation(("trainable", "mlflow"), must, "Leave it out.")
     _check_names(space, kind)
     _check_mutable(section, space, kind)
@@ -217,13 +217,13 @@ def read_trainable(
 
 
 def _command(section: TrainableSection, space: Space) -> tuple[str, ...]:
-    """Return the words of a command, whose placeholders name hyperparameters."""
+    """Return the words of a command, with checked placeholders."""
     words = tuple(section.command or ())
     if section.shell and len(words) != 1:
         must = "must be one text where shell is true"
         raise Violation(("trainable", "command"), must, "Write command: ['...'].", f"{len(words)} words")
     if redacted(" ".join(words), secrets=()) != " ".join(words):
-        must = "must hold no user or password of an address: it is recorded and shown"
+        must = "must not contain credentials, because commands are stored and displayed"
         raise Violation(("trainable", "command"), must, "Let the script read it from a file.")
     known = [*space, *sorted(_OWN - set(space))]
     wrong: list[Violation] = []
@@ -264,7 +264,7 @@ def _check_word(word: str, space: Space, known: Sequence[str], *, shell: bool) -
 
 
 def _texts(placeholder: Placeholder, space: Space) -> list[str]:
-    """Return texts that stand for a placeholder: of every choice, or of the ends of a range.
+    """Return the texts of every choice or of both ends of a range.
 
     Raises:
         Violation: Its format does not suit its values, or a shell would take a value for several words.
@@ -289,7 +289,7 @@ def _texts(placeholder: Placeholder, space: Space) -> list[str]:
         if context != "unclear" or not (is_path or (is_number and not placeholder.keeps_numbers_harmless)):
             return texts
         problem = f"{{{name}}}"
-    must = "a value must stand where it can be quoted: not in `...`, ${...}, after a \\ or after <<"
+    must = "a placeholder must be where a shell can quote it: not in `...`, ${...}, after a \\ or after <<"
     variable = f"SWEEP_{name.upper()}" if name not in space else variable_of(name)
     raise Violation(path, must, f"Move {{{name}}}, or write the variable ${variable}.", problem)
 
@@ -310,7 +310,7 @@ def _check_names(space: Space, kind: Kind) -> None:
 def _check_mutable(section: TrainableSection, space: Space, kind: Kind) -> None:
     path = ("trainable", "mutable")
     if section.mutable and kind == "program":
-        must = "must stand beside a function or a command: of a program, `free` may change"
+        must = "requires a function or a command; of a program, `free` can change"
         raise Violation(path, must, "Leave it out.")
     for name in section.mutable:
         if name not in space:
@@ -321,7 +321,7 @@ def _check_predictor(section: TrainableSection, kind: Kind) -> None:
     if section.predictor is None:
         return
     if kind == "program":
-        must = "must stand beside a function or a command: of a program, `predict` of its class is it"
+        must = "requires a function or a command; a program has the method `predict`"
         raise Violation(("trainable", "predictor"), must, "Leave it out.")
     _check_reference("predictor", section.predictor)
 
@@ -334,7 +334,7 @@ def _check_reference(name: str, reference: str) -> None:
 
 def _check_clock(file: TrainableFile, kind: Kind) -> None:
     if file.training.reproducible is not None and kind != "program":
-        must = "must stand beside a program: what the other kinds compute is up to their code"
+        must = "requires a program, because functions and commands control their own computation"
         raise Violation(("training", "reproducible"), must, "Leave it out, and use the trial's seed.")
     steps, interval = file.training.steps, file.training.interval
     if interval > steps:
@@ -347,12 +347,12 @@ def _check_resources(file: TrainableFile, kind: Kind) -> None:
     if kind == "program":
         for name in LIMITS:
             if getattr(resources, name) is not None:
-                must = "must stand beside a function or a command: trials of a program share a process"
+                must = "requires a function or a command, because trials of a program share a process"
                 raise Violation(("resources", name), must, "Leave it out.")
         return
     if resources.slots is not None or 0 < resources.gpu < 1:
         name = "gpu" if resources.slots is None else "slots"
-        must = f"must be left to programs: every trial of a {kind} has a process of its own"
+        must = f"is for programs only, because every trial of a {kind} has its own process"
         raise Violation(("resources", name), must, "Write gpu: 1, or gpu: 0.")
 
 
@@ -391,7 +391,7 @@ def free_of(reference: str, folder: Path) -> tuple[str, ...]:
 
 
 def why_not_registered(reference: str, folder: Path) -> str | None:
-    """Return why a program's chosen trial does not become a registered model, or None if it does.
+    """Return the reason why a program's best trial cannot become a registered model, or None.
 
     Args:
         reference: `module:Name` or `file.py:Name`.
@@ -407,7 +407,7 @@ def why_not_registered(reference: str, folder: Path) -> str | None:
 
 
 def why_not_kept(reference: str, folder: Path) -> str | None:
-    """Return why a registered model cannot hold the code of a class or a function, or None if it can."""
+    """Return the reason why a registered model cannot contain the code of a class or a function, or None."""
     module = reference.partition(":")[0]
     if module.endswith(".py"):
         file = PurePath(module)

@@ -1,4 +1,4 @@
-"""Read YAML 1.2, and only its harmless part, into a tree that knows the line of every key.
+"""Parser of a safe subset of YAML 1.2, which records the line of every key.
 
 No tags, no anchors or aliases, no directives, one document, no duplicate keys, few levels. A plain scalar is
 a word, a number, or one of `true`, `false`, `null`; a number is an optional sign and factors joined by `*`
@@ -89,7 +89,7 @@ def parse_fragment(text: str, where: str) -> LocatedValue:
 
 
 def shown(path: Path) -> str:
-    """Return a path as one line of an error shows it, whatever characters it has."""
+    """Return a path as one printable line."""
     return str(path).encode("unicode_escape").decode()[:200]
 
 
@@ -144,11 +144,11 @@ def _bytes(path: Path) -> bytes:
 
 
 class NotFiniteError(ValueError):
-    """Raised for text that is a number by its form but has no finite 64-bit value."""
+    """A number without a finite 64-bit value."""
 
 
 def parse_number(text: str) -> int | float | None:
-    """Return the number that `text` spells, or None when it spells none.
+    """Return the number in a text, or None.
 
     Raises:
         NotFiniteError: The value overflows, or a divisor is zero.
@@ -211,7 +211,7 @@ def _printable(name: Any) -> str:
 
 
 class _Builder:
-    """Turn parser events into nodes, refusing whatever a search-space file does not need."""
+    """Converts parser events to nodes, and refuses YAML features that a search-space file does not need."""
 
     def __init__(self, name: str, *, numbered: bool) -> None:
         self._name = name
@@ -225,11 +225,11 @@ class _Builder:
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             problem = " ".join(str(error.problem or error.context or "a syntax error").split())
-            raise BadInput(self._line(mark), "must be YAML 1.2", problem[:160], "Mend the syntax.") from None
+            raise BadInput(self._line(mark), "must be YAML 1.2", problem[:160], "Fix the syntax.") from None
         except (YAMLError, ValueError, IndexError, OverflowError) as error:
             # ruamel's scanner raises ValueError on some malformed escapes and directives.
             problem = " ".join(str(error).split())[:160] or "a syntax error"
-            raise BadInput(self._name, "must be YAML 1.2", problem, "Mend the syntax.") from None
+            raise BadInput(self._name, "must be YAML 1.2", problem, "Fix the syntax.") from None
 
     def _line(self, mark: Any) -> str:
         return f"{self._name}:{mark.line + 1}" if self._numbered and mark is not None else self._name

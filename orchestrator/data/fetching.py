@@ -125,7 +125,7 @@ def _put(remote: Remote, path: Path, place: Path, progress: Progress) -> None:
 
 
 def _known(remote: Remote, sha256: str | None, record: Path) -> Remote:
-    """Return a file with the size and the sum that it must have, by the user, the publisher or the record."""
+    """Return a file with its expected size and sum, from the user, the publisher or an earlier fetch."""
     if sha256 is not None:
         return replace(remote, sha256=sha256.lower(), size=None)
     return replace(remote, sha256=remote.sha256 or _recorded(record))
@@ -165,7 +165,7 @@ def download(remote: Remote, path: Path, progress: Progress, open_url: Open = ur
 
 
 class _Unreachable(Exception):
-    """Raised when the network fails, with its error message."""
+    """The network has failed; the text has its error message."""
 
 
 def verify(remote: Remote, path: Path) -> str:
@@ -189,7 +189,7 @@ def verify(remote: Remote, path: Path) -> str:
 
 
 def by_hand(remote: Remote, path: Path) -> str:
-    """Return an instruction for a machine without a network: which file to put at which path."""
+    """Return instructions for a machine without a network."""
     known = [
         f"{remote.size:,} bytes" if remote.size else "",
         f"SHA-256 {remote.sha256}" if remote.sha256 else "",

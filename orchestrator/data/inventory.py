@@ -1,4 +1,4 @@
-"""An inventory of the data folder: what it holds for each task."""
+"""Inventory of the data folder by task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FILES_TO_SUM = 20
 
 @dataclass(frozen=True)
 class StoredPath:
-    """One path that a source is read from.
+    """One file or folder of a source.
 
     Attributes:
         path: File or a folder.
@@ -35,7 +35,7 @@ class StoredPath:
 
 @dataclass(frozen=True)
 class State:
-    """Whether the data of a task is complete.
+    """State of the data of a task.
 
     Attributes:
         source: Data that the task would read, or None if something is missing.
@@ -49,7 +49,7 @@ class State:
 
 
 def state(task: Task, options: Mapping[str, Any], folder: Path) -> State:
-    """Return whether the data of a task is complete, and what it would read."""
+    """Return the state of the data of a task."""
     try:
         source = task.check(options, folder)
     except BadData as error:
@@ -58,7 +58,7 @@ def state(task: Task, options: Mapping[str, Any], folder: Path) -> State:
 
 
 def stored_paths(source: Source) -> list[StoredPath]:
-    """Return the size and the sum of every path that a source is read from."""
+    """Return size and sum of every path of a source."""
     sizes = [(path, *_size(path)) for path in source.files]
     few = sum(files for _, files, _ in sizes) <= _FILES_TO_SUM
     return [

@@ -1,4 +1,4 @@
-"""Unpack an untrusted archive: regular files and folders only, inside one folder, up to a limit."""
+"""Safe unpacking of untrusted archives: regular files and folders only, inside one folder, up to a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trial as a folder from which another machine reproduces it: settings, code, versions and the curve."""
+"""Export of a trial to a self-contained folder: settings, code, versions and the curve."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def export(
     facts: Mapping[str, Any],
     state: Mapping[str, np.ndarray],
 ) -> list[str]:
-    """Write a trial to a new folder; return sentences on whether training it again gives the same curve.
+    """Write a trial to a new folder; return notes on its reproducibility.
 
     Args:
         ledger: Ledger of the trial.
@@ -120,7 +120,7 @@ def _document(
 
 
 def files_of_program(reference: str, source: Path) -> list[tuple[str, Path]]:
-    """Return the Python files of a user's program by relative names; none of one that is installed.
+    """Return the Python files of a user's program by relative names; none for an installed package.
 
     Args:
         reference: `file.py:Name` or `package.module:Name`.
@@ -130,7 +130,7 @@ def files_of_program(reference: str, source: Path) -> list[tuple[str, Path]]:
         BadInput: They are gone, or the program is outside the folder.
     """
     where, module = "trainable.program", reference.partition(":")[0]
-    must = "must still be there to be exported"
+    must = "must exist to be exported"
     if not module.endswith(".py") and not module_in(source, module):
         if find_spec(module.partition(".")[0]) is None:
             raise BadInput(where, must, f"no module {module}", "Install it, or move its files back.")
@@ -145,7 +145,7 @@ def files_of_program(reference: str, source: Path) -> list[tuple[str, Path]]:
 
 
 def _notes_on_program(reference: str, source: Path, sweep: SweepRecord) -> list[str]:
-    """Return what may prevent the curve of a user's program."""
+    """Return warnings about the reproducibility of a user's program."""
     notes = ["requirements.txt lacks the packages that only the program imports."]
     if [one["digest"] for one in sweep.facts.get("code", ())] != [digest_of(reference, source)]:
         notes.append(f"The code in {source} has changed since the sweep began.")
@@ -158,7 +158,7 @@ def _notes_on_program(reference: str, source: Path, sweep: SweepRecord) -> list[
 def _guarantee(
     trial: TrialRecord, settings: TrialSettings | ProgramSettings, facts: Mapping[str, Any]
 ) -> str:
-    """Return what `guarantee` says, or that the trial went on from the state of another one."""
+    """Return the guarantee, or a note if the trial has continued the state of another one."""
     segments = trial.system_attrs.get("segments", ())
     if not segments:
         return guarantee(settings, facts)
@@ -170,7 +170,7 @@ def _guarantee(
 
 
 def guarantee(settings: TrialSettings | ProgramSettings, facts: Mapping[str, Any]) -> str:
-    """Return a sentence on when a trial that is trained again has the same values to the last digit.
+    """Describe the conditions under which a repeated trial has identical values.
 
     Args:
         settings: Settings of the trial.
@@ -228,7 +228,7 @@ def _commit(sweep: SweepRecord) -> str:
 
 
 def _notes(sweep: SweepRecord, trial: TrialRecord, lock: str | None) -> list[str]:
-    """Return what may prevent the same curve, one sentence each."""
+    """Return warnings about reproducibility, one sentence each."""
     notes = []
     then, now = str(sweep.facts.get("git_commit", "unknown")), provenance.git_commit(_SOURCE)
     if then != now or now.endswith("+changes") or now == "unknown":

@@ -1,4 +1,4 @@
-"""A sweep for TensorBoard: one run a trial, with its curves and its hyperparameters for the HParams page."""
+"""Export of a sweep to TensorBoard: one run for each trial, with curves and hyperparameters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The folder that a script reports as a checkpoint, read without following it to what it must not show.
+"""Checkpoint folders of scripts, read without following links to other files.
 
-Every report with a checkpoint comes through here. Each folder is opened once, relative to the one that holds
-it, and its files relative to it: a name that becomes a link meanwhile leads nowhere.
+Each folder is opened once, relative to its parent, and its files relative to the folder. A name that is
+replaced by a link meanwhile cannot be opened (no TOCTOU race).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 class FolderTooLarge(Exception):
-    """The files of a folder have more bytes than they may, or there are too many, or too deep ones."""
+    """A folder has too many bytes, too many files, or too long paths."""
 
 
 @contextmanager
 def own_file(path: str | Path, flags: int, folder: int | None = None) -> Iterator[BinaryIO]:
-    """Open a file that the script was given, and nothing that it has put in its place.
+    """Open a regular file of a script without following links.
 
     Args:
         path: Path of the file.
@@ -51,7 +51,7 @@ def own_file(path: str | Path, flags: int, folder: int | None = None) -> Iterato
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What is in a folder and not in its copy, by relative path.
+    """Relative paths of entries that were not copied.
 
     Attributes:
         links: Links to what is outside the folder, or nowhere.
@@ -63,7 +63,7 @@ class LeftOut:
 
 
 def pack(base: Path, folder: Path, packing: Packing, most: int | None = None) -> LeftOut:
-    """Copy the files below a folder into a checkpoint; return what is left out.
+    """Copy the files below a folder into a checkpoint; return the entries that were not copied.
 
     A link to a file below the folder stands for that file.
 

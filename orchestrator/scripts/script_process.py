@@ -1,4 +1,4 @@
-"""The process of a function or a command: what it is started with, what it prints, how it is ended."""
+"""Process of a function or a command: its start, its output and its end."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class AttemptFolder:
 
     @property
     def temporary(self) -> Path:
-        """Return the folder for temporary files, which are counted and removed like all others."""
+        """Return the folder for temporary files, which count towards the disk limit."""
         return self.folder / "tmp"
 
     @property
@@ -138,7 +138,7 @@ class AttemptFolder:
 
 @dataclass(frozen=True)
 class End:
-    """How a process has ended.
+    """End of a process.
 
     Attributes:
         code: Its exit code, minus a signal's number, or None if it could not be started.
@@ -227,15 +227,15 @@ class ScriptProcess:
 
     @property
     def end(self) -> End | None:
-        """Return how the process has ended, once what it printed has been read; None while it runs."""
+        """Return the end of the process once its output has been read, or None."""
         return self._end if self._is_late() or not self._printing.is_alive() else None
 
     def terminate(self) -> None:
-        """Ask the script to save and leave; it is killed after `GRACE` seconds."""
+        """Send SIGTERM to the script; it is killed after `GRACE` seconds."""
         self._tell("term")
 
     def close(self) -> None:
-        """Kill the script with everything that it has started, and wait until it is gone."""
+        """Kill the script and its descendants, and wait for their end."""
         assert self._keeper.stdin is not None
         with suppress(BrokenPipeError):
             self._keeper.stdin.close()
@@ -261,9 +261,9 @@ class ScriptProcess:
             return  # the keeper has ended, and with it the script: `end` says how
 
     def _print(self, say: Callable[[str], None]) -> None:
-        """Pass on what the script prints, and read on after that is too much, or cannot be written.
+        """Pass on the output of the script; keep reading when it is too long or cannot be written.
 
-        A script whose output nobody reads would stand still.
+        A script would block on a full pipe.
         """
         taken, last, lost = 0, deque[bytes](maxlen=LAST_LINES), None
         for lines in self._lines():
@@ -287,7 +287,7 @@ class ScriptProcess:
             _passed_on(say, [f"a part of what the script has printed could not be written: {lost}".encode()])
 
     def _lines(self) -> Iterator[list[bytes]]:
-        """Yield what the script prints, lines without their ends; one that is too long is several.
+        """Yield the lines of the output without their ends. Long lines are split.
 
         Once the keeper has ended all that the script has started, another process may still hold the output,
         to which the script has handed it: what is in the pipe then is the last.
@@ -330,9 +330,9 @@ class ScriptProcess:
 
 
 class OutputLines:
-    """Makes lines of what comes in pieces from one of the two outputs of a script.
+    """Line splitter for one output of a script.
 
-    A line that is drawn again and again after a carriage return, as a progress bar, has its last state.
+    A line that carriage returns overwrite, such as a progress bar, keeps its last state.
     """
 
     def __init__(self) -> None:
@@ -340,7 +340,7 @@ class OutputLines:
         self._shown_at = time.monotonic()
 
     def lines(self, piece: bytes) -> list[bytes]:
-        """Return the lines that a piece ends."""
+        """Return the lines that are complete with a piece."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         found = [part for line in lines for part in _parts(_last_state(line))]
         if b"\r" in self._rest:
@@ -358,17 +358,17 @@ class OutputLines:
         return found
 
     def rest(self) -> list[bytes]:
-        """Return the line that has no end."""
+        """Return the incomplete line."""
         return _parts(_last_state(self._rest)) if self._rest else []
 
 
 def _last_state(line: bytes) -> bytes:
-    """Return what a terminal shows of a line whose carriage returns let it be written over."""
+    """Return a line as a terminal shows it after its carriage returns."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def _parts(line: bytes) -> list[bytes]:
-    """Return the parts of a line of which none is too long; no character is divided."""
+    """Split a long line, without splitting characters."""
     parts = []
     while len(line) > LONGEST_LINE:
         end = LONGEST_LINE
@@ -380,7 +380,7 @@ def _parts(line: bytes) -> list[bytes]:
 
 
 def _passed_on(say: Callable[[str], None], lines: Sequence[bytes]) -> OSError | None:
-    """Pass lines on; return why they could not be written, or None."""
+    """Pass lines on; return the reason if they could not be written."""
     try:
         say(b"\n".join(lines).decode("utf-8", "backslashreplace"))
     except OSError as error:
@@ -389,7 +389,7 @@ def _passed_on(say: Callable[[str], None], lines: Sequence[bytes]) -> OSError | 
 
 
 def _end_marked(mark: str) -> None:
-    """Kill every process that was started with a variable: what a script leaves without its keeper."""
+    """Kill every process with an environment variable: orphans of a script without a supervisor."""
     for sign in (signal.SIGSTOP, signal.SIGKILL):  # a process that is stopped starts no other one
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -398,7 +398,7 @@ def _end_marked(mark: str) -> None:
 
 
 def command_of(settings: ScriptSettings, place: AttemptFolder, step: int) -> list[str]:
-    """Return the words of the command, with values in the place of the placeholders."""
+    """Return the words of the command with placeholders replaced."""
     if settings.function is not None:
         return [sys.executable, "-P", str(FUNCTION), settings.function, settings.folder]
     values = {**_own(settings, place, step), **settings.params}
@@ -414,9 +414,9 @@ def _own(settings: ScriptSettings, place: AttemptFolder, step: int) -> dict[str,
 def environment_of(
     settings: ScriptSettings, place: AttemptFolder, step: int, account: Account | None = None
 ) -> dict[str, str]:
-    """Return the environment of a script: of that of the worker what a trial may have, or the user asks for.
+    """Return the environment of a script: allowed or requested variables of the worker.
 
-    Of an account the script has the home and the name.
+    With an account, the script has its home and its name.
     """
     others = concealment.OWN if account is None else (*concealment.OWN, *_OF_A_SESSION)
     given = {**concealment.of_trials(os.environ), **concealment.asked_for(os.environ)}
@@ -453,7 +453,7 @@ def environment_of(
 
 
 def _hand_over(place: AttemptFolder, account: Account) -> None:
-    """Give the files of an attempt to an account, which no other one can then read.
+    """Give the files of an attempt to an account; no other account can read them.
 
     Their folder stays the service's: the account cannot put other files in the place of those that the
     service reads there. No other account can enter it before all is handed over, so no link can be followed.

@@ -150,7 +150,7 @@ def _resumed(trial: TrialRecord, at_ms: int) -> Event:
 
 
 def metrics(run: str, step: int, values: Mapping[str, float], at_ms: int) -> Event:
-    """Add one point to each of a run's curves; `at_ms` makes a point sent twice the same point."""
+    """Add one point to each curve of a run. Equal `at_ms` make a repeated point idempotent."""
     return Event(POINTS, run, {"step": int(step), "values": curves(values)}, at_ms)
 
 
@@ -166,7 +166,7 @@ def sizes(row: ReportRecord) -> list[Event]:
 
 
 def curves(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics of a report that MLflow draws: our durations stay in the ledger, and sizes are tags.
+    """Return the metrics of a report to plot: without durations of the service and sizes.
 
     MLflow's pages get slower with every curve of a run. A metric that is named like one of the service's own
     gets a prefix.
@@ -290,7 +290,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a curve. All four fields identify it, so a point that is sent twice stays one point."""
+    """One point of a curve, identified by all four fields, so that a repeated point is stored once."""
 
     name: str
     value: float
@@ -419,7 +419,7 @@ def shortened(text: str, length: int) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Return True if MLflow can draw `value`: a finite number that is no truth value."""
+    """Return True if MLflow can plot `value`: a finite number, not a bool."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) <= sys.float_info.max

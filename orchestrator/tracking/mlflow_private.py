@@ -1,4 +1,4 @@
-"""What the service relies on in MLflow beyond its documented interface; checked with MLflow 3.17.2.
+"""Private interfaces of MLflow; checked with MLflow 3.17.2.
 
 - The tables `runs`, `tags` and `metrics` of MLflow's SQLite database. `check` compares every point, and must
   change nothing. `MlflowClient` needs one call a curve: 29 s for 200 runs of 12 curves with 100 points, where

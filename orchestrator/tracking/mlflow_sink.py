@@ -52,7 +52,7 @@ _NOTE = "mlflow.note.content"
 
 @dataclass(frozen=True)
 class Destination:
-    """Where the runs of one sweep are written.
+    """Destination of the runs of one sweep.
 
     Attributes:
         uri: MLflow's tracking URI.
@@ -77,7 +77,7 @@ class Destination:
 
 @dataclass(frozen=True)
 class Refused:
-    """An event that MLflow rejects however often it is sent, and the reason."""
+    """An event that MLflow rejects permanently, with the reason."""
 
     run: str
     kind: str
@@ -124,9 +124,9 @@ class MlflowSink:
         return self._to.sweep_id
 
     def create(self, events: Sequence[Event]) -> dict[str, str]:
-        """Create the runs that the events need and that do not exist yet; return their ids.
+        """Create missing runs of the events; return their ids.
 
-        They are to be recorded in the ledger before the events are applied.
+        The ids must be recorded in the ledger before the events are applied.
         """
         before = dict(self._runs)
         for run, of_run in by_run(events).items():
@@ -157,7 +157,7 @@ class MlflowSink:
         return refused
 
     def _proven_refusal(self, run: str, event: Event) -> str | None:
-        """Write one event; return why MLflow rejects it although it accepts another write, or None.
+        """Write one event; return the reason if MLflow rejects it but accepts another write.
 
         Raises:
             MlflowException: MLflow rejects any write to the run, so that the event need not be at fault.
@@ -170,7 +170,7 @@ class MlflowSink:
         return self._refusal(run, [event])
 
     def _refusal(self, run: str, events: Sequence[Event]) -> str | None:
-        """Write events of one run together; return why MLflow rejects them, or None if they are written."""
+        """Write events of one run together; return the reason if MLflow rejects them."""
         try:
             change = self._folded(run, events)
         except _NO_EVENT as error:
@@ -282,7 +282,7 @@ class MlflowSink:
             self.notes.append(f"{text}: {how}")
 
     def _put_right(self, run: str, stored: Run) -> None:
-        """Restore a recorded run if it is deleted, and the tags by which it is found."""
+        """Restore a recorded run that was deleted, and its identifying tags."""
         run_id = str(stored.info.run_id)
         wrong = {
             name: value for name, value in self._place(run).items() if stored.data.tags.get(name) != value
@@ -298,13 +298,13 @@ class MlflowSink:
             self.notes.append(f"The run of {run} was moved in MLflow, and has its place again")
 
     def _place(self, run: str) -> dict[str, str]:
-        """Return the tags by which a run is found."""
+        """Return the identifying tags of a run."""
         if run == self._to.sweep_id:
             return {"sweep.id": run, "sweep.created": self._to.sweep_created}
         return {"trial.key": run, _PARENT: self._parent()}
 
     def _run(self, run_id: str) -> Run | None:
-        """Return a run, deleted or not, or None if MLflow has none of that id."""
+        """Return a run, possibly a deleted one, or None if MLflow does not know the id."""
         try:
             return self._client.get_run(run_id)
         except MlflowException as error:
@@ -337,7 +337,7 @@ class MlflowSink:
                 return
 
     def _experiment_of_runs(self) -> str | None:
-        """Return the experiment of the recorded runs, whatever its name is now; None if there is none."""
+        """Return the experiment of the recorded runs, which may have been renamed, or None."""
         recorded = self._to.runs.get(self._to.sweep_id)
         if recorded is None or (run := self._run(recorded)) is None:
             return None
@@ -346,7 +346,7 @@ class MlflowSink:
         return str(experiment.experiment_id)
 
     def _experiment_id(self) -> str:
-        """Return the experiment of the destination's name, which is created if there is none."""
+        """Return the experiment of the destination; create it if it is missing."""
         name, folder = self._to.experiment, self._to.artifacts
         root = None if folder is None else f"{Path(folder).absolute().as_uri()}/{_folder_of(name)}"
         try:
@@ -369,7 +369,7 @@ class MlflowSink:
 
 
 def _folder_of(experiment: str) -> str:
-    """Return the folder of an experiment's artifacts: one part of a path, another for each name."""
+    """Return the folder name of an experiment's artifacts, distinct for each name."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", experiment)
     digest = hashlib.sha256(experiment.encode()).hexdigest()[:8]
     return plain if plain == experiment and len(plain) <= 80 else f"{plain[:80]}-{digest}"

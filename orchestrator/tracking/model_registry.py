@@ -1,4 +1,4 @@
-"""A checkpoint as a version of a model in MLflow's registry, created once however often its event is applied.
+"""Idempotent registration of checkpoints as model versions in MLflow's registry.
 
 A version holds the unchanged checkpoint (arrays without pickle), the code that reads it (`served`, stored as
 MLflow stores models from code, the package `trainables` and, of a user's program, its Python files), and the
@@ -77,7 +77,7 @@ def register(client: MlflowClient, experiment: str, run_id: str, payload: Mappin
 
 
 def succeeds(new: Mapping[str, str], present: Mapping[str, str]) -> bool:
-    """Return True if a version takes over the alias `champion` from the present one.
+    """Return True if a version becomes the champion instead of the present one.
 
     A version that was trained on published data comes before one that was not, so that a laptop's stand-in
     never replaces a real model. On the same data and by the same metric the better value comes first. Of two
@@ -176,14 +176,14 @@ def _check_saved(stored: Path, facts: Mapping[str, Any]) -> None:
 
 
 def _kind(program: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return how `served` loads a model."""
+    """Return the settings with which `served` loads a model."""
     if program is not None and "trained" in program:
         return {"is_program": False, "predictor": program["target"]}
     return {"is_program": program is not None}
 
 
 def _own_of_network(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what only a model of a network has."""
+    """Return the arguments of `save_model` for a network."""
     signature, settings = (
         Signature.from_document(facts["signature"]),
         TrialSettings.from_document(facts["settings"]),
@@ -196,7 +196,7 @@ def _own_of_network(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own_of_program(program: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return what only a model of a program or of a script has, after copying its code to a folder."""
+    """Copy the code of a program or a script; return its arguments of `save_model`."""
     code = kept_code(program, folder / "program")
     names = _OF_SAVED if "trained" in program else _PINNED
     further = [line for line in code.requirements if line.partition("==")[0] not in names]
@@ -241,7 +241,7 @@ def _pinned(names: Sequence[str] = _PINNED) -> list[str]:
 
 @dataclass(frozen=True)
 class ProgramCode:
-    """Where a model finds its program.
+    """Location of a program's code in a model.
 
     Attributes:
         folder: Folder with the Python files of the program, or None if it is an installed package.
@@ -265,7 +265,7 @@ def kept_code(program: Mapping[str, Any], folder: Path) -> ProgramCode:
     """
     target, place = program["target"], Path(program["folder"])
     if digest_of(program.get("trained", target), place) != program["code"]:
-        must, remedy = "must be that which trained the chosen trial", "Set it back, then `recover --mlflow`."
+        must, remedy = "must be the code that trained the best trial", "Set it back, then `recover --mlflow`."
         raise Refusal(f"the code in {place}", must, "other files", remedy)
     module = target.partition(":")[0]
     if not (module.endswith(".py") or module_in(place, module)):
@@ -278,7 +278,7 @@ def kept_code(program: Mapping[str, Any], folder: Path) -> ProgramCode:
 
 
 def _imported(files: Iterable[Path]) -> set[str]:
-    """Return the top level of every module that Python files import."""
+    """Return the top-level names of all modules that Python files import."""
     found: set[str] = set()
     for file in files:
         with suppress(SyntaxError, ValueError):  # such a file cannot be imported, so nothing needs it
@@ -291,10 +291,7 @@ def _imported(files: Iterable[Path]) -> set[str]:
 
 
 def _distributions(modules: set[str]) -> list[str]:
-    """Return the distributions of modules, with their versions.
-
-    Without that of `trainables`, which every model holds.
-    """
+    """Return the distributions of modules, with versions. `trainables` is part of every model and left out."""
     known = packages_distributions()
     names = {name for module in modules - {"trainables"} for name in known.get(module, ())}
     return [f"{name}=={version(name)}" for name in sorted(names)]

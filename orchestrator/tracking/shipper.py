@@ -1,4 +1,4 @@
-"""Ships the ledger's outbox to MLflow, without the driver waiting for MLflow.
+"""Delivery of the ledger's outbox to MLflow, in the background of a driver.
 
 A thread of the driver reads the outbox in order and hands batches to a child process (`deliver`), which
 acknowledges what it has written; only then are the rows marked as delivered. Events are delivered at least
@@ -45,7 +45,7 @@ class Delivery(Protocol):
         """Send a batch, if there is one, and return the next answer."""
 
     def end(self, seconds: float) -> None:
-        """Let the process end by itself within `seconds`; after that, kill it."""
+        """Wait up to `seconds` for the process to exit, then kill it."""
 
     def kill(self) -> None:
         """Kill the process at once."""
@@ -53,7 +53,7 @@ class Delivery(Protocol):
 
 @dataclass(frozen=True)
 class Timeouts:
-    """The time limits of the shipper, in seconds.
+    """Timeouts of the shipper, in seconds.
 
     Attributes:
         gather: Shortest time between two batches that are not full, so that a batch is worth its
@@ -150,7 +150,7 @@ class Shipper:
         return self._counted(_COUNT_SECONDS)
 
     def kill(self) -> None:
-        """Kill the child, which may be writing: this process ends, or may no longer write."""
+        """Kill the child at once, because this process ends or has lost the lease."""
         if (child := self._child) is not None:
             child.kill()
 
@@ -163,9 +163,9 @@ class Shipper:
             self._thread.join(2 * self._pace.goodbye)
 
     def _counted(self, seconds: float) -> int:
-        """Return the number of pending events; if counting takes longer, of those that the last look found.
+        """Return the number of pending events, or an earlier count if counting takes longer.
 
-        A thread of its own counts: a driver's ledger waits for its server without limit.
+        Another thread counts, because a driver's ledger waits for its server without limit.
         """
         counts: SimpleQueue[int] = SimpleQueue()
 
@@ -265,7 +265,7 @@ class Shipper:
             self._changed.wait_for(lambda: self._closing or self._hurried, wait * random.uniform(0.8, 1.2))
 
     def _rest(self, seconds: float) -> None:
-        """Release callers of `drain`, because everything is shipped, and wait for new events."""
+        """Release callers of `drain`, and wait for new events."""
         with self._changed:
             if not self._news:
                 self._idle = True

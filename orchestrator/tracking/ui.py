@@ -1,4 +1,4 @@
-"""MLflow's own server, on a socket in a folder that no other account may enter: it asks for no login."""
+"""MLflow's server, without authentication, on a Unix socket in a private folder."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def command(artifacts: Path, address: Path) -> list[str]:
 
 
 def start(tracking_uri: str, artifacts: Path, address: Path) -> subprocess.Popen[bytes]:
-    """Start the server, in a process group of its own because it starts workers that would outlive it."""
+    """Start the server in its own process group, because its workers would outlive it."""
     if not _is_ready(tracking_uri):
         prepare = [sys.executable, "-m", "orchestrator.tracking.database", tracking_uri]
         subprocess.run(prepare, env=environment(), check=True)

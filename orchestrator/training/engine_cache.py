@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class EngineCache:
-    """The last engine and the last data set of this process; another one replaces it.
+    """Cache of the last engine and the last data set of this process.
 
-    An engine is of a static choice and of the content of its data.
+    The key of an engine is its static choice and the content of its data.
 
     Attributes:
         created: How many engines it has made.
@@ -62,12 +62,12 @@ class EngineCache:
         return self._engine
 
     def forget_files(self) -> None:
-        """Look at files again when they are needed: data or the code of a program may have changed."""
+        """Read data and code of programs again when they are next needed, as they may have changed."""
         self._data = None
         self._looked.clear()
 
     def _code_of(self, settings: TrialSettings | ProgramSettings) -> str | None:
-        """Return the digest of a program's code, of which this process runs one version between two sweeps.
+        """Return the digest of a program's code. A process runs one version of it at a time.
 
         Modules of an earlier version are imported again.
         """
@@ -113,7 +113,7 @@ _kept: EngineCache | None = None
 
 
 def keep() -> EngineCache:
-    """Create the cache that every later `cache_of_process` returns: for a process that outlives a sweep."""
+    """Create the cache of a process that outlives a sweep. `cache_of_process` returns it from now on."""
     global _kept
     if _kept is None:
         _kept = EngineCache()

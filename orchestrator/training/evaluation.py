@@ -30,12 +30,11 @@ def evaluate(
     *,
     cache: EngineCache | None = None,
 ) -> dict[str, Any]:
-    """Return the step and the metrics of a checkpoint on one split; of test also the score of every example.
+    """Return the step and the metrics of a checkpoint on one split, and for test the score of every example.
 
-    The answer names its question: the digest of the checkpoint and the split. See `check_answer`.
-
-    Of validation, the examples are used that training used (`evaluate_examples` of the settings); of test,
-    all. The metrics of a further test split, such as x2, are named `accuracy_x2` and `loss_x2`.
+    The answer contains the digest of the checkpoint and the split, for `check_answer`. Validation uses the
+    examples that training used (`evaluate_examples` of the settings), test uses all examples. The metrics of
+    a further test split, such as x2, are named `accuracy_x2` and `loss_x2`.
 
     Args:
         folder: Folder of the checkpoint.
@@ -92,7 +91,7 @@ def evaluate(
 
 
 def check_answer(answer: Mapping[str, Any], digest: str, split: str, step: int) -> None:
-    """Check that an answer of `evaluate` is that to a question, and not to another one.
+    """Check that an answer of `evaluate` is about the given checkpoint and split.
 
     Args:
         answer: Answer that another process has sent.

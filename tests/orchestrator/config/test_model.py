@@ -248,7 +248,7 @@ def test_states_are_carried_in_one_direction_over_consecutive_segments_alone(tmp
     assert "model.layers.rotrnn" in refused(tmp_path, TEXT, overrides=[one]).where
     loaded(tmp_path, TEXT, overrides=["model.bidirectional=true", "training.carry_state=false"])
     other = refused(tmp_path, VALID, overrides=["training.carry_state=true"])
-    assert other.must == "must be left out for listops, whose examples are no consecutive segments"
+    assert other.must == "is not available for listops, because its examples are not consecutive segments"
     loaded(tmp_path, overrides=["training.carry_state=false"])
 
 
@@ -256,7 +256,7 @@ def test_only_an_optimizer_with_a_decay_is_given_one(tmp_path: Path) -> None:
     """The default decay is refused too: it would be recorded, and not be there."""
     error = refused(tmp_path, VALID, overrides=["training.optimizer=adamax"])
     assert error.where.endswith(":4: training.weight_decay")
-    assert error.must == "must be 0 with the optimizer adamax, which has none"
+    assert error.must == "must be 0 with the optimizer adamax, which does not support it"
     assert error.got == "0.01"
     assert "adamaxw" in error.remedy
     plain = loaded(tmp_path, overrides=["training.optimizer=adamax", "training.weight_decay=0"])
@@ -293,7 +293,7 @@ def test_label_smoothing_is_searched_where_targets_are_classes(tmp_path: Path) -
     for overrides in (["training.label_smoothing=0.1"], added):
         error = refused(tmp_path, VALID, overrides=["task=adding", "data=", "objective=", *overrides])
         assert "label_smoothing" in str(error)
-        assert "targets are no classes" in error.must
+        assert "targets are not classes" in error.must
 
 
 def test_a_plateau_is_another_program_and_another_sweep(tmp_path: Path) -> None:

@@ -350,7 +350,7 @@ def test_a_report_that_others_may_copy_needs_a_checkpoint(runs: Runs) -> None:
     """
     missing = runs.all(replace(runs.function(text.replace("SAVED", "(2,)")), copied=True))
     assert [(outcome.step, outcome.failure) for outcome in missing] == [(2, None), (0, "error")]
-    assert "must hand over a checkpoint" in str(missing[-1].message)
+    assert "must include a checkpoint" in str(missing[-1].message)
     runs.own.release()
     saved = runs.all(replace(runs.function(text.replace("SAVED", "(2, 4)")), copied=True))
     assert [(outcome.step, outcome.failure) for outcome in saved] == [(2, None), (4, None), (6, None)]
@@ -1146,7 +1146,7 @@ def test_an_allocation_that_fails_is_out_of_memory(runs: Runs, text: str) -> Non
         ("RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", 300 << 20, "the memory of its GPU"),
         ("RuntimeError('RESOURCE_EXHAUSTED: Out of memory on the GPU')", None, "the memory of its GPU"),
         ("MemoryError", None, "the memory of its machine"),
-        ("MemoryError", 300 << 20, "must keep within resources.memory"),
+        ("MemoryError", 300 << 20, "must not exceed resources.memory"),
     ],
 )
 def test_the_advice_about_memory_is_of_the_memory_that_lacks(
@@ -1612,7 +1612,7 @@ def test_work_after_the_last_report_is_done(runs: Runs, monkeypatch: pytest.Monk
     ("minutes", "said"),
     [
         (None, "after its last report, and is ended; resources.minutes lets it go on for longer"),
-        (0.02, "ended after its last report: the script: must keep within resources.minutes"),
+        (0.02, "ended after its last report: the script: must not exceed resources.minutes"),
     ],
 )
 def test_work_after_the_last_report_has_an_end(
