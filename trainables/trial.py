@@ -17,18 +17,10 @@ from trainables.settings import EncoderKind, Gate, Interval, Mixing, Norm, NormP
 if TYPE_CHECKING:
     from trainables.data.task import Signature
 
-EARLIER_NAMES: Mapping[str, str] = {"form": "algorithm", "rematerialise": "remat"}
-"""Names of settings in the checkpoints and ledgers of earlier versions, and their names in this one."""
-
-
-def in_current_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return stored settings under the names of this version."""
-    return {EARLIER_NAMES.get(name, name): value for name, value in settings.items()}
-
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The network of a trial. The defaults are what earlier versions did without recording it.
+    """The network of a trial.
 
     Attributes:
         layer: a name of `LAYERS`.
@@ -158,11 +150,10 @@ class TrialSettings:
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> TrialSettings:
-        """Return the settings that `asdict`, in this version or an earlier one, turned into a document."""
-        model, training = dict(document["model"]), in_current_names(document["training"])
-        model["options"] = in_current_names(model.get("options", {}))
+        """Return the settings of a document that `asdict` has made."""
+        model, training = dict(document["model"]), TrainingSettings(**document["training"])
         model["ranges"] = {name: (low, high) for name, (low, high) in model.get("ranges", {}).items()}
-        settings = {"model": ModelSettings(**model), "training": TrainingSettings(**training)}
+        settings = {"model": ModelSettings(**model), "training": training}
         return TrialSettings(**{**document, **settings})
 
     def static(self) -> tuple[Any, ...]:

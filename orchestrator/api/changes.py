@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.api.workspace import Workspace, one_of
-from orchestrator.config.sweep_config import current
 from orchestrator.driver.admission import differences
 from orchestrator.ledger import submissions
 from orchestrator.ledger.known import earlier_of_file, known_sweeps
@@ -44,7 +43,7 @@ def changes(name: str, *, root: str | Path | None = None) -> Changes:
         previous = earlier_of_file(ledger, sweep_id, own)
         if previous is None:
             return Changes(None, ())
-        return Changes(previous, tuple(differences(_document(ledger, previous), current(own))))
+        return Changes(previous, tuple(differences(_document(ledger, previous), own)))
 
 
 def _document(ledger: Ledger, sweep_id: str) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ from orchestrator.config.sections import (
 )
 from orchestrator.config.space import read_space
 from orchestrator.config.strategy import check_installed, check_mutations, read_strategy
-from orchestrator.config.sweep_config import FIRST, SweepConfig, current
+from orchestrator.config.sweep_config import FIRST, SweepConfig
 from orchestrator.config.trainable import read_trainable
 from orchestrator.config.yaml_reader import parse_document, parse_fragment, read_document, shown
 from orchestrator.errors import BadInput, redacted
@@ -92,17 +92,17 @@ def from_tree(
 def from_document(
     document: Mapping[str, Any], source_text: str = "", overrides: Sequence[str] = ()
 ) -> SweepConfig:
-    """Return the sweep that `SweepConfig.document`, of this version or an earlier one, wrote.
+    """Return the sweep of a `SweepConfig.document`.
 
     Args:
-        document: Document that it wrote.
+        document: Document of the sweep.
         source_text: File it was read from.
         overrides: `key=value` each, such as `budget.trials=128`.
 
     Raises:
         BadInput: The document is no valid one, or an override is wrong.
     """
-    fields = current(document)
+    fields = dict(document)
     name, profile = fields.pop("name"), fields.pop("profile", None)
     trainable = fields.get("trainable")
     if trainable is not None:

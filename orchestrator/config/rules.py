@@ -23,7 +23,6 @@ from orchestrator.config.sections import (
     TrainingSection,
 )
 from orchestrator.config.space import Distribution, combinations, size
-from orchestrator.config.sweep_config import EARLIER_OPTIONS, naming
 from trainables.data.task import Signature, completed
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
@@ -33,6 +32,7 @@ from trainables.tasks import TASKS
 
 Space = Mapping[str, Distribution]
 
+_DELTA_RULES = ("delta_net", "gated_delta_net", "delta_product")
 MOST_COMBINATIONS = 10_000
 
 
@@ -78,12 +78,7 @@ def read_model(file: SpaceFile, space: Space) -> ModelSection:
     model = _with_layers(_with_extras(file.model, layers))
     if model.pooling is None:
         model = model.model_copy(update={"pooling": TASKS[file.task].pooling})
-    changed = {
-        layer: {name: LAYERS.settings(layer).default(name) for name in names}
-        for layer, names in EARLIER_OPTIONS.items()
-    }
-    named = naming(changed, layers, model.extras, model.layers)
-    model = model.model_copy(update={"layers": named})
+    model = model.model_copy(update={"layers": _with_heads(model, layers)})
     if model.match is not None:
         model = matched_sizes(model, model.match, layers, _signature(file), space)
     for name, distribution in space.items():
@@ -96,6 +91,15 @@ def read_model(file: SpaceFile, space: Space) -> ModelSection:
         for need in LAYERS.settings(layer).needs:
             _check_need(view, need)
     return model
+
+
+def _with_heads(model: ModelSection, layers: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Return `model.layers` with the heads of delta rules, which are part of a sweep's identity."""
+    own = dict(model.layers)
+    for layer in layers:
+        if layer in _DELTA_RULES and "heads" not in model.extras:
+            own[layer] = {"heads": LAYERS.settings(layer).default("heads"), **own.get(layer, {})}
+    return own
 
 
 def _signature(file: SpaceFile) -> Signature:

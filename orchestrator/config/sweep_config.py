@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -29,7 +29,6 @@ from trainables.trial import (
     Settings,
     TrainingSettings,
     TrialSettings,
-    in_current_names,
 )
 
 Direction = Literal["maximize", "minimize"]
@@ -37,79 +36,30 @@ Direction = Literal["maximize", "minimize"]
 CHANGEABLE = frozenset({"budget", "resources"})
 """Sections that may change between two runs of one sweep, and so are no part of its identity."""
 
-
-_ADDED = ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder")
-_ADDED_TO_TRAINING = ("optimizer", "schedule", "plateau_factor", "plateau_patience", "carry_state")
-EARLIER_CHOICES: Mapping[str, Mapping[str, Any]] = {
-    "model": {"layers": {}, "match": None, **{name: getattr(ModelSettings, name) for name in _ADDED}},
-    "training": {name: getattr(TrainingSettings, name) for name in _ADDED_TO_TRAINING},
+_MODEL = ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder")
+_TRAINING = ("optimizer", "schedule", "plateau_factor", "plateau_patience", "carry_state")
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "model": {"layers": {}, "match": None, **{name: getattr(ModelSettings, name) for name in _MODEL}},
+    "training": {name: getattr(TrainingSettings, name) for name in _TRAINING},
 }
-"""By section: what earlier versions did where their documents have no key for it."""
+"""By section: values that are not part of a sweep's identity, because they are the defaults."""
 
 FIRST = "first"
 """Key of a document in its section `objective`: the direction that decides, if it is not `maximize`."""
 
-EARLIER_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    layer: {"heads": 4} for layer in ("delta_net", "gated_delta_net", "delta_product")
-}
-"""By layer: the defaults of earlier versions that are others now. Documents name these options since."""
-
-
-def naming(
-    options: Mapping[str, Mapping[str, Any]],
-    layers: Iterable[str],
-    model: Mapping[str, Any],
-    own: Mapping[str, Mapping[str, Any]],
-) -> dict[str, Any]:
-    """Return the key `layers` of a network, in which some options are named that the network leaves out.
-
-    Args:
-        options: Options by layer, the values of options that must be named.
-        layers: Layers that trials may have.
-        model: Values for all layers.
-        own: Values for single layers, from `model.layers`.
-    """
-    named = dict(own)
-    for layer in layers:
-        missing = {name: value for name, value in options.get(layer, {}).items() if name not in model}
-        if missing:
-            named[layer] = {**missing, **named.get(layer, {})}
-    return named
-
-
-def current(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document that this version or an earlier one recorded, as this version would record it."""
-    if "trainable" in document:
-        return dict(document)
-    renamed = {name: in_current_names(document.get(name) or {}) for name in ("model", "training", "search")}
-    for name, choices in EARLIER_CHOICES.items():
-        renamed[name] = {**choices, **renamed[name]}
-    model, layer = renamed["model"], renamed["search"].get("layer")
-    layers: list[str] = layer["choice"] if layer else [model["layer"]]
-    model["layers"] = naming(EARLIER_OPTIONS, layers, model, model["layers"])
-    for name, entry in renamed["search"].items():
-        if "when" in entry:
-            renamed["search"][name] = {**entry, "when": in_current_names(entry["when"])}
-    if published := document.get("published"):
-        renamed["published"] = {**published, "values": in_current_names(published["values"])}
-    return {name: renamed.get(name, value) for name, value in document.items()}
-
 
 def identity(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the parts of a document that identify a sweep.
-
-    What earlier versions did without recording it is left out: their sweeps keep their digests and ids.
-    """
-    kept = {key: value for key, value in current(document).items() if key not in CHANGEABLE}
+    """Return the SHA-256 of the parts of a document that identify a sweep."""
+    kept = {key: value for key, value in document.items() if key not in CHANGEABLE}
     if trainable := kept.get("trainable"):
         # The same files in another folder, such as a copy on a cluster, are the same sweep. `free` is part of
         # the code, whose changes a sweep records by themselves.
         kept["trainable"] = {
             name: value for name, value in trainable.items() if name not in {"folder", "free"}
         }
-    for name in EARLIER_CHOICES.keys() & kept.keys():
-        choices = EARLIER_CHOICES[name]
-        kept[name] = {key: value for key, value in kept[name].items() if choices.get(key) != value}
+    for name in _DEFAULTS.keys() & kept.keys():
+        defaults = _DEFAULTS[name]
+        kept[name] = {key: value for key, value in kept[name].items() if defaults.get(key) != value}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -212,7 +212,7 @@ def read_trainable(
     _check_reference(kind, reference)
     free: tuple[str, ...] = ()
     if kind == "program":
-        free = free_of(reference, Path(place)) if recorded is None else _recorded_free(recorded, space, place)
+        free = free_of(reference, Path(place)) if recorded is None else tuple(recorded["free"])
     return Trainable(kind, reference, place, free=free, **own)
 
 
@@ -354,20 +354,6 @@ def _check_resources(file: TrainableFile, kind: Kind) -> None:
         name = "gpu" if resources.slots is None else "slots"
         must = f"is for programs only, because every trial of a {kind} has its own process"
         raise Violation(("resources", name), must, "Write gpu: 1, or gpu: 0.")
-
-
-def _recorded_free(recorded: Mapping[str, Any], space: Space, place: str) -> tuple[str, ...]:
-    """Return `free` of a program as it was when its sweep was recorded.
-
-    Earlier versions did not record it. If the class is gone as well, no trial can run any more, and every
-    hyperparameter counts as free, so that no check of the record fails.
-    """
-    if "free" in recorded:
-        return tuple(recorded["free"])
-    try:
-        return free_of(recorded["program"], Path(place))
-    except Violation:
-        return tuple(space)
 
 
 def free_of(reference: str, folder: Path) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import provenance
-from orchestrator.config.sweep_config import SweepConfig, current
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.counts import counted
 from orchestrator.driver.accounts import account_for, opened_as
 from orchestrator.driver.admission import SPECIFICATION, Claim, Run, differences
@@ -96,7 +96,7 @@ def enter(claim: Claim, data: TaskData | None) -> None:
         claim.writer.create_sweep(record, events=[events.sweep_started(record, sweep)])
         return
     document = sweep.document()
-    if claim.run.reopen or (known.finished_at and current(known.document)["budget"] != document["budget"]):
+    if claim.run.reopen or (known.finished_at and known.document["budget"] != document["budget"]):
         # Before the changes: after a kill between them, the next driver must not leave the sweep as finished.
         claim.writer.reopen("it is to go on", claim.run.reopen)
     if lost := claim.writer.lose_attempts():

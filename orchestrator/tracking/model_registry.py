@@ -291,7 +291,7 @@ def _imported(files: Iterable[Path]) -> set[str]:
 
 
 def _distributions(modules: set[str]) -> list[str]:
-    """Return the distributions of modules, with versions. `trainables` is part of every model and left out."""
+    """Return the distributions of modules with versions, except `trainables`, which every model contains."""
     known = packages_distributions()
     names = {name for module in modules - {"trainables"} for name in known.get(module, ())}
     return [f"{name}=={version(name)}" for name in sorted(names)]

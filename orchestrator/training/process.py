@@ -51,8 +51,8 @@ _terminating = threading.Event()
 _stop_requests: dict[Channel, _StopRequest] = {}
 
 
-EARLIER_MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
-"""The earlier name of `XLA_CLIENT_MEM_FRACTION`. If both are set, JAX warns and leaves out the GPUs."""
+DEPRECATED_MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+"""Deprecated name of `XLA_CLIENT_MEM_FRACTION`. If both are set, JAX warns and ignores the GPUs."""
 
 
 def worker_environment(gpu_share: float) -> dict[str, str]:
