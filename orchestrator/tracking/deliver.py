@@ -97,7 +97,7 @@ def serve(
         read: Function that returns the next document of the driver, or None at the end.
         answer: Function that sends a document to the driver.
     """
-    answer({"sweep_id": sink.sweep_id, "created": sink.adopted, "notes": sink.notes})
+    answer({"sweep_id": sink.sweep_id, "created": sink.recreated, "notes": sink.notes})
     while (batch := read()) is not None:
         until.at = batch["until"]
         events = [Event(**event) for event in batch["events"]]

@@ -93,9 +93,8 @@ class MlflowSink:
         client: Client of MLflow; by default that of the destination.
 
     Attributes:
-        adopted: Run ids, by sweep id and trial key, that are to be recorded: an earlier version, which had no
-            records of them, created the run, or the trials of a parent that is gone needed another one.
-        notes: Sentence for each thing that was put right, and for what is lost.
+        recreated: Run ids, by sweep id, that must be recorded, because a parent run was gone.
+        notes: Messages about repaired and lost runs.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class MlflowSink:
         self._client = client or connect(destination.uri)
         self._runs: dict[str, str] = {}
         self._fresh: set[str] = set()
-        self.adopted: dict[str, str] = {}
+        self.recreated: dict[str, str] = {}
         self.notes: list[str] = []
         self._experiment = self._experiment_of_runs() or self._experiment_id()
         self._reconcile()
@@ -248,7 +247,7 @@ class MlflowSink:
         return self._runs.get(sweep_id) or self._create(RunUpdate(sweep_id))
 
     def _reconcile(self) -> None:
-        """Keep the runs that the ledger knows, adopt those of an earlier version, and delete all others.
+        """Keep the runs that the ledger knows, and delete all others that a driver has created.
 
         Raises:
             TimeoutError: A driver with a newer token has created a run. This process waited while that one
@@ -261,19 +260,15 @@ class MlflowSink:
                 raise TimeoutError(f"a driver with a newer token has created the run {run_id}")
             if self._to.runs.get(run) == run_id:
                 kept[run] = stored
-            elif is_deleted:
-                continue
-            elif _TOKEN in stored.data.tags or run in self._to.runs or run in self.adopted:
+            elif not is_deleted and (_TOKEN in stored.data.tags or run in self._to.runs):
                 self._may_write()
                 self._client.delete_run(run_id)
-            else:
-                self.adopted[run] = run_id
         missing = {run: run_id for run, run_id in self._to.runs.items() if run not in kept}
         found = {run: back for run, run_id in missing.items() if (back := self._run(run_id)) is not None}
         kept |= found
-        self._runs |= self.adopted | {run: str(stored.info.run_id) for run, stored in kept.items()}
+        self._runs |= {run: str(stored.info.run_id) for run, stored in kept.items()}
         if kept and self._to.sweep_id not in self._runs:
-            self.adopted[self._to.sweep_id] = self._create(RunUpdate(self._to.sweep_id))
+            self.recreated[self._to.sweep_id] = self._create(RunUpdate(self._to.sweep_id))
         for run, stored in kept.items():
             self._put_right(run, stored)
         if lost := len(missing) - len(found):
