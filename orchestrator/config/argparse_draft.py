@@ -180,7 +180,8 @@ def _option(call: ast.Call) -> ScriptOption | None:
     given = {word.arg: word.value for word in call.keywords if word.arg}
     flags = [name for name in names if name.startswith("-")]
     flag = next((name for name in flags if name.startswith("--")), flags[0] if flags else "")
-    default, choices = _literal(given.get("default")), _literal(given.get("choices"), ())
+    default, choices = _literal(given.get("default")), _literal(given.get("choices"))
+    are_known = isinstance(choices, list | tuple) and len(choices) > 0
     has_default = default is not _NO_DEFAULT and default is not None
     dest = _literal(given.get("dest"))
     optional = _literal(given.get("nargs")) in ("?", "*")
@@ -189,7 +190,7 @@ def _option(call: ast.Call) -> ScriptOption | None:
         name=dest if isinstance(dest, str) else (flag or names[0]).lstrip("-").replace("-", "_"),
         kind=_kind(given),
         default=default if has_default else None,
-        choices=tuple(choices) if isinstance(choices, list | tuple) else None,
+        choices=() if "choices" not in given else tuple(choices) if are_known else None,
         required=_literal(given.get("required")) is True or (not flag and not optional and not has_default),
         takes_value=_action(given) not in _WITHOUT_VALUE,
     )
@@ -310,7 +311,7 @@ def _command(
             words += [f"{flags[0]}={{{option.name}}}"] if dashed else [*flags, f"{{{option.name}}}"]
         elif option.name == "seed" and option.kind and option.choices == ():
             words += [*flags, "{seed}"]
-        elif option.name in CLOCKS and option.kind:
+        elif option.name in CLOCKS and option.kind and option.choices == ():
             words += [*flags, str(steps)]
         elif option.required:
             words += [*flags, *([f"<{_literally(option.name)}>"] if option.takes_value else [])]
