@@ -31,9 +31,9 @@ class Registry(Mapping[str, Entry]):
     """The entries of this package, and those that installed packages declare as entry points.
 
     Args:
-        own: references "module:Class" of this package's entries, by name.
-        group: name of the entry point group through which other packages add entries.
-        accept: turns the imported object into an entry; raises TypeError with the reason if it cannot.
+        own: References "module:Class" of this package's entries, by name.
+        group: Name of the entry point group through which other packages add entries.
+        accept: Turns the imported object into an entry; raises TypeError with the reason if it cannot.
     """
 
     def __init__(self, own: Mapping[str, str], group: str, accept: Callable[[object], Entry]) -> None:
@@ -45,8 +45,8 @@ class Registry(Mapping[str, Entry]):
         """Return an entry, imported at the first use of its name.
 
         Raises:
-            KeyError: no entry has this name.
-            Refusal: the name is declared by an installed package, but cannot be imported from it.
+            KeyError: No entry has this name.
+            Refusal: The name is declared by an installed package, but cannot be imported from it.
         """
         if name not in self._loaded:
             self._loaded[name] = self._load(self._point(name))

@@ -38,10 +38,10 @@ class Range:
     """An initialisation range `(low, high)` of a layer: free, searched as `<name>.min` and `<name>.max`.
 
     Attributes:
-        default: the published range, used where a file gives none.
-        within: the bounds of both ends.
-        open_ends: whether the bounds themselves are excluded.
-        summary: one sentence for `--help` and the reference page, with units.
+        default: Published range, used where a file gives none.
+        within: Bounds of both ends.
+        open_ends: Whether the bounds themselves are excluded.
+        summary: One sentence for `--help` and the reference page, with units.
     """
 
     default: Interval
@@ -81,12 +81,12 @@ class Option:
     """A static option of a layer or of a task: another value is another compiled program.
 
     Attributes:
-        default: the value used where a file gives none; its type is the option's type.
-        summary: one sentence for `--help` and the reference page.
-        choices: the legal values, if there are few.
-        at_least: the smallest legal value of a numeric option.
-        at_most: the largest legal value of a whole number; what a file asks for is allocated only when it is
-            known to be of a reasonable size.
+        default: Value used where a file gives none; its type is the option's type.
+        summary: One sentence for `--help` and the reference page.
+        choices: Legal values, if there are few.
+        at_least: Smallest legal value of a numeric option.
+        at_most: Largest legal value of a whole number; larger values are refused before
+            anything is allocated.
     """
 
     default: Any
@@ -103,9 +103,9 @@ class Need:
     Two needs are equal if they read the same choices and state the same rule.
 
     Attributes:
-        of: the static choices that the rule reads: `d_model`, `d_state`, `bidirectional` or options.
-        holds: called with their values, in the order of `of`; returns True if they keep the rule.
-        must: the rule in words, such as "d_state must be divisible by heads".
+        of: Static choices that the rule reads: `d_model`, `d_state`, `bidirectional` or options.
+        holds: Function of their values, in the order of `of`; returns True if they keep the rule.
+        must: Rule in words, such as "d_state must be divisible by heads".
     """
 
     of: tuple[str, ...]
@@ -120,8 +120,8 @@ class Count:
     Two counts are equal if they read the same choices.
 
     Attributes:
-        of: the static choices that the count depends on: `d_model`, `d_state`, `bidirectional` or options.
-        number: called with their values, in the order of `of`; never falls when a size grows.
+        of: Static choices that the count depends on: `d_model`, `d_state`, `bidirectional` or options.
+        number: Function of their values, in the order of `of`; never falls when a size grows.
     """
 
     of: tuple[str, ...]
@@ -133,11 +133,11 @@ class LayerSettings:
     """What a layer accepts.
 
     Attributes:
-        summary: one sentence for `--help` and the reference page.
-        options: static options by name.
-        ranges: initialisation ranges by name.
-        needs: rules between sizes and options.
-        parameters: number of trained numbers; without it, `model.match` cannot choose the layer's size.
+        summary: One sentence for `--help` and the reference page.
+        options: Static options by name.
+        ranges: Initialisation ranges by name.
+        needs: Rules between sizes and options.
+        parameters: Number of trained numbers; without it, `model.match` cannot choose the layer's size.
     """
 
     summary: str
