@@ -405,7 +405,7 @@ def test_a_command_gets_its_parameters_and_no_secret(runs: Runs, monkeypatch: py
     assert (outcome.step, outcome.metrics["val/loss"], outcome.done) == (6, 0.25, True)
     assert outcome.checkpoint is not None
     resumed = replace(runs.command(COMMAND, *WORDS), resume=outcome.checkpoint)
-    place = processes.Place(runs.folder / "place")
+    place = processes.AttemptFolder(runs.folder / "place")
     attempt = attempts.ScriptAttempt(resumed)
     try:
         given = json.loads((attempt._place.resume / "given.json").read_text())
@@ -1509,7 +1509,7 @@ def test_a_line_that_is_drawn_again_and_again_is_one_with_its_last_state(runs: R
 
 
 def test_a_line_that_is_drawn_for_long_is_shown_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = processes.Stream()
+    stream = processes.OutputLines()
     assert stream.lines(b"\r1 of 9\r2 of 9") == []
     monkeypatch.setattr(processes, "DRAWN_SECONDS", 0.0)
     assert stream.lines(b"\r3 of 9") == [b"2 of 9"]
@@ -1544,7 +1544,7 @@ def test_lines_are_not_torn(runs: Runs) -> None:
 
 def test_a_line_that_is_too_long_is_divided_between_two_characters() -> None:
     text = "\u20ac" * processes.LONGEST_LINE
-    parts = processes.Stream().lines(text.encode() + b"\n")
+    parts = processes.OutputLines().lines(text.encode() + b"\n")
     assert "".join(part.decode() for part in parts) == text
     assert max(map(len, parts)) <= processes.LONGEST_LINE
 
