@@ -167,7 +167,7 @@ def test_code_that_has_changed_since_is_not_registered(
 
 
 def test_an_installed_package_is_a_requirement(tmp_path: Path) -> None:
-    code = model_registry.kept(program(tmp_path, "optax.losses:Net"), tmp_path / "copy")
+    code = model_registry.kept_code(program(tmp_path, "optax.losses:Net"), tmp_path / "copy")
     assert code.folder is None
     assert [line.partition("==")[0] for line in code.requirements] == ["optax"]
 
@@ -175,5 +175,5 @@ def test_an_installed_package_is_a_requirement(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_imported_needs_nothing(tmp_path: Path) -> None:
     code = written(tmp_path / "own")
     (code / "notes.py").write_text("import torch\nprint 'old'\n")
-    kept = model_registry.kept(program(code), tmp_path / "copy")
+    kept = model_registry.kept_code(program(code), tmp_path / "copy")
     assert not [line for line in kept.requirements if "torch" in line]
