@@ -34,7 +34,7 @@ from orchestrator.ledger.records import EvaluationRecord
 from orchestrator.ledger.tables import METADATA, TALLY
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
-from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.tracking.shipper import Shipper, Timeouts
 from orchestrator.upkeep.orphans import clear
 from orchestrator.upkeep.recovery import recover
 from tests.orchestrator.ledger.examples import writer
@@ -271,7 +271,7 @@ def _driven(sessions: Sessions) -> Iterator[tuple[Session, Callable[[], None]]]:
         session = sessions.open(sweep)
         _mark("committed", _commits(sessions.ledger))
         log = backup.backup_file(sessions.ledger.address, sweep.id)
-        shipper = Shipper(lease, "", None, pace=Pace(gather=0.0), begin=lambda _: _Delivery(log))
+        shipper = Shipper(lease, "", None, pace=Timeouts(gather=0.0), begin=lambda _: _Delivery(log))
         shipper.start()
 
         def tell() -> None:

@@ -30,7 +30,7 @@ from orchestrator.client.protocol import Backend
 from orchestrator.config import from_dict, from_document, networks
 from orchestrator.config import load as load_file
 from orchestrator.config.document import Mistake
-from orchestrator.config.matching import chosen_sizes
+from orchestrator.config.networks import chosen_sizes
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight, preview
 from orchestrator.driver.admission import Observer, Run

@@ -14,7 +14,6 @@ from orchestrator.client.answers import Changes, DetailedStatus, MlflowRun, Stat
 from orchestrator.client.names import one_of
 from orchestrator.config import from_document
 from orchestrator.config.strategy import most_trials
-from orchestrator.config.sweep_config import current
 from orchestrator.config.trainable import task_of
 from orchestrator.counts import counted
 from orchestrator.driver.admission import differences
@@ -170,7 +169,7 @@ def changes(name: str, *, root: str | Path | None = None) -> Changes:
         previous = earlier_of_file(ledger, sweep_id, own)
         if previous is None:
             return Changes(None, ())
-        return Changes(previous, tuple(differences(document(ledger, previous), current(own))))
+        return Changes(previous, tuple(differences(document(ledger, previous), own)))
 
 
 def _best_so_far(ledger: Ledger, record: SweepRecord, states: Mapping[str, int]) -> tuple[str, float] | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from orchestrator.config import from_document
 from orchestrator.config.resolve import budget_in
-from orchestrator.config.sweep_config import SweepConfig, current, identity
+from orchestrator.config.sweep_config import SweepConfig, identity
 from orchestrator.driver import preflight
 from orchestrator.driver.preflight import ON_THIS_MACHINE, Patience
 from orchestrator.driver.shutdown import Shutdown
@@ -294,7 +294,7 @@ SPECIFICATION = "specification"
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return one phrase for each field that differs, such as `training.steps 600 -> 800`."""
-    old, new = dict(_leaves(current(before))), dict(_leaves(now))
+    old, new = dict(_leaves(before)), dict(_leaves(now))
     keys = [*old, *(key for key in new if key not in old)]
     return [
         f"{key} {old.get(key, 'nothing')} -> {new.get(key, 'nothing')}"

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.sweep_config import SweepConfig, current
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver.user_code import account_for, check_code, opened_as
 from orchestrator.errors import BadInput, Refusal, check_all
 from orchestrator.ledger.connect import NETWORK_FILE_SYSTEMS, file_system, is_file, parse
@@ -272,9 +272,7 @@ class Estimate:
 def estimate(sweep: SweepConfig, ledger: Ledger) -> Estimate | None:
     """Return the cost of a trial in the newest sweep of the same program, or None without one."""
     for record in reversed(ledger.sweeps()):
-        if _same_program(current(record.document), sweep.document()) and (
-            cost := _measured(record, sweep, ledger)
-        ):
+        if _same_program(record.document, sweep.document()) and (cost := _measured(record, sweep, ledger)):
             return cost
     return None
 

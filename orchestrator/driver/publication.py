@@ -9,8 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from orchestrator.config.document import Violation
-from orchestrator.config.program_source import why_not_kept, why_not_registered
-from orchestrator.config.trainable import KINDS, task_of
+from orchestrator.config.trainable import KINDS, task_of, why_not_kept, why_not_registered
 from orchestrator.counts import counted
 from orchestrator.driver.sweep_rows import CODE
 from orchestrator.ledger.ledger import Ledger

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import provenance
-from orchestrator.config.sweep_config import SweepConfig, current
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.counts import counted
 from orchestrator.driver.admission import SPECIFICATION, LeasedSweep, Run, differences
 from orchestrator.driver.user_code import account_for, opened_as
@@ -96,7 +96,7 @@ def enter(leased: LeasedSweep, data: TaskData | None) -> None:
         leased.writer.create_sweep(record, events=[events.sweep_started(record, sweep)])
         return
     document = sweep.document()
-    if leased.run.reopen or (known.finished_at and current(known.document)["budget"] != document["budget"]):
+    if leased.run.reopen or (known.finished_at and known.document["budget"] != document["budget"]):
         # Before the changes: after a kill between them, the next driver must not leave the sweep as finished.
         leased.writer.reopen("it is to go on", leased.run.reopen)
     if lost := leased.writer.lose_attempts():

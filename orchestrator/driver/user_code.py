@@ -21,8 +21,7 @@ from typing import Any, TypeGuard
 
 from orchestrator.accounts import CODE_AS_USERS, MACHINES, NOBODY, Account, account_of, files_as
 from orchestrator.config.document import Violation, nearest
-from orchestrator.config.program_source import free_of
-from orchestrator.config.trainable import Trainable
+from orchestrator.config.trainable import Trainable, free_of
 from orchestrator.errors import BadInput
 from orchestrator.ledger.connect import database_file, is_file, parse
 from orchestrator.storage.paths import Paths

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.assignment import SIZE
-from orchestrator.config.matching import chosen_sizes
+from orchestrator.config.networks import chosen_sizes
 from orchestrator.ledger.records import STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.selection import Constraints, best_checkpoint, best_trial, ranked
 from orchestrator.report.history import History

@@ -12,7 +12,7 @@ from orchestrator.machines.cluster_file import ensure_token
 from orchestrator.machines.hardware import VISIBLE_DEVICES
 from orchestrator.machines.head import LOOPBACK, runtime_folder, token_file
 from orchestrator.machines.joining import OF_MACHINE
-from orchestrator.training.process import EARLIER_MEMORY_FRACTION, worker_environment
+from orchestrator.training.process import DEPRECATED_MEMORY_FRACTION, worker_environment
 
 RAY_ENVIRONMENT = {
     # Reports go to the ledger; Tune's CSV, JSON and TensorBoard files would only repeat them.
@@ -109,7 +109,7 @@ def of_workers(gpu_share: float) -> dict[str, str | None]:
     Args:
         gpu_share: Share of a GPU that the worker may use; 0 for the CPU.
     """
-    return {**_of_driver(os.environ), EARLIER_MEMORY_FRACTION: None, **worker_environment(gpu_share)}
+    return {**_of_driver(os.environ), DEPRECATED_MEMORY_FRACTION: None, **worker_environment(gpu_share)}
 
 
 def _of_driver(environment: Mapping[str, str]) -> dict[str, str | None]:

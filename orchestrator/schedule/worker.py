@@ -15,7 +15,7 @@ from ray import tune
 from orchestrator.assignment import Assignment
 from orchestrator.schedule import placement, sent_code
 from orchestrator.schedule.ray_private import adopt, published_stop
-from orchestrator.scripts.attempt import OwnProcess
+from orchestrator.scripts.script_attempt import OwnProcess
 from orchestrator.training import process
 from orchestrator.training.attempt import OwnAttempts, OwnEngine
 from trainables.trial import ScriptSettings

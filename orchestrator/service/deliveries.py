@@ -19,7 +19,7 @@ from orchestrator.ledger.undelivered import has_ended, left_undelivered
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
 from orchestrator.tracking import address
-from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.tracking.shipper import Shipper, Timeouts
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ LONGEST_RETRY_SECONDS = 300.0
 HELD_SECONDS = 60.0
 """Longest time for which the lease of a sweep is held at once: no other process can change it meanwhile."""
 
-_PACE = Pace(goodbye=1.0)
+_PACE = Timeouts(goodbye=1.0)
 """A driver waits no longer for its sweep; what the killed process has not answered is sent again."""
 
 

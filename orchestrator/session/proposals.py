@@ -13,6 +13,7 @@ from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
 from orchestrator.study.study import Study
 from orchestrator.tracking import events
+from trainables.settings import range_ends
 
 
 class Proposals:
@@ -171,7 +172,7 @@ def several_programs(sweep: SweepConfig) -> bool:
         static = sweep.search.keys() - {"seed", *sweep.trainable.free}
         return sweep.trainable.kind == "program" and bool(static)
     settings = sweep.network_settings(sweep.largest(), seed=0)
-    ends = {f"{name}.{end}" for name in settings.model.complete().ranges for end in ("min", "max")}
+    ends = {end for name in settings.model.complete().ranges for end in range_ends(name)}
     own = {f"{settings.model.layer}.{end}" for end in ends}
     return not sweep.search.keys() <= {"seed", *settings.free(), *ends, *own}
 

@@ -25,7 +25,7 @@ from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
 from orchestrator.tracking import events
-from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.tracking.shipper import Shipper, Timeouts
 from orchestrator.upkeep.deletions import deleting
 from tests.simulation.cluster import Cluster, Tune
 from tests.simulation.database import Database
@@ -39,7 +39,7 @@ HARDWARE = Hardware(cpus=4, gpus=0)
 
 SILENCE_SECONDS = 200.0
 PATIENCE_SECONDS = 10.0
-PACE = Pace(gather=5.0, awake=30.0, silence=20.0, first_retry=2.0, longest_retry=20.0, goodbye=5.0)
+PACE = Timeouts(gather=5.0, awake=30.0, silence=20.0, first_retry=2.0, longest_retry=20.0, goodbye=5.0)
 
 
 @dataclass

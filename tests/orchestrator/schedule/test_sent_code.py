@@ -24,7 +24,7 @@ from orchestrator.schedule import environment
 environment.prepare(Path(sys.argv[1]) / "token")
 import ray
 from orchestrator.schedule import cluster, sent_code
-from orchestrator.scripts.attempt import OwnProcess
+from orchestrator.scripts.script_attempt import OwnProcess
 from tests.attempts import assignment
 from trainables.trial import Clock, ScriptSettings
 

@@ -9,7 +9,7 @@ import pytest
 from jaxlib.xla_client import generate_pjrt_gpu_plugin_options
 
 from orchestrator.schedule.environment import of_workers
-from orchestrator.training.process import EARLIER_MEMORY_FRACTION, worker_environment
+from orchestrator.training.process import DEPRECATED_MEMORY_FRACTION, worker_environment
 
 WATCHED = """
 import os, signal, time
@@ -51,7 +51,7 @@ def test_a_trial_without_a_gpu_never_sees_one() -> None:
 
 def test_jax_accepts_what_limits_the_memory_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """With an environment that it refuses, JAX warns and trains on the processors."""
-    monkeypatch.setenv(EARLIER_MEMORY_FRACTION, "0.5")
+    monkeypatch.setenv(DEPRECATED_MEMORY_FRACTION, "0.5")
     for name, value in of_workers(1 / 8).items():
         if value is None:
             monkeypatch.delenv(name, raising=False)

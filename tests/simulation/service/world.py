@@ -18,7 +18,7 @@ from orchestrator.ledger.submissions import Order, Submission
 from orchestrator.service import deliveries, service
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
-from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.tracking.shipper import Shipper, Timeouts
 from orchestrator.upkeep.recovery import Recovery, recover
 from tests.simulation.database import Database
 from tests.simulation.faults import Fault
@@ -147,7 +147,7 @@ class World:
     def _open(self, url: str, *, system: System, **_: Any) -> Ledger:
         return self.database.ledger(self._kernel.task.process, system)
 
-    def _shipper(self, lease: Lease, uri: str, artifacts: Path | None, pace: Pace) -> Shipper:
+    def _shipper(self, lease: Lease, uri: str, artifacts: Path | None, pace: Timeouts) -> Shipper:
         """Return a shipper of the current process that delivers to the simulated MLflow."""
         process = self._kernel.task.process
         machine = next(machine for machine in self.machines if process in machine.processes)

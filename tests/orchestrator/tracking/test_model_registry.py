@@ -10,9 +10,9 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.records import CheckpointRecord, Event
-from orchestrator.tracking import events, registry
+from orchestrator.tracking import events, model_registry
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
-from orchestrator.tracking.registry import succeeds
+from orchestrator.tracking.model_registry import succeeds
 from tests import sweeps
 from tests.orchestrator.tracking.stored import NewDatabase, deliver
 from tests.trainables.checkpoints import LISTOPS, saved, settings
@@ -70,13 +70,13 @@ def test_a_checkpoint_is_registered_once(stored: checkpoint.Saved, destination: 
     assert sorted(version.tags["value"] for version in versions) == ["0.4", "0.5"]
     experiment = client.get_experiment_by_name("listops")
     assert len(client.search_logged_models([experiment.experiment_id])) == 2
-    champion = client.get_model_version_by_alias(NAME, registry.ALIAS)
+    champion = client.get_model_version_by_alias(NAME, model_registry.ALIAS)
     assert champion.tags["checkpoint.digest"] == checkpoint_of(stored, 1).digest
     assert champion.description == "# A card"
     run = client.get_run(champion.run_id)
     assert run.data.tags["trial.key"] == f"{sweeps.SWEEP_ID}-1"
     deliver(destination, [model_event(stored, 3, 0.6, at_ms=3)])
-    assert client.get_model_version_by_alias(NAME, registry.ALIAS).tags["value"] == "0.6"
+    assert client.get_model_version_by_alias(NAME, model_registry.ALIAS).tags["value"] == "0.6"
 
 
 def test_a_version_needs_no_service_and_holds_no_pickle(
@@ -151,7 +151,7 @@ def test_the_schemas_of_inputs_and_outputs(
     signature: Signature, texts: tuple[str, ...], takes: list[str], gives: list[str]
 ) -> None:
     """Texts are columns, numbers are arrays."""
-    schemas = registry.model_signature(signature, texts)
+    schemas = model_registry.model_signature(signature, texts)
     assert [
         f"{column.type} {column.shape}" if schemas.inputs.is_tensor_spec() else column.type.name
         for column in schemas.inputs.inputs

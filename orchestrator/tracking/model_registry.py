@@ -1,4 +1,4 @@
-"""A checkpoint as a version of a model in MLflow's registry, created once however often its event is applied.
+"""Idempotent registration of checkpoints as model versions in MLflow's registry.
 
 A version holds the unchanged checkpoint (arrays without pickle), the code that reads it (`served`, stored as
 MLflow stores models from code, the package `trainables` and, of a user's program, its Python files), and the
@@ -10,8 +10,12 @@ The alias `champion` of a model names the version to use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+import ast
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,11 +31,12 @@ from mlflow.types.schema import Array, ColSpec, DataType, Schema, TensorSpec
 from pandas import DataFrame
 
 from orchestrator.ledger.selection import order
-from orchestrator.tracking import program_code
 from trainables import checkpoint
 from trainables.data.task import Output, Signature
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
+from trainables.parsing import parsed
+from trainables.sources import digest_of, files_of_reference, module_in, text_of
 from trainables.tasks import TASKS
 from trainables.trial import TrialSettings
 
@@ -72,15 +77,15 @@ def register(client: MlflowClient, experiment: str, run_id: str, payload: Mappin
 
 
 def succeeds(new: Mapping[str, str], present: Mapping[str, str]) -> bool:
-    """Return True if a version takes over the alias `champion` from the present one.
+    """Return True if a version becomes the champion instead of the present one.
 
     A version that was trained on published data comes before one that was not, so that a laptop's stand-in
     never replaces a real model. On the same data and by the same metric the better value comes first. Of two
     versions that cannot be compared, or have the same value, the later one comes first.
 
     Args:
-        new: tags of the version.
-        present: tags of the present champion.
+        new: Tags of the version.
+        present: Tags of the present champion.
     """
     if new["data.comparable"] != present["data.comparable"]:
         return new["data.comparable"] == "True"
@@ -171,14 +176,14 @@ def _check_saved(stored: Path, facts: Mapping[str, Any]) -> None:
 
 
 def _kind(program: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return how `served` loads a model."""
+    """Return the settings with which `served` loads a model."""
     if program is not None and "trained" in program:
         return {"is_program": False, "predictor": program["target"]}
     return {"is_program": program is not None}
 
 
 def _own_of_network(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what only a model of a network has."""
+    """Return the arguments of `save_model` for a network."""
     signature, settings = (
         Signature.from_document(facts["signature"]),
         TrialSettings.from_document(facts["settings"]),
@@ -191,8 +196,8 @@ def _own_of_network(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own_of_program(program: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return what only a model of a program or of a script has, after copying its code to a folder."""
-    code = program_code.kept(program, folder / "program")
+    """Copy the code of a program or a script; return its arguments of `save_model`."""
+    code = kept_code(program, folder / "program")
     names = _OF_SAVED if "trained" in program else _PINNED
     further = [line for line in code.requirements if line.partition("==")[0] not in names]
     artifacts = {} if code.folder is None else {"program": str(code.folder)}
@@ -203,8 +208,8 @@ def model_signature(signature: Signature, texts: tuple[str, ...]) -> ModelSignat
     """Return the schemas of a model's inputs and outputs.
 
     Args:
-        signature: of the task's arrays.
-        texts: an example as texts, or empty if examples are numbers.
+        signature: Signature of the task's arrays.
+        texts: Example as texts, or empty if examples are numbers.
     """
     outputs = Schema([ColSpec(kind, name) for name, kind in _ANSWERS[signature.output].items()])
     if texts:
@@ -232,3 +237,61 @@ def _requirements(settings: TrialSettings) -> list[str]:
 
 def _pinned(names: Sequence[str] = _PINNED) -> list[str]:
     return [f"{name}=={version(name)}" for name in names]
+
+
+@dataclass(frozen=True)
+class ProgramCode:
+    """Location of a program's code in a model.
+
+    Attributes:
+        folder: Folder with the Python files of the program, or None if it is an installed package.
+        requirements: Distributions that the program needs, such as `scikit-learn==1.7.2`.
+    """
+
+    folder: Path | None
+    requirements: list[str]
+
+
+def kept_code(program: Mapping[str, Any], folder: Path) -> ProgramCode:
+    """Copy the Python files of a program to a new folder, unless it is an installed package.
+
+    Args:
+        program: Its `target`, its `folder`, and the digest of the `code` that trained the trial; `trained`
+            names what has trained it, if that is not the target.
+        folder: Folder to create.
+
+    Raises:
+        Refusal: The code is not that which trained the trial.
+    """
+    target, place = program["target"], Path(program["folder"])
+    if digest_of(program.get("trained", target), place) != program["code"]:
+        must, remedy = "must be the code that trained the best trial", "Set it back, then `recover --mlflow`."
+        raise Refusal(f"the code in {place}", must, "other files", remedy)
+    module = target.partition(":")[0]
+    if not (module.endswith(".py") or module_in(place, module)):
+        return ProgramCode(None, _distributions({module.partition(".")[0]}))
+    files = files_of_reference(target, place)
+    for name, file in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, folder / name)
+    return ProgramCode(folder, _distributions(_imported(file for _, file in files)))
+
+
+def _imported(files: Iterable[Path]) -> set[str]:
+    """Return the top-level names of all modules that Python files import."""
+    found: set[str] = set()
+    for file in files:
+        with suppress(SyntaxError, ValueError):  # such a file cannot be imported, so nothing needs it
+            for node in ast.walk(parsed(text_of(file), str(file))):
+                if isinstance(node, ast.Import):
+                    found |= {alias.name.partition(".")[0] for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    found.add(node.module.partition(".")[0])
+    return found
+
+
+def _distributions(modules: set[str]) -> list[str]:
+    """Return the distributions of modules with versions, except `trainables`, which every model contains."""
+    known = packages_distributions()
+    names = {name for module in modules - {"trainables"} for name in known.get(module, ())}
+    return [f"{name}=={version(name)}" for name in sorted(names)]

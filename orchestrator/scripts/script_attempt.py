@@ -22,9 +22,9 @@ from orchestrator.accounts import files_as
 from orchestrator.assignment import LARGEST_STEP, SIZE, Assignment, Outcome, SavedCheckpoint
 from orchestrator.ledger.keys import attempt_number
 from orchestrator.scripts import reported_folder
-from orchestrator.scripts.keeper import remove
-from orchestrator.scripts.process import GRACE, End, Place, ScriptProcess
 from orchestrator.scripts.reported_folder import own_file
+from orchestrator.scripts.script_process import GRACE, AttemptFolder, End, ScriptProcess
+from orchestrator.scripts.supervisor import remove
 from orchestrator.storage import store
 from orchestrator.storage.paths import checkpoint_stem
 from orchestrator.training import process
@@ -70,9 +70,9 @@ class Report:
     """A line that a script has written.
 
     Attributes:
-        step: steps done.
-        metrics: by name.
-        checkpoint: name of a folder below that of checkpoints, or absolute path of one in the script's own
+        step: Steps done.
+        metrics: Metrics by name.
+        checkpoint: Name of a folder below that of checkpoints, or absolute path of one in the script's own
             folder, or None.
     """
 
@@ -85,12 +85,12 @@ class Report:
         """Return the report of a line.
 
         Args:
-            line: as the script has written it.
-            after: step of the report before.
-            attempt_id: of the attempt; a line need not name it, but must not name another one.
+            line: Line as the script has written it.
+            after: Step of the report before.
+            attempt_id: Id of the attempt; a line need not name it, but must not name another one.
 
         Raises:
-            Refusal: it is no report, or that of another attempt.
+            Refusal: It is no report, or that of another attempt.
         """
         try:
             fields = json.loads(line, parse_float=_finite)
@@ -149,7 +149,7 @@ _OF_CHECKPOINT = (
 
 
 def _step_of(line: bytes) -> int | None:
-    """Return the step of a line that may be no report; None if it names none."""
+    """Return the step in a line, or None if the line is invalid."""
     try:
         step = json.loads(line)["step"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -178,14 +178,14 @@ _DEVICE_MEMORY = re.compile(
 
 
 def _out_of_memory(got: str, limit: int | None) -> OverLimit:
-    """Return what a script has exceeded that has found no memory: that of its GPU, machine or limit."""
+    """Return the error of a script that ran out of memory on the GPU, on the machine or within its limit."""
     if _DEVICE_MEMORY.search(got):
-        must = "must find room in the memory of its GPU"
+        must = "must fit into the memory of its GPU"
         remedy = "Use less, such as smaller batches, or give a trial a larger share: resources.gpu."
     elif limit:
         return _over("memory", got)
     else:
-        must = "must find room in the memory of its machine"
+        must = "must fit into the memory of its machine"
         remedy = "Use less, or let fewer trials run at once: resources.concurrent."
     return OverLimit(_CAUSES["memory"], Refusal("the script", must, got, remedy))
 
@@ -197,7 +197,7 @@ def _limit_behind(reason: str) -> str | None:
 def _over(limit: str, got: str = "more") -> OverLimit:
     what = f"resources.{limit}"
     remedy = f"Raise {what}, or use less."
-    return OverLimit(_CAUSES[limit], Refusal("the script", f"must keep within {what}", got, remedy))
+    return OverLimit(_CAUSES[limit], Refusal("the script", f"must not exceed {what}", got, remedy))
 
 
 def _refused(must: str, got: str) -> Refusal:
@@ -208,7 +208,7 @@ class ScriptAttempt:
     """One attempt in a process of its own.
 
     Args:
-        assignment: of the trial, with `ScriptSettings`.
+        assignment: Assignment of the trial, with `ScriptSettings`.
     """
 
     def __init__(self, assignment: Assignment) -> None:
@@ -216,7 +216,7 @@ class ScriptAttempt:
         self._assignment, self._settings = assignment, assignment.settings
         self._log = TrialLog(Path(assignment.log), assignment.attempt_id)
         self._folder = tempfile.mkdtemp(prefix="sweep-trial-")
-        self._place = Place(Path(self._folder).resolve())
+        self._place = AttemptFolder(Path(self._folder).resolve())
         self._settings_as_json = asdict(assignment.settings)
         self._saved = assignment.resume
         self._recorded = assignment.resume.step if assignment.resume else 0
@@ -261,13 +261,13 @@ class ScriptAttempt:
             return digest_of(settings.function or settings.command or (), Path(settings.folder))
 
     def advance(self) -> Outcome:
-        """Answer the report before, and return the next one, or how the script has ended.
+        """Answer the last report; return the next one, or the end of the script.
 
-        After `SIGN_OF_LIFE` seconds return a `training` outcome; the next call goes on. A script may take any
-        time for a report, and one that hangs looks the same: `resources.minutes` ends either.
+        After `SIGN_OF_LIFE` seconds return a `training` outcome; the next call goes on. A script
+        that hangs cannot be told from a slow one; `resources.minutes` limits both.
 
         Raises:
-            Refusal: the script has failed, or has reported something wrong.
+            Refusal: The script has failed, or has reported something wrong.
         """
         if self._last is not None:
             return self._finished(self._last)
@@ -310,7 +310,7 @@ class ScriptAttempt:
         remove(self._folder)
 
     def _finished(self, last: Outcome) -> Outcome:
-        """Return the last outcome once the script has ended, which may still test, export or upload."""
+        """Return the last outcome after the script has ended; it may still test, export or upload."""
         if self._unanswered is not None:
             self._answer(self._unanswered, go_on=False)
         began = time.monotonic()
@@ -341,9 +341,9 @@ class ScriptAttempt:
             time.sleep(0.02)
 
     def _dismiss(self) -> bool:
-        """Answer the reports that come too late to be recorded: the script waits for that, and then leaves.
+        """Answer late reports, which are not recorded, so that the script can exit.
 
-        Return False if the script is no longer to be listened to.
+        Return False to stop listening to the script.
         """
         try:
             while (report := self._next_report()) is not None:
@@ -378,10 +378,10 @@ class ScriptAttempt:
         self._unanswered = None
 
     def _has_more(self) -> bool:
-        """Return True if lines were written that have not been taken yet; a part of a line is none.
+        """Return True if whole lines are unread.
 
         Raises:
-            Refusal: the file is no longer a file, or a line is too long to be a report.
+            Refusal: The file is no longer a file, or a line is too long to be a report.
         """
         try:
             facts = self._place.reports.lstat()
@@ -400,10 +400,10 @@ class ScriptAttempt:
         return bool(self._unread)
 
     def _next_report(self) -> Report | None:
-        """Return the next report that was written whole, or None.
+        """Return the next complete report, or None.
 
         Raises:
-            Refusal: as `Report.read` and `_has_more`.
+            Refusal: As `Report.read` and `_has_more`.
         """
         if not self._unread and not self._has_more():
             return None
@@ -417,7 +417,7 @@ class ScriptAttempt:
         return report
 
     def _outcome(self, report: Report, *, interrupted: bool) -> Outcome:
-        """Save the checkpoint of a report, and return what it says, with what the service has measured."""
+        """Save the checkpoint of a report; return its metrics with the measurements of the service."""
         began = time.monotonic()
         report = replace(report, metrics=self._within_limit(report.metrics))
         metrics = {**report.metrics, "seconds/train": began - self._started_at, "seconds/evaluate": 0.0}
@@ -441,7 +441,7 @@ class ScriptAttempt:
         )
 
     def _within_limit(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
-        """Return the metrics among the first `MOST_METRICS` names of the attempt; say once which are not."""
+        """Keep the metrics among the first `MOST_METRICS` names of the attempt; log dropped names once."""
         others = [name for name in metrics if name not in self._names]
         room = max(MOST_METRICS - len(self._names), 0)
         self._names.update(others[:room])
@@ -452,15 +452,15 @@ class ScriptAttempt:
         return {name: value for name, value in metrics.items() if name in self._names}
 
     def _check_copied(self, report: Report) -> None:
-        """Check that other trials can go on from a report, where the scheduler lets them."""
+        """Require a checkpoint if the scheduler copies trials."""
         is_last = report.step >= self._settings.training.steps
         if self._assignment.copied and report.checkpoint is None and not is_last:
-            must = "must hand over a checkpoint: the scheduler lets other trials go on from it"
+            must = "must include a checkpoint, because the scheduler copies trials from it"
             remedy = "Write trial.report(..., checkpoint=folder), or choose another scheduler."
             raise Refusal("a report of the script", must, f"none at step {report.step}", remedy)
 
     def _save(self, report: Report) -> SavedCheckpoint:
-        """Save the files of a report; without a checkpoint, the last one stands for its step too."""
+        """Save the files of a report. Without new files, the last checkpoint is used for its step too."""
         if report.checkpoint is None and self._saved is not None:
             self._saved = replace(self._saved, step=report.step)
             return self._saved
@@ -484,7 +484,7 @@ class ScriptAttempt:
         return self._saved
 
     def _pack(self, reported: Path, packing: checkpoint.Packing) -> None:
-        """Copy a reported folder into a checkpoint, and say in the log what is left out.
+        """Copy a reported folder into a checkpoint, and log entries that were not copied.
 
         The folder is removed, unless it is in the script's own folder.
         """
@@ -496,7 +496,7 @@ class ScriptAttempt:
         with files_as(self._assignment.account):  # a link there must not show the script what it may not read
             try:
                 left_out = reported_folder.pack(base, folder, packing, self._settings.disk)
-            except reported_folder.TooLarge as error:
+            except reported_folder.FolderTooLarge as error:
                 raise _over("disk") from error
             except checkpoint.Changed as error:
                 raise _refused(
@@ -531,8 +531,8 @@ class ScriptAttempt:
         """Return the last outcome of a script that has ended.
 
         Raises:
-            Refusal: it has failed, or ended before it reported anything.
-            OverLimit: it has exceeded a limit.
+            Refusal: It has failed, or ended before it reported anything.
+            OverLimit: It has exceeded a limit.
         """
         if interrupted:
             step = 0 if self._saved is None else self._saved.step
@@ -571,12 +571,7 @@ _FRAME = re.compile(r'\s+File "(.+)", line (\d+)')
 
 
 def _raised(lines: Sequence[str], folder: Path) -> str | None:
-    """Return the exception of the last traceback in a script's output, with the line of its own code.
-
-    Args:
-        lines: of the output.
-        folder: of the script.
-    """
+    """Return the exception of the last traceback in a script's output, with the line of its own code."""
     begins = [at for at, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
     frames = {at: match for at, line in enumerate(lines) if (match := _FRAME.match(line))}
     last = max(frames, default=0)

@@ -1,4 +1,4 @@
-"""Runs a command and ends with it: `python -I keeper.py`, with a line of JSON on standard input.
+"""Runs a command and ends with it: `python -I supervisor.py`, with a line of JSON on standard input.
 
     {"command": [...], "folder": "...", "files": "...", "memory": bytes or null,
      "reserved": bytes that a process may reserve above that, "seconds": seconds or null,
@@ -70,10 +70,10 @@ def set_option(option: int, value: int) -> bool:
 
 @dataclass(frozen=True)
 class Group:
-    """A control group of the command's own, of version 1 or 2.
+    """A control group (cgroup, version 1 or 2) of the command.
 
     Attributes:
-        folder: of the group, in the kernel's file system.
+        folder: Folder of the group, in the kernel's file system.
     """
 
     folder: Path
@@ -112,7 +112,7 @@ class Group:
         return False
 
     def kill(self) -> None:
-        """Let no process of the group start another one, and kill all of them where the kernel does that."""
+        """Forbid new processes in the group, and kill all of them where the kernel supports it."""
         self._set("pids.max", 0)
         self._set("cgroup.kill", 1)
 
@@ -122,7 +122,7 @@ class Group:
             self.folder.rmdir()
 
     def _set(self, name: str, value: int) -> None:
-        """Set what the group has a file for, if this process may."""
+        """Write a file of the group, if it exists and this process may."""
         if (self.folder / name).exists():
             with contextlib.suppress(OSError):
                 (self.folder / name).write_text(str(value))
@@ -145,8 +145,8 @@ def created_groups(keeper: int, memory: int | None) -> list[Group]:
     """Create control groups below those of this process; none where it may not.
 
     Args:
-        keeper: id of this process.
-        memory: most bytes that the command may hold, or None.
+        keeper: Id of this process.
+        memory: Most bytes that the command may hold, or None.
     """
     groups = []
     with contextlib.suppress(OSError, ValueError):
@@ -171,7 +171,7 @@ def _remove_left(own: Path) -> None:
 
 
 def begin_command(groups: Sequence[Group], task: Mapping[str, Any]) -> None:
-    """Let this process, which is about to become the command, be bounded, and be killed if its keeper is."""
+    """Set the limits of this process before `exec`, and let it die with its supervisor."""
     for sign in IGNORED:
         signal.signal(sign, signal.SIG_DFL)  # what a process ignores, those that it starts ignore too
     for group in groups:
@@ -187,7 +187,7 @@ def begin_command(groups: Sequence[Group], task: Mapping[str, Any]) -> None:
 
 
 def become(account: Mapping[str, Any]) -> None:
-    """Let this process be one of an account for good: no program that it starts gets further rights."""
+    """Change this process to an account permanently (no new privileges)."""
     os.setgroups(account["groups"])
     os.setresgid(account["gid"], account["gid"], account["gid"])
     os.setresuid(account["uid"], account["uid"], account["uid"])
@@ -197,7 +197,7 @@ def become(account: Mapping[str, Any]) -> None:
 
 
 def enter_folder(folder: str) -> None:
-    """Make a folder the working folder of this process, with the rights that it has now, or end it."""
+    """Change the working folder, or exit."""
     try:
         os.chdir(folder)
     except OSError as error:
@@ -227,12 +227,12 @@ def descendants() -> list[int]:
 
 
 def held(ids: Sequence[int]) -> int:
-    """Return the bytes of memory that processes hold together; what several of them share counts once."""
+    """Return the memory of processes in bytes; shared pages count once."""
     return sum(_share_of(one) for one in ids)
 
 
 def _share_of(one: int) -> int:
-    """Return the proportional set size of a process, or its resident set where the kernel tells only that."""
+    """Return the proportional set size (PSS) of a process, or its resident set size (RSS) as a fallback."""
     try:
         for line in Path(f"/proc/{one}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -245,9 +245,9 @@ def _share_of(one: int) -> int:
 
 
 def used(folder: str, most: int) -> int:
-    """Return the bytes that files take on the disk; above `most` they are not counted to the end.
+    """Return the disk usage of files in bytes; stop counting above `most`.
 
-    A folder so deep that no path names it counts as more than `most`: what is in it cannot be counted.
+    A folder that is too deep for a path counts as more than `most`.
     """
     total, waiting = 0, [folder]
     while waiting and total <= most:
@@ -266,7 +266,7 @@ def used(folder: str, most: int) -> int:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder with everything in it, also where it is deeper than Python can go."""
+    """Remove a folder recursively, at any depth."""
     with contextlib.suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
     if os.path.lexists(folder):
@@ -274,7 +274,7 @@ def remove(folder: str) -> None:
 
 
 def nameless(ids: Sequence[int], folder: str) -> int:
-    """Return the bytes on the disk of a folder of files that processes have open and that have no name."""
+    """Return the disk usage of deleted files that processes keep open."""
     device, files = Path(folder).stat().st_dev, {}
     for one in ids:
         for opened in Path(f"/proc/{one}/fd").glob("*"):
@@ -288,7 +288,7 @@ def nameless(ids: Sequence[int], folder: str) -> int:
 def kill(process: subprocess.Popen[bytes], groups: Sequence[Group]) -> None:
     """Kill the command's process group and every descendant outside it.
 
-    All are stopped before the first is killed: a process that is stopped starts no other one.
+    All are stopped with SIGSTOP first, so that none can fork meanwhile.
     """
     for group in groups:
         group.kill()
@@ -314,12 +314,12 @@ def end_all(process: subprocess.Popen[bytes], groups: Sequence[Group]) -> None:
         time.sleep(0.02)
 
 
-class Limits:
-    """Looks whether the command exceeds a limit.
+class LimitWatch:
+    """Watches the limits of the command.
 
     Args:
-        task: of the keeper.
-        groups: that the command is in.
+        task: Task of the keeper.
+        groups: Groups that the command is in.
     """
 
     def __init__(self, task: Mapping[str, Any], groups: Sequence[Group]) -> None:
@@ -329,7 +329,7 @@ class Limits:
         self._disk_at = self._began + task["look"]
 
     def seconds_to_next_look(self) -> float | None:
-        """Return the seconds until a limit may be exceeded that is not yet; None without limits."""
+        """Return the seconds until the next check, or None without limits."""
         now, times = time.monotonic(), []
         if self._task["seconds"]:
             times.append(self._began + self._task["seconds"])
@@ -343,7 +343,7 @@ class Limits:
         """Return the name of a limit that is exceeded, or None.
 
         Args:
-            ended: whether the command has ended; then only whether the kernel has ended it is looked at.
+            ended: Whether the command has ended; then only whether the kernel has ended it is looked at.
         """
         if self._task["memory"] and any(group.has_killed() for group in self._groups):
             return "memory"
@@ -367,7 +367,7 @@ class Limits:
 
 
 def run(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Run the command; return what is printed at its end."""
+    """Run the command; return the document to print at its end."""
     set_option(_PR_SET_CHILD_SUBREAPER, 1)
     groups = created_groups(os.getpid(), task["memory"]) if task["groups"] else []
     try:
@@ -389,7 +389,7 @@ def _kept(
 ) -> dict[str, Any]:
     """Wait until the command has ended, is to end, or exceeds a limit; end everything."""
     entered = [group for group in groups if group.has(process.pid)]
-    limits = Limits(task, entered)
+    limits = LimitWatch(task, entered)
     ends = _descriptors_of(process)
     leave_by: float | None = None
     limit: str | None = None
@@ -423,8 +423,8 @@ def _descriptors_of(process: subprocess.Popen[bytes]) -> list[int]:
 def main() -> None:
     """Read the task, run it, print its end.
 
-    In a process that is no child of the one that started it: Ray kills the children of a worker that dies,
-    and with its keeper dead a command's own children would live on.
+    Runs detached from the worker: Ray kills the children of a dead worker, and without a supervisor the
+    descendants of the command would live on.
     """
     if os.fork():
         os._exit(0)

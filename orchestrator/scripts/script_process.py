@@ -1,4 +1,4 @@
-"""The process of a function or a command: what it is started with, what it prints, how it is ended."""
+"""Process of a function or a command: its start, its output and its end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trainables.trial import ScriptSettings, variable_of
 CLIENT = Path(__file__).parent / "client"
 """Folder of `sweep_client`, alone in it, so that a script's own modules cannot be hidden by it."""
 
-KEEPER = Path(__file__).parent / "keeper.py"
+KEEPER = Path(__file__).parent / "supervisor.py"
 
 FUNCTION = Path(__file__).parent / "function.py"
 
@@ -86,11 +86,11 @@ _OF_A_SESSION = ("DBUS_", "MAIL", "SSH_", "SUDO_", "XDG_")
 
 
 @dataclass(frozen=True)
-class Place:
+class AttemptFolder:
     """The folders and files of one attempt, on the machine that runs it.
 
     Attributes:
-        folder: of all the others.
+        folder: Folder of all the others.
     """
 
     folder: Path
@@ -112,7 +112,7 @@ class Place:
 
     @property
     def temporary(self) -> Path:
-        """Return the folder for temporary files, which are counted and removed like all others."""
+        """Return the folder for temporary files, which count towards the disk limit."""
         return self.folder / "tmp"
 
     @property
@@ -138,12 +138,12 @@ class Place:
 
 @dataclass(frozen=True)
 class End:
-    """How a process has ended.
+    """End of a process.
 
     Attributes:
-        code: its exit code, minus a signal's number, or None if it could not be started.
-        limit: the limit that it exceeded, `memory`, `minutes` or `disk`, or None.
-        error: why it could not be started, or ''.
+        code: Its exit code, minus a signal's number, or None if it could not be started.
+        limit: Limit that it exceeded, `memory`, `minutes` or `disk`, or None.
+        error: Reason why it could not be started, or ''.
     """
 
     code: int | None
@@ -155,22 +155,22 @@ class ScriptProcess:
     """A running function or command, with everything that it starts.
 
     Args:
-        settings: of the trial.
-        place: of the attempt.
-        attempt_id: of the attempt; the script's reports may name it.
-        step: of the checkpoint in `place.resume`; 0 if there is none.
-        say: receives what the script prints, whole lines.
-        tracking: variables that name the trial's run in MLflow, or none.
-        account: as which the script runs; None for that of this process.
+        settings: Settings of the trial.
+        place: AttemptFolder of the attempt.
+        attempt_id: Id of the attempt; the script's reports may name it.
+        step: Step of the checkpoint in `place.resume`; 0 if there is none.
+        say: Receiver of whole lines that the script prints.
+        tracking: Variables that name the trial's run in MLflow, or none.
+        account: Account as which the script runs; None for that of this process.
 
     Raises:
-        Refusal: the account cannot reach the folder of the attempt.
+        Refusal: The account cannot reach the folder of the attempt.
     """
 
     def __init__(
         self,
         settings: ScriptSettings,
-        place: Place,
+        place: AttemptFolder,
         attempt_id: str,
         step: int,
         say: Callable[[str], None],
@@ -227,15 +227,15 @@ class ScriptProcess:
 
     @property
     def end(self) -> End | None:
-        """Return how the process has ended, once what it printed has been read; None while it runs."""
+        """Return the end of the process once its output has been read, or None."""
         return self._end if self._is_late() or not self._printing.is_alive() else None
 
     def terminate(self) -> None:
-        """Ask the script to save and leave; it is killed after `GRACE` seconds."""
+        """Send SIGTERM to the script; it is killed after `GRACE` seconds."""
         self._tell("term")
 
     def close(self) -> None:
-        """Kill the script with everything that it has started, and wait until it is gone."""
+        """Kill the script and its descendants, and wait for their end."""
         assert self._keeper.stdin is not None
         with suppress(BrokenPipeError):
             self._keeper.stdin.close()
@@ -261,9 +261,9 @@ class ScriptProcess:
             return  # the keeper has ended, and with it the script: `end` says how
 
     def _print(self, say: Callable[[str], None]) -> None:
-        """Pass on what the script prints, and read on after that is too much, or cannot be written.
+        """Pass on the output of the script; keep reading when it is too long or cannot be written.
 
-        A script whose output nobody reads would stand still.
+        A script would block on a full pipe.
         """
         taken, last, lost = 0, deque[bytes](maxlen=LAST_LINES), None
         for lines in self._lines():
@@ -287,13 +287,13 @@ class ScriptProcess:
             _passed_on(say, [f"a part of what the script has printed could not be written: {lost}".encode()])
 
     def _lines(self) -> Iterator[list[bytes]]:
-        """Yield what the script prints, lines without their ends; one that is too long is several.
+        """Yield the lines of the output without their ends. Long lines are split.
 
         Once the keeper has ended all that the script has started, another process may still hold the output,
         to which the script has handed it: what is in the pipe then is the last.
         """
         assert self._keeper.stderr is not None
-        streams = {pipe: Stream() for pipe in (self._output.fileno(), self._keeper.stderr.fileno())}
+        streams = {pipe: OutputLines() for pipe in (self._output.fileno(), self._keeper.stderr.fileno())}
         readable = select.poll()
         for pipe in streams:
             readable.register(pipe, select.POLLIN)
@@ -329,10 +329,10 @@ class ScriptProcess:
         self._end = End(answer["code"], answer["limit"], answer.get("error", ""))
 
 
-class Stream:
-    """Makes lines of what comes in pieces from one of the two outputs of a script.
+class OutputLines:
+    """Line splitter for one output of a script.
 
-    A line that is drawn again and again after a carriage return, as a progress bar, has its last state.
+    A line that carriage returns overwrite, such as a progress bar, keeps its last state.
     """
 
     def __init__(self) -> None:
@@ -340,7 +340,7 @@ class Stream:
         self._shown_at = time.monotonic()
 
     def lines(self, piece: bytes) -> list[bytes]:
-        """Return the lines that a piece ends."""
+        """Return the lines that are complete with a piece."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         found = [part for line in lines for part in _parts(_last_state(line))]
         if b"\r" in self._rest:
@@ -358,17 +358,17 @@ class Stream:
         return found
 
     def rest(self) -> list[bytes]:
-        """Return the line that has no end."""
+        """Return the incomplete line."""
         return _parts(_last_state(self._rest)) if self._rest else []
 
 
 def _last_state(line: bytes) -> bytes:
-    """Return what a terminal shows of a line whose carriage returns let it be written over."""
+    """Return a line as a terminal shows it after its carriage returns."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def _parts(line: bytes) -> list[bytes]:
-    """Return the parts of a line of which none is too long; no character is divided."""
+    """Split a long line, without splitting characters."""
     parts = []
     while len(line) > LONGEST_LINE:
         end = LONGEST_LINE
@@ -380,7 +380,7 @@ def _parts(line: bytes) -> list[bytes]:
 
 
 def _passed_on(say: Callable[[str], None], lines: Sequence[bytes]) -> OSError | None:
-    """Pass lines on; return why they could not be written, or None."""
+    """Pass lines on; return the reason if they could not be written."""
     try:
         say(b"\n".join(lines).decode("utf-8", "backslashreplace"))
     except OSError as error:
@@ -389,11 +389,7 @@ def _passed_on(say: Callable[[str], None], lines: Sequence[bytes]) -> OSError | 
 
 
 def _end_marked(mark: str) -> None:
-    """Kill every process that was started with a variable: what a script leaves without its keeper.
-
-    Args:
-        mark: `NAME=value`. What a script has started without its environment is not found.
-    """
+    """Kill every process with an environment variable: orphans of a script without a supervisor."""
     for sign in (signal.SIGSTOP, signal.SIGKILL):  # a process that is stopped starts no other one
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -401,8 +397,8 @@ def _end_marked(mark: str) -> None:
                     os.kill(int(folder.name), sign)
 
 
-def command_of(settings: ScriptSettings, place: Place, step: int) -> list[str]:
-    """Return the words of the command, with values in the place of the placeholders."""
+def command_of(settings: ScriptSettings, place: AttemptFolder, step: int) -> list[str]:
+    """Return the words of the command with placeholders replaced."""
     if settings.function is not None:
         return [sys.executable, "-P", str(FUNCTION), settings.function, settings.folder]
     values = {**_own(settings, place, step), **settings.params}
@@ -410,17 +406,17 @@ def command_of(settings: ScriptSettings, place: Place, step: int) -> list[str]:
     return ["/bin/sh", "-c", words[0]] if settings.shell else words
 
 
-def _own(settings: ScriptSettings, place: Place, step: int) -> dict[str, Any]:
+def _own(settings: ScriptSettings, place: AttemptFolder, step: int) -> dict[str, Any]:
     resume = str(place.resume) if step else ""
     return {"seed": settings.seed, "step": step, "folder": str(place.scratch), "resume": resume}
 
 
 def environment_of(
-    settings: ScriptSettings, place: Place, step: int, account: Account | None = None
+    settings: ScriptSettings, place: AttemptFolder, step: int, account: Account | None = None
 ) -> dict[str, str]:
-    """Return the environment of a script: of that of the worker what a trial may have, or the user asks for.
+    """Return the environment of a script: allowed or requested variables of the worker.
 
-    Of an account the script has the home and the name.
+    With an account, the script has its home and its name.
     """
     others = concealment.OWN if account is None else (*concealment.OWN, *_OF_A_SESSION)
     given = {**concealment.of_trials(os.environ), **concealment.asked_for(os.environ)}
@@ -456,14 +452,14 @@ def environment_of(
     }
 
 
-def _hand_over(place: Place, account: Account) -> None:
-    """Give the files of an attempt to an account, which no other one can then read.
+def _hand_over(place: AttemptFolder, account: Account) -> None:
+    """Give the files of an attempt to an account; no other account can read them.
 
     Their folder stays the service's: the account cannot put other files in the place of those that the
     service reads there. No other account can enter it before all is handed over, so no link can be followed.
 
     Raises:
-        Refusal: the account cannot reach the folder.
+        Refusal: The account cannot reach the folder.
     """
     for path, _, names in os.walk(place.folder, topdown=False):
         for name in names:
@@ -499,7 +495,7 @@ def _with_access(tracking: Mapping[str, str]) -> dict[str, str]:
     )
 
 
-def _write(settings: ScriptSettings, place: Place, attempt_id: str, step: int) -> None:
+def _write(settings: ScriptSettings, place: AttemptFolder, attempt_id: str, step: int) -> None:
     """Write the files that a script reads when it starts."""
     for folder in (place.scratch, place.checkpoints, place.temporary):
         folder.mkdir(parents=True)

@@ -26,10 +26,11 @@ import psutil
 import pytest
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.scripts import attempt as attempts
-from orchestrator.scripts import keeper, reported_folder
-from orchestrator.scripts import process as processes
-from orchestrator.scripts.attempt import OwnProcess, _limit_behind, _out_of_memory
+from orchestrator.scripts import reported_folder
+from orchestrator.scripts import script_attempt as attempts
+from orchestrator.scripts import script_process as processes
+from orchestrator.scripts import supervisor as keepers
+from orchestrator.scripts.script_attempt import OwnProcess, _limit_behind, _out_of_memory
 from orchestrator.session.attempts import finite_or_failed
 from orchestrator.training import process
 from orchestrator.training.attempt import TrialLog, failure_outcome
@@ -349,7 +350,7 @@ def test_a_report_that_others_may_copy_needs_a_checkpoint(runs: Runs) -> None:
     """
     missing = runs.all(replace(runs.function(text.replace("SAVED", "(2,)")), copied=True))
     assert [(outcome.step, outcome.failure) for outcome in missing] == [(2, None), (0, "error")]
-    assert "must hand over a checkpoint" in str(missing[-1].message)
+    assert "must include a checkpoint" in str(missing[-1].message)
     runs.own.release()
     saved = runs.all(replace(runs.function(text.replace("SAVED", "(2, 4)")), copied=True))
     assert [(outcome.step, outcome.failure) for outcome in saved] == [(2, None), (4, None), (6, None)]
@@ -404,7 +405,7 @@ def test_a_command_gets_its_parameters_and_no_secret(runs: Runs, monkeypatch: py
     assert (outcome.step, outcome.metrics["val/loss"], outcome.done) == (6, 0.25, True)
     assert outcome.checkpoint is not None
     resumed = replace(runs.command(COMMAND, *WORDS), resume=outcome.checkpoint)
-    place = processes.Place(runs.folder / "place")
+    place = processes.AttemptFolder(runs.folder / "place")
     attempt = attempts.ScriptAttempt(resumed)
     try:
         given = json.loads((attempt._place.resume / "given.json").read_text())
@@ -999,7 +1000,7 @@ def bounded_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 def can_create_groups() -> bool:
-    groups = keeper.created_groups(os.getpid(), 1 << 30)
+    groups = keepers.created_groups(os.getpid(), 1 << 30)
     able = any(group.bounds_memory for group in groups)
     for group in groups:
         group.remove()
@@ -1012,8 +1013,8 @@ def test_a_command_in_a_control_group_leaves_none_behind(runs: Runs, monkeypatch
     monkeypatch.setattr(processes, "GRACE", 0.2)
     assert runs.own.advance(runs.command(DEAF.replace("WORK", "time.sleep(1)"))).step == 1
     daemon = Path("/proc", (runs.folder / "daemon.pid").read_text())
-    (name,) = set(re.findall(rf"{keeper.GROUP}\d+$", (daemon / "cgroup").read_text(), re.MULTILINE))
-    groups = [group / name for group in keeper.own_groups()]
+    (name,) = set(re.findall(rf"{keepers.GROUP}\d+$", (daemon / "cgroup").read_text(), re.MULTILINE))
+    groups = [group / name for group in keepers.own_groups()]
     assert any(group.is_dir() for group in groups)
     runs.own.release()
     assert not any(group.is_dir() for group in groups)
@@ -1145,7 +1146,7 @@ def test_an_allocation_that_fails_is_out_of_memory(runs: Runs, text: str) -> Non
         ("RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", 300 << 20, "the memory of its GPU"),
         ("RuntimeError('RESOURCE_EXHAUSTED: Out of memory on the GPU')", None, "the memory of its GPU"),
         ("MemoryError", None, "the memory of its machine"),
-        ("MemoryError", 300 << 20, "must keep within resources.memory"),
+        ("MemoryError", 300 << 20, "must not exceed resources.memory"),
     ],
 )
 def test_the_advice_about_memory_is_of_the_memory_that_lacks(
@@ -1251,7 +1252,7 @@ def _works_in(one: psutil.Process, folder: Path) -> bool:
 
 WORKER = """
 import pickle, sys, time
-from orchestrator.scripts.attempt import OwnProcess
+from orchestrator.scripts.script_attempt import OwnProcess
 assigned = pickle.load(open(sys.argv[1], "rb"))
 OwnProcess().advance(assigned)
 print("reported", flush=True)
@@ -1508,7 +1509,7 @@ def test_a_line_that_is_drawn_again_and_again_is_one_with_its_last_state(runs: R
 
 
 def test_a_line_that_is_drawn_for_long_is_shown_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = processes.Stream()
+    stream = processes.OutputLines()
     assert stream.lines(b"\r1 of 9\r2 of 9") == []
     monkeypatch.setattr(processes, "DRAWN_SECONDS", 0.0)
     assert stream.lines(b"\r3 of 9") == [b"2 of 9"]
@@ -1543,7 +1544,7 @@ def test_lines_are_not_torn(runs: Runs) -> None:
 
 def test_a_line_that_is_too_long_is_divided_between_two_characters() -> None:
     text = "\u20ac" * processes.LONGEST_LINE
-    parts = processes.Stream().lines(text.encode() + b"\n")
+    parts = processes.OutputLines().lines(text.encode() + b"\n")
     assert "".join(part.decode() for part in parts) == text
     assert max(map(len, parts)) <= processes.LONGEST_LINE
 
@@ -1611,7 +1612,7 @@ def test_work_after_the_last_report_is_done(runs: Runs, monkeypatch: pytest.Monk
     ("minutes", "said"),
     [
         (None, "after its last report, and is ended; resources.minutes lets it go on for longer"),
-        (0.02, "ended after its last report: the script: must keep within resources.minutes"),
+        (0.02, "ended after its last report: the script: must not exceed resources.minutes"),
     ],
 )
 def test_work_after_the_last_report_has_an_end(
