@@ -1,14 +1,13 @@
-"""The gated recurrences on a GPU: gradients of the varying recurrence and of the delta rule.
+"""Gradients of the recurrences on a GPU, against JAX's own scans and the memory bandwidth.
 
-    python -m benchmarks.gpu_gated             # on a GPU: L 2,048 and 16,384 (--lengths, --only)
-    python -m benchmarks.gpu_gated --dry-run   # tiny shapes, on any device; the times are meaningless
+    python -m benchmarks.gpu             # on a GPU: L 2,048 and 16,384 (--lengths, --only)
+    python -m benchmarks.gpu --dry-run   # tiny shapes, on any device; the times are meaningless
 
-The varying recurrence has 256 real channels or 128 complex ones, in batches of 32; the delta rule has 4 heads
-with 64 x 64 numbers, in batches of 8. The floor is the time to move the fewest possible bytes at the
-bandwidth of a large copy, measured first. Forward, that is to read what is given and to write the answers;
-back, to read the cotangents and what is given (of the varying recurrence, decays and states) and to write the
-gradients. "error" is the largest difference of answers and gradients from `lax.scan`, relative to the largest
-value. Needs this repository, jax, flax, optax and numpy.
+The time-invariant recurrence has 128 complex channels, the varying one 256 real or 128 complex channels, both
+in batches of 32; the delta rule has 4 heads with 64 x 64 numbers, in batches of 8. The floor is the time to
+move the fewest possible bytes at the bandwidth of a large copy, which is measured first. "error" is the
+largest difference of outputs and gradients from `lax.scan`, relative to the largest value. Needs this
+repository, jax, flax, optax and numpy.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from benchmarks.gpu_recurrence import apart, bandwidth
 from benchmarks.timing import circumstances, in_turns, line, table
-from trainables.layers.recurrence import in_chunks, times, varying_recurrence
+from trainables.layers.recurrence import ALGORITHMS, in_chunks, recurrence, times, varying_recurrence
 from trainables.layers.recurrence.delta_rule import delta_rule
 from trainables.layers.recurrence.wy_form import Steps
 
@@ -36,12 +34,13 @@ CHUNKS = (32, 64, 128)
 
 @dataclass(frozen=True)
 class Case:
-    """One recurrence, and the forms to compare.
+    """One recurrence and its implementations.
 
     Attributes:
-        given: arrays, with a batch in front.
-        forms: by name, one sequence of arrays -> answers; the first is the reference.
-        moved: the fewest bytes that a gradient moves.
+        given: Arrays with a batch in front.
+        forms: Implementations by name, from the arrays of one sequence to its outputs; the first is the
+            reference.
+        moved: Fewest bytes that a gradient moves.
     """
 
     given: Any
@@ -49,15 +48,8 @@ class Case:
     moved: int
 
 
-def varying(batch: int, length: int, channels: int, planes: bool) -> Case:
-    """Return the elementwise recurrence with decays in (0.5, 1), turned by any angle if complex."""
-    draw = np.random.default_rng(0)
-    shape = (batch, length, 2, channels) if planes else (batch, length, channels)
-    moduli, inputs = draw.uniform(0.5, 1, shape), draw.standard_normal(shape)
-    if planes:
-        angles = draw.uniform(0, 2 * np.pi, (batch, length, channels))
-        moduli = moduli * np.stack([np.cos(angles), np.sin(angles)], axis=2)
-    product = times if planes else jnp.multiply
+def scans(product: Callable[[Array, Array], Array]) -> dict[str, Callable[[Array, Array], Array]]:
+    """Return JAX's own scans of decays (L, ...) and inputs (L, ...), given the product of two values."""
 
     def join(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
         return product(second[0], first[0]), product(second[0], first[1]) + second[1]
@@ -69,17 +61,45 @@ def varying(batch: int, length: int, channels: int, planes: bool) -> Case:
 
         return jax.lax.scan(step, jnp.zeros_like(inputs[0]), (decays, inputs))[1]
 
+    return {
+        "lax.scan": scanned,
+        "associative_scan": lambda decays, inputs: jax.lax.associative_scan(join, (decays, inputs))[1],
+    }
+
+
+def invariant(batch: int, length: int, channels: int) -> Case:
+    """Return the time-invariant recurrence with complex decays between 0.9 and 0.999 in modulus."""
+    moduli, angles = np.linspace(0.9, 0.999, channels), np.linspace(0, 3, channels)
+    decay = moduli * np.stack([np.cos(angles), np.sin(angles)])
+    inputs = np.random.default_rng(0).standard_normal((batch, length, 2, channels))
+
+    def repeated(scan: Callable[..., Array], decay: Array, inputs: Array) -> Array:
+        return scan(jnp.broadcast_to(decay, inputs.shape), inputs)
+
+    forms = {name: partial(repeated, scan) for name, scan in scans(times).items()}
+    for algorithm in ALGORITHMS:
+        if algorithm != "sequential":
+            forms[f"ours, {algorithm}"] = partial(recurrence, algorithm=algorithm)
+    given = (jnp.broadcast_to(jnp.float32(decay), (batch, 2, channels)), jnp.float32(inputs))
+    return Case(given, forms, 5 * 4 * inputs.size)
+
+
+def varying(batch: int, length: int, channels: int, planes: bool) -> Case:
+    """Return the elementwise recurrence with decays in (0.5, 1), turned by any angle if complex."""
+    draw = np.random.default_rng(0)
+    shape = (batch, length, 2, channels) if planes else (batch, length, channels)
+    moduli, inputs = draw.uniform(0.5, 1, shape), draw.standard_normal(shape)
+    if planes:
+        angles = draw.uniform(0, 2 * np.pi, (batch, length, channels))
+        moduli = moduli * np.stack([np.cos(angles), np.sin(angles)], axis=2)
+
     def ours(algorithm: str, decays: Array, inputs: Array) -> Array:
         return varying_recurrence(
             decays, inputs, jnp.zeros_like(inputs[0]), planes=planes, algorithm=algorithm
         )
 
-    forms: dict[str, Callable[..., Array]] = {
-        "lax.scan": scanned,
-        "associative_scan": lambda decays, inputs: jax.lax.associative_scan(join, (decays, inputs))[1],
-        "ours, associative": partial(ours, "associative"),
-        "ours, pallas": partial(ours, "pallas"),
-    }
+    forms = scans(times if planes else jnp.multiply)
+    forms |= {f"ours, {algorithm}": partial(ours, algorithm) for algorithm in ("associative", "pallas")}
     return Case(tuple(map(jnp.float32, (moduli, inputs))), forms, 8 * 4 * inputs.size)
 
 
@@ -104,8 +124,8 @@ def delta(batch: int, length: int, heads: int, side: int) -> Case:
             outputs, state = delta_rule(rows, state, "chunked")
             return state, outputs
 
-        answers: Array = in_chunks(chunk, zeros, steps, size)
-        return answers
+        outputs: Array = in_chunks(chunk, zeros, steps, size)
+        return outputs
 
     forms: dict[str, Callable[..., Array]] = {
         "lax.scan": partial(whole, "sequential"),
@@ -118,19 +138,33 @@ def delta(batch: int, length: int, heads: int, side: int) -> Case:
 
 
 def gradient(form: Callable[..., Array], given: Any) -> Callable[[], Any]:
-    """Return a function that computes answers and gradients of a batch."""
+    """Return a function that computes outputs and gradients of a batch."""
 
     def both(given: Any) -> Any:
-        answers, pull = jax.vjp(jax.vmap(form), *given)
-        return answers, pull(jnp.cos(answers))
+        outputs, pull = jax.vjp(jax.vmap(form), *given)
+        return outputs, pull(jnp.cos(outputs))
 
     return partial(jax.jit(both), given)
+
+
+def bandwidth(count: int) -> float:
+    """Return the bytes per second, read and written, of a copy of `count` floats."""
+    numbers = jnp.arange(count, dtype=jnp.float32)
+    copy = jax.jit(lambda a: a + 1)
+    return 8 * count / in_turns({"copy": lambda: copy(numbers)}, 20)["copy"]
+
+
+def apart(actual: Any, expected: Any) -> float:
+    """Return the largest relative difference between the arrays of two trees."""
+    pairs = zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True)
+    return max(float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b))) for a, b in pairs)
 
 
 def cases(length: int, tiny: bool) -> dict[str, Case]:
     """Return the recurrences that are measured at one length."""
     batch, heads_batch, channels, side = (2, 1, 4, 4) if tiny else (32, 8, 128, 64)
     return {
+        "invariant": invariant(batch, length, channels),
         "varying, real": varying(batch, length, 2 * channels, planes=False),
         "varying, complex": varying(batch, length, channels, planes=True),
         "delta rule": delta(heads_batch, length, 4, side),
@@ -155,12 +189,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--only", default="", help="recurrences whose names begin so, such as 'delta rule'")
+    parser.add_argument("--only", default="", help="prefix of the recurrences to measure: 'delta rule'")
     parser.add_argument("--lengths", type=int, nargs="+", default=None, help="default: 2048 16384")
     options = parser.parse_args()
     lengths = options.lengths or ((12, 40) if options.dry_run else (2_048, 16_384))
     speed = bandwidth(1 << (10 if options.dry_run else 28))
-    header = ["L", "recurrence", "answers and gradients", "ms", "times lax.scan", "of the floor", "error"]
+    header = ["L", "recurrence", "outputs and gradients", "ms", "times lax.scan", "of the floor", "error"]
     print(table(header, []), flush=True)
     for length in lengths:
         for name, case in cases(length, options.dry_run).items():

@@ -1,6 +1,6 @@
 """Sweeps of several owners on one real Ray with fake nodes; their trials wait and report, and train nothing.
 
-`python -m benchmarks.sharing.real FOLDER NAME OWNER TRIALS STEPS PAUSE CPU RULES` is the driver of one.
+`python -m benchmarks.shared_ray FOLDER NAME OWNER TRIALS STEPS PAUSE CPU RULES` is the driver of one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def start(folder: Path, load: Load, rules: Rules) -> subprocess.Popen[str]:
     """Start the driver of a sweep, which writes what it runs to `NAME.log`, twice a second."""
     amounts = [str(amount) for amount in (load.trials, load.steps, load.pause, load.cpu)]
     amounts.append(json.dumps(asdict(rules)))
-    command = [sys.executable, "-m", "benchmarks.sharing.real", str(folder), load.name, load.owner, *amounts]
+    command = [sys.executable, "-m", "benchmarks.shared_ray", str(folder), load.name, load.owner, *amounts]
     with (folder / f"{load.name}.err").open("w") as errors:
         return subprocess.Popen(command, stderr=errors, stdout=subprocess.DEVNULL, text=True)
 
