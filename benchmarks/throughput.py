@@ -4,8 +4,8 @@
 
 A RotRNN of 2 layers (D 32, N 64, H 8) on ListOps at L 256, batch 16, 200 steps per trial, with a report and a
 checkpoint every 50 steps, on two processors. Each contender is one command, timed from start to exit, in its
-own folder with an empty compilation cache; only the data set is prepared. The plain stack (`benchmarks/plain/`)
-implements the recurrence as printed in the paper.
+own folder with an empty compilation cache; only the data set is prepared. The plain stack
+(`benchmarks/plain/`) implements the recurrence as printed in the paper.
 """
 
 from __future__ import annotations

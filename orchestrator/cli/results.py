@@ -15,7 +15,7 @@ from orchestrator.cli.options import Json, Root, SweepId
 from orchestrator.cli.output import Console
 from orchestrator.cli.remote import Server
 from orchestrator.counts import counted
-from orchestrator.report import comparison_text, terminal
+from orchestrator.report import comparison, terminal
 from orchestrator.report.words import near
 
 _COMMAND = "python -m orchestrator.sweep"
@@ -73,7 +73,7 @@ def compare(
     if as_json:
         print_json(compared.document())
     elif as_markdown:
-        print_line(comparison_text.markdown(compared))
+        print_line(comparison.markdown(compared))
     else:
         terminal.show_comparison(compared, Console(soft_wrap=True))
 

@@ -18,8 +18,7 @@ from orchestrator.experiment.results import ArmResult, Origin, Seed
 from orchestrator.ledger.records import HARDWARE, AttemptRecord
 from orchestrator.report.answer import size
 from orchestrator.report.figures.style import thinned
-from orchestrator.report.history import History
-from orchestrator.report.seeds import seed_results
+from orchestrator.report.history import History, seed_results
 from orchestrator.report.summary import cost_of, test_metric
 from trainables.cost import Cost
 from trainables.tasks import TASKS

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.experiment.verdict import Published
-from orchestrator.report.published import figure_of
-from orchestrator.report.settings import departures, setting_of, values
+from orchestrator.report.published import departures, figure_of, values
 from trainables.cost import Cost
 from trainables.data.comparable import other_options
 
@@ -65,8 +64,7 @@ def from_paper(
         yield f"{found:,} parameters in the layers instead of {wanted:,}"
     layer, task = str(params.get("layer", document["model"]["layer"])), str(document["task"])
     figure = None if published.value is None else figure_of(layer, task, published.value, published.source)
-    setting = setting_of(layer, task)
     if figure is not None and figure.is_reproduction:
         yield f"the setting of the figure is not printed ({figure.source}, {figure.note})"
-    elif figure is not None and setting is not None:
-        yield from departures(setting, document, params)
+    elif figure is not None:
+        yield from departures(layer, document, params) or ()

@@ -6,8 +6,8 @@ import numpy as np
 
 from orchestrator.experiment.results import ArmResult
 from orchestrator.ledger.scores import unpack
+from orchestrator.report.history import SCORED
 from orchestrator.report.noise import Sample, mean_of
-from orchestrator.report.seeds import SCORED
 from orchestrator.report.statistics import estimated
 
 

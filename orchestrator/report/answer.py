@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.counts import counted
 from orchestrator.report import words
-from orchestrator.report.controls import control_lines, doubts
-from orchestrator.report.samples import sample_of
+from orchestrator.report.controls import control_lines, doubts, sample_of
 from orchestrator.report.statistics import CONFIDENCE, MeanEstimate, against, estimated
 from orchestrator.report.summary import Chosen, Summary
 from trainables.cost import Cost

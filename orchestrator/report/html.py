@@ -1,6 +1,6 @@
-"""The report of a sweep as one HTML file that opens offline: the answer first, then its evidence.
+"""The report of a sweep as one HTML file that opens offline.
 
-This module decides what is on the page; `templates/page.html` lays it out, and escapes every text.
+This module decides the content of the page; `templates/page.html` lays it out and escapes every text.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from plotly.offline import get_plotlyjs
 
 from orchestrator.ledger.records import FINISHED_TRIAL, HARDWARE
 from orchestrator.report import words
+from orchestrator.report.analysis import Importance
 from orchestrator.report.answer import answer, baseline, caveats, context, findings
 from orchestrator.report.figures import curves, landscape
-from orchestrator.report.figures.axes import Axis, axes, valued
+from orchestrator.report.figures.landscape import Axis, axes, valued
 from orchestrator.report.history import History
-from orchestrator.report.importance import Importance
-from orchestrator.report.markdown import SIZE_HEADER, size_cells
-from orchestrator.report.summary import Chosen, LeaderboardRow, Summary
-from trainables.cost import Cost
+from orchestrator.report.leaderboard import columns
+from orchestrator.report.summary import Chosen, Summary
 
 _CONTOURED = 3
 """Number of the most important hyperparameters whose pairs are drawn."""
@@ -200,41 +199,17 @@ def _tested(summary: Summary, chosen: Chosen) -> tuple[tuple[str, str], ...]:
 
 
 def _leaderboard(summary: Summary) -> ReportSection:
-    tested, sizes = ((), ()) if summary.runs_script else ((summary.test_metric,), SIZE_HEADER)
-    header = ("#", "trial", summary.metric, *tested, "steps", "state", "time", *sizes)
+    shown = list(columns(summary, summary.rows))
     key = summary.chosen.row.key if summary.chosen else None
-    values = words.numbers([row.value for row in summary.rows])
     rows = tuple(
-        TableRow(_cells(summary, row, value), "chosen" if row.key == key else row.state.lower())
-        for row, value in zip(summary.rows, values, strict=True)
+        TableRow(
+            tuple(Cell(column.texts[index], column.values[index]) for column in shown),
+            "chosen" if row.key == key else row.state.lower(),
+        )
+        for index, row in enumerate(summary.rows)
     )
-    caption = "Complete trials by their best validation value; a click on a heading sorts."
-    return ReportSection("Leaderboard", caption, (Table((*header, *summary.parameters), rows),))
-
-
-def _cells(summary: Summary, row: LeaderboardRow, value: str) -> tuple[Cell, ...]:
-    """Return the cells of a row, given its value as it is written beside the others."""
-    tested = () if summary.runs_script else (Cell(words.number(row.test), row.test),)
-    sizes = () if summary.runs_script else tuple(map(Cell, size_cells(row.cost), _sizes(row.cost)))
-    return (
-        Cell("" if row.rank is None else str(row.rank), row.rank),
-        Cell(str(row.number), row.number),
-        Cell(value, row.value),
-        *tested,
-        Cell(f"{row.step}/{row.total_steps}", row.step),
-        Cell(row.state.lower(), row.state.lower()),
-        Cell(words.duration(row.seconds), row.seconds),
-        *sizes,
-        *(
-            Cell(words.setting(row.params.get(name, "–")), row.params.get(name))
-            for name in summary.parameters
-        ),
-    )
-
-
-def _sizes(cost: Cost | None) -> tuple[float | None, ...]:
-    """Return the numbers that `size_cells` shows."""
-    return (None,) * len(SIZE_HEADER) if cost is None else (cost.parameters, cost.state_floats, cost.flops)
+    caption = "Complete trials by their best validation value; click a heading to sort."
+    return ReportSection("Leaderboard", caption, (Table(tuple(column.title for column in shown), rows),))
 
 
 def _text_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

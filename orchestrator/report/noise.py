@@ -28,19 +28,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # loads `optimize` and `special`, in 0.4 s, where they are first used: most commands never do
+import scipy  # `optimize` and `special` load at their first use, in 0.4 s: most commands never need them
+
+from orchestrator.ledger.scores import unpack
+from orchestrator.report.history import SCORED
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Results of one setting on the test split.
+    """Test results of one setting.
 
     Attributes:
-        name: of the setting.
-        values: (S,) score of each seed.
-        scores: (S, n) score of each example by seed, whose means are `values`; None if not recorded.
-        data: digest of the data; samples with equal digests have the same examples in the same order.
-        share: whether the score of an example is a share of right answers, between 0 and 1.
+        name: Name of the setting.
+        values: Score of each seed, shape (S,).
+        scores: Score of each example by seed, shape (S, n), with means `values`; None if not recorded.
+        data: Digest of the data; samples with equal digests have the same examples in the same order.
+        share: Whether scores of examples are shares of correct answers, between 0 and 1.
     """
 
     name: str
@@ -49,9 +52,31 @@ class Sample:
     data: str
     share: bool
 
+    @classmethod
+    def of(
+        cls, name: str, values: Sequence[float], packed: Sequence[str | None], data: str, metric: str
+    ) -> Sample:
+        """Return the results of several trainings as a sample.
+
+        Args:
+            name: Name of the setting.
+            values: Value of each seed, at least one.
+            packed: Scores of each seed's examples, packed by `orchestrator.ledger.scores`; empty if unknown.
+            data: Digest of the data.
+            metric: Metric of the values.
+        """
+        known = [unpack(text) for text in packed if text and metric in SCORED]
+        return cls(
+            name=name,
+            values=np.array(values),
+            scores=np.array(known) if len(known) == len(values) else None,
+            data=data,
+            share=metric.startswith("test/accuracy"),
+        )
+
     @property
     def seeds(self) -> int:
-        """Return S."""
+        """The number of seeds, S."""
         return len(self.values)
 
     @property

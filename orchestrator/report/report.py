@@ -8,9 +8,10 @@ from pathlib import Path
 
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.report import html
+from orchestrator.report.analysis import importances_of
 from orchestrator.report.history import History, read
-from orchestrator.report.importance import importances
-from orchestrator.report.markdown import leaderboard_csv, markdown
+from orchestrator.report.leaderboard import leaderboard_csv
+from orchestrator.report.markdown import markdown
 from orchestrator.report.summary import summarise
 
 REPORT = "report.html"
@@ -44,7 +45,6 @@ def write_history(history: History, folder: Path) -> ReportFiles:
     """Write the report of a history; replace an older one."""
     folder.mkdir(parents=True, exist_ok=True)
     summary = summarise(history)
-    shares = importances(history.search(), history.sweep.document["search"], maximize=history.maximize)
     norms = html.hidden_norms_page(history, summary)
     files = ReportFiles(
         folder / REPORT,
@@ -52,7 +52,7 @@ def write_history(history: History, folder: Path) -> ReportFiles:
         folder / "leaderboard.csv",
         folder / "hidden_norms.html" if norms else None,
     )
-    _replace(files.html, html.report(history, summary, shares))
+    _replace(files.html, html.report(history, summary, importances_of(history)))
     _replace(files.markdown, markdown(summary))
     _replace(files.leaderboard, leaderboard_csv(summary))
     if files.hidden_norms is not None:

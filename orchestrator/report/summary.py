@@ -13,15 +13,15 @@ from orchestrator.assignment import SIZE
 from orchestrator.config.matching import chosen_sizes
 from orchestrator.ledger.records import STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.selection import Constraints, best_checkpoint, best_trial, ranked
-from orchestrator.report.history import History
-from orchestrator.report.seeds import (
+from orchestrator.report.history import (
+    History,
     SeedResult,
     SeedResults,
     evaluation_on_test,
     result_on_test,
     seed_results,
 )
-from orchestrator.report.settings import departures, setting_of
+from orchestrator.report.published import departures
 from trainables.checkpoint import ARRAYS
 from trainables.cost import SIZES, Cost
 
@@ -264,10 +264,10 @@ def _memoryless(history: History, rows: Sequence[LeaderboardRow]) -> SeedResult 
 
 def _departures(history: History, params: Mapping[str, Any]) -> tuple[str, ...]:
     sweep, document = history.sweep, history.sweep.document
-    setting = setting_of(str(params.get("layer", _kind(document))), sweep.task)
-    if setting is None:
+    changed = departures(str(params.get("layer", _kind(document))), document, params)
+    if changed is None:
         return (f"profile {sweep.profile}",) if sweep.profile else ()
-    return departures(setting, document, params)
+    return changed
 
 
 def _kind(document: Mapping[str, Any]) -> str:

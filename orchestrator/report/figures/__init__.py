@@ -8,10 +8,10 @@ from difflib import get_close_matches
 import plotly.graph_objects as go
 
 from orchestrator.errors import BadInput
+from orchestrator.report.analysis import importances_of
 from orchestrator.report.figures import curves, landscape
-from orchestrator.report.figures.axes import axes, valued
+from orchestrator.report.figures.landscape import axes, valued
 from orchestrator.report.history import History
-from orchestrator.report.importance import importances
 from orchestrator.report.summary import Summary
 
 
@@ -57,7 +57,7 @@ def _slices(history: History, summary: Summary) -> go.Figure:
 
 
 def _importances(history: History, summary: Summary) -> go.Figure:
-    shares = importances(history.search(), history.sweep.document["search"], maximize=history.maximize)
+    shares = importances_of(history)
     if not shares:
         got = f"{summary.states.get('COMPLETE', 0)} complete ones"
         raise BadInput("figure importances", "must have ten complete trials", got, "Extend the sweep.")
