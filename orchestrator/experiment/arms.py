@@ -16,7 +16,7 @@ from orchestrator.config.document import Path as Keys
 from orchestrator.config.resolve import merged, profile_of, with_profile
 from orchestrator.config.sections import SpaceFile
 from orchestrator.config.yaml_reader import read_document
-from orchestrator.experiment.sections import (
+from orchestrator.experiment.file_format import (
     OF_A_SPACE,
     ArmSection,
     ExperimentFile,
@@ -26,7 +26,7 @@ from orchestrator.experiment.sections import (
 
 
 @dataclass(frozen=True)
-class Source:
+class ExperimentSource:
     """An experiment file, read.
 
     Attributes:
@@ -136,7 +136,7 @@ def _check_keys(path: Keys, part: PartSection) -> None:
             raise Violation((*path, key), "must be a known key", remedy, f"`{key}`")
 
 
-def space_of(source: Source, arm: str) -> LocatedValue:
+def space_of(source: ExperimentSource, arm: str) -> LocatedValue:
     """Return the search-space file of an arm, as a tree that knows the line of every value.
 
     Args:
@@ -160,7 +160,7 @@ def space_of(source: Source, arm: str) -> LocatedValue:
     return LocatedValue({**tree.entries, "confirm": confirm}, source.root.at(("arms", arm)).where)
 
 
-def _base(source: Source, parts: list[tuple[Keys, PartSection]]) -> LocatedValue:
+def _base(source: ExperimentSource, parts: list[tuple[Keys, PartSection]]) -> LocatedValue:
     spaces = [part.space for _, part in parts if part.space is not None]
     if not spaces:
         return LocatedValue({}, "")

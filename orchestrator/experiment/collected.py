@@ -1,20 +1,22 @@
-"""From the rows of the ledger to the results of an arm."""
+"""The results of an arm, collected from the rows of its sweep.
+
+A metric that ends with `*`, such as `hidden_norm/layer_*`, stands for one curve per layer.
+"""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from orchestrator.counts import counted
-from orchestrator.experiment.comparable import from_paper
-from orchestrator.experiment.controls import base_of, chance_of
+from orchestrator.experiment.departures import from_paper
+from orchestrator.experiment.experiment_results import ArmResult, Origin, Seed
 from orchestrator.experiment.file import Arm, Experiment
-from orchestrator.experiment.reductions import REDUCTIONS, Curves
-from orchestrator.experiment.results import ArmResult, Origin, Seed
 from orchestrator.ledger.records import HARDWARE, AttemptRecord
 from orchestrator.report.answer import size
 from orchestrator.report.figures.style import thinned
@@ -25,6 +27,88 @@ from trainables.tasks import TASKS
 
 MOST_POINTS = 60
 """Points of a curve that is kept with the results."""
+
+
+@dataclass(frozen=True)
+class SeedCurves:
+    """The curves of one seed.
+
+    Attributes:
+        steps: Steps of the reports, shape (reports,).
+        values: Values by layer, shape (layers, reports); one row for a metric without layers.
+        best: Index of the report with the best validation value.
+    """
+
+    steps: np.ndarray
+    values: np.ndarray
+    best: int
+
+
+Reduce = Callable[[Sequence[SeedCurves]], list[float]]
+"""Reduces the curves of all seeds to one number per seed."""
+
+
+def _at_best(seeds: Sequence[SeedCurves]) -> list[float]:
+    return [float(seed.values[:, seed.best].mean()) for seed in seeds]
+
+
+def _mean(seeds: Sequence[SeedCurves]) -> list[float]:
+    return [float(seed.values.mean()) for seed in seeds]
+
+
+def _last(seeds: Sequence[SeedCurves]) -> list[float]:
+    return [float(seed.values[:, -1].mean()) for seed in seeds]
+
+
+def _drift(seeds: Sequence[SeedCurves]) -> list[float]:
+    return [float(np.mean(seed.values.std(axis=1) / seed.values.mean(axis=1))) for seed in seeds]
+
+
+def _over_layers(seeds: Sequence[SeedCurves]) -> list[float]:
+    return [float(np.mean(seed.values.std(axis=0) / seed.values.mean(axis=0))) for seed in seeds]
+
+
+def _over_seeds(seeds: Sequence[SeedCurves]) -> list[float]:
+    means = np.array(_mean(seeds))
+    middle = float(np.median(means))
+    return [float(abs(mean - middle) / middle) for mean in means]
+
+
+REDUCTIONS: Mapping[str, Reduce] = {
+    "value": _at_best,
+    "mean": _mean,
+    "last": _last,
+    "drift": _drift,
+    "layers": _over_layers,
+    "seeds": _over_seeds,
+}
+"""Reductions of curves to one number per seed, by the name in `compare.of`.
+
+`drift` is the coefficient of variation over training, averaged over the layers; `layers` the coefficient of
+variation over the layers, averaged over training. `seeds` is the distance of a seed's mean from the median of
+all seeds, divided by that median: comparing its means is Brown and Forsythe's test for equal spread.
+
+Source: Brown & Forsythe, Journal of the American Statistical Association 69 (1974).
+"""
+
+
+_LENGTH = re.compile(r"_(x\d+)$")
+
+
+def base_of(metric: str) -> str:
+    """Return a metric without the suffix of a longer test split: `test/accuracy` for `test/accuracy_x4`."""
+    return _LENGTH.sub("", metric)
+
+
+def chance_of(metric: str, history: History) -> float | None:
+    """Return the score of the best constant answer on the test split, or None for another kind of metric.
+
+    For splits of longer sequences it is taken from the test split itself, whose answers follow the same rule.
+    """
+    if base_of(metric).removeprefix("test/") != history.metric.removeprefix("val/"):
+        return None
+    chance: float | None = history.sweep.facts.get("chance", {}).get("test")
+    return chance
 
 
 def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
@@ -170,7 +254,7 @@ def seeds_of(experiment: Experiment, history: History) -> list[Seed]:
     ]
 
 
-def _curves(history: History, key: str, metric: str) -> Curves | None:
+def _curves(history: History, key: str, metric: str) -> SeedCurves | None:
     """Return the curves of a trial that match a metric, or None if the trial does not report it."""
     (trial,) = (trial for trial in history.trials if trial.key == key)
     pattern = re.compile(re.escape(metric).replace(r"\*", ".+"))
@@ -181,10 +265,10 @@ def _curves(history: History, key: str, metric: str) -> Curves | None:
         return None
     steps = np.array([row.step for row in rows])
     values = np.array([[row.metrics[name] for row in rows] for name in names])
-    return Curves(steps, values, int(np.argmin(np.abs(steps - (trial.best_step or steps[-1])))))
+    return SeedCurves(steps, values, int(np.argmin(np.abs(steps - (trial.best_step or steps[-1])))))
 
 
-def _drawn(curves: Curves | None) -> tuple[tuple[int, ...], tuple[float, ...]]:
+def _drawn(curves: SeedCurves | None) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return steps and values for a figure: thinned, the mean over the layers, six digits."""
     if curves is None:
         return (), ()

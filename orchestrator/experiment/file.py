@@ -16,16 +16,16 @@ from orchestrator.config.sections import validated
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.config.yaml_reader import read_document
 from orchestrator.errors import BadInput
-from orchestrator.experiment.arms import Source, check_names, space_of
-from orchestrator.experiment.comparable import changes
-from orchestrator.experiment.sections import (
+from orchestrator.experiment.arms import ExperimentSource, check_names, space_of
+from orchestrator.experiment.departures import changes
+from orchestrator.experiment.file_format import (
     ArmSection,
     ClaimSection,
     CompareSection,
     ExperimentFile,
     PaperSection,
 )
-from orchestrator.experiment.verdict import Published
+from orchestrator.experiment.verdict import StatedFigure
 from trainables.tasks import TASKS
 
 _NORMS = "hidden_norm/layer_*"
@@ -54,7 +54,7 @@ class Arm:
     name: str
     sweep: SweepConfig | None
     arguments: Mapping[str, Any]
-    published: Published | None
+    published: StatedFigure | None
     departure: str
     cell: tuple[str, str] | None
     hypothesis: bool = False
@@ -62,7 +62,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Claim:
+class OrderClaim:
     """An order of two arms that the paper states; with `hypothesis`, one of the file itself."""
 
     better: str
@@ -84,7 +84,7 @@ class Experiment:
         seeds: of every arm.
         metric: what arms are compared by.
         maximize: whether a higher value is better.
-        reduction: a name of `orchestrator.experiment.reductions.REDUCTIONS`.
+        reduction: a name of `orchestrator.experiment.collected.REDUCTIONS`.
         paired: whether the values of a seed belong together over all arms.
         measure: `module:function`, or None for sweeps.
         arms: in the order of the file.
@@ -105,7 +105,7 @@ class Experiment:
     paired: bool
     measure: str | None
     arms: tuple[Arm, ...]
-    claims: tuple[Claim, ...]
+    claims: tuple[OrderClaim, ...]
     not_shown: str = ""
 
     @property
@@ -136,7 +136,9 @@ def load(path: Path, *, profile: str | None, gpus: int, overrides: Sequence[str]
     if overrides and file.measure is not None:
         must = f"must be left out: {path.stem} calls a function and trains nothing"
         raise BadInput("--set", must, f"`{overrides[0]}`", "Give a value to the function, under `arguments`.")
-    source = Source(path, root, file, choose_profile(file.profiles, profile, gpus), tuple(overrides))
+    source = ExperimentSource(
+        path, root, file, choose_profile(file.profiles, profile, gpus), tuple(overrides)
+    )
     with root.pointing():
         kept = dict(source.arms())
         arms = tuple(_arm(source, name, arm) for name, arm in kept.items())
@@ -190,8 +192,8 @@ def function_of(measure: str) -> Measure:
     return function
 
 
-def _claim(file: ExperimentFile, section: ClaimSection) -> Claim:
-    return Claim(section.better, section.than, _either(section.hypothesis, file))
+def _claim(file: ExperimentFile, section: ClaimSection) -> OrderClaim:
+    return OrderClaim(section.better, section.than, _either(section.hypothesis, file))
 
 
 def _either(own: bool | None, file: ExperimentFile) -> bool:
@@ -220,7 +222,7 @@ def _check_comparison(compare: CompareSection) -> None:
         raise Violation(("compare", "of"), must, "Compare a metric that trials report, or leave `of` out.")
 
 
-def _arm(source: Source, name: str, section: ArmSection) -> Arm:
+def _arm(source: ExperimentSource, name: str, section: ArmSection) -> Arm:
     file = source.file
     if section.arguments and file.measure is None:
         must = "must stand beside `measure`"
@@ -238,14 +240,14 @@ def _arm(source: Source, name: str, section: ArmSection) -> Arm:
     )
 
 
-def _changes(source: Source, arm: str, sweep: SweepConfig | None) -> tuple[str, ...]:
+def _changes(source: ExperimentSource, arm: str, sweep: SweepConfig | None) -> tuple[str, ...]:
     """Return what the profile changes of an arm that published figures depend on."""
     if source.profile is None or sweep is None:
         return ()
     return changes(_sweep(replace(source, profile=None), arm).document(), sweep.document())
 
 
-def _sweep(source: Source, arm: str) -> SweepConfig:
+def _sweep(source: ExperimentSource, arm: str) -> SweepConfig:
     tree = space_of(source, arm)
     name = f"{source.file.shares or source.path.stem}-{arm}"
     sweep = from_tree(tree, name=name, profile=source.profile, overrides=source.overrides)
@@ -257,7 +259,7 @@ def _sweep(source: Source, arm: str) -> SweepConfig:
     return sweep
 
 
-def _published(source: Source, arm: str, paper: PaperSection | None) -> Published | None:
+def _published(source: ExperimentSource, arm: str, paper: PaperSection | None) -> StatedFigure | None:
     if paper is None:
         return None
     tolerance = paper.tolerance or source.file.compare.tolerance
@@ -270,7 +272,7 @@ def _published(source: Source, arm: str, paper: PaperSection | None) -> Publishe
     if paper.value is not None and tolerance is None:
         must = "must have a tolerance, here or in `compare`"
         raise Violation(path, must, "For example {value: 0.611, tolerance: 0.01}.", "none")
-    return Published(
+    return StatedFigure(
         value=paper.value,
         error=paper.error,
         tolerance=tolerance,

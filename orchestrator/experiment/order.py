@@ -9,8 +9,8 @@ import numpy as np
 import scipy
 
 from orchestrator.report import words
-from orchestrator.report.noise import Measured, Sample, Variance, welch
-from orchestrator.report.statistics import CONFIDENCE, LEAST_SEEDS, compared, seeds_needed
+from orchestrator.report.noise import Measured, Sample, Variance, mean_of, welch
+from orchestrator.report.statistics import CONFIDENCE, LEAST_SEEDS, compared, estimated, seeds_needed
 
 
 @dataclass(frozen=True)
@@ -162,3 +162,13 @@ def _by_t(
     # Without examples there is no noise over them; one degree of freedom of nothing changes nothing.
     enough = seeds_needed(Measured(mean, mean, noise, Variance(0.0, 1.0)), tail)
     return Ordering(mean, low, high, p, None, f"no difference is established, p = {p:.2g}", (source,), enough)
+
+
+def interval_of(sample: Sample) -> tuple[float, float] | None:
+    """Return the interval of a mean with the noise of seeds and test examples, if both are known."""
+    if not mean_of(sample).complete:
+        return None
+    found = estimated(sample)
+    assert found.low is not None
+    assert found.high is not None
+    return float(found.low), float(found.high)

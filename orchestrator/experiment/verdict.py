@@ -32,7 +32,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Published:
+class StatedFigure:
     """What a paper prints: a figure with a tolerance, or a bound. Exactly one of the three is given.
 
     Attributes:
@@ -92,7 +92,7 @@ class Verdict:
         return f"{self.outcome}{joint}{self.reason}" if self.reason else self.outcome
 
 
-def judged(values: Sequence[float], published: Published | None, *, seeds: int, obstacle: str) -> Verdict:
+def judged(values: Sequence[float], published: StatedFigure | None, *, seeds: int, obstacle: str) -> Verdict:
     """Judge the results of one arm against a published figure.
 
     Args:
@@ -114,7 +114,7 @@ def judged(values: Sequence[float], published: Published | None, *, seeds: int, 
 
 def answered(
     values: Sequence[float],
-    bound: Published | None,
+    bound: StatedFigure | None,
     *,
     seeds: int,
     size: str,
@@ -164,7 +164,7 @@ def _few(values: Sequence[float], seeds: int) -> str:
     return f"{len(values)} of {counted(seeds, 'seed')} {have} a value"
 
 
-def _against(values: Sequence[float], published: Published, ends: Interval | None = None) -> str:
+def _against(values: Sequence[float], published: StatedFigure, ends: Interval | None = None) -> str:
     return f"{_measured(values, ends)} against {published.phrase}{_tolerance(published)}"
 
 
@@ -179,7 +179,7 @@ def _measured(values: Sequence[float], wide: Interval | None) -> str:
     return f"{words.setting(mean)} (from {low} to {high} with 95 % confidence, {len(values)} seeds{of})"
 
 
-def _loose(values: Sequence[float], published: Published, *, is_within: bool) -> str:
+def _loose(values: Sequence[float], published: StatedFigure, *, is_within: bool) -> str:
     """Return that other seeds could well have another outcome, if the interval of the mean says so."""
     ends, (low, high) = interval(values), published.range
     if ends is None:
@@ -192,7 +192,7 @@ def _loose(values: Sequence[float], published: Published, *, is_within: bool) ->
     return ""
 
 
-def _tolerance(published: Published) -> str:
+def _tolerance(published: StatedFigure) -> str:
     return "" if published.value is None else f" ± {words.setting(published.tolerance)}"
 
 

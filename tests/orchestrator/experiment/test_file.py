@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import BadInput
 from orchestrator.experiment.file import Arm, Experiment, load
-from orchestrator.experiment.verdict import Published
+from orchestrator.experiment.verdict import StatedFigure
 
 SPACE = """
 task: copy
@@ -183,7 +183,7 @@ def test_an_experiment_can_share_the_sweeps_of_another(tmp_path: Path) -> None:
 
 def test_published_figures_and_bounds(tmp_path: Path) -> None:
     both = arms(loaded(tmp_path))
-    assert both["lru"].published == Published(0.5, None, 0.1, source="A paper, Table 1")
+    assert both["lru"].published == StatedFigure(0.5, None, 0.1, source="A paper, Table 1")
     bound = both["s5"].published
     assert bound is not None
     assert (bound.at_most, bound.value, bound.source, bound.note) == (0.1, None, "B, Table 2", "once")

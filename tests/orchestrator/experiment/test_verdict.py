@@ -7,7 +7,7 @@ import pytest
 from orchestrator.experiment.verdict import (
     Answer,
     Found,
-    Published,
+    StatedFigure,
     answered,
     answered_order,
     interval,
@@ -15,14 +15,16 @@ from orchestrator.experiment.verdict import (
     ordered,
 )
 
-FIGURE = Published(value=0.9, error=0.01, tolerance=0.02)
+FIGURE = StatedFigure(value=0.9, error=0.01, tolerance=0.02)
 
 
 SIZE = "at the size of the profile laptop"
 ENOUGH = "if difference and noise are as measured, 9 seeds of each would be enough"
 
 
-def outcome(*values: float, published: Published | None = FIGURE, obstacle: str = "", seeds: int = 3) -> str:
+def outcome(
+    *values: float, published: StatedFigure | None = FIGURE, obstacle: str = "", seeds: int = 3
+) -> str:
     return judged(values, published, seeds=seeds, obstacle=obstacle).outcome
 
 
@@ -39,7 +41,7 @@ def test_a_mean_outside_the_tolerance_does_not_on_either_side(mean: float) -> No
 
 
 def test_a_bound_is_met_on_its_side_alone() -> None:
-    above, below = Published(at_least=0.918), Published(at_most=0.0065)
+    above, below = StatedFigure(at_least=0.918), StatedFigure(at_most=0.0065)
     assert outcome(0.92, 0.93, 0.95, published=above) == "reproduced"
     assert outcome(0.90, 0.91, 0.92, published=above) == "not reproduced"
     assert outcome(1e-4, 1e-4, 1e-4, published=below) == "reproduced"
@@ -53,7 +55,7 @@ def test_a_verdict_says_that_other_seeds_may_have_another_one() -> None:
     assert lucky.reason.endswith(
         "; the interval reaches beyond the tolerance, so other seeds may not reproduce it"
     )
-    near = judged([0.90, 0.91, 0.94], Published(at_least=0.918), seeds=3, obstacle="")
+    near = judged([0.90, 0.91, 0.94], StatedFigure(at_least=0.918), seeds=3, obstacle="")
     assert near.outcome == "not reproduced"
     assert near.reason.endswith("; the interval reaches the bound, so other seeds may reproduce it")
     for values in ([0.899, 0.9, 0.901], [0.5, 0.5, 0.501], [0.9]):
@@ -87,7 +89,7 @@ def test_the_interval_is_that_of_students_t() -> None:
 @pytest.mark.parametrize("value", [0.865, 0.885, 0.845, 0.905])
 def test_the_ends_of_a_tolerance_belong_to_it_despite_rounding(value: float) -> None:
     """The mean of three times 0.865 is 0.8649999999999999."""
-    figure = Published(value=0.875, tolerance=abs(value - 0.875))
+    figure = StatedFigure(value=0.875, tolerance=abs(value - 0.875))
     assert judged([value] * 3, figure, seeds=3, obstacle="").outcome == "reproduced"
 
 
@@ -146,7 +148,7 @@ def test_a_hypothesis_is_tested_by_the_whole_interval(values: tuple[float, ...],
     Three seeds of equal values show no noise: of networks of which a quarter fail, four tenths of the threes
     would all succeed.
     """
-    bound = Published(at_least=0.9)
+    bound = StatedFigure(at_least=0.9)
     verdict = answered(values, bound, seeds=1 if len(values) == 1 else 3, size=SIZE, lack="")
     assert verdict.outcome == expected
     assert "not comparable" not in verdict.phrase
@@ -156,7 +158,7 @@ def test_a_hypothesis_is_tested_by_the_whole_interval(values: tuple[float, ...],
 
 def test_a_hypothesis_is_not_confirmed_by_the_luck_of_its_test_examples() -> None:
     """Three seeds agree, and another thousand examples may say otherwise."""
-    values, bound = (0.906, 0.907, 0.908), Published(at_least=0.9)
+    values, bound = (0.906, 0.907, 0.908), StatedFigure(at_least=0.9)
     seeds_alone = answered(values, bound, seeds=3, size="at a size")
     both = answered(values, bound, seeds=3, size="at a size", ends=(0.893, 0.921))
     assert (seeds_alone.outcome, both.outcome) == ("confirmed", "not established")
@@ -164,7 +166,7 @@ def test_a_hypothesis_is_not_confirmed_by_the_luck_of_its_test_examples() -> Non
 
 
 def test_a_hypothesis_about_an_arm_that_cannot_run_is_not_established() -> None:
-    bound = Published(at_most=0.9)
+    bound = StatedFigure(at_most=0.9)
     verdict = answered([], bound, seeds=3, size=SIZE, lack="the data of text are missing")
     assert verdict.phrase == "not established: the data of text are missing"
     assert answered([0.1], None, seeds=1, size=SIZE, lack="").outcome is None

@@ -14,7 +14,7 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.errors import BadInput, Exit
 from orchestrator.experiment.dry_run import dry_run
 from orchestrator.experiment.file import Experiment, function_of, load, selected
-from orchestrator.experiment.run import results, run
+from orchestrator.experiment.runner import results, run
 from tests.orchestrator.experiment.test_file import EXPERIMENT, loaded
 
 MEASURE = """

@@ -12,11 +12,11 @@ from typing import Any
 
 from orchestrator.counts import counted
 from orchestrator.errors import BadInput, Damaged
-from orchestrator.experiment.file import Claim
+from orchestrator.experiment.file import OrderClaim
 from orchestrator.experiment.order import Ordering
 from orchestrator.experiment.verdict import (
     Found,
-    Published,
+    StatedFigure,
     Verdict,
     answered,
     answered_order,
@@ -24,6 +24,7 @@ from orchestrator.experiment.verdict import (
     ordered,
 )
 from orchestrator.ledger.scores import unpack
+from orchestrator.report.noise import Sample
 
 FORMAT = 2
 """Number of the format of the JSON files."""
@@ -69,7 +70,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Run:
+class ArmRun:
     """What the trials of an arm have cost in one ledger.
 
     Attributes:
@@ -91,7 +92,7 @@ class Run:
     gpu_seconds: float
     origin: Origin | None
 
-    def is_run(self, other: Run) -> bool:
+    def is_run(self, other: ArmRun) -> bool:
         """Return True if both are of one ledger; of one day and commit where a time is not recorded."""
         if self.begun_at and other.begun_at:
             return self.begun_at == other.begun_at
@@ -141,7 +142,7 @@ class ArmResult:
     sweep: str
     state: str
     seeds: Sequence[Seed]
-    published: Published | None
+    published: StatedFigure | None
     obstacle: str
     cell: tuple[str, str] | None
     data: str = ""
@@ -162,12 +163,12 @@ class ArmResult:
     origin: Origin | None = None
     interval: tuple[float, float] | None = None
     begun_at: float = 0.0
-    elsewhere: tuple[Run, ...] = ()
+    elsewhere: tuple[ArmRun, ...] = ()
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[ArmRun, ...]:
         """Return what was spent on the arm: the run whose values stand, and then those of other ledgers."""
-        own = Run(
+        own = ArmRun(
             self.begun_at,
             self.state,
             self.trials,
@@ -180,8 +181,13 @@ class ArmResult:
 
     @property
     def values(self) -> list[float]:
-        """Return the value of each seed."""
+        """The value of each seed."""
         return [seed.value for seed in self.seeds]
+
+    def sample(self, metric: str) -> Sample:
+        """Return the values of a metric, at least one, as a sample."""
+        scores = [seed.scores for seed in self.seeds]
+        return Sample.of(self.name, self.values, scores, self.data_digest, metric)
 
 
 @dataclass(frozen=True)
@@ -203,7 +209,7 @@ class Circumstances:
 
 
 @dataclass(frozen=True)
-class Results:
+class ExperimentResults:
     """The results of an experiment.
 
     Attributes:
@@ -236,7 +242,7 @@ class Results:
     maximize: bool
     seeds_asked: int
     arms: tuple[ArmResult, ...]
-    claims: tuple[Claim, ...]
+    claims: tuple[OrderClaim, ...]
     orderings: tuple[Ordering | None, ...]
     circumstances: Circumstances
     not_shown: str = ""
@@ -263,7 +269,7 @@ class Results:
         return names
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[ArmRun, ...]:
         """Return the runs of all arms, those of other ledgers included."""
         return tuple(run for arm in self.arms for run in arm.runs)
 
@@ -290,7 +296,7 @@ class Results:
         """Return the verdict of each claim."""
         return tuple(map(self._order, self.claims, self.orderings))
 
-    def _order(self, claim: Claim, measured: Ordering | None) -> Verdict:
+    def _order(self, claim: OrderClaim, measured: Ordering | None) -> Verdict:
         arms = {arm.name: arm for arm in self.arms}
         counts = {name: len(arms[name].values) for name in (claim.better, claim.than)}
         few = {name: count for name, count in counts.items() if count < self.seeds_asked}
@@ -326,12 +332,12 @@ class Results:
         return {"format": FORMAT, **asdict(self)}
 
 
-def dumped(results: Results) -> str:
+def dumped(results: ExperimentResults) -> str:
     """Return the JSON of results, for a file that is kept under version control."""
     return json.dumps(results.document(), indent=1, ensure_ascii=False) + "\n"
 
 
-def read(path: Path) -> Results:
+def read(path: Path) -> ExperimentResults:
     """Return the results that a file holds.
 
     Raises:
@@ -350,12 +356,12 @@ def read(path: Path) -> Results:
         raise Damaged(str(path), must, str(error)[:200], "Publish them again.") from None
 
 
-def _results(document: dict[str, Any]) -> Results:
+def _results(document: dict[str, Any]) -> ExperimentResults:
     arms = tuple(_arm(arm) for arm in document["arms"])
-    claims = tuple(Claim(**claim) for claim in document["claims"])
+    claims = tuple(OrderClaim(**claim) for claim in document["claims"])
     circumstances = Circumstances(**document["circumstances"])
     orderings = tuple(_ordering(ordering) for ordering in document["orderings"])
-    return Results(
+    return ExperimentResults(
         **{
             **document,
             "arms": arms,
@@ -376,13 +382,13 @@ def _arm(document: dict[str, Any]) -> ArmResult:
         **{
             **document,
             "seeds": tuple(_seed(seed) for seed in document["seeds"]),
-            "published": Published(**published) if published else None,
+            "published": StatedFigure(**published) if published else None,
             "cell": (cell[0], cell[1]) if cell else None,
             "lengths": {name: tuple(values) for name, values in document.get("lengths", {}).items()},
             "interval": tuple(document["interval"]) if document.get("interval") else None,
             "origin": _origin(document),
             "elsewhere": tuple(
-                Run(**{**run, "origin": _origin(run)}) for run in document.get("elsewhere", ())
+                ArmRun(**{**run, "origin": _origin(run)}) for run in document.get("elsewhere", ())
             ),
         }
     )

@@ -1,17 +1,17 @@
-"""Curves become one number a seed."""
+"""Curves become one number per seed."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from orchestrator.experiment.reductions import REDUCTIONS, Curves
-from orchestrator.experiment.sections import CompareSection
+from orchestrator.experiment.collected import REDUCTIONS, SeedCurves
+from orchestrator.experiment.file_format import CompareSection
 
 
-def seed(*layers: list[float], best: int = 0) -> Curves:
+def seed(*layers: list[float], best: int = 0) -> SeedCurves:
     values = np.array(layers)
-    return Curves(np.arange(values.shape[1]), values, best)
+    return SeedCurves(np.arange(values.shape[1]), values, best)
 
 
 def test_every_reduction_can_be_named_in_a_file() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator.experiment.verdict import Published
+from orchestrator.experiment.verdict import StatedFigure
 from orchestrator.report.published import departures, figure_of, values
 from trainables.cost import Cost
 from trainables.data.comparable import other_options
@@ -47,7 +47,7 @@ def _text(value: Any) -> Any:
 
 
 def from_paper(
-    published: Published | None, document: Mapping[str, Any], params: Mapping[str, Any], cost: Cost | None
+    published: StatedFigure | None, document: Mapping[str, Any], params: Mapping[str, Any], cost: Cost | None
 ) -> Iterator[str]:
     """Yield what a network and its training have not as the paper that prints a figure.
 

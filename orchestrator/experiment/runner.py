@@ -14,13 +14,19 @@ from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.errors import BadData, BadInput, Exit
 from orchestrator.experiment.collected import collected, obstacle, size_of
-from orchestrator.experiment.file import Arm, Claim, Experiment, function_of
-from orchestrator.experiment.order import Ordering, ordering
-from orchestrator.experiment.results import ArmResult, Circumstances, Origin, Results, Seed, origin_of
-from orchestrator.experiment.samples import interval_of, is_scored, sample_of
+from orchestrator.experiment.experiment_results import (
+    ArmResult,
+    Circumstances,
+    ExperimentResults,
+    Origin,
+    Seed,
+    origin_of,
+)
+from orchestrator.experiment.file import Arm, Experiment, OrderClaim, function_of
+from orchestrator.experiment.order import Ordering, interval_of, ordering
 from orchestrator.machines import devices
 from orchestrator.machines.hardware import Hardware, detect
-from orchestrator.report.history import History, read
+from orchestrator.report.history import SCORED, History, read
 from orchestrator.report.noise import Sample
 from trainables.durable import make_folder, replace_file
 
@@ -87,13 +93,13 @@ def run(
     return worst
 
 
-def results(experiment: Experiment, workspace: Workspace) -> Results:
+def results(experiment: Experiment, workspace: Workspace) -> ExperimentResults:
     """Return the results of an experiment as they stand."""
     arms = tuple(_result(experiment, arm, _history(arm, workspace), workspace) for arm in experiment.arms)
-    samples = {arm.name: sample_of(arm, experiment.metric) for arm in arms if arm.values}
+    samples = {arm.name: arm.sample(experiment.metric) for arm in arms if arm.values}
     arms = tuple(replace(arm, interval=interval_of(samples[arm.name])) if arm.values else arm for arm in arms)
     orderings = tuple(_ordering(experiment, claim, samples) for claim in experiment.claims)
-    return Results(
+    return ExperimentResults(
         name=experiment.name,
         profile=experiment.profile,
         is_published_size=experiment.is_published_size,
@@ -113,7 +119,7 @@ def results(experiment: Experiment, workspace: Workspace) -> Results:
     )
 
 
-def _ordering(experiment: Experiment, claim: Claim, samples: Mapping[str, Sample]) -> Ordering | None:
+def _ordering(experiment: Experiment, claim: OrderClaim, samples: Mapping[str, Sample]) -> Ordering | None:
     """Compare the arms of a claim; None if one of them has no value yet."""
     first, second = samples.get(claim.better), samples.get(claim.than)
     if first is None or second is None:
@@ -124,7 +130,7 @@ def _ordering(experiment: Experiment, claim: Claim, samples: Mapping[str, Sample
         maximize=experiment.maximize,
         comparisons=len(experiment.claims),
         paired=experiment.paired,
-        scored=is_scored(experiment.metric),
+        scored=experiment.metric in SCORED,
     )
 
 

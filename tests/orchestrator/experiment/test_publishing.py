@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 
 from orchestrator.errors import Damaged
-from orchestrator.experiment import publication, results
-from orchestrator.experiment.controls import doubts
-from orchestrator.experiment.file import Claim
-from orchestrator.experiment.merging import merged
+from orchestrator.experiment import experiment_results, publishing
+from orchestrator.experiment.experiment_page import doubts
+from orchestrator.experiment.experiment_results import ArmResult, Circumstances, Origin
+from orchestrator.experiment.file import OrderClaim
 from orchestrator.experiment.order import ordering
-from orchestrator.experiment.results import ArmResult, Circumstances, Origin
-from orchestrator.experiment.samples import sample_of
+from orchestrator.experiment.publishing import merged
 from orchestrator.ledger.scores import pack
 from tests.orchestrator.experiment.test_results import arm, results_of
 from tests.orchestrator.report import confirmed
 
-CLAIM = (Claim("rotrnn", "lru"),)
+CLAIM = (OrderClaim("rotrnn", "lru"),)
 
 HERE = results_of(arm("rotrnn", 0.6, 0.61, 0.62), arm("lru"), claims=CLAIM)
 
@@ -32,17 +31,17 @@ ELSEWHERE = replace(
 
 def test_arms_of_two_machines_make_one_publication(tmp_path: Path) -> None:
     """Neither machine takes away what the other one has published."""
-    publication.publish(ELSEWHERE, tmp_path)
-    data, text = publication.publish(HERE, tmp_path)
-    both = results.read(data)
+    publishing.publish(ELSEWHERE, tmp_path)
+    data, text = publishing.publish(HERE, tmp_path)
+    both = experiment_results.read(data)
     assert {one.name: one.values for one in both.arms} == {
         "rotrnn": [0.6, 0.61, 0.62],
         "lru": [0.5, 0.51, 0.52],
     }
     assert both.arms[1].origin == Origin("2026-11-01", "fedcba9876", "64 cores")
     assert "2026-11-01 | fedcba9 |" in text.read_text()
-    publication.publish(ELSEWHERE, tmp_path)
-    again = results.read(data)
+    publishing.publish(ELSEWHERE, tmp_path)
+    again = experiment_results.read(data)
     assert [one.values for one in again.arms] == [one.values for one in both.arms]
 
 
@@ -113,21 +112,21 @@ def test_a_run_in_another_ledger_stays_beside_the_one_that_stands(tmp_path: Path
         arm("lru"), state="INTERRUPTED", trials=3, core_seconds=3_600.0, origin=there, begun_at=1.0
     )
     whole = replace(arm("lru", 0.5, 0.5, 0.5), core_seconds=7_200.0, origin=here, begun_at=2.0)
-    publication.publish(results_of(begun), tmp_path)
-    data, text = publication.publish(results_of(whole), tmp_path)
+    publishing.publish(results_of(begun), tmp_path)
+    data, text = publishing.publish(results_of(whole), tmp_path)
     assert "6 trials, 2.0 min of wall time, 3.00 core hours" in text.read_text()
     assert (
         "| lru | t-lru-1a2b3c4d | interrupted | 3 | 60 s | 1.00 | – | 2026-11-01 | fedcba9 |"
         in text.read_text()
     )
-    publication.publish(results_of(replace(begun, trials=2, core_seconds=60.0)), tmp_path)
-    publication.publish(results_of(replace(whole, core_seconds=7_200.0)), tmp_path)
-    (kept,) = results.read(data).arms
+    publishing.publish(results_of(replace(begun, trials=2, core_seconds=60.0)), tmp_path)
+    publishing.publish(results_of(replace(whole, core_seconds=7_200.0)), tmp_path)
+    (kept,) = experiment_results.read(data).arms
     assert [(run.state, run.trials) for run in kept.runs] == [("COMPLETE", 3), ("INTERRUPTED", 3)]
 
 
 def test_the_same_run_counts_once() -> None:
-    """It is known by when its sweep was created; results of earlier versions by their day and commit."""
+    """It is known by when its sweep was created; earlier results by their day and commit."""
     origin = Origin("2026-11-01", "fedcba9876")
     begun = replace(arm("lru", 0.5), origin=origin, begun_at=1.0)
     later = replace(arm("lru", 0.5, 0.5), origin=origin, begun_at=1.0)
@@ -157,10 +156,10 @@ def scored(name: str, *shares: float) -> ArmResult:
 def test_a_claim_about_arms_of_two_ledgers_counts_the_noise_of_their_examples(tmp_path: Path) -> None:
     """The seeds of each agree: without that noise, a difference of 4 of 400 examples would be established."""
     one, other = scored("rotrnn", 0.6, 0.6025, 0.6), scored("lru", 0.59, 0.5925, 0.59)
-    publication.publish(results_of(arm("rotrnn"), other, claims=CLAIM), tmp_path)
-    data, _ = publication.publish(results_of(one, arm("lru"), claims=CLAIM), tmp_path)
-    (merged_order,) = results.read(data).orderings
-    samples = [sample_of(each, "test/accuracy") for each in (one, other)]
+    publishing.publish(results_of(arm("rotrnn"), other, claims=CLAIM), tmp_path)
+    data, _ = publishing.publish(results_of(one, arm("lru"), claims=CLAIM), tmp_path)
+    (merged_order,) = experiment_results.read(data).orderings
+    samples = [each.sample("test/accuracy") for each in (one, other)]
     assert merged_order == ordering(*samples, maximize=True, scored=True)
     assert merged_order.sources == ("seeds", "examples")
     alone = [replace(each, scores=None) for each in samples]
@@ -172,10 +171,10 @@ def test_a_claim_about_arms_of_two_ledgers_counts_the_noise_of_their_examples(tm
 def test_scores_that_are_damaged_are_refused(tmp_path: Path, damaged: str) -> None:
     own = scored("rotrnn", 0.6, 0.61, 0.62)
     seeds = (replace(own.seeds[0], scores=damaged), *own.seeds[1:])
-    data, _ = publication.publish(results_of(own), tmp_path)
-    data.write_text(results.dumped(results_of(replace(own, seeds=seeds))))
+    data, _ = publishing.publish(results_of(own), tmp_path)
+    data.write_text(experiment_results.dumped(results_of(replace(own, seeds=seeds))))
     with pytest.raises(Damaged, match="must hold the results of an experiment"):
-        results.read(data)
+        experiment_results.read(data)
 
 
 def test_arms_whose_scores_were_not_published_are_not_compared_anew() -> None:
@@ -208,7 +207,7 @@ def test_controls_of_another_ledger_mark_an_arm() -> None:
 
 def test_a_published_comparison_stands_while_its_arms_do_and_no_claim_is_added() -> None:
     """It may rest on scores that were not published, and more claims would need a larger difference."""
-    two = (*CLAIM, Claim("lru", "rotrnn"))
+    two = (*CLAIM, OrderClaim("lru", "rotrnn"))
     whole = results_of(arm("rotrnn", 0.6, 0.61, 0.62), arm("lru", 0.5, 0.51, 0.52), claims=two)
     tested = tuple(replace(each, sources=("seeds", "examples")) for each in whole.orderings if each)
     earlier = replace(whole, orderings=tested)

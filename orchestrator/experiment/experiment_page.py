@@ -9,17 +9,20 @@ import numpy as np
 import plotly.graph_objects as go
 
 from orchestrator.counts import counted
-from orchestrator.experiment.controls import base_of, doubts
-from orchestrator.experiment.results import ArmResult, Results, Run
-from orchestrator.experiment.verdict import ANSWERS, OUTCOMES, interval
+from orchestrator.experiment.collected import base_of
+from orchestrator.experiment.experiment_results import ArmResult, ArmRun, ExperimentResults
+from orchestrator.experiment.order import ordering
+from orchestrator.experiment.verdict import ANSWERS, OUTCOMES, Interval, interval
 from orchestrator.report import html, words
 from orchestrator.report.figures import style
+from orchestrator.report.history import SCORED
 from orchestrator.report.html import Cell, Lead, ReportSection, Table, TableRow
 from orchestrator.report.markdown import bullets, plain, table
+from orchestrator.report.summary import MEMORYLESS
 
 
 @dataclass(frozen=True)
-class Part:
+class PageTable:
     """One part of a page: a heading, a sentence, and a table of texts."""
 
     title: str
@@ -29,7 +32,10 @@ class Part:
 
 
 CLAIMS, BY_LENGTH = "Claims", "By length"
-"""Titles of parts that may be absent."""
+"""Titles of optional tables."""
+
+CHANCE = "chance"
+"""Name of the best constant answer."""
 
 _MEASURED = ("arm", "about", "parameters", "measured", "seeds", "trials", "median", "best", "chance")
 
@@ -37,7 +43,7 @@ MOST_SIZES = 4
 """A summary lists no more sizes of networks; the table of data has that of every arm."""
 
 
-def markdown(results: Results) -> str:
+def markdown(results: ExperimentResults) -> str:
     """Return the page as Markdown, without figures."""
     lines = [
         f"# {plain(results.title)}",
@@ -49,7 +55,7 @@ def markdown(results: Results) -> str:
     return "\n\n".join(line for line in lines if line) + "\n"
 
 
-def page(results: Results) -> str:
+def page(results: ExperimentResults) -> str:
     """Return the page as HTML that opens offline, with the curves of every seed."""
     first, *others = [_section(part) for part in parts(results)]
     lead = Lead(
@@ -61,7 +67,7 @@ def page(results: Results) -> str:
     return html.page(results.title, lead, [first, *_curves(results), *others])
 
 
-def summary(results: Results) -> list[str]:
+def summary(results: ExperimentResults) -> list[str]:
     """Return the sentences at the top of a page."""
     size = f"profile {results.profile}" if results.profile else "the size of the file"
     better = "higher" if results.maximize else "lower"
@@ -77,7 +83,7 @@ def summary(results: Results) -> list[str]:
     ]
 
 
-def _counts(results: Results) -> Iterator[str]:
+def _counts(results: ExperimentResults) -> Iterator[str]:
     """Yield how many published figures have each outcome, and how many hypotheses."""
 
     def line(outcomes: Sequence[str], *, hypothesis: bool) -> str:
@@ -91,7 +97,7 @@ def _counts(results: Results) -> Iterator[str]:
         yield f"The file's own hypotheses, from no paper: {answers}. Tested {results.where}."
 
 
-def _sizes(results: Results) -> Iterator[str]:
+def _sizes(results: ExperimentResults) -> Iterator[str]:
     sizes = list(dict.fromkeys(arm.size for arm in results.arms if arm.size))
     if 0 < len(sizes) <= MOST_SIZES:
         yield f"Networks and training: {'; '.join(sizes)}."
@@ -104,20 +110,20 @@ _ELSEWHERE = (
 )
 
 
-def _is_stated(results: Results, *, hypothesis: bool) -> bool:
+def _is_stated(results: ExperimentResults, *, hypothesis: bool) -> bool:
     """Return True if the file states bounds or claims of a kind; a file without any states published ones."""
     kinds = {arm.hypothesis for arm in results.arms if arm.published is not None}
     kinds |= {claim.hypothesis for claim in results.claims}
     return hypothesis in (kinds or {False})
 
 
-def _outcomes(results: Results) -> tuple[str, ...]:
+def _outcomes(results: ExperimentResults) -> tuple[str, ...]:
     published = OUTCOMES if _is_stated(results, hypothesis=False) else ()
     supposed = ANSWERS if _is_stated(results, hypothesis=True) else ()
     return tuple(dict.fromkeys((*published, *supposed)))
 
 
-def spent(results: Results) -> str:
+def spent(results: ExperimentResults) -> str:
     """Return trials, wall time, core hours and GPU hours of all arms."""
     trials = sum(run.trials for run in results.runs)
     wall = words.duration(sum(run.wall_seconds for run in results.runs))
@@ -127,10 +133,10 @@ def spent(results: Results) -> str:
     return f"{counted(trials, 'trial')}, {wall} of wall time, {cores:.2f} core hours{on_gpus}"
 
 
-def parts(results: Results) -> Iterator[Part]:
+def parts(results: ExperimentResults) -> Iterator[PageTable]:
     """Yield the tables of the page, the answer first."""
     stated = _is_stated(results, hypothesis=True)
-    yield Part(
+    yield PageTable(
         "Beside what is stated" if stated else "Beside the paper",
         "The mean over seeds, ± half of its interval of 95 % confidence (Student's t over the seeds); median"
         " and best over seeds, the best chosen after the fact; the best constant answer; and what is stated."
@@ -145,14 +151,14 @@ def parts(results: Results) -> Iterator[Part]:
     if any(arm.cell for arm in results.arms):
         yield _as_printed(results)
     if results.claims:
-        yield Part(
+        yield PageTable(
             CLAIMS,
             "The mean of the first arm minus that of the second; intervals and p values are corrected for the"
             " number of claims.",
             ("claim", "difference", "verdict"),
             tuple(_claims(results)),
         )
-    yield Part(
+    yield PageTable(
         "Values by seed",
         "A value is what arms are compared by.",
         ("arm", "seed", "value", "trial"),
@@ -162,13 +168,13 @@ def parts(results: Results) -> Iterator[Part]:
             for seed in arm.seeds
         ),
     )
-    yield Part(
+    yield PageTable(
         "What was spent",
         _COUNTED + (_ELSEWHERE if any(arm.elsewhere for arm in results.arms) else ""),
         ("arm", "sweep", "state", "trials", "wall time", "core hours", "GPU hours", "began", "commit"),
         tuple(_spending(arm, run) for arm in results.arms for run in arm.runs),
     )
-    yield Part(
+    yield PageTable(
         "Data",
         "The digest is the SHA-256 of all examples.",
         ("arm", "size", "network", "source", "digest", "specification"),
@@ -184,7 +190,9 @@ def parts(results: Results) -> Iterator[Part]:
             for arm in results.arms
         ),
     )
-    yield Part("Run it again", "What the results depend on.", ("", "value"), tuple(_reproduction(results)))
+    yield PageTable(
+        "Run it again", "What the results depend on.", ("", "value"), tuple(_reproduction(results))
+    )
 
 
 def measured(arm: ArmResult) -> str:
@@ -205,7 +213,7 @@ def mean_of(values: Sequence[float]) -> str:
     return f"{mean} ± {words.setting((ends[1] - ends[0]) / 2)}"
 
 
-def _beside(results: Results, arm: ArmResult) -> tuple[str, ...]:
+def _beside(results: ExperimentResults, arm: ArmResult) -> tuple[str, ...]:
     published = "–"
     if arm.published is not None:
         note = f" [{arm.published.note}]" if arm.published.note else ""
@@ -229,12 +237,57 @@ def _beside(results: Results, arm: ArmResult) -> tuple[str, ...]:
     )
 
 
-def _by_length(results: Results) -> Part:
+def doubts(results: ExperimentResults, arm: ArmResult) -> tuple[str, ...]:
+    """Return the names of the controls that an arm is not established to beat.
+
+    Controls are the best constant answer and every arm of the layer without recurrence that was tested on the
+    same examples. A single seed, or equal seeds, have no interval: their mean alone is compared with the best
+    constant answer.
+    """
+    return tuple(_doubts(results, arm)) if arm.values else ()
+
+
+def _doubts(results: ExperimentResults, arm: ArmResult) -> Iterator[str]:
+    if arm.chance is not None:
+        mean = float(np.mean(arm.values))
+        if not _is_above(_ends(arm) or (mean, mean), (arm.chance, arm.chance), maximize=results.maximize):
+            yield CHANCE
+    for control in results.arms:
+        is_control = control.name != arm.name and control.about.startswith(f"{MEMORYLESS} on ")
+        is_comparable = is_control and control.values and control.data_digest == arm.data_digest
+        if is_comparable and not _is_established(results, arm, control):
+            yield control.name
+
+
+def _is_established(results: ExperimentResults, arm: ArmResult, control: ArmResult) -> bool:
+    """Return whether an arm is better than a control.
+
+    Without scores of test examples, the intervals must not overlap.
+    """
+    own, other = (each.sample(results.metric) for each in (arm, control))
+    scored = results.metric in SCORED
+    if not scored or (own.scores is not None and other.scores is not None):
+        return ordering(own, other, maximize=results.maximize, scored=scored).winner == arm.name
+    ends, limits = _ends(arm), _ends(control)
+    return ends is not None and limits is not None and _is_above(ends, limits, maximize=results.maximize)
+
+
+def _ends(arm: ArmResult) -> Interval | None:
+    """Return the interval of an arm's mean, with the noise of test examples if it is known."""
+    return arm.interval or interval(arm.values)
+
+
+def _is_above(ends: Interval, limits: Interval, *, maximize: bool) -> bool:
+    """Return whether an interval lies on the better side of another one."""
+    return ends[0] > limits[1] if maximize else ends[1] < limits[0]
+
+
+def _by_length(results: ExperimentResults) -> PageTable:
     """Return the values on test splits of longer sequences."""
     tested = [arm for arm in results.arms if arm.lengths]
     names = sorted({name for arm in tested for name in arm.lengths}, key=lambda name: int(name[1:]))
     of = ", ".join(sorted({arm.lengths_metric for arm in tested}))
-    return Part(
+    return PageTable(
         BY_LENGTH,
         f"Mean of {of} over seeds ± half of its interval of 95 % confidence, on sequences of the lengths of"
         " training (x1) and on longer ones: x4 scores the steps beyond twice and up to four times that"
@@ -244,7 +297,7 @@ def _by_length(results: Results) -> Part:
     )
 
 
-def _as_printed(results: Results) -> Part:
+def _as_printed(results: ExperimentResults) -> PageTable:
     """Return the arms in rows and columns: measured, then published if anything is."""
     cells = {arm.cell: arm for arm in results.arms if arm.cell}
     is_published = any(arm.published for arm in cells.values())
@@ -259,19 +312,19 @@ def _as_printed(results: Results) -> Part:
 
     lines = tuple((row, *(shown(row, column) for column in columns)) for row in rows)
     if not is_published:
-        return Part("In rows and columns", "Measured.", ("", *columns), lines)
+        return PageTable("In rows and columns", "Measured.", ("", *columns), lines)
     stated = _is_stated(results, hypothesis=True)
     title = "In rows and columns" if stated else "As the paper prints it"
-    return Part(title, f"Measured, then {'stated' if stated else 'published'}.", ("", *columns), lines)
+    return PageTable(title, f"Measured, then {'stated' if stated else 'published'}.", ("", *columns), lines)
 
 
-def _claims(results: Results) -> Iterator[tuple[str, ...]]:
-    for claim, ordering, verdict in zip(results.claims, results.orderings, results.orders, strict=True):
-        phrase = "–" if ordering is None else ordering.phrase
+def _claims(results: ExperimentResults) -> Iterator[tuple[str, ...]]:
+    for claim, difference, verdict in zip(results.claims, results.orderings, results.orders, strict=True):
+        phrase = "–" if difference is None else difference.phrase
         yield f"{claim.better} is better than {claim.than}", phrase, verdict.phrase
 
 
-def _spending(arm: ArmResult, run: Run) -> tuple[str, ...]:
+def _spending(arm: ArmResult, run: ArmRun) -> tuple[str, ...]:
     wall, cores = words.duration(run.wall_seconds), f"{run.core_seconds / 3600:.2f}"
     gpus = f"{run.gpu_seconds / 3600:.2f}" if run.gpu_seconds else "–"
     began = ("–", "–") if run.origin is None else (run.origin.date, short(run.origin.commit))
@@ -284,7 +337,7 @@ def short(commit: str) -> str:
     return digits[:7] + plus + changes
 
 
-def _reproduction(results: Results) -> Iterator[tuple[str, str]]:
+def _reproduction(results: ExperimentResults) -> Iterator[tuple[str, str]]:
     profile = f" --profile {results.profile or 'full'}"
     yield (
         "command",
@@ -298,7 +351,7 @@ def _reproduction(results: Results) -> Iterator[tuple[str, str]]:
     yield from _versions(results)
 
 
-def _versions(results: Results) -> Iterator[tuple[str, str]]:
+def _versions(results: ExperimentResults) -> Iterator[tuple[str, str]]:
     """Yield the packages that arms ran with; those of the page's writer say nothing about them."""
     arms: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for origin, names in results.origins.items():
@@ -309,12 +362,12 @@ def _versions(results: Results) -> Iterator[tuple[str, str]]:
         yield f"{which} ran with", listed or "versions that were not recorded"
 
 
-def _section(part: Part) -> ReportSection:
+def _section(part: PageTable) -> ReportSection:
     rows = (TableRow(tuple(Cell(text, text) for text in row)) for row in part.rows)
     return ReportSection(part.title, part.caption, (Table(part.header, tuple(rows), texts=True),))
 
 
-def _curves(results: Results) -> list[ReportSection]:
+def _curves(results: ExperimentResults) -> list[ReportSection]:
     """Return a section with a figure for each column of the paper's table, or one figure for all arms."""
     groups: dict[str, list[ArmResult]] = {}
     for arm in results.arms:

@@ -1,4 +1,4 @@
-"""Results that are kept under version control, and the page that lists them.
+"""Published results: files under version control, the page that lists them, and merging with new results.
 
 A folder, `docs/experiments`, holds `<experiment>.json` and `<experiment>.md` for each published experiment,
 `before.md` and `after.md`, the texts at the top and at the bottom of the list, and `withdrawn.yaml`, the
@@ -7,17 +7,21 @@ figures that were published earlier and do not hold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.config.sections import Section, Word, setting, validated
 from orchestrator.config.yaml_reader import read_document
 from orchestrator.errors import BadInput
-from orchestrator.experiment import page, picture, results
-from orchestrator.experiment.merging import merged
-from orchestrator.experiment.results import Results
+from orchestrator.experiment import experiment_page as page
+from orchestrator.experiment import experiment_results as results
+from orchestrator.experiment import picture
+from orchestrator.experiment.experiment_results import ArmResult, ArmRun, ExperimentResults, Origin
+from orchestrator.experiment.file import OrderClaim
+from orchestrator.experiment.order import Ordering, ordering
 from orchestrator.experiment.verdict import VERDICTS
+from orchestrator.report.history import SCORED
 from orchestrator.report.markdown import plain, table
 from trainables.durable import make_folder, replace_file
 
@@ -48,7 +52,7 @@ class Pages:
     data: Path
 
 
-def write(kept: Results, folder: Path) -> Pages:
+def write(kept: ExperimentResults, folder: Path) -> Pages:
     """Write the pages of an experiment and its results as JSON; replace older ones."""
     make_folder(folder)
     pages = Pages(folder / "page.html", folder / "page.md", folder / "results.json")
@@ -58,7 +62,7 @@ def write(kept: Results, folder: Path) -> Pages:
     return pages
 
 
-def publish(kept: Results, folder: Path) -> tuple[Path, Path]:
+def publish(kept: ExperimentResults, folder: Path) -> tuple[Path, Path]:
     """Write the results of an experiment, its Markdown page and its picture to a folder of results.
 
     Arms that are published already stay if `merged` keeps them, so that arms may be run on several machines.
@@ -83,7 +87,7 @@ def refresh(folder: Path) -> None:
         _write_text(results.read(file), folder)
 
 
-def _write_text(kept: Results, folder: Path) -> Path:
+def _write_text(kept: ExperimentResults, folder: Path) -> Path:
     text = folder / f"{kept.id}.md"
     replace_file(text, page.markdown(kept).encode())
     if drawn := picture.svg(kept):
@@ -91,7 +95,7 @@ def _write_text(kept: Results, folder: Path) -> Path:
     return text
 
 
-def _picture_of(kept: Results, folder: Path) -> Path:
+def _picture_of(kept: ExperimentResults, folder: Path) -> Path:
     return folder / f"{kept.id}.svg"
 
 
@@ -127,7 +131,7 @@ _SHOWN = frozenset({page.CLAIMS, page.BY_LENGTH})
 _HEADER = ("experiment", "source", *VERDICTS, "seeds", "trials", "core hours", "commit")
 
 
-def _row(kept: Results) -> list[str]:
+def _row(kept: ExperimentResults) -> list[str]:
     cores = sum(run.core_seconds for run in kept.runs) / 3600
     return [
         kept.id,
@@ -140,13 +144,13 @@ def _row(kept: Results) -> list[str]:
     ]
 
 
-def _commits(kept: Results) -> Sequence[str]:
+def _commits(kept: ExperimentResults) -> Sequence[str]:
     """Return the commits that ran the arms; that of the page if none is known."""
     known = dict.fromkeys(page.short(origin.commit) for origin in kept.origins)
     return list(known) or [page.short(kept.circumstances.commit)]
 
 
-def _details(kept: Results, folder: Path) -> str:
+def _details(kept: ExperimentResults, folder: Path) -> str:
     first, *others = page.parts(kept)
     further = [part for part in others if part.title in _SHOWN]
     has_picture = _picture_of(kept, folder).exists()
@@ -165,7 +169,7 @@ def _details(kept: Results, folder: Path) -> str:
     )
 
 
-def _shown(part: page.Part) -> str:
+def _shown(part: page.PageTable) -> str:
     """Return a further table; that of other lengths with its sentence, which says of what the values are."""
     rows = table(part.header, part.rows)
     return f"{part.caption}\n\n{rows}" if part.title == page.BY_LENGTH else rows
@@ -184,3 +188,108 @@ def _withdrawn(file: Path) -> list[str]:
 
 def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8").strip() if file.exists() else ""
+
+
+def merged(present: ExperimentResults, earlier: ExperimentResults) -> ExperimentResults:
+    """Return present results in which published arms stand for those that have fewer values here, or are new.
+
+    A published arm is kept if its specification is that of the present file. It keeps its origin, so that
+    the page names the commit that ran it. What the file says of an arm, such as its bound, is the file's.
+    Runs of the same specification in other ledgers stay beside the one that stands: every trial counts.
+
+    Args:
+        present: of the ledger at hand.
+        earlier: as they were published.
+    """
+    if _compared(present) != _compared(earlier):
+        return present
+    published = {arm.name: arm for arm in earlier.arms}
+    arms = tuple(_chosen(arm, published.get(arm.name), earlier) for arm in present.arms)
+    kept = {arm.name for arm, own in zip(arms, present.arms, strict=True) if arm is not own}
+    whole = replace(present, arms=arms)
+    orderings = tuple(
+        _ordering(whole, claim, earlier) if {claim.better, claim.than} & kept else own
+        for claim, own in zip(present.claims, present.orderings, strict=True)
+    )
+    return replace(whole, orderings=orderings)
+
+
+def _compared(results: ExperimentResults) -> tuple[str, str, bool]:
+    return results.metric, results.reduction, results.maximize
+
+
+def _chosen(own: ArmResult, published: ArmResult | None, earlier: ExperimentResults) -> ArmResult:
+    """Return an arm of the ledger, or the published one of the same specification if it leads further.
+
+    The ledger of an earlier version does not record the hardware; what is published of the same values may.
+    """
+    if published is None or _identity(published) != _identity(own):
+        return own
+    circumstances = earlier.circumstances
+    origin = Origin(circumstances.date, circumstances.commit, circumstances.machine)
+    published = replace(published, origin=published.origin or origin)
+    if _leads(published, own):
+        stands = replace(
+            published,
+            published=own.published,
+            cell=own.cell,
+            hypothesis=own.hypothesis,
+            size=own.size,
+            obstacle="" if own.hypothesis else own.obstacle or published.obstacle,
+            lack="",
+        )
+    else:
+        is_known = own.origin is None or own.origin.machine or own.values != published.values
+        stands = own if is_known else replace(own, origin=published.origin)
+    return replace(stands, elsewhere=_elsewhere(stands, (*own.runs, *published.runs)))
+
+
+def _elsewhere(stands: ArmResult, runs: Sequence[ArmRun]) -> tuple[ArmRun, ...]:
+    """Return the runs that have trials in ledgers other than that of the arm, the latest state of each."""
+    own = stands.runs[0]
+    others: list[ArmRun] = []
+    for run in sorted(runs, key=lambda run: run.core_seconds, reverse=True):
+        if run.trials and not any(run.is_run(other) for other in (own, *others)):
+            others.append(run)
+    return tuple(others)
+
+
+def _leads(published: ArmResult, own: ArmResult) -> bool:
+    """Return True if a published arm has more values, or was begun and the one of the ledger was not."""
+    return len(published.seeds) > len(own.seeds) or (published.trials > 0 and not own.trials)
+
+
+def _identity(arm: ArmResult) -> str:
+    """Return the digest of a sweep's specification, or the call of a measured function."""
+    return arm.digest or arm.about
+
+
+def _ordering(present: ExperimentResults, claim: OrderClaim, earlier: ExperimentResults) -> Ordering | None:
+    """Compare the arms of a claim, at least one of which is published.
+
+    Earlier versions did not publish the scores of test examples. What such results say of two arms stands
+    while both are the published ones and their confidence is shared by no more claims than it was.
+    """
+    both = {arm.name: arm for arm in present.arms if arm.name in {claim.better, claim.than}}
+    if any(not arm.values for arm in both.values()):
+        return None
+    samples = {name: arm.sample(present.metric) for name, arm in both.items()}
+    is_known = present.metric not in SCORED or all(each.scores is not None for each in samples.values())
+    if not is_known and _same(both.values(), earlier) and len(present.claims) <= len(earlier.claims):
+        for stated, measured in zip(earlier.claims, earlier.orderings, strict=True):
+            if (stated.better, stated.than) == (claim.better, claim.than):
+                return measured
+    return ordering(
+        samples[claim.better],
+        samples[claim.than],
+        maximize=present.maximize,
+        comparisons=len(present.claims),
+        paired=present.paired,
+        scored=present.metric in SCORED,
+    )
+
+
+def _same(arms: Iterable[ArmResult], earlier: ExperimentResults) -> bool:
+    """Return True if arms have the values that were published of them."""
+    published = {arm.name: arm.values for arm in earlier.arms}
+    return all(arm.values == published.get(arm.name) for arm in arms)
