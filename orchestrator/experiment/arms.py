@@ -1,8 +1,7 @@
-"""From the parts of an experiment file to the search-space file of each arm.
+"""The search-space file of each arm, merged from the parts of an experiment file.
 
-An arm is put together in this order, a later part changing what earlier ones say, as a profile of a
-search-space file does: the file that `space` names, `common`, the parts in `use`, the arm's own sections, and
-the same three of the chosen profile.
+Later parts override earlier ones, as a profile of a search-space file does: the file that `space` names,
+`common`, the parts in `use`, the arm's own sections, and the same three of the chosen profile.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from orchestrator.experiment.file_format import (
 
 @dataclass(frozen=True)
 class ExperimentSource:
-    """An experiment file, read.
+    """A parsed experiment file.
 
     Attributes:
-        path: of the file.
-        root: its tree.
-        file: its sections.
-        profile: name of the chosen profile, or None.
-        overrides: of the resources of all arms, `key=value` each.
+        path: Path of the file.
+        root: Tree of located values.
+        file: Validated sections.
+        profile: Name of the chosen profile, or None.
+        overrides: Overrides of the resources of all arms, as `key=value`.
     """
 
     path: Path
@@ -45,12 +44,12 @@ class ExperimentSource:
 
     @property
     def seeds(self) -> int:
-        """Return the number of seeds of every arm."""
+        """Number of seeds of every arm."""
         chosen = self.file.profiles[self.profile].seeds if self.profile else None
         return chosen or self.file.seeds
 
     def places(self, arm: str) -> Iterator[tuple[Keys, PartSection]]:
-        """Yield the keys that lead to each part of an arm, and the part, in the order in which they apply.
+        """Yield the keys and the section of each part of an arm, in the order in which they apply.
 
         Raises:
             Violation: the arm uses a part that the file does not have.
@@ -74,7 +73,7 @@ class ExperimentSource:
                 yield (*start, "arms", arm), changes
 
     def arms(self) -> Iterator[tuple[str, ArmSection]]:
-        """Yield the arms that the profile keeps, with what it says of their figures.
+        """Yield the arms that the profile keeps, with its changes to their figures.
 
         Raises:
             Violation: the profile changes an arm or a part that the file does not have.
@@ -88,7 +87,7 @@ class ExperimentSource:
 
 
 def check_names(file: ExperimentFile) -> None:
-    """Check that parts have known keys, and that profiles and claims name arms and parts of the file.
+    """Check that parts have known keys, and that profiles and claims name existing arms and parts.
 
     Raises:
         Violation: a name is unknown.
@@ -137,11 +136,11 @@ def _check_keys(path: Keys, part: PartSection) -> None:
 
 
 def space_of(source: ExperimentSource, arm: str) -> LocatedValue:
-    """Return the search-space file of an arm, as a tree that knows the line of every value.
+    """Return the search-space file of an arm, as a tree of located values.
 
     Args:
-        source: of the experiment.
-        arm: one of its names.
+        source: Parsed experiment file.
+        arm: Name of an arm.
 
     Raises:
         BadInput: the file that `space` names cannot be read, or lacks the profile.

@@ -1,4 +1,4 @@
-"""Why results do not compare with a paper's: derived from specifications, data and counted networks."""
+"""Reasons why results cannot be compared with a paper's: other settings, data or sizes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _OF_RUNNING = frozenset({"interval", "remat", "accumulate", "algorithm"})
 
 
 def changes(whole: Mapping[str, Any], small: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what one specification changes of another one, such as `depth 2 instead of 6`.
+    """Return the differences between two specifications, such as `depth 2 instead of 6`.
 
     Args:
-        whole: the resolved specification of an arm.
-        small: that of the same arm with a profile.
+        whole: Resolved specification of an arm.
+        small: Specification of the same arm with a profile.
     """
     sections = ("data", "model", "training")
     given = [(values(name, whole, {}), values(name, small, {})) for name in sections]
@@ -40,7 +40,7 @@ def _changed(whole: Mapping[str, Any], small: Mapping[str, Any]) -> list[str]:
 
 
 def _text(value: Any) -> Any:
-    """Return a value as it is, if it is a number; others as texts, so that a range is no list of choices."""
+    """Return a number as it is, and any other value as text, so that a range is not taken for choices."""
     if isinstance(value, Mapping):
         return "; ".join(f"{name} {given}" for name, given in value.items())
     return value if isinstance(value, int | float) else "none" if value is None else str(value)
@@ -49,13 +49,13 @@ def _text(value: Any) -> Any:
 def from_paper(
     published: StatedFigure | None, document: Mapping[str, Any], params: Mapping[str, Any], cost: Cost | None
 ) -> Iterator[str]:
-    """Yield what a network and its training have not as the paper that prints a figure.
+    """Yield the differences of a network and its training from the paper that prints a figure.
 
     Args:
-        published: what the paper prints, or None.
-        document: the resolved specification of the sweep.
-        params: the hyperparameters of a trial that stands for the sweep.
-        cost: its size, or None if it is not recorded.
+        published: Published figure, or None.
+        document: Resolved specification of the sweep.
+        params: Hyperparameters of a trial that represents the sweep.
+        cost: Size of the network, or None if it is not recorded.
     """
     if published is None:
         return

@@ -1,4 +1,4 @@
-"""The pages of an experiment, Markdown and HTML: functions of its results."""
+"""The pages of an experiment in Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orchestrator.report.summary import MEMORYLESS
 
 @dataclass(frozen=True)
 class PageTable:
-    """One part of a page: a heading, a sentence, and a table of texts."""
+    """A table of a page, with its heading and a caption."""
 
     title: str
     caption: str
@@ -56,7 +56,7 @@ def markdown(results: ExperimentResults) -> str:
 
 
 def page(results: ExperimentResults) -> str:
-    """Return the page as HTML that opens offline, with the curves of every seed."""
+    """Return the page as one HTML file that opens offline, with the curves of every seed."""
     first, *others = [_section(part) for part in parts(results)]
     lead = Lead(
         answer=f"{results.source}. {results.claim}",
@@ -84,7 +84,7 @@ def summary(results: ExperimentResults) -> list[str]:
 
 
 def _counts(results: ExperimentResults) -> Iterator[str]:
-    """Yield how many published figures have each outcome, and how many hypotheses."""
+    """Yield sentences with the number of published figures and hypotheses by outcome."""
 
     def line(outcomes: Sequence[str], *, hypothesis: bool) -> str:
         counts = {outcome: results.count(outcome, hypothesis=hypothesis) for outcome in outcomes}
@@ -111,7 +111,7 @@ _ELSEWHERE = (
 
 
 def _is_stated(results: ExperimentResults, *, hypothesis: bool) -> bool:
-    """Return True if the file states bounds or claims of a kind; a file without any states published ones."""
+    """Return whether the file states hypotheses or published figures; by default it has published ones."""
     kinds = {arm.hypothesis for arm in results.arms if arm.published is not None}
     kinds |= {claim.hypothesis for claim in results.claims}
     return hypothesis in (kinds or {False})
@@ -124,7 +124,7 @@ def _outcomes(results: ExperimentResults) -> tuple[str, ...]:
 
 
 def spent(results: ExperimentResults) -> str:
-    """Return trials, wall time, core hours and GPU hours of all arms."""
+    """Format trials, wall time, core hours and GPU hours of all arms."""
     trials = sum(run.trials for run in results.runs)
     wall = words.duration(sum(run.wall_seconds for run in results.runs))
     cores = sum(run.core_seconds for run in results.runs) / 3600
@@ -134,7 +134,7 @@ def spent(results: ExperimentResults) -> str:
 
 
 def parts(results: ExperimentResults) -> Iterator[PageTable]:
-    """Yield the tables of the page, the answer first."""
+    """Yield the tables of the page, the results first."""
     stated = _is_stated(results, hypothesis=True)
     yield PageTable(
         "Beside what is stated" if stated else "Beside the paper",
@@ -196,14 +196,14 @@ def parts(results: ExperimentResults) -> Iterator[PageTable]:
 
 
 def measured(arm: ArmResult) -> str:
-    """Return the mean over the seeds of an arm with its uncertainty, or a dash."""
+    """Format the mean over the seeds of an arm with its uncertainty, or a dash."""
     return mean_of(arm.values)
 
 
 def mean_of(values: Sequence[float]) -> str:
-    """Return the mean of values by seed ± half of its interval of 95 % confidence, or a dash.
+    """Format the mean over seeds ± half of its 95 % confidence interval, or a dash.
 
-    A single seed has no interval, and seeds of equal values do not show that others would have it too.
+    A single seed has no interval, and neither have equal values.
     """
     if not values:
         return "–"
@@ -298,7 +298,7 @@ def _by_length(results: ExperimentResults) -> PageTable:
 
 
 def _as_printed(results: ExperimentResults) -> PageTable:
-    """Return the arms in rows and columns: measured, then published if anything is."""
+    """Return the arms in rows and columns: measured values, and published ones if there are any."""
     cells = {arm.cell: arm for arm in results.arms if arm.cell}
     is_published = any(arm.published for arm in cells.values())
     rows, columns = (list(dict.fromkeys(cell[axis] for cell in cells)) for axis in (0, 1))
@@ -332,7 +332,7 @@ def _spending(arm: ArmResult, run: ArmRun) -> tuple[str, ...]:
 
 
 def short(commit: str) -> str:
-    """Return seven digits of a commit, and whether the tree had changes."""
+    """Return the first seven digits of a commit, with its mark of uncommitted changes."""
     digits, plus, changes = commit.partition("+")
     return digits[:7] + plus + changes
 
@@ -352,7 +352,7 @@ def _reproduction(results: ExperimentResults) -> Iterator[tuple[str, str]]:
 
 
 def _versions(results: ExperimentResults) -> Iterator[tuple[str, str]]:
-    """Yield the packages that arms ran with; those of the page's writer say nothing about them."""
+    """Yield the versions of the packages that the arms ran with."""
     arms: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for origin, names in results.origins.items():
         arms.setdefault(origin.versions, []).extend(names)
@@ -368,7 +368,7 @@ def _section(part: PageTable) -> ReportSection:
 
 
 def _curves(results: ExperimentResults) -> list[ReportSection]:
-    """Return a section with a figure for each column of the paper's table, or one figure for all arms."""
+    """Return a section with one figure per column of the paper's table, or one figure for all arms."""
     groups: dict[str, list[ArmResult]] = {}
     for arm in results.arms:
         if any(seed.steps for seed in arm.seeds):
@@ -382,7 +382,7 @@ def _curves(results: ExperimentResults) -> list[ReportSection]:
 
 
 def curves(arms: Sequence[ArmResult], metric: str) -> go.Figure:
-    """Draw the curve of every seed of some arms."""
+    """Draw the curves of all seeds of some arms."""
     figure = go.Figure()
     for arm, colour in zip(arms, style.shades(len(arms)), strict=True):
         for index, seed in enumerate(arm.seeds):

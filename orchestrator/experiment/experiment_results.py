@@ -1,4 +1,4 @@
-"""The results of an experiment as data: what its pages are generated from, and what is kept of it as JSON."""
+"""The results of an experiment: the data behind its pages, and their JSON format."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class Seed:
-    """One seed of an arm.
+    """The result of one seed of an arm.
 
     Attributes:
-        seed: its number.
-        trial: key of the trial, or '' for a measured function.
-        value: what arms are compared by.
-        steps: of its curve; empty if it has none.
-        curve: of the metric that training reports.
-        scores: of every test example, as `orchestrator.ledger.scores` packs them; '' if they are not
-            recorded, or if the value is not a mean over test examples.
+        seed: Number of the seed.
+        trial: Key of the trial, or '' for a measured function.
+        value: Value that arms are compared by.
+        steps: Steps of the curve; empty if there is none.
+        curve: Metric that training reports.
+        scores: Scores of all test examples, packed by `orchestrator.ledger.scores`; '' if they are not
+            recorded or do not belong to the metric.
     """
 
     seed: int
@@ -54,13 +54,13 @@ class Seed:
 
 @dataclass(frozen=True)
 class Origin:
-    """What ran an arm.
+    """The code and the machine that ran an arm.
 
     Attributes:
-        date: when it began, such as `2026-11-22`.
-        commit: of the repository.
-        machine: what the trials ran on, in words; '' if it is not known.
-        versions: names and versions of the packages that can change a result; empty if they are not recorded.
+        date: Day of the start, such as `2026-11-22`.
+        commit: Commit of the repository.
+        machine: Hardware of the trials in words; '' if unknown.
+        versions: Names and versions of the packages that can change a result; empty if unknown.
     """
 
     date: str
@@ -71,17 +71,17 @@ class Origin:
 
 @dataclass(frozen=True)
 class ArmRun:
-    """What the trials of an arm have cost in one ledger.
+    """The cost of an arm in one ledger.
 
     Attributes:
-        begun_at: when its sweep was created, in seconds since 1970; 0 if that is not recorded. A sweep has
-            the same id in every ledger, so this tells its runs apart.
-        state: of the sweep.
-        trials: that were begun, confirmations included.
-        wall_seconds: during which at least one attempt ran.
-        core_seconds: processors times seconds, summed over the attempts, with the resources of the last run.
+        begun_at: Creation of the sweep, in seconds since 1970; 0 if unknown. It tells apart the runs of one
+            sweep in several ledgers.
+        state: State of the sweep.
+        trials: Number of trials, confirmations included.
+        wall_seconds: Time during which at least one attempt ran.
+        core_seconds: Processors times seconds, summed over the attempts, with the resources of the last run.
         gpu_seconds: GPUs times seconds, likewise.
-        origin: the day, the commit and the machine, or None if they are not known.
+        origin: Code and machine, or None if unknown.
     """
 
     begun_at: float
@@ -93,7 +93,7 @@ class ArmRun:
     origin: Origin | None
 
     def is_run(self, other: ArmRun) -> bool:
-        """Return True if both are of one ledger; of one day and commit where a time is not recorded."""
+        """Return whether both are runs in the same ledger; by day and commit if a time is unknown."""
         if self.begun_at and other.begun_at:
             return self.begun_at == other.begun_at
         return _day(self.origin) == _day(other.origin)
@@ -108,33 +108,34 @@ class ArmResult:
     """The results of one arm.
 
     Attributes:
-        name: within the experiment.
-        about: what it is, such as `rotrnn on listops`.
-        sweep: id of the sweep, or ''.
-        state: of the sweep; NEW if it has not run.
-        seeds: that have a value.
-        published: what the paper prints, or None.
-        obstacle: why its figures do not compare with the paper's; '' if they do.
-        cell: row and column of the paper's table, or None.
-        data: where the data come from.
+        name: Name within the experiment.
+        about: Layer and task, such as `rotrnn on listops`.
+        sweep: Id of the sweep, or ''.
+        state: State of the sweep; NEW if it has not run.
+        seeds: Seeds that have a value.
+        published: Published figure or bound, or None.
+        obstacle: Reasons why the figures cannot be compared with the paper's; '' if they can.
+        cell: Row and column of the paper's table, or None.
+        data: Source of the data.
         data_digest: SHA-256 of the data, or ''.
-        digest: of the specification, or ''.
-        trials: that were begun, confirmations included.
-        wall_seconds: during which at least one attempt ran.
-        core_seconds: processors times seconds, summed over the attempts, with the resources of the last run.
+        digest: Digest of the specification, or ''.
+        trials: Number of trials, confirmations included.
+        wall_seconds: Time during which at least one attempt ran.
+        core_seconds: Processors times seconds, summed over the attempts, with the resources of the last run.
         gpu_seconds: GPUs times seconds, likewise.
-        lack: why the arm has not run here, such as missing data; '' if it has or can.
-        hypothesis: whether `published` is a bound of the file itself, from no paper.
-        size: of its networks and their training, in words.
-        parameters: trained numbers of a network, or None if they are not recorded.
-        network: all that was counted of a network, in words; '' if nothing is recorded.
-        chance: score of the best constant answer, or None if it is not known.
-        lengths: the values of each seed by the name of a test split with longer sequences, such as `x2`.
-        lengths_metric: of these values, such as `test/accuracy`; '' without any.
-        origin: the day, the commit and the machine of the results.
-        interval: of the mean, with the noise of seeds and of test examples; None where a source is not known.
-        begun_at: when the sweep was created, as of a `Run`.
-        elsewhere: runs of the same specification in other ledgers, whose values do not stand here.
+        lack: Reason why the arm has not run here, such as missing data; '' if it has or can.
+        hypothesis: Whether `published` is the file's own bound instead of a paper's.
+        size: Size of the networks and their training, in words.
+        parameters: Number of parameters of a network, or None if unknown.
+        network: Counted sizes of a network, in words; '' if unknown.
+        chance: Score of the best constant answer, or None if unknown.
+        lengths: Values by seed on test splits of longer sequences, by name, such as `x2`.
+        lengths_metric: Metric of `lengths`, such as `test/accuracy`; '' if there are none.
+        origin: Code and machine that produced the results.
+        interval: Interval of the mean, with the noise of seeds and test examples; None if a source is
+            unknown.
+        begun_at: Creation of the sweep; see `ArmRun`.
+        elsewhere: Runs of the same specification in other ledgers, whose values are not used.
     """
 
     name: str
@@ -167,7 +168,7 @@ class ArmResult:
 
     @property
     def runs(self) -> tuple[ArmRun, ...]:
-        """Return what was spent on the arm: the run whose values stand, and then those of other ledgers."""
+        """Runs, the one whose values are used first."""
         own = ArmRun(
             self.begun_at,
             self.state,
@@ -192,14 +193,13 @@ class ArmResult:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """Where, when and by which code the results were written; the arms tell what ran them.
+    """The time, the code and the machine that wrote the results; see `Origin` for those of the arms.
 
     Attributes:
-        date: such as `2026-11-22`.
-        commit: of the repository.
-        machine: in words.
-        versions: of the packages that can change a result, installed where the results were written; those
-            that the arms ran with are of their origins.
+        date: Day, such as `2026-11-22`.
+        commit: Commit of the repository.
+        machine: Hardware in words.
+        versions: Versions of installed packages that can change a result.
     """
 
     date: str
@@ -213,22 +213,22 @@ class ExperimentResults:
     """The results of an experiment.
 
     Attributes:
-        name: stem of the experiment file.
-        profile: name of the profile, or None.
-        is_published_size: whether figures of this size compare with published ones.
-        title: of the page.
-        source: paper, and table or figure.
-        claim: what the paper claims.
-        metric: what arms are compared by.
-        reduction: how a curve became a value.
-        maximize: whether a higher value is better.
-        seeds_asked: of every arm.
-        arms: in the order of the file.
-        claims: orders of arms that the paper states.
-        orderings: of the arms of each claim, as measured; None if one of them has no value yet.
-        circumstances: of the run.
-        not_shown: what the results do not show, or ''.
-        paired: whether the seeds of all arms are compared in pairs.
+        name: Stem of the experiment file.
+        profile: Name of the profile, or None.
+        is_published_size: Whether figures of this size compare with published ones.
+        title: Title of the page.
+        source: Paper, and table or figure.
+        claim: Claim of the paper.
+        metric: Metric that arms are compared by.
+        reduction: Reduction of a curve to a value.
+        maximize: Whether a higher value is better.
+        seeds_asked: Number of seeds of every arm.
+        arms: Arms in the order of the file.
+        claims: Orders of arms that the paper states.
+        orderings: Measured difference of the arms of each claim; None if one of them has no value yet.
+        circumstances: Time, code and machine that wrote the results.
+        not_shown: Limits of the results, or ''.
+        paired: Whether arms are compared by the differences of each seed.
     """
 
     name: str
@@ -250,17 +250,17 @@ class ExperimentResults:
 
     @property
     def id(self) -> str:
-        """Return the name of the files: the file's stem and the profile."""
+        """Name of the files: the file's stem and the profile."""
         return f"{self.name}-{self.profile}" if self.profile else self.name
 
     @property
     def where(self) -> str:
-        """Return at which size the arms ran."""
+        """Size of the arms, in words."""
         return f"at the size of the profile {self.profile}" if self.profile else "at the size of the file"
 
     @property
     def origins(self) -> dict[Origin, list[str]]:
-        """Return the names of the arms that have values by what ran them; that of the results if unknown."""
+        """Names of the arms with values, by their origin."""
         of_all = Origin(self.circumstances.date, self.circumstances.commit, self.circumstances.machine)
         names: dict[Origin, list[str]] = {}
         for arm in self.arms:
@@ -270,12 +270,12 @@ class ExperimentResults:
 
     @property
     def runs(self) -> tuple[ArmRun, ...]:
-        """Return the runs of all arms, those of other ledgers included."""
+        """Runs, the one whose values are used first."""
         return tuple(run for arm in self.arms for run in arm.runs)
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
-        """Return the verdict of every arm by its name."""
+        """Verdict of every arm by its name."""
         return {arm.name: self._verdict(arm) for arm in self.arms}
 
     def _verdict(self, arm: ArmResult) -> Verdict:
@@ -293,7 +293,7 @@ class ExperimentResults:
 
     @cached_property
     def orders(self) -> tuple[Verdict, ...]:
-        """Return the verdict of each claim."""
+        """Verdict of each claim."""
         return tuple(map(self._order, self.claims, self.orderings))
 
     def _order(self, claim: OrderClaim, measured: Ordering | None) -> Verdict:
@@ -314,11 +314,11 @@ class ExperimentResults:
         )
 
     def count(self, outcome: str, *, hypothesis: bool | None = None) -> int:
-        """Return how many figures, bounds and claims have an outcome.
+        """Return the number of figures, bounds and claims with an outcome.
 
         Args:
-            outcome: one of `VERDICTS`.
-            hypothesis: count hypotheses alone, or what is published alone; None for both.
+            outcome: One of `VERDICTS`.
+            hypothesis: Whether to count hypotheses only or published ones only; None for both.
         """
         stated = [(arm.hypothesis, self.verdicts[arm.name]) for arm in self.arms]
         stated += [(claim.hypothesis, order) for claim, order in zip(self.claims, self.orders, strict=True)]
@@ -333,12 +333,12 @@ class ExperimentResults:
 
 
 def dumped(results: ExperimentResults) -> str:
-    """Return the JSON of results, for a file that is kept under version control."""
+    """Return the JSON of results."""
     return json.dumps(results.document(), indent=1, ensure_ascii=False) + "\n"
 
 
 def read(path: Path) -> ExperimentResults:
-    """Return the results that a file holds.
+    """Return the results in a file.
 
     Raises:
         BadInput: the file has another format.
@@ -399,7 +399,7 @@ def _origin(document: Mapping[str, Any]) -> Origin | None:
 
 
 def origin_of(document: Mapping[str, Any]) -> Origin:
-    """Return the origin that `asdict` turned into JSON values."""
+    """Return the origin from its JSON document."""
     versions = tuple((name, version) for name, version in document.get("versions", ()))
     return Origin(**{**document, "versions": versions})
 

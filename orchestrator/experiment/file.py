@@ -1,4 +1,4 @@
-"""From an experiment file and a profile to one validated experiment."""
+"""Experiment files: from a file and a profile to a validated experiment."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class Arm:
     """One arm.
 
     Attributes:
-        name: within the experiment.
-        sweep: what it runs; None if the experiment measures a function.
-        arguments: of that function.
-        published: what the paper prints, or None.
-        departure: how the arm departs from the paper so that figures cannot be compared; '' if it does not.
-        cell: row and column of the paper's table, or None.
-        hypothesis: whether `published` is a bound of the file itself, from no paper.
-        changes: what the profile changes of the published data, network and training, such as `depth 2
-            instead of 6`.
+        name: Name within the experiment.
+        sweep: Sweep of the arm; None if the experiment measures a function.
+        arguments: Arguments of that function.
+        published: Published figure or bound, or None.
+        departure: Departure from the paper that rules out a comparison; '' if there is none.
+        cell: Row and column of the paper's table, or None.
+        hypothesis: Whether `published` is the file's own bound instead of a paper's.
+        changes: Changes by the profile to the published data, network and training, such as `depth 2 instead
+            of 6`.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class OrderClaim:
-    """An order of two arms that the paper states; with `hypothesis`, one of the file itself."""
+    """A claim that one arm is better than another, by the paper or as a hypothesis of the file."""
 
     better: str
     than: str
@@ -72,24 +72,24 @@ class OrderClaim:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A published table or figure, ready to be run.
+    """A published table or figure, ready to run.
 
     Attributes:
-        name: stem of the file.
-        profile: name of the applied profile, or None.
-        is_published_size: whether figures of this size compare with published ones.
-        title: of its page.
-        source: paper, and table or figure.
-        claim: what the paper claims.
-        seeds: of every arm.
-        metric: what arms are compared by.
-        maximize: whether a higher value is better.
-        reduction: a name of `orchestrator.experiment.collected.REDUCTIONS`.
-        paired: whether the values of a seed belong together over all arms.
+        name: Stem of the file.
+        profile: Name of the applied profile, or None.
+        is_published_size: Whether figures of this size compare with published ones.
+        title: Title of the page.
+        source: Paper, and table or figure.
+        claim: Claim of the paper.
+        seeds: Number of seeds of every arm.
+        metric: Metric that arms are compared by.
+        maximize: Whether a higher value is better.
+        reduction: A name of `orchestrator.experiment.collected.REDUCTIONS`.
+        paired: Whether arms are compared by the differences of each seed.
         measure: `module:function`, or None for sweeps.
-        arms: in the order of the file.
-        claims: orders of arms that the paper states.
-        not_shown: what the results do not show, or ''.
+        arms: Arms in the order of the file.
+        claims: Orders of arms that the paper states.
+        not_shown: Limits of the results, or ''.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Experiment:
 
     @property
     def id(self) -> str:
-        """Return the name of the files of its results: the file's stem and the profile."""
+        """Name of the files of its results: the file's stem and the profile."""
         return f"{self.name}-{self.profile}" if self.profile else self.name
 
 
@@ -118,10 +118,10 @@ def load(path: Path, *, profile: str | None, gpus: int, overrides: Sequence[str]
     """Read and validate an experiment file, and the search-space file of every arm.
 
     Args:
-        path: the file.
-        profile: a name of the file's `profiles`; None or `full` for none; `auto` for `laptop` without a GPU.
-        gpus: number of GPUs; it decides `auto` and nothing else.
-        overrides: `key=value` each, of `resources` alone, which are no part of what an arm is.
+        path: Path of the file.
+        profile: A name of the file's `profiles`; None or `full` for none; `auto` for `laptop` without a GPU.
+        gpus: Number of GPUs, which decides `auto`.
+        overrides: Overrides of `resources` as `key=value`; they are not part of an arm's specification.
 
     Raises:
         BadInput: the file, the profile, an override or a search-space file is wrong.
@@ -162,7 +162,7 @@ def load(path: Path, *, profile: str | None, gpus: int, overrides: Sequence[str]
 
 
 def selected(experiment: Experiment, names: Sequence[str]) -> Experiment:
-    """Return an experiment with some of its arms, and the claims about these alone.
+    """Return an experiment with some of its arms, and the claims about them.
 
     Raises:
         BadInput: the experiment has no such arm.
@@ -178,7 +178,7 @@ def selected(experiment: Experiment, names: Sequence[str]) -> Experiment:
 
 
 def function_of(measure: str) -> Measure:
-    """Return the function that a `measure` names.
+    """Import the function named by `measure`.
 
     Raises:
         BadInput: the module or the function does not exist.
@@ -205,7 +205,7 @@ def _kept(claim: Any, arms: Mapping[str, ArmSection]) -> bool:
 
 
 def _check_overrides(overrides: Sequence[str]) -> None:
-    """Check that overrides leave alone what an arm is."""
+    """Check that overrides change resources only."""
     for override in overrides:
         if not override.startswith("resources."):
             must = "must change what a trial takes, a key of `resources`"
@@ -241,7 +241,7 @@ def _arm(source: ExperimentSource, name: str, section: ArmSection) -> Arm:
 
 
 def _changes(source: ExperimentSource, arm: str, sweep: SweepConfig | None) -> tuple[str, ...]:
-    """Return what the profile changes of an arm that published figures depend on."""
+    """Return the changes by the profile to an arm that rule out a comparison."""
     if source.profile is None or sweep is None:
         return ()
     return changes(_sweep(replace(source, profile=None), arm).document(), sweep.document())

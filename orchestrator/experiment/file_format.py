@@ -27,7 +27,7 @@ Reduction = Literal["value", "mean", "last", "drift", "layers", "seeds"]
 
 
 class CompareSection(Section):
-    """What is compared."""
+    """The compared metric."""
 
     metric: Word = setting(
         "What arms are compared by: a metric of the test split, or one that trials report while they train.",
@@ -58,7 +58,7 @@ class CompareSection(Section):
 
 
 class PaperSection(Section):
-    """What the paper prints for an arm."""
+    """The published figure of an arm."""
 
     value: Number | None = setting("The published figure.", 0.611, None)
     error: Number | None = setting("Its published standard error.", 0.008, None, ge=0)
@@ -84,7 +84,7 @@ Paper = Annotated[PaperSection, BeforeValidator(_paper)]
 
 
 class PartSection(OpenSection):
-    """A part of arms. Further keys are sections of a search-space file, which change its keys."""
+    """A part of several arms. Further keys are sections of a search-space file and override their keys."""
 
     space: Word | None = setting(
         "Path of the search-space file that the arm starts from, seen from the experiment file.",
@@ -118,7 +118,7 @@ class ArmSection(PartSection):
 
 
 class ClaimSection(Section):
-    """An order of two arms that the paper states, or a hypothesis."""
+    """A claim of the paper, or a hypothesis, that one arm is better than another."""
 
     better: Word = setting("Name of the better arm.", "rotrnn")
     than: Word = setting("Name of the other one.", "lru")
@@ -128,7 +128,7 @@ class ClaimSection(Section):
 
 
 class ProfileSection(Section):
-    """A smaller size of the experiment: changes that come after everything else."""
+    """A smaller size of the experiment: changes that apply after everything else."""
 
     seeds: Whole | None = setting("In place of the file's.", 2, None, ge=1, le=100)
     only: Words = setting("The arms that the profile keeps; all if left out.", "[rotrnn, lru]", [])

@@ -1,6 +1,6 @@
-"""A picture of an experiment as SVG: every seed of every arm, beside what is published and chance.
+"""An SVG figure of an experiment: every seed of every arm, beside published figures and chance.
 
-Written by hand, because Plotly draws SVG in a browser only; a text of some kilobytes that diffs well.
+Plotly can write SVG only through a browser; this text has a few kilobytes and diffs well.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _INK, _FAINT, _SEED, _STATED, _CHANCE = "#1f2328", "#d0d7de", "#0969da", "#c6efc
 
 @dataclass(frozen=True)
 class ValueAxis:
-    """The horizontal axis: from `low` to `high`, both inside it."""
+    """The horizontal axis, from `low` to `high` inclusive."""
 
     low: float
     high: float
     logarithmic: bool
 
     def at(self, value: float) -> float:
-        """Return the place of a value in pixels; values outside lie on the ends."""
+        """Return the position of a value in pixels, clipped to the axis."""
         low, high, value = self.low, self.high, min(max(value, self.low), self.high)
         if self.logarithmic:
             low, high, value = math.log(low), math.log(high), math.log(value)
         return LEFT + (WIDTH - LEFT - RIGHT) * (value - low) / (high - low)
 
     def ticks(self) -> list[float]:
-        """Return the values that are written below the axis."""
+        """Return the values of the ticks."""
         space = np.geomspace if self.logarithmic else np.linspace
         return [float(value) for value in space(self.low, self.high, _TICKS)]
 
 
 def svg(results: ExperimentResults) -> str:
-    """Return the picture; an arm without a value has an empty row. '' if no arm has one."""
+    """Return the figure; '' if no arm has a value. Arms without a value have an empty row."""
     values = [value for arm in results.arms for value in arm.values if math.isfinite(value)]
     if not values:
         return ""

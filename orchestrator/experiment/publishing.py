@@ -1,8 +1,8 @@
-"""Published results: files under version control, the page that lists them, and merging with new results.
+"""Published results: files under version control, their list, and merging with new results.
 
-A folder, `docs/experiments`, holds `<experiment>.json` and `<experiment>.md` for each published experiment,
-`before.md` and `after.md`, the texts at the top and at the bottom of the list, and `withdrawn.yaml`, the
-figures that were published earlier and do not hold.
+A folder, `docs/experiments`, has `<experiment>.json` and `<experiment>.md` for each published experiment,
+`before.md` and `after.md` for the top and the bottom of the list, and `withdrawn.yaml` for figures that were
+published earlier and proved wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BEFORE, AFTER, WITHDRAWN = "before.md", "after.md", "withdrawn.yaml"
 
 
 class WithdrawnSection(Section):
-    """A figure that was published and does not hold."""
+    """A published figure that proved wrong."""
 
     what: Word = setting("What the figure was for.", "adding, T = 100")
     figure: Word = setting("The figure, as it was printed.", "0.0107")
@@ -45,7 +45,7 @@ class WithdrawnFile(Section):
 
 @dataclass(frozen=True)
 class Pages:
-    """The files of the pages of an experiment."""
+    """The files of an experiment's pages."""
 
     html: Path
     markdown: Path
@@ -53,7 +53,7 @@ class Pages:
 
 
 def write(kept: ExperimentResults, folder: Path) -> Pages:
-    """Write the pages of an experiment and its results as JSON; replace older ones."""
+    """Write the pages of an experiment and its results as JSON, replacing older ones."""
     make_folder(folder)
     pages = Pages(folder / "page.html", folder / "page.md", folder / "results.json")
     replace_file(pages.html, page.page(kept).encode())
@@ -63,9 +63,9 @@ def write(kept: ExperimentResults, folder: Path) -> Pages:
 
 
 def publish(kept: ExperimentResults, folder: Path) -> tuple[Path, Path]:
-    """Write the results of an experiment, its Markdown page and its picture to a folder of results.
+    """Write the results of an experiment, its Markdown page and its figure to a folder of published results.
 
-    Arms that are published already stay if `merged` keeps them, so that arms may be run on several machines.
+    `merged` may keep published arms, so that arms can run on several machines.
 
     Returns:
         The files of the results and of the page.
@@ -82,7 +82,7 @@ def publish(kept: ExperimentResults, folder: Path) -> tuple[Path, Path]:
 
 
 def refresh(folder: Path) -> None:
-    """Write the page and the picture of all published results anew, from their JSON."""
+    """Rewrite the page and the figure of all published results from their JSON."""
     for file in _published(folder):
         _write_text(results.read(file), folder)
 
@@ -106,10 +106,10 @@ def _published(folder: Path) -> list[Path]:
 
 
 def index(folder: Path) -> str:
-    """Return the list of all published experiments as Markdown.
+    """Return the list of all published experiments in Markdown.
 
     Args:
-        folder: `docs/experiments`; the list belongs beside it, in `docs/results.md`.
+        folder: Folder of published results, `docs/experiments`; its list is `docs/results.md`.
 
     Raises:
         BadInput: the folder does not exist, or one of its files is wrong.
@@ -145,7 +145,7 @@ def _row(kept: ExperimentResults) -> list[str]:
 
 
 def _commits(kept: ExperimentResults) -> Sequence[str]:
-    """Return the commits that ran the arms; that of the page if none is known."""
+    """Return the commits of the arms, or of the page if none is known."""
     known = dict.fromkeys(page.short(origin.commit) for origin in kept.origins)
     return list(known) or [page.short(kept.circumstances.commit)]
 
@@ -170,7 +170,7 @@ def _details(kept: ExperimentResults, folder: Path) -> str:
 
 
 def _shown(part: page.PageTable) -> str:
-    """Return a further table; that of other lengths with its sentence, which says of what the values are."""
+    """Return a further table; the one of other lengths with its caption, which names the metric."""
     rows = table(part.header, part.rows)
     return f"{part.caption}\n\n{rows}" if part.title == page.BY_LENGTH else rows
 
@@ -191,15 +191,15 @@ def _text(file: Path) -> str:
 
 
 def merged(present: ExperimentResults, earlier: ExperimentResults) -> ExperimentResults:
-    """Return present results in which published arms stand for those that have fewer values here, or are new.
+    """Merge new results with published ones: a published arm replaces an arm with fewer values.
 
-    A published arm is kept if its specification is that of the present file. It keeps its origin, so that
-    the page names the commit that ran it. What the file says of an arm, such as its bound, is the file's.
-    Runs of the same specification in other ledgers stay beside the one that stands: every trial counts.
+    A published arm is kept if its specification is that of the present file. It keeps its origin, so that the
+    page names the commit that ran it, and takes bounds and other statements from the file. Runs of the same
+    specification in other ledgers are listed with the arm, so that every trial counts.
 
     Args:
-        present: of the ledger at hand.
-        earlier: as they were published.
+        present: Results from the present ledger.
+        earlier: Published results.
     """
     if _compared(present) != _compared(earlier):
         return present
@@ -219,10 +219,7 @@ def _compared(results: ExperimentResults) -> tuple[str, str, bool]:
 
 
 def _chosen(own: ArmResult, published: ArmResult | None, earlier: ExperimentResults) -> ArmResult:
-    """Return an arm of the ledger, or the published one of the same specification if it leads further.
-
-    The ledger of an earlier version does not record the hardware; what is published of the same values may.
-    """
+    """Return an arm of the ledger, or the published arm of the same specification if it has more values."""
     if published is None or _identity(published) != _identity(own):
         return own
     circumstances = earlier.circumstances
@@ -245,7 +242,7 @@ def _chosen(own: ArmResult, published: ArmResult | None, earlier: ExperimentResu
 
 
 def _elsewhere(stands: ArmResult, runs: Sequence[ArmRun]) -> tuple[ArmRun, ...]:
-    """Return the runs that have trials in ledgers other than that of the arm, the latest state of each."""
+    """Return the latest state of each run with trials in another ledger."""
     own = stands.runs[0]
     others: list[ArmRun] = []
     for run in sorted(runs, key=lambda run: run.core_seconds, reverse=True):
@@ -255,7 +252,7 @@ def _elsewhere(stands: ArmResult, runs: Sequence[ArmRun]) -> tuple[ArmRun, ...]:
 
 
 def _leads(published: ArmResult, own: ArmResult) -> bool:
-    """Return True if a published arm has more values, or was begun and the one of the ledger was not."""
+    """Return whether a published arm has more values, or has started and the arm of the ledger has not."""
     return len(published.seeds) > len(own.seeds) or (published.trials > 0 and not own.trials)
 
 
@@ -267,8 +264,8 @@ def _identity(arm: ArmResult) -> str:
 def _ordering(present: ExperimentResults, claim: OrderClaim, earlier: ExperimentResults) -> Ordering | None:
     """Compare the arms of a claim, at least one of which is published.
 
-    Earlier versions did not publish the scores of test examples. What such results say of two arms stands
-    while both are the published ones and their confidence is shared by no more claims than it was.
+    Without published scores of test examples, the published comparison stands if both arms are published and
+    no more claims than before share the confidence.
     """
     both = {arm.name: arm for arm in present.arms if arm.name in {claim.better, claim.than}}
     if any(not arm.values for arm in both.values()):
@@ -290,6 +287,6 @@ def _ordering(present: ExperimentResults, claim: OrderClaim, earlier: Experiment
 
 
 def _same(arms: Iterable[ArmResult], earlier: ExperimentResults) -> bool:
-    """Return True if arms have the values that were published of them."""
+    """Return whether arms have their published values."""
     published = {arm.name: arm.values for arm in earlier.arms}
     return all(arm.values == published.get(arm.name) for arm in arms)

@@ -1,4 +1,4 @@
-"""Run an experiment: every arm is an ordinary sweep, or a function that is called once a seed."""
+"""Runs of an experiment: every arm is a sweep, or a function that is called once per seed."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ Say = Callable[[str], None]
 
 
 def sweep_of(arm: Arm, workspace: Workspace, hardware: Hardware | None = None) -> Sweep:
-    """Return the sweep of an arm: the one of the ledger if it has begun.
+    """Return the sweep of an arm, as it is in the ledger if it has started.
 
     Args:
-        arm: of an experiment of sweeps.
-        workspace: where it is written.
-        hardware: what trials can run on.
+        arm: Arm of an experiment of sweeps.
+        workspace: Folders of the ledger and the data.
+        hardware: Hardware for trials.
     """
     assert arm.sweep is not None, "only an experiment of sweeps has them"
     return Sweep.of(arm.sweep, workspace, hardware=hardware)
@@ -57,16 +57,16 @@ def run(
     *,
     hardware: Hardware | None = None,
 ) -> Exit:
-    """Run every arm that has not ended, one after another; arms that have ended are left alone.
+    """Run all unfinished arms, one after another.
 
-    An arm whose data are missing, or whose resources are not available, is skipped with a message.
+    Arms with missing data or unavailable resources are skipped with a message.
 
     Args:
-        experiment: to be run.
-        workspace: where it is written.
-        start: runs one sweep.
-        say: receives messages.
-        hardware: what trials can run on.
+        experiment: Experiment to run.
+        workspace: Folders of the ledger and the data.
+        start: Function that runs one sweep.
+        say: Function that receives messages.
+        hardware: Hardware for trials.
 
     Returns:
         COMPLETE; SOME_FAILED if an arm was skipped or has failed trials; RESUMABLE or another code at once if
@@ -94,7 +94,7 @@ def run(
 
 
 def results(experiment: Experiment, workspace: Workspace) -> ExperimentResults:
-    """Return the results of an experiment as they stand."""
+    """Return the present results of an experiment."""
     arms = tuple(_result(experiment, arm, _history(arm, workspace), workspace) for arm in experiment.arms)
     samples = {arm.name: arm.sample(experiment.metric) for arm in arms if arm.values}
     arms = tuple(replace(arm, interval=interval_of(samples[arm.name])) if arm.values else arm for arm in arms)
@@ -135,7 +135,7 @@ def _ordering(experiment: Experiment, claim: OrderClaim, samples: Mapping[str, S
 
 
 def _history(arm: Arm, workspace: Workspace) -> History | None:
-    """Return the history of the sweep of an arm, or None if it has none."""
+    """Return the history of an arm's sweep, or None if it has not started."""
     sweep = sweep_of(arm, workspace) if arm.sweep else None
     if sweep is None or sweep.state == "NEW":
         return None
@@ -165,7 +165,7 @@ def _result(experiment: Experiment, arm: Arm, history: History | None, workspace
 
 
 def _lack(sweep: Sweep) -> str:
-    """Return what a sweep lacks to run here, its data or its resources; '' if nothing."""
+    """Return the reason why a sweep cannot run here: its data or its resources; '' if it can."""
     try:
         sweep.plan()
     except BadData:
@@ -185,12 +185,12 @@ def _circumstances() -> Circumstances:
 
 
 def folder_of(experiment: Experiment, workspace: Workspace) -> Path:
-    """Return the folder of the pages of an experiment, and of what its function returned."""
+    """Return the folder for the pages of an experiment and the answers of its function."""
     return workspace.paths.root / "experiments" / experiment.id
 
 
 def _measure(experiment: Experiment, workspace: Workspace, say: Say) -> None:
-    """Call the function of an experiment for every arm and seed that has no result yet."""
+    """Call the function of an experiment for every arm and seed without a result."""
     assert experiment.measure is not None
     function, here = function_of(experiment.measure), _circumstances()
     origin = Origin(here.date, here.commit, here.machine, tuple(here.versions.items()))
@@ -243,7 +243,7 @@ def _answers(experiment: Experiment, arm: Arm, workspace: Workspace) -> Iterator
 
 
 def _answer(experiment: Experiment, arm: Arm, file: Path) -> dict[str, Any] | None:
-    """Return what a function returned for an arm and a seed; None if that is missing or of another call."""
+    """Return the recorded answer for an arm and a seed; None if it is missing or of another call."""
     if not file.exists():
         return None
     answer: dict[str, Any] = json.loads(file.read_text())

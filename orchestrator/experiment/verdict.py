@@ -1,4 +1,4 @@
-"""Whether results reproduce what a paper prints: pure functions of values by seed and published figures."""
+"""Verdicts: whether values by seed reproduce published figures or confirm hypotheses."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class StatedFigure:
-    """What a paper prints: a figure with a tolerance, or a bound. Exactly one of the three is given.
+    """A stated figure with a tolerance, or a bound; exactly one of the three is given.
 
     Attributes:
-        value: the figure.
-        error: its published standard error, or None.
-        tolerance: largest distance that counts as reproduced.
-        at_least: lower bound.
-        at_most: upper bound.
-        source: paper, and table or figure.
-        note: a remark, or ''.
-        layer_parameters: trained numbers of the published layers, or None if they are not given.
+        value: Figure.
+        error: Published standard error, or None.
+        tolerance: Largest distance that counts as reproduced.
+        at_least: Lower bound.
+        at_most: Upper bound.
+        source: Paper, and table or figure.
+        note: Remark, or ''.
+        layer_parameters: Published number of parameters of the layers, or None.
     """
 
     value: float | None = None
@@ -57,7 +57,7 @@ class StatedFigure:
 
     @property
     def phrase(self) -> str:
-        """Return the figure or the bound in words."""
+        """The text on a page."""
         if self.value is not None:
             error = "" if self.error is None else f" ({words.setting(self.error)})"
             return f"{words.setting(self.value)}{error}"
@@ -67,7 +67,7 @@ class StatedFigure:
 
     @property
     def range(self) -> tuple[float, float]:
-        """Return the lowest and the highest mean that reproduce it; an end may be infinite."""
+        """The lowest and the highest mean that reproduce it; an end may be infinite."""
         if self.value is not None:
             assert self.tolerance is not None, "a figure has a tolerance"
             return self.value - self.tolerance, self.value + self.tolerance
@@ -78,14 +78,14 @@ class StatedFigure:
 
 @dataclass(frozen=True)
 class Verdict:
-    """An outcome, and the reason for it; no outcome where nothing is stated that could be judged."""
+    """An outcome and its reason; the outcome is None if nothing is stated."""
 
     outcome: Outcome | Answer | None
     reason: str
 
     @property
     def phrase(self) -> str:
-        """Return the outcome with its reason, as a page prints it."""
+        """The text on a page."""
         if self.outcome is None:
             return self.reason
         joint = ", because " if self.outcome == "not comparable" else ": "
@@ -96,10 +96,10 @@ def judged(values: Sequence[float], published: StatedFigure | None, *, seeds: in
     """Judge the results of one arm against a published figure.
 
     Args:
-        values: by seed.
-        published: what the paper prints for the arm, or None.
-        seeds: number of seeds that the experiment asks for.
-        obstacle: why results of this arm do not compare with the paper's; '' if they do.
+        values: Value of each seed.
+        published: Published figure of the arm, or None.
+        seeds: Number of seeds that the experiment asks for.
+        obstacle: Reasons against a comparison with the paper; '' if there are none.
     """
     if published is None:
         return Verdict(None, "the paper prints no figure for it")
@@ -121,15 +121,16 @@ def answered(
     lack: str = "",
     ends: Interval | None = None,
 ) -> Verdict:
-    """Test a hypothesis about one arm: the interval of its mean lies within the bound, outside, or across.
+    """Test a hypothesis about one arm: whether the interval of its mean lies within a bound, outside it or
+    across.
 
     Args:
-        values: by seed.
-        bound: what the hypothesis says of the mean, or None if it says nothing of this arm.
-        seeds: number of seeds that the experiment asks for.
-        size: at which it is tested, such as `at the size of the profile laptop`.
-        lack: why the arm has not run; '' if it has.
-        ends: of the interval with the noise of test examples; that over seeds alone is taken if it is None.
+        values: Value of each seed.
+        bound: Bound that the hypothesis states, or None.
+        seeds: Number of seeds that the experiment asks for.
+        size: Size of the arms, such as `at the size of the profile laptop`.
+        lack: Reason why the arm has not run; '' if it has.
+        ends: Interval with the noise of test examples, or None for the interval over seeds.
     """
     if bound is None:
         return Verdict(None, "no bound is stated for it")
@@ -151,7 +152,7 @@ def answered(
 
 
 def _lies_within(mean: float, limits: Interval) -> bool:
-    """Return True if a mean lies within limits, or on one of them but for rounding."""
+    """Return whether a mean lies within limits, up to rounding."""
     return limits[0] <= mean <= limits[1] or bool(np.isclose(mean, limits, rtol=1e-9, atol=1e-12).any())
 
 
@@ -180,7 +181,7 @@ def _measured(values: Sequence[float], wide: Interval | None) -> str:
 
 
 def _loose(values: Sequence[float], published: StatedFigure, *, is_within: bool) -> str:
-    """Return that other seeds could well have another outcome, if the interval of the mean says so."""
+    """Return a remark if the interval of the mean allows for another outcome with other seeds."""
     ends, (low, high) = interval(values), published.range
     if ends is None:
         return ""
@@ -199,7 +200,7 @@ def _tolerance(published: StatedFigure) -> str:
 def interval(values: Sequence[float]) -> Interval | None:
     """Return the confidence interval of a mean over seeds by Student's t.
 
-    None for fewer than two seeds, and for seeds of equal values, which show no noise.
+    None for fewer than two seeds, and for equal values, which show no noise.
     """
     if len(values) < 2 or _are_equal(values):
         return None
@@ -211,12 +212,13 @@ def interval(values: Sequence[float]) -> Interval | None:
 
 @dataclass(frozen=True)
 class Found:
-    """What a comparison has found about two arms.
+    """The result of comparing two arms.
 
     Attributes:
-        winner: the arm that is established to be better, or None.
-        reason: why there is no winner; '' if there is one.
-        enough: seeds of each arm that would establish a difference of the measured size; None if unknown.
+        winner: Arm that is established to be better, or None.
+        reason: Reason why there is no winner; '' if there is one.
+        enough: Number of seeds per arm that would establish a difference of the measured size; None if
+            unknown.
     """
 
     winner: str | None
@@ -225,7 +227,7 @@ class Found:
 
     @property
     def why(self) -> str:
-        """Return why there is no winner, and how many seeds would be enough if nothing else changed."""
+        """The reason why there is no winner, and the number of seeds that would suffice."""
         if self.enough is None:
             return self.reason
         needed = f"{self.enough} seeds of each would be enough"
@@ -237,17 +239,17 @@ def ordered(
 ) -> Verdict:
     """Judge the published claim that one arm is better than another.
 
-    A claim is not reproduced if the opposite is established. Without an established difference, the seeds
-    tell nothing: the claim is not established, which says nothing against the paper. Arms that are not the
-    published ones neither reproduce a claim nor fail to: what was found of them is said beside the reason.
+    A claim is not reproduced if the opposite is established. Without an established difference, the claim is
+    not established either way. Arms that differ from the published ones cannot decide a claim: the reason
+    then includes the finding about them.
 
     Args:
-        better: name of the arm that the paper calls better.
-        than: name of the other one.
-        found: by comparing the two.
-        lack: why the arms cannot be compared with each other; '' if they can.
-        obstacle: every reason why their figures do not compare with the paper's; '' if they do.
-        size: the size of the arms.
+        better: Name of the arm that the paper calls better.
+        than: Name of the other arm.
+        found: Result of comparing the two.
+        lack: Reason why the arms cannot be compared with each other; '' if they can.
+        obstacle: Reasons against a comparison with the paper; '' if there are none.
+        size: Size of the arms.
     """
     if lack:
         return Verdict("not comparable", "; ".join(filter(None, (lack, obstacle))))
@@ -265,11 +267,11 @@ def answered_order(better: str, than: str, found: Found, *, size: str, lack: str
     """Test the hypothesis that one arm is better than another.
 
     Args:
-        better: name of the arm that is supposed to be better.
-        than: name of the other one.
-        found: by comparing the two.
-        size: at which it is tested.
-        lack: why the arms cannot be compared yet; '' if they can.
+        better: Name of the arm that is supposed to be better.
+        than: Name of the other arm.
+        found: Result of comparing the two.
+        size: Size of the arms.
+        lack: Reason why the arms cannot be compared yet; '' if they can.
     """
     if lack or found.winner is None:
         return Verdict("not established", lack or f"{found.why}, {size}")

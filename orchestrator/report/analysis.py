@@ -76,7 +76,7 @@ def analyse(history: History) -> Analysis:
 
 
 def importances_of(history: History) -> list[Importance]:
-    """Return the importance of each hyperparameter of a sweep; see `importances`."""
+    """Return the importance of each hyperparameter of a sweep, largest first; empty for too few trials."""
     return importances(history.search(), history.sweep.document["search"], maximize=history.maximize)
 
 

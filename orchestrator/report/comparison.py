@@ -29,12 +29,12 @@ from trainables.cost import Cost
 
 @dataclass(frozen=True)
 class Spent:
-    """What a sweep has spent on its result.
+    """The cost of a sweep's result.
 
     Attributes:
-        trials: number of trials of the search by state, whatever came of them.
-        confirmations: number of retrainings with fresh seeds.
-        seconds: of all attempts together.
+        trials: Number of trials of the search by state.
+        confirmations: Number of retrainings with fresh seeds.
+        seconds: Total time of all attempts, in seconds.
     """
 
     trials: Mapping[str, int]
@@ -47,18 +47,18 @@ class SweepResult:
     """The test result of one sweep.
 
     Attributes:
-        layer: of the chosen trial.
-        metric: of the test split, such as `test/accuracy`.
-        validation: best value of the chosen trial, or None.
-        values: the test metric of each seed, by trial key.
-        fresh: whether the seeds were drawn after the choice of the hyperparameters.
-        missing: number of finished confirmations without a result.
-        estimate: the mean over seeds with its interval, or None without a result.
-        cost: size of the chosen network, and the work of a training step if it was counted; None if unknown.
-        examples: number of test examples, or None if their scores are not recorded.
-        comparable: whether the result can be compared with published ones.
-        why_not: every reason why it cannot be; '' if it can.
-        doubts: the controls that the result is not established to differ from, in sentences.
+        layer: Layer of the chosen trial.
+        metric: Metric on the test split, such as `test/accuracy`.
+        validation: Best value of the chosen trial, or None.
+        values: Test metric of each seed, by trial key.
+        fresh: Whether the seeds were drawn after the hyperparameters were chosen.
+        missing: Number of finished confirmations without a result.
+        estimate: Mean over seeds with its interval, or None without a result.
+        cost: Size of the chosen network; None if unknown.
+        examples: Number of test examples, or None if their scores are not recorded.
+        comparable: Whether the result can be compared with published ones.
+        why_not: Reasons why the result cannot be compared; '' if it can.
+        doubts: Sentences on the controls that the result is not established to beat.
     """
 
     sweep_id: str
@@ -84,12 +84,12 @@ class SweepResult:
 
 @dataclass(frozen=True)
 class TaskComparison:
-    """The sweeps of one task compared with each other.
+    """A comparison of the sweeps of one task.
 
     Attributes:
-        metric: of the test split.
-        comparison: of the sweeps that have a result.
-        left_out: ids of the sweeps that have none.
+        metric: Metric on the test split.
+        comparison: Comparison of the sweeps that have a result.
+        left_out: Ids of the sweeps without a result.
     """
 
     task: str
@@ -100,11 +100,11 @@ class TaskComparison:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Several sweeps compared.
+    """A comparison of several sweeps.
 
     Attributes:
-        results: one for each sweep.
-        comparisons: one for each task and metric that several sweeps have; all intervals hold together.
+        results: One result per sweep.
+        comparisons: One comparison for each task and metric of several sweeps, with simultaneous intervals.
     """
 
     results: tuple[SweepResult, ...]
@@ -116,7 +116,7 @@ class SideBySide:
 
 
 def side_by_side(summaries: Sequence[Summary]) -> SideBySide:
-    """Compare sweeps: those of one task with each other."""
+    """Compare sweeps with the other sweeps of the same task."""
     groups: dict[tuple[str, str, bool], list[Summary]] = {}
     for summary in {summary.sweep_id: summary for summary in summaries}.values():
         groups.setdefault((summary.task, summary.test_metric, summary.maximize), []).append(summary)
@@ -133,7 +133,7 @@ def side_by_side(summaries: Sequence[Summary]) -> SideBySide:
 
 
 def _comparison(group: Sequence[Summary], comparisons: int) -> TaskComparison:
-    """Compare the sweeps of one task, as some of a number of comparisons."""
+    """Compare the sweeps of one task; `comparisons` is the number of differences between all sweeps."""
     first = group[0]
     samples = [sample for sample in map(sample_of, group) if sample is not None]
     comparison = compared(samples, maximize=first.maximize, comparisons=comparisons)
@@ -146,9 +146,10 @@ def _comparison(group: Sequence[Summary], comparisons: int) -> TaskComparison:
 
 
 def _without_survivors(comparison: Comparison, group: Sequence[Summary]) -> Comparison:
-    """Withdraw a winner some of whose confirmations failed or diverged: its mean leaves them out.
+    """Withdraw a winner whose result is incomplete.
 
-    Confirmations of any sweep that have not ended may change the comparison, so nothing wins before.
+    A mean leaves out confirmations that failed or diverged, and unfinished confirmations of any sweep may
+    still change the comparison.
     """
     for summary in group:
         if comparison.winner and (pending := summary.seeds.pending):
@@ -194,13 +195,12 @@ MARK = " (!)"
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """One part of a comparison.
+    """One table of a comparison.
 
     Attributes:
-        title: its heading.
-        header: of the table.
-        rows: of the table.
-        sentences: below the table.
+        title: Heading above the table.
+        header: Headings of the columns.
+        sentences: Sentences below the table.
     """
 
     title: str
@@ -210,7 +210,7 @@ class ComparisonTable:
 
 
 def markdown(sides: SideBySide) -> str:
-    """Return a comparison as GitHub's Markdown."""
+    """Return a comparison in GitHub's Markdown."""
     parts = [
         part
         for section in tables(sides)
@@ -220,7 +220,7 @@ def markdown(sides: SideBySide) -> str:
 
 
 def tables(sides: SideBySide) -> list[ComparisonTable]:
-    """Return the parts of a comparison: results, differences, and published results beside them."""
+    """Return the tables of a comparison: results, differences, and published results beside them."""
     return [_results(sides), *map(_differences, sides.comparisons), _published(sides)]
 
 
@@ -255,7 +255,7 @@ def _line(result: SweepResult) -> list[str]:
 
 
 def _trials(spent: Spent) -> str:
-    """Return the number of trials of the search, those that did not complete, and the confirmations."""
+    """Format the number of trials of the search, by state if not complete, and of confirmations."""
     others = [f"{count} {state.lower()}" for state, count in spent.trials.items() if state != "COMPLETE"]
     search = " ".join([str(sum(spent.trials.values())), *([f"({', '.join(others)})"] if others else [])])
     return f"{search} + {counted(spent.confirmations, 'confirmation')}" if spent.confirmations else search
@@ -301,7 +301,7 @@ def _difference(difference: Difference) -> list[str]:
 
 
 def conclusion(task: TaskComparison) -> Iterator[str]:
-    """Yield which sweep is the best one; or why none is named, and how many seeds would be enough."""
+    """Yield sentences on the best sweep, or on why none is established and how many seeds would suffice."""
     comparison = task.comparison
     if comparison.winner is not None:
         yield f"{comparison.winner} is better than every other sweep on {task.task}."
@@ -335,7 +335,7 @@ def _cell(sides: SideBySide, layer: str, task: str) -> str:
 
 
 def measured(result: SweepResult) -> str:
-    """Return the mean over seeds with its interval and the number of seeds, or a dash."""
+    """Format the mean over seeds with its interval and the number of seeds, or a dash."""
     estimate = result.estimate
     if estimate is None:
         return "–"
@@ -351,7 +351,7 @@ def _printed(figure: Figure) -> str:
 
 
 def _unprinted(figure: Figure) -> str:
-    """Return that nothing compares with a figure whose setting no paper prints; '' for the others."""
+    """Return a remark for a figure without a published setting; '' for other figures."""
     return "; its setting is not printed, so no result compares with it" if figure.is_reproduction else ""
 
 

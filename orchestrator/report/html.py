@@ -38,7 +38,7 @@ _FEWEST = 6
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table: its text, and the value that the table is sorted by."""
+    """A cell of a table: its text, and the value to sort by."""
 
     text: str
     value: object
@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One row of a table; `style` is a CSS class."""
+    """A row of a table; `style` is a CSS class."""
 
     cells: tuple[Cell, ...]
     style: str = ""
@@ -54,12 +54,12 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Table:
-    """A table that is sorted by a click on a heading.
+    """A sortable table.
 
     Attributes:
-        header: the headings.
-        rows: the rows, in the order they are first shown.
-        texts: whether cells are texts to read rather than values to compare.
+        header: Headings of the columns.
+        rows: Rows in their initial order.
+        texts: Whether cells are texts to read instead of values to compare.
     """
 
     header: tuple[str, ...]
@@ -69,15 +69,7 @@ class Table:
 
 @dataclass(frozen=True)
 class ReportSection:
-    """One section of a page.
-
-    Attributes:
-        title: its heading.
-        caption: one sentence on what is shown.
-        tables: below the caption.
-        listing: a preformatted text below the tables.
-        figures: below the listing.
-    """
+    """A section of a page, in the order of its attributes."""
 
     title: str
     caption: str = ""
@@ -88,7 +80,7 @@ class ReportSection:
 
 @dataclass(frozen=True)
 class Lead:
-    """The top of a page: the answer, large figures as (name, value), and sentences below them."""
+    """The top of a page: the answer, key figures as (name, value), caveats and notes."""
 
     answer: str
     cards: tuple[tuple[str, str], ...]
@@ -110,7 +102,7 @@ def report(history: History, summary: Summary, importances: Sequence[Importance]
 
 
 def hidden_norms_page(history: History, summary: Summary) -> str:
-    """Return the figures of the hidden norms as a page of their own, or '' if there are none."""
+    """Return a page with the figures of the hidden norms, or '' if there are none."""
     sections = _hidden_norms(history, summary)
     return page(f"Hidden norms of {summary.sweep_id}", None, sections) if sections else ""
 
@@ -138,14 +130,16 @@ def page(title: str, lead: Lead | None, sections: Sequence[ReportSection]) -> st
 
 @cache
 def _scripts() -> Sequence[str]:
-    """Return the scripts of every page: plotly.js, and the one that draws figures and sorts tables."""
+    """Return the scripts of every page: plotly.js, and our script that draws figures and sorts tables."""
     own = files("orchestrator.report").joinpath("templates", "page.js").read_text(encoding="utf-8")
     # A browser reads every line end as a line feed, and digests what it has read.
     return [re.sub("\r\n?", "\n", script) for script in (get_plotlyjs(), own)]
 
 
 def _digest(script: str) -> str:
-    """Return what names a script in a Content-Security-Policy.
+    """Return the digest of a script for a Content-Security-Policy.
+
+    Source: W3C, Content Security Policy Level 3, section 2.3.1, `hash-source`.
 
     Source: W3C, Content Security Policy Level 3, section 2.3.1, `hash-source`.
     """
@@ -295,7 +289,7 @@ def _importances(importances: Sequence[Importance]) -> ReportSection:
 
 
 def _by_importance(over: Sequence[Axis], importances: Sequence[Importance]) -> list[Axis]:
-    """Return the axes that are ranges, the most important first."""
+    """Return the numeric axes, the most important first."""
     shares = {importance.name: importance.share for importance in importances}
     ranges = [axis for axis in over if axis.kind != "category"]
     return sorted(ranges, key=lambda axis: -shares.get(axis.name, 0.0))

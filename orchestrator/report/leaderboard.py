@@ -23,7 +23,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
+    """A column of the leaderboard.
 
     Attributes:
         title: Heading.
@@ -71,7 +71,7 @@ def size_cells(cost: Cost | None) -> list[str]:
 
 
 def leaderboard_csv(summary: Summary) -> str:
-    """Return the whole leaderboard with full precision, for a spreadsheet or pandas."""
+    """Return the whole leaderboard as CSV, with full precision."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     costs = () if summary.runs_script else tuple(field.name for field in fields(Cost))
@@ -86,7 +86,7 @@ def leaderboard_csv(summary: Summary) -> str:
 
 
 def inert(cell: Any) -> Any:
-    """Return a cell with an apostrophe in front if a spreadsheet would take it for a formula."""
+    """Return a cell, with an apostrophe in front if a spreadsheet would run it as a formula."""
     if not isinstance(cell, str) or not cell.startswith(_FORMULA):
         return cell
     try:

@@ -106,8 +106,8 @@ def figures(layer: str, task: str) -> list[Figure]:
 def figure_of(layer: str, task: str, accuracy: float, source: str) -> Figure | None:
     """Return the published figure that a source cites, or None.
 
-    Figures in the cited tables come first, then figures of the authors that another paper prints. Other
-    tables of the same paper may print the same number for another setting.
+    Figures in the cited tables come first, then the authors' figures that another paper quotes. Other tables
+    of the same paper may print the same number for another setting.
 
     Args:
         layer: A name of `trainables.layers.LAYERS`.
@@ -132,7 +132,7 @@ def departures(layer: str, document: Mapping[str, Any], params: Mapping[str, Any
     """Return the differences of a trial from the published setting, such as `depth 2 instead of 6`.
 
     A hyperparameter that the sweep searches may differ, because the published one was searched too; a size
-    may not. None if no paper states a setting of the layer on the task.
+    may not. The result is None if no paper states a setting of the layer on the task.
 
     Args:
         layer: Layer of the trial.
@@ -154,7 +154,7 @@ def values(section: str, document: Mapping[str, Any], params: Mapping[str, Any])
     """Return the values of a section, with the defaults of the layer or task and the hyperparameters.
 
     Args:
-        section: `data`, `model` or `training`.
+        section: One of `data`, `model` and `training`.
         document: Resolved specification of a sweep of a network.
         params: Hyperparameters of a trial.
     """

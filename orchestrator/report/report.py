@@ -27,13 +27,13 @@ class ReportFiles:
     hidden_norms: Path | None
 
     def all(self) -> list[Path]:
-        """Return every file that was written."""
+        """Return all files of the report."""
         every = (self.html, self.markdown, self.leaderboard, self.hidden_norms)
         return [file for file in every if file is not None]
 
 
 def write(ledger: Ledger, sweep_id: str, folder: Path) -> ReportFiles:
-    """Write the report of a sweep in its present state; replace an older one.
+    """Write the report of a sweep in its present state, replacing an older one.
 
     Raises:
         BadInput: the sweep is not in the ledger.
@@ -42,7 +42,7 @@ def write(ledger: Ledger, sweep_id: str, folder: Path) -> ReportFiles:
 
 
 def write_history(history: History, folder: Path) -> ReportFiles:
-    """Write the report of a history; replace an older one."""
+    """Write the report of a history, replacing an older one."""
     folder.mkdir(parents=True, exist_ok=True)
     summary = summarise(history)
     norms = html.hidden_norms_page(history, summary)
@@ -61,7 +61,7 @@ def write_history(history: History, folder: Path) -> ReportFiles:
 
 
 def _replace(file: Path, content: str) -> None:
-    """Write a file so that a reader sees either the old content or the new one, whole."""
+    """Replace a file atomically."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         beside.write_text(content, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The figures of a report: each is a pure function of the history, and can be drawn by its name."""
+"""The figures of a report by name; each is a pure function of the history."""
 
 from __future__ import annotations
 
