@@ -16,14 +16,12 @@ class Row:
         must: the requirement.
         seen: the observation, with figures.
         holds: whether the requirement was met.
-        plain: what the plain stack did under the same kind of fault, if it was measured.
     """
 
     fault: str
     must: str
     seen: str
     holds: bool
-    plain: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,18 +71,18 @@ class Tally:
         if not holds:
             self.wrong.append(otherwise)
 
-    def row(self, fault: str, must: str, seen: str, plain: str = "") -> Row:
+    def row(self, fault: str, must: str, seen: str) -> Row:
         """Return the row; `seen` ends with the failed expectations."""
-        return Row(fault, must, "; ".join([seen, *self.wrong]), not self.wrong, plain)
+        return Row(fault, must, "; ".join([seen, *self.wrong]), not self.wrong)
 
 
 def markdown(rows: list[Row]) -> str:
     """Return the rows as a Markdown table."""
-    lines = ["| fault | must hold | seen | holds | plain stack |", "|---|---|---|---|---|"]
+    lines = ["| fault | must hold | seen | holds |", "|---|---|---|---|"]
     return "\n".join([*lines, *map(_line, rows)])
 
 
 def _line(row: Row) -> str:
     verdict = "yes" if row.holds else "**no**"
-    cells = (row.fault, row.must, row.seen, verdict, row.plain)
+    cells = (row.fault, row.must, row.seen, verdict)
     return f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in cells)} |"
