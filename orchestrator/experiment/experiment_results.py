@@ -12,10 +12,9 @@ from typing import Any
 
 from orchestrator.counts import counted
 from orchestrator.errors import BadInput, Damaged
-from orchestrator.experiment.file import OrderClaim
-from orchestrator.experiment.order import Ordering
+from orchestrator.experiment.file import Experiment, OrderClaim
+from orchestrator.experiment.order import Ordering, ordering
 from orchestrator.experiment.verdict import (
-    Found,
     StatedFigure,
     Verdict,
     answered,
@@ -24,6 +23,7 @@ from orchestrator.experiment.verdict import (
     ordered,
 )
 from orchestrator.ledger.scores import unpack
+from orchestrator.report.history import SCORED
 from orchestrator.report.noise import Sample
 
 FORMAT = 2
@@ -303,14 +303,11 @@ class ExperimentResults:
         seeds = " and ".join(f"{counted(count, 'seed')} of {name}" for name, count in few.items())
         have = "has" if list(few.values()) == [1] else "have"
         lack = f"{seeds} {have} a value, of {self.seeds_asked}" if few else ""
-        found = Found(None, "")
-        if measured is not None:
-            found = Found(measured.winner, measured.reason, measured.enough)
         if claim.hypothesis:
-            return answered_order(claim.better, claim.than, found, size=self.where, lack=lack)
+            return answered_order(claim.better, claim.than, measured, size=self.where, lack=lack)
         obstacles = dict.fromkeys(filter(None, (arms[claim.better].obstacle, arms[claim.than].obstacle)))
         return ordered(
-            claim.better, claim.than, found, lack=lack, obstacle="; ".join(obstacles), size=self.where
+            claim.better, claim.than, measured, lack=lack, obstacle="; ".join(obstacles), size=self.where
         )
 
     def count(self, outcome: str, *, hypothesis: bool | None = None) -> int:
@@ -330,6 +327,20 @@ class ExperimentResults:
     def document(self) -> dict[str, Any]:
         """Return the results as plain JSON values."""
         return {"format": FORMAT, **asdict(self)}
+
+
+def compared(first: ArmResult, second: ArmResult, of: Experiment | ExperimentResults) -> Ordering | None:
+    """Return the difference of two arms of an experiment; None if one of them has no value yet."""
+    if not first.values or not second.values:
+        return None
+    return ordering(
+        first.sample(of.metric),
+        second.sample(of.metric),
+        maximize=of.maximize,
+        comparisons=len(of.claims),
+        paired=of.paired,
+        scored=of.metric in SCORED,
+    )
 
 
 def dumped(results: ExperimentResults) -> str:

@@ -47,6 +47,14 @@ class Ordering:
         ends = f"{words.setting(self.low)} to {words.setting(self.high)}"
         return f"{words.setting(self.mean)} ({ends}; {p}noise of {' and '.join(self.sources)})"
 
+    @property
+    def why(self) -> str:
+        """The reason why there is no winner, and the number of seeds that would suffice."""
+        if self.enough is None:
+            return self.reason
+        needed = f"{self.enough} seeds of each would be enough"
+        return f"{self.reason}; if difference and noise are as measured, {needed}"
+
 
 def ordering(
     first: Sample,

@@ -19,7 +19,7 @@ from orchestrator.experiment import experiment_results as results
 from orchestrator.experiment import picture
 from orchestrator.experiment.experiment_results import ArmResult, ArmRun, ExperimentResults, Origin
 from orchestrator.experiment.file import OrderClaim
-from orchestrator.experiment.order import Ordering, ordering
+from orchestrator.experiment.order import Ordering
 from orchestrator.experiment.verdict import VERDICTS
 from orchestrator.report.history import SCORED
 from orchestrator.report.markdown import plain, table
@@ -267,23 +267,14 @@ def _ordering(present: ExperimentResults, claim: OrderClaim, earlier: Experiment
     Without published scores of test examples, the published comparison stands if both arms are published and
     no more claims than before share the confidence.
     """
-    both = {arm.name: arm for arm in present.arms if arm.name in {claim.better, claim.than}}
-    if any(not arm.values for arm in both.values()):
-        return None
-    samples = {name: arm.sample(present.metric) for name, arm in both.items()}
-    is_known = present.metric not in SCORED or all(each.scores is not None for each in samples.values())
-    if not is_known and _same(both.values(), earlier) and len(present.claims) <= len(earlier.claims):
+    arms = {arm.name: arm for arm in present.arms}
+    both = (arms[claim.better], arms[claim.than])
+    is_known = present.metric not in SCORED or all(seed.scores for arm in both for seed in arm.seeds)
+    if not is_known and _same(both, earlier) and len(present.claims) <= len(earlier.claims):
         for stated, measured in zip(earlier.claims, earlier.orderings, strict=True):
             if (stated.better, stated.than) == (claim.better, claim.than):
                 return measured
-    return ordering(
-        samples[claim.better],
-        samples[claim.than],
-        maximize=present.maximize,
-        comparisons=len(present.claims),
-        paired=present.paired,
-        scored=present.metric in SCORED,
-    )
+    return results.compared(*both, present)
 
 
 def _same(arms: Iterable[ArmResult], earlier: ExperimentResults) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,14 @@ from orchestrator.experiment.experiment_results import (
     ExperimentResults,
     Origin,
     Seed,
+    compared,
     origin_of,
 )
-from orchestrator.experiment.file import Arm, Experiment, OrderClaim, function_of
-from orchestrator.experiment.order import Ordering, interval_of, ordering
+from orchestrator.experiment.file import Arm, Experiment, function_of
+from orchestrator.experiment.order import interval_of
 from orchestrator.machines import devices
 from orchestrator.machines.hardware import Hardware, detect
-from orchestrator.report.history import SCORED, History, read
-from orchestrator.report.noise import Sample
+from orchestrator.report.history import History, read
 from trainables.durable import make_folder, replace_file
 
 Start = Callable[[Sweep], int]
@@ -96,9 +96,14 @@ def run(
 def results(experiment: Experiment, workspace: Workspace) -> ExperimentResults:
     """Return the present results of an experiment."""
     arms = tuple(_result(experiment, arm, _history(arm, workspace), workspace) for arm in experiment.arms)
-    samples = {arm.name: arm.sample(experiment.metric) for arm in arms if arm.values}
-    arms = tuple(replace(arm, interval=interval_of(samples[arm.name])) if arm.values else arm for arm in arms)
-    orderings = tuple(_ordering(experiment, claim, samples) for claim in experiment.claims)
+    arms = tuple(
+        replace(arm, interval=interval_of(arm.sample(experiment.metric))) if arm.values else arm
+        for arm in arms
+    )
+    by_name = {arm.name: arm for arm in arms}
+    orderings = tuple(
+        compared(by_name[claim.better], by_name[claim.than], experiment) for claim in experiment.claims
+    )
     return ExperimentResults(
         name=experiment.name,
         profile=experiment.profile,
@@ -116,21 +121,6 @@ def results(experiment: Experiment, workspace: Workspace) -> ExperimentResults:
         circumstances=_circumstances(),
         not_shown=experiment.not_shown,
         paired=experiment.paired,
-    )
-
-
-def _ordering(experiment: Experiment, claim: OrderClaim, samples: Mapping[str, Sample]) -> Ordering | None:
-    """Compare the arms of a claim; None if one of them has no value yet."""
-    first, second = samples.get(claim.better), samples.get(claim.than)
-    if first is None or second is None:
-        return None
-    return ordering(
-        first,
-        second,
-        maximize=experiment.maximize,
-        comparisons=len(experiment.claims),
-        paired=experiment.paired,
-        scored=experiment.metric in SCORED,
     )
 
 

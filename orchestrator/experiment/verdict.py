@@ -10,6 +10,7 @@ import numpy as np
 import scipy
 
 from orchestrator.counts import counted
+from orchestrator.experiment.order import Ordering
 from orchestrator.report import words
 
 Outcome = Literal["reproduced", "not reproduced", "not comparable", "not established"]
@@ -210,32 +211,8 @@ def interval(values: Sequence[float]) -> Interval | None:
     return mean - half, mean + half
 
 
-@dataclass(frozen=True)
-class Found:
-    """The result of comparing two arms.
-
-    Attributes:
-        winner: Arm that is established to be better, or None.
-        reason: Reason why there is no winner; '' if there is one.
-        enough: Number of seeds per arm that would establish a difference of the measured size; None if
-            unknown.
-    """
-
-    winner: str | None
-    reason: str
-    enough: int | None = None
-
-    @property
-    def why(self) -> str:
-        """The reason why there is no winner, and the number of seeds that would suffice."""
-        if self.enough is None:
-            return self.reason
-        needed = f"{self.enough} seeds of each would be enough"
-        return f"{self.reason}; if difference and noise are as measured, {needed}"
-
-
 def ordered(
-    better: str, than: str, found: Found, *, lack: str = "", obstacle: str = "", size: str = ""
+    better: str, than: str, found: Ordering | None, *, lack: str = "", obstacle: str = "", size: str = ""
 ) -> Verdict:
     """Judge the published claim that one arm is better than another.
 
@@ -246,12 +223,12 @@ def ordered(
     Args:
         better: Name of the arm that the paper calls better.
         than: Name of the other arm.
-        found: Result of comparing the two.
+        found: Measured difference, or None if `lack` says why there is none.
         lack: Reason why the arms cannot be compared with each other; '' if they can.
         obstacle: Reasons against a comparison with the paper; '' if there are none.
         size: Size of the arms.
     """
-    if lack:
+    if lack or found is None:
         return Verdict("not comparable", "; ".join(filter(None, (lack, obstacle))))
     if obstacle:
         here = found.why if found.winner is None else f"{found.winner} is better"
@@ -263,18 +240,20 @@ def ordered(
     return Verdict("not reproduced", f"{than} is better")
 
 
-def answered_order(better: str, than: str, found: Found, *, size: str, lack: str = "") -> Verdict:
+def answered_order(better: str, than: str, found: Ordering | None, *, size: str, lack: str = "") -> Verdict:
     """Test the hypothesis that one arm is better than another.
 
     Args:
         better: Name of the arm that is supposed to be better.
         than: Name of the other arm.
-        found: Result of comparing the two.
+        found: Measured difference, or None if `lack` says why there is none.
         size: Size of the arms.
         lack: Reason why the arms cannot be compared yet; '' if they can.
     """
-    if lack or found.winner is None:
-        return Verdict("not established", lack or f"{found.why}, {size}")
+    if lack or found is None:
+        return Verdict("not established", lack)
+    if found.winner is None:
+        return Verdict("not established", f"{found.why}, {size}")
     if found.winner == better:
         return Verdict("confirmed", f"{better} is better {size}")
     return Verdict("refuted", f"{than} is better {size}")

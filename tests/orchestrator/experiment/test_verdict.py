@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.experiment.order import Ordering
 from orchestrator.experiment.verdict import (
     Answer,
-    Found,
     StatedFigure,
     answered,
     answered_order,
@@ -20,6 +20,11 @@ FIGURE = StatedFigure(value=0.9, error=0.01, tolerance=0.02)
 
 SIZE = "at the size of the profile laptop"
 ENOUGH = "if difference and noise are as measured, 9 seeds of each would be enough"
+
+
+def measured(winner: str | None, reason: str, enough: int | None = None) -> Ordering:
+    """Return a measured difference of two arms."""
+    return Ordering(0.1, None, None, None, winner, reason, (), enough)
 
 
 def outcome(
@@ -102,27 +107,27 @@ def test_the_ends_of_a_tolerance_belong_to_it_despite_rounding(value: float) -> 
     ],
 )
 def test_an_order_of_arms_is_judged_by_the_winner(winner: str | None, expected: str) -> None:
-    assert ordered("rotrnn", "lru", Found(winner, "p = 0.3")).phrase == expected
+    assert ordered("rotrnn", "lru", measured(winner, "p = 0.3")).phrase == expected
 
 
 def test_an_order_without_a_difference_is_not_established_and_says_what_would_be_enough() -> None:
     """No difference between two arms is no evidence against a paper that prints one."""
-    verdict = ordered("rotrnn", "lru", Found(None, "p = 0.3", 9))
+    verdict = ordered("rotrnn", "lru", measured(None, "p = 0.3", 9))
     assert verdict.phrase == f"not established: p = 0.3; {ENOUGH}"
 
 
 @pytest.mark.parametrize(
     ("found", "here"),
     [
-        (Found("rotrnn", ""), "rotrnn is better"),
-        (Found("lru", ""), "lru is better"),
+        (measured("rotrnn", ""), "rotrnn is better"),
+        (measured("lru", ""), "lru is better"),
         (
-            Found(None, "p = 0.3", 9),
+            measured(None, "p = 0.3", 9),
             f"p = 0.3; {ENOUGH}",
         ),
     ],
 )
-def test_an_order_of_other_arms_than_the_papers_is_found_and_not_judged(found: Found, here: str) -> None:
+def test_an_order_of_other_arms_than_the_papers_is_found_and_not_judged(found: Ordering, here: str) -> None:
     verdict = ordered("rotrnn", "lru", found, obstacle="depth 2 instead of 6", size=SIZE)
     assert verdict.phrase == f"not comparable, because depth 2 instead of 6. Here, {SIZE}: {here}"
     waiting = ordered("rotrnn", "lru", found, lack="0 seeds of lru", obstacle="other data", size=SIZE)
@@ -175,14 +180,14 @@ def test_a_hypothesis_about_an_arm_that_cannot_run_is_not_established() -> None:
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (Found("rotrnn", ""), f"confirmed: rotrnn is better {SIZE}"),
-        (Found("lru", ""), f"refuted: lru is better {SIZE}"),
+        (measured("rotrnn", ""), f"confirmed: rotrnn is better {SIZE}"),
+        (measured("lru", ""), f"refuted: lru is better {SIZE}"),
         (
-            Found(None, "p = 0.3", 9),
+            measured(None, "p = 0.3", 9),
             f"not established: p = 0.3; {ENOUGH}, {SIZE}",
         ),
     ],
 )
-def test_a_supposed_order_is_tested_at_its_size(found: Found, expected: str) -> None:
+def test_a_supposed_order_is_tested_at_its_size(found: Ordering, expected: str) -> None:
     assert answered_order("rotrnn", "lru", found, size=SIZE, lack="").phrase == expected
     assert answered_order("rotrnn", "lru", found, size=SIZE, lack="no seeds").outcome == "not established"
