@@ -123,8 +123,12 @@ def _parts(file: ExperimentFile) -> Iterator[tuple[Keys, PartSection]]:
             if arm is not None:
                 yield ("profiles", name, "arms", key), arm
                 if arm.use:
-                    must = "an arm's parts are those of the file"
-                    raise Violation(("profiles", name, "arms", key, "use"), must, "Change its sections.")
+                    must = "must be left out: a profile cannot change the parts of an arm"
+                    raise Violation(
+                        ("profiles", name, "arms", key, "use"),
+                        must,
+                        "Change the sections of the arm instead.",
+                    )
 
 
 def _check_keys(path: Keys, part: PartSection) -> None:

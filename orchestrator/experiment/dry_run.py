@@ -61,7 +61,7 @@ def dry_run(experiment: Experiment, compilations: Path) -> Iterator[str]:
     for answer in _answers(chosen, compilations):
         names = of_first[answer["name"]]
         if "loss" not in answer:
-            must = "must be trainable for one step"
+            must = "must be able to take a training step"
             raise BadInput(f"{experiment.name}: {names}", must, str(answer["refused"]), "Change the arm.")
         yield f"{names}: loss {answer['loss']:.4g} after one step on drawn examples"
 

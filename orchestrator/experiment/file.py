@@ -208,25 +208,25 @@ def _check_overrides(overrides: Sequence[str]) -> None:
     """Check that overrides change resources only."""
     for override in overrides:
         if not override.startswith("resources."):
-            must = "must change what a trial takes, a key of `resources`"
-            remedy = "For example resources.gpu=1/4. Anything else makes another experiment: edit its file."
+            must = "must override a key of `resources`"
+            remedy = "For example resources.gpu=1/4. Edit the file to change anything else."
             raise BadInput("--set", must, f"`{override[:80]}`", remedy)
 
 
 def _check_comparison(compare: CompareSection) -> None:
     if compare.paired:
-        must = "must stand beside `measure`: the seed of a trial draws nothing that all arms share"
+        must = "requires `measure`: arms that are sweeps share no random draws"
         raise Violation(("compare", "paired"), must, "Leave it out.")
     if compare.of != "value" and compare.metric.startswith("test/"):
-        must = "must be value where the metric is read once, at the end"
-        raise Violation(("compare", "of"), must, "Compare a metric that trials report, or leave `of` out.")
+        must = "must be `value` for a metric of the test split, which is evaluated once"
+        raise Violation(("compare", "of"), must, "Leave `of` out, or compare a metric that trials report.")
 
 
 def _arm(source: ExperimentSource, name: str, section: ArmSection) -> Arm:
     file = source.file
     if section.arguments and file.measure is None:
-        must = "must stand beside `measure`"
-        raise Violation(("arms", name, "arguments"), must, "Write sections of a search-space file.")
+        must = "require `measure`"
+        raise Violation(("arms", name, "arguments"), must, "Write sections of a search-space file instead.")
     sweep = None if file.measure else _sweep(source, name)
     return Arm(
         name=name,

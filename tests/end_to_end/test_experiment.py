@@ -49,7 +49,7 @@ def test_an_experiment_from_command_to_pages(commands: Commands) -> None:
 
     code, output = commands.run(*words, "--set", "training.steps=20")
     assert code == 2, output
-    assert "must change what a trial takes" in output
+    assert "must override a key of `resources`" in output
 
     code, output = commands.run(*words, "--set", "resources.cpu=1/2")
     assert code == 0, output
