@@ -44,7 +44,7 @@ REPORTS_A_SECOND = 1.0
 
 
 def paths(sweep_id: str) -> tuple[str, ...]:
-    """Return what is asked for in turn."""
+    """Return the requested paths, in turn."""
     one = f"/sweeps/{sweep_id}"
     return ("/sweeps", "/queue", one, f"{one}/trials?sort=value", f"{one}/curves", "/me")
 
@@ -69,7 +69,7 @@ def service(root: Path, *options: str) -> Iterator[str]:
 
 @contextmanager
 def drivers(root: Path) -> Iterator[None]:
-    """Run the process that stands for the drivers for the length of a `with` block."""
+    """Run the process that simulates the drivers during a `with` block."""
     words = ["-m", "benchmarks.http_load", "--drive", str(root)]
     with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -203,7 +203,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """Return what the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--seconds", type=float, default=20.0)

@@ -77,7 +77,7 @@ def started(key: jax.Array, rate: Any) -> Any:
 
 
 def by_hand(trials: int) -> float:
-    """Return steps a second of `jax.vmap` over so many trials."""
+    """Return the steps per second of `jax.vmap` over all trials."""
     keys, rates = jax.random.split(jax.random.key(0), trials), jnp.linspace(1e-4, 1e-2, trials)
     together = jax.vmap(lambda key, rate: trained(key, rate, MEASURED))
     run = jax.jit(together).lower(keys, rates).compile()
@@ -96,7 +96,7 @@ def settings(rate: float, seed: int) -> ProgramSettings:
 
 
 def in_slots(slots: int) -> float:
-    """Return steps a second of an engine with so many slots."""
+    """Return the steps per second of an engine with this many slots."""
     engine = Engine(settings(1e-3, 0), ProgramData.of(loaded(settings(1e-3, 0)), Path()), slots=slots)
     for slot in range(slots):
         engine.admit(slot, settings(1e-4 * (1 + slot), slot))

@@ -27,12 +27,12 @@ class Load:
     """A sweep whose trials wait.
 
     Attributes:
-        name: unique.
-        owner: in whose name it runs.
-        trials: of the sweep.
-        steps: reports of a trial.
-        pause: seconds between two reports.
-        cpu: processors of a trial.
+        name: Unique name.
+        owner: Owner of the sweep.
+        trials: Number of trials.
+        steps: Number of reports of a trial.
+        pause: Seconds between two reports.
+        cpu: Processors of a trial.
     """
 
     name: str
@@ -48,9 +48,9 @@ def nodes(folder: Path, count: int, cpus: int) -> Iterator[None]:
     """Start a head and nodes on this machine; `RAY_ADDRESS` and the token are set for child processes.
 
     Args:
-        folder: for the token; its path must be short.
-        count: of nodes.
-        cpus: processors of each node.
+        folder: Folder for the token; its path must be short.
+        count: Number of nodes.
+        cpus: Processors of each node.
     """
     from orchestrator.schedule import environment
 
@@ -79,7 +79,7 @@ def start(folder: Path, load: Load, rules: Rules) -> subprocess.Popen[str]:
 
 
 def samples(folder: Path, name: str) -> list[Mapping[str, Any]]:
-    """Return what a driver has written so far: its running trials and its share, by time."""
+    """Return the samples that a driver has logged: its running trials and its share over time."""
     log = folder / f"{name}.log"
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 

@@ -140,9 +140,9 @@ def harmed(whole: bytes, harm: str, chance: random.Random) -> bytes:
     """Return the content of a file, damaged at one place.
 
     Args:
-        whole: the content.
-        harm: one of `HARMS`.
-        chance: draws the place.
+        whole: Content of the file.
+        harm: One of `HARMS`.
+        chance: Random source of the position.
     """
     content = bytearray(whole)
     if not content:

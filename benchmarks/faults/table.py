@@ -12,10 +12,10 @@ class Row:
     """One line of the table.
 
     Attributes:
-        fault: the injected fault.
-        must: the requirement.
-        seen: the observation, with figures.
-        holds: whether the requirement was met.
+        fault: Injected fault.
+        must: Requirement.
+        seen: Observation, with figures.
+        holds: Whether the requirement was met.
     """
 
     fault: str
@@ -29,18 +29,18 @@ class Dose:
     """The size of the faults that the scenarios inject.
 
     Attributes:
-        folder: folder that the scenario may write to.
-        kills: number of processes to kill, for each kind of process.
-        cases: number of files to damage.
-        writes: number of writes to make fail, one per case.
-        outage: duration of each server outage, in seconds.
-        soak: duration of the soak test, in seconds.
-        moments: number of drivers without Ray to interrupt.
-        commands: number of times to interrupt the ordinary command.
-        pauses: durations of the pauses of each process, in seconds, separated by commas.
-        crashes: number of power failures.
-        services: number of services to kill twice.
-        faults: kinds of fault for `rivals`, separated by commas; empty for all of them.
+        folder: Folder that the scenario may write to.
+        kills: Number of processes to kill, for each kind of process.
+        cases: Number of files to damage.
+        writes: Number of writes to make fail, one per case.
+        outage: Duration of each server outage, in seconds.
+        soak: Duration of the soak test, in seconds.
+        moments: Number of drivers without Ray to interrupt.
+        commands: Number of times to interrupt the ordinary command.
+        pauses: Durations of the pauses of each process, in seconds, separated by commas.
+        crashes: Number of power failures.
+        services: Number of services to kill twice.
+        faults: Kinds of fault for `rivals`, separated by commas; empty for all of them.
     """
 
     folder: Path
