@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 PACKAGES = ("orchestrator", "trainables")
 DOORS = {
-    "optuna": ("orchestrator/study/", "orchestrator/report/importance.py"),
+    "optuna": ("orchestrator/study/", "orchestrator/report/analysis.py"),
     "ray": ("orchestrator/schedule/",),
     "mlflow": ("orchestrator/tracking/",),
     "sqlalchemy": ("orchestrator/ledger/", "orchestrator/upkeep/recovery.py"),

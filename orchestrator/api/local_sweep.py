@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from orchestrator.api.results import Results
     from orchestrator.report.analysis import Analysis
-    from orchestrator.report.compare import SideBySide
+    from orchestrator.report.comparison import SideBySide
     from orchestrator.report.report import ReportFiles
 
 DEADLINE_SECONDS: float = Run.deadline
@@ -724,7 +724,7 @@ class Sweep:
     def compare(self, *others: Sweep) -> SideBySide:
         """Return this sweep and others side by side, with the differences that their results establish.
 
-        `orchestrator.report.comparison_text.markdown` makes a text of it, with the published results beside.
+        `orchestrator.report.comparison.markdown` makes a text of it, with the published results beside.
 
         Raises:
             BadInput: One of the sweeps has never run.

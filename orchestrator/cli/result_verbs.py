@@ -16,7 +16,7 @@ from orchestrator.cli.printing import print_json, print_line
 from orchestrator.counts import counted
 from orchestrator.driver import submitted_sweep
 from orchestrator.output import Console
-from orchestrator.report import comparison_text, terminal
+from orchestrator.report import comparison, terminal
 from orchestrator.report.words import near
 
 
@@ -72,7 +72,7 @@ def compare(
     if as_json:
         print_json(compared.document())
     elif as_markdown:
-        print_line(comparison_text.markdown(compared))
+        print_line(comparison.markdown(compared))
     else:
         terminal.show_comparison(compared, Console(soft_wrap=True))
 

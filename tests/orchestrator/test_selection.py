@@ -32,7 +32,7 @@ from orchestrator.ledger.selection import (
     violations_of,
 )
 from orchestrator.ledger.writer import SweepWriter
-from orchestrator.report.compare import side_by_side
+from orchestrator.report.comparison import side_by_side
 from orchestrator.report.figures import curves
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise
