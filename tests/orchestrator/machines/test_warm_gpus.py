@@ -21,7 +21,7 @@ from orchestrator.machines.head import Head, running, runtime_folder
 from orchestrator.schedule import environment
 from tests.orchestrator.machines.nvidia import Nvidia
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.ray, pytest.mark.slow]
 
 ONE = Hardware(cpus=1, gpus=1)
 DRIVER = """

@@ -104,6 +104,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
+@pytest.mark.ray
 @pytest.mark.slow
 def test_trials_keep_off_a_node_and_one_that_waits_is_taken_back(folder: Path) -> None:
     """Two nodes of one processor and two trials that avoid one: the second waits, and Tune forgets it."""

@@ -171,6 +171,7 @@ def test_this_is_the_ray_that_was_checked() -> None:
     assert ray.__version__ == ray_private.CHECKED_VERSION
 
 
+@pytest.mark.ray
 def test_a_real_cluster_answers_as_expected(temporary: Path) -> None:
     """Its driver prints only one line of JSON, although it has received one of Ray's log messages."""
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
@@ -186,6 +187,7 @@ def test_a_real_cluster_answers_as_expected(temporary: Path) -> None:
     assert json.loads(done.stdout) == EXPECTED
 
 
+@pytest.mark.ray
 @pytest.mark.slow
 def test_two_jobs_register_one_name(temporary: Path) -> None:
     """Two sweeps on one Ray use one name for their workers; each gets its own, the first one too."""

@@ -85,6 +85,7 @@ def code(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.ray
 @pytest.mark.slow
 def test_a_folder_reaches_workers_that_do_not_have_it(code: Path, temporary: Path, tmp_path: Path) -> None:
     inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
