@@ -24,11 +24,12 @@ help:  ## Show this list
 
 setup: $(STAMP)  ## Make the environment in .venv (CUDA=13: JAX for NVIDIA GPUs; JOBS=1: `ray job`, its dashboard)
 
-# uv comes as a locked package. On a busy machine it took 19 s with an empty cache and 10 s with a full one, where three pips side
-# by side took 202 s, and it has no race for setuptools. It compiles no byte code: Python compiles the modules that are imported, a fifth of the 20,000. It does not read pip's
-# configuration, so the index and the certificates that pip is configured with are passed on. --quiet hides the progress of
-# every package, and pip -qq warnings about its own configuration; errors are printed. The locked files name every dependency.
-UV = configured() { $(BIN)/python -m pip config get "global.$$1" 2>/dev/null || true; }; \
+# uv comes as a locked package. On a busy machine it took 19 s with an empty cache and 10 s with a full one, where three pips
+# side by side took 202 s and raced for setuptools. It compiles no byte code: Python compiles the modules that are imported, a
+# fifth of the 20,000. It does not read pip's configuration, so the index and the certificates that pip is configured with are
+# passed on. --quiet hides a line for each package, -qq pip's warnings about its own configuration; both print errors. The locked
+# files name every dependency.
+UV = configured() { $(BIN)/python -m pip config list 2>/dev/null | sed -En "s/^(global|install)\.$$1='(.*)'$$/\2/p" | tail -n 1; }; \
   index=$${UV_DEFAULT_INDEX:-$${UV_INDEX_URL:-$${PIP_INDEX_URL:-$$(configured index-url)}}}; \
   certificates=$${SSL_CERT_FILE:-$${PIP_CERT:-$$(configured cert)}}; \
   env $${index:+UV_DEFAULT_INDEX="$$index"} $${certificates:+SSL_CERT_FILE="$$certificates"} $(BIN)/uv --no-config pip
