@@ -64,10 +64,10 @@ test: $(STAMP) packages  ## Run every test that can run here, except the slow on
 	@$(BIN)/python -m tests.simulation 0 --count 2000 --size lending
 	@$(BIN)/python -m pytest $(TESTS) -m "not slow" tests
 
-test-fast: $(STAMP)  ## Run the tests that need neither Ray nor other servers, and 200 seeds of the simulation
+test-fast: $(STAMP)  ## Run the tests that need neither Ray nor other servers, and 200 seeds (FOLDERS=tests)
 	@$(BIN)/python -m tests.simulation 0 --count 100 --size short
 	@$(BIN)/python -m tests.simulation 0 --count 100 --size lending
-	@$(BIN)/python -m pytest $(TESTS) -m "not slow and not ray and not end_to_end" $(FOLDERS)
+	@$(BIN)/python -m pytest $(TESTS) -m "not slow and not ray and not end_to_end" $(or $(FOLDERS),tests)
 
 bytecode: $(STAMP)  ## Compile what the tests import once, before several workers would each do so
 	@$(BIN)/python -m pytest --collect-only -qq -m "not slow" tests >/dev/null

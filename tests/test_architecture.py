@@ -222,3 +222,10 @@ def test_benchmarks_are_modules_of_one_package() -> None:
     texts = [*files, *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
     by_path = [path for path in texts if "python benchmarks/" in path.read_text()]
     assert not by_path
+
+
+def test_the_files_to_read_first_exist() -> None:
+    """The page names ten files, and no file that was moved since."""
+    named = re.findall(r"^\d+\. `([^`]+)`", (ROOT / "docs" / "reading.md").read_text(), re.MULTILINE)
+    assert len(named) == 10
+    assert [name for name in named if not (ROOT / name).is_file()] == []
