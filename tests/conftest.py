@@ -108,7 +108,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _marked_if_it_starts_ray(request: pytest.FixtureRequest, _shared_ray: Path) -> Iterator[None]:
+def _marked_if_it_starts_ray(_shared_ray: Path) -> Iterator[None]:
     """Fail a test that started the shared Ray without the marker `ray`, so that `make test-fast` has none."""
     before = shared_ray.ALLOWED or head.running(_shared_ray) is not None
     yield
