@@ -112,7 +112,8 @@ class Scheduler:
         if "grace" not in self.options:
             return None
         steps = training.steps
-        return min(max(round(self.options["grace"] * steps), training.interval, 1), steps)
+        grace = float(self.options["grace"])
+        return min(max(round(grace * steps), training.interval, 1), steps)
 
     def phrase(self, training: TrainingSection | ClockSection) -> str:
         """Return the scheduler in words, such as `asha, grace 3 of 12 steps (default)`."""

@@ -303,7 +303,7 @@ def _answers(query: str) -> list[list[str]]:
 
 def _uid(pid: int) -> int | None:
     try:
-        return psutil.Process(pid).uids().effective
+        return int(psutil.Process(pid).uids().effective)
     except psutil.Error:
         return None  # of another container, or hidden: not of this user, as far as can be seen
 

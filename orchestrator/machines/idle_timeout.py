@@ -42,4 +42,4 @@ def warm_seconds(default: float) -> float:
 def memory_is_short() -> bool:
     """Return True if less than a tenth of this machine's memory is available."""
     memory = psutil.virtual_memory()
-    return memory.available < RESERVE * memory.total
+    return bool(memory.available < RESERVE * memory.total)

@@ -269,7 +269,7 @@ def _joint(scores: np.ndarray) -> float:
     if seeds == 1:
         return 0.0
     rest = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
-    return float(np.sum(rest**2)) / ((seeds - 1) * max(count - 1, 1)) / (seeds * count)
+    return float(np.sum(rest**2) / ((seeds - 1) * max(count - 1, 1)) / (seeds * count))
 
 
 def _without(examples: Variance, joint: float) -> Variance:

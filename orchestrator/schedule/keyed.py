@@ -128,7 +128,8 @@ class KeyedScheduler(TrialScheduler):
     @property
     def metric(self) -> str | None:
         """Return the rule's metric."""
-        return self._rule.metric
+        metric: str | None = self._rule.metric
+        return metric
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Accept nothing: the rule was built with its metric and mode."""

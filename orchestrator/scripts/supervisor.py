@@ -62,7 +62,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 
 def set_option(option: int, value: int) -> bool:
     """Set an option of this process that only Linux has; return True if it is set."""
-    return sys.platform == "linux" and ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0
+    return sys.platform == "linux" and bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
 
 
 # ------------------------------------------------------------------ control groups

@@ -765,6 +765,7 @@ with cluster.connected(Hardware(cpus=2, gpus=1)):
 """
 
 
+@pytest.mark.ray
 @pytest.mark.slow
 def test_an_idle_engine_ends_with_the_head(temporary: Path) -> None:
     """Ray's own processes for workers end, which would take a busy engine with them as well."""
