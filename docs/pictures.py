@@ -26,6 +26,7 @@ from orchestrator.api.status import DetailedStatus
 from orchestrator.cli.frame import frame
 from tests.end_to_end import browser
 from tests.end_to_end.page import enter, open_sweep
+from tests.end_to_end.page import shown as shown_text
 
 FOLDER = Path(__file__).parent / "screenshots"
 FILE = FOLDER / "terminal.svg"
@@ -87,12 +88,15 @@ def page(address: str, token: str, sweep_id: str) -> None:
         browser.until("the sweeps", lambda: sweep_id in chrome.page_source)
         browser.picture(chrome, "page-home-light")
         open_sweep(chrome, address, sweep_id)
-        browser.until("the curves", lambda: chrome.find_elements("css selector", "#curves polyline.running"))
+        chrome.set_window_size(1400, 1300)
+        browser.until("a curve", lambda: chrome.find_elements("css selector", "#curves polyline.running"))
+        browser.until("a speed", lambda: re.search(r"\d s$", shown_text(chrome, "running"), re.MULTILINE))
         browser.picture(chrome, "page-sweep-light")
         media = [{"name": "prefers-color-scheme", "value": "dark"}]
         chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
         browser.picture(chrome, "page-sweep-dark")
-        chrome.set_window_size(390, 844)
+        phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+        chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
         browser.picture(chrome, "page-sweep-phone")
 
 

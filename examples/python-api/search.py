@@ -22,7 +22,7 @@ def main(root="mlruns"):
     sweep.run()
     print(sweep.trials[["state", "value", "params.learning_rate"]])
     print(f"best: {sweep.best.key}, {sweep.best.value:.3f} on validation")
-    print(sweep.best.predictor().predict(["( [MAX 2 9 )"]))
+    print(sweep.best.predictor().predict(["( ( ( [MAX 2 ) 9 ) ] )"]))
 
 
 if __name__ == "__main__":
