@@ -7,15 +7,16 @@ import os
 from pathlib import Path
 
 from orchestrator import Sweep
+from orchestrator.client.following import follow
 
 
 def main():
     """Submit, follow and fetch."""
     service = Sweep.connect(os.environ["SWEEP_URL"])
     sweep = service.submit(Path(__file__).with_name("copy.yaml"), key="remote-example")
-    sweep.follow(print)
-    sweep.report("report.html")
-    print(f"The sweep is {sweep.state}. Its report is in report.html.")
+    follow(service, sweep.id, print, start=0)
+    Path("report.html").write_bytes(service.report(sweep.id))
+    print(f"The sweep is {service.status(sweep.id).state}. Its report is in report.html.")
 
 
 if __name__ == "__main__":
