@@ -94,7 +94,6 @@ def page(address: str, token: str, sweep_id: str) -> None:
         browser.picture(chrome, "page-sweep-light")
         media = [{"name": "prefers-color-scheme", "value": "dark"}]
         chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
-        browser.picture(chrome, "page-sweep-dark")
         phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
         chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
         browser.picture(chrome, "page-sweep-phone")
