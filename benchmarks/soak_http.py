@@ -25,7 +25,7 @@ from benchmarks.http_load import service
 from orchestrator import Sweep
 from orchestrator.api import user_admin
 from orchestrator.api.serving import running
-from orchestrator.client.http import RemoteSweep
+from orchestrator.client.protocol import Backend
 from tests.orchestrator.web.server import FILE
 from tests.shared_ray import own_ray
 
@@ -89,7 +89,7 @@ def soak(
                 connected = Sweep.connect(address, token)
                 for number in range(1, sweeps + 1):
                     began = time.monotonic()
-                    ended(connected.submit(file, new=True))
+                    ended(connected, connected.submit(file, new=True).id)
                     seconds = time.monotonic() - began
                     if number == 1 or number % every == 0:
                         yield measured(root, temporary, number, seconds)
@@ -99,17 +99,22 @@ def soak(
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def ended(sweep: RemoteSweep) -> None:
+def ended(service: Backend, sweep_id: str) -> None:
     """Wait until a sweep has ended.
 
     Raises:
         RuntimeError: it is not complete.
     """
     last = time.monotonic() + LONGEST_SECONDS
-    while (state := sweep.state) in {"QUEUED", "RUNNING", "WAITING", "NEW"} and time.monotonic() < last:
+    while (state := service.status(sweep_id).state) in {
+        "QUEUED",
+        "RUNNING",
+        "WAITING",
+        "NEW",
+    } and time.monotonic() < last:
         time.sleep(POLL_SECONDS)
     if state != "COMPLETE":
-        raise RuntimeError(f"{sweep.id} must be COMPLETE, but it is {state}: {sweep.status()['reason']}")
+        raise RuntimeError(f"{sweep_id} must be COMPLETE, but it is {state}")
 
 
 def measured(root: Path, temporary: Path, sweeps: int, seconds: float) -> Row:

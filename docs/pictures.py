@@ -15,7 +15,7 @@ from rich.terminal_theme import MONOKAI
 
 from orchestrator import Progress
 from orchestrator.cli.frame import frame
-from orchestrator.client.answers import DetailedStatus, LiveSweep, QueuedSweep, RunningTrial
+from orchestrator.client.answers import DetailedStatus, LiveSweep, MlflowRun, QueuedSweep, RunningTrial
 
 FILE = Path(__file__).parent / "screenshots" / "terminal.svg"
 WIDTH, HEIGHT = 80, 24
@@ -26,25 +26,38 @@ def shown() -> LiveSweep:
     """Return the sweep of the picture."""
     progress = Progress({"RUNNING": 4, "COMPLETE": 9, "PRUNED": 12}, 32, f"{SWEEP}-17", 0.4973, 190.0)
     status = DetailedStatus(
-        SWEEP,
-        "RUNNING",
-        None,
-        "listops",
-        "laptop",
-        None,
-        progress.states,
-        0,
-        0.0,
-        None,
-        "val/accuracy",
-        progress,
-        {},
+        id=SWEEP,
+        state="RUNNING",
+        reason=None,
+        task="listops",
+        profile="laptop",
+        driver=None,
+        trials=progress.states,
+        waiting_for_mlflow=0,
+        created_at=0.0,
+        finished_at=None,
+        owner="ada",
+        priority_class="normal",
+        metric="val/accuracy",
+        best_value=0.4973,
+        best_trial=f"{SWEEP}-17",
+        direction="maximize",
+        progress=progress,
+        failures={},
+        text="",
+        weight=1.0,
+        paused=False,
+        submission="STARTED",
+        starts=1,
+        revision="",
+        mlflow=MlflowRun("listops", None, None),
+        exit_code=None,
     )
     running = (
-        RunningTrial("21", 2_200, 2_400, 0.4911, 31.2),
-        RunningTrial("22", 1_600, 2_400, 0.4702, 30.8),
-        RunningTrial("23", 1_000, 2_400, 0.4405, 31.0),
-        RunningTrial("24", 200, 2_400, 0.2216, None),
+        RunningTrial("21", 2_200, 2_400, 0.4911, 31.2, 6.4),
+        RunningTrial("22", 1_600, 2_400, 0.4702, 30.8, 26.0),
+        RunningTrial("23", 1_000, 2_400, 0.4405, 31.0, 45.2),
+        RunningTrial("24", 200, 2_400, 0.2216, None, None),
     )
     best = (0.2013, 0.3125, 0.3125, 0.4018, 0.4407, 0.4407, 0.4805, 0.4973, 0.4973)
     return LiveSweep(

@@ -23,7 +23,7 @@ DOORS = {
     "alembic": ("orchestrator/ledger/",),
     "rich": ("orchestrator/cli/", "orchestrator/output.py", "orchestrator/report/terminal.py"),
     "typer": ("orchestrator/cli/",),
-    "tqdm": ("orchestrator/api/sweep.py",),
+    "tqdm": ("orchestrator/api/local_sweep.py",),
     "ruamel": ("orchestrator/config/yaml_reader.py",),
     "fastapi": ("orchestrator/web/",),
     "starlette": ("orchestrator/web/",),
@@ -35,7 +35,7 @@ DOORS = {
 }
 RAY_PRIVATE = "orchestrator/schedule/ray_private.py"
 HIDDEN = {
-    "orchestrator/api/sweep.py",
+    "orchestrator/api/local_sweep.py",
     "orchestrator/api/trial.py",
     "orchestrator/driver/preflight.py",
     "orchestrator/driver/run.py",

@@ -27,8 +27,8 @@ class DrainedMachine:
     """A machine that is given up.
 
     Attributes:
-        answer: the answer of Ray, which starts nothing on the machine any more.
-        workers: number of workers that were asked to save their trials.
+        answer: The answer of Ray, which starts nothing on the machine any more.
+        workers: Number of workers that were asked to save their trials.
     """
 
     answer: str
@@ -40,10 +40,10 @@ class Machine:
     """A machine of a pool.
 
     Attributes:
-        name: unique in the pool: Ray's id of the node.
-        cpu: cores that trials may use.
+        name: Unique in the pool: Ray's id of the node.
+        cpu: Cores that trials may use.
         devices: GPUs that trials may use.
-        shares: trials by sweep that the shares place on it; the trials may run elsewhere as well.
+        shares: Trials by sweep that the shares place on it; the trials may run elsewhere as well.
     """
 
     name: str
@@ -57,13 +57,13 @@ class PoolUse:
     """What a sweep holds of a pool.
 
     Attributes:
-        sweep: its id.
-        owner: in whose name it runs.
+        sweep: Its id.
+        owner: Owner of the sweep.
         priority_class: `urgent`, `normal` or `idle`.
-        trials: that run or are about to.
-        wanted: trials that it could run at once.
-        share: trials that it may run at once.
-        cpu: cores that its trials hold.
+        trials: Number of trials that run or are about to.
+        wanted: Number of trials that it could run at once.
+        share: Number of trials that it may run at once.
+        cpu: Cores that its trials hold.
         devices: GPUs that its trials hold.
     """
 
@@ -82,14 +82,14 @@ class Pool:
     """A Ray cluster on which sweeps run.
 
     Attributes:
-        id: of the cluster.
-        cpu: cores that trials may use.
+        id: ID of the cluster.
+        cpu: Cores that trials may use.
         devices: GPUs that trials may use.
-        free_cpu: of these cores, those that no trial holds.
-        free_devices: of these GPUs, those that no trial holds.
-        nodes: the machines.
-        uses: what each sweep holds, by its id.
-        running: number of running trials by host and sweep; a trial counts from its first report.
+        free_cpu: Cores that no trial holds.
+        free_devices: GPUs that no trial holds.
+        nodes: The machines.
+        uses: What each sweep holds, by its id.
+        running: Number of running trials by host and sweep; a trial counts from its first report.
     """
 
     id: str
@@ -109,11 +109,11 @@ def available(*, root: str | Path | None = None) -> Hardware:
     reads are set, and Ray is imported.
 
     Args:
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: the cluster is open to everybody, or refuses the token.
-        NoCluster: the cluster does not answer, or has no nodes.
+        BadInput: The cluster is open to everybody, or refuses the token.
+        NoCluster: The cluster does not answer, or has no nodes.
     """
     return preflight.available_hardware(Workspace.at(root).paths)
 
@@ -130,7 +130,7 @@ def check_file(file: Path) -> Sequence[BadInput]:
     to the world.
 
     Raises:
-        BadInput: the file cannot be read, or is not YAML.
+        BadInput: The file cannot be read, or is not YAML.
     """
     text = read_text(file)
     if kind := cluster_file.problem_of_kind(str(file), text):
@@ -147,10 +147,10 @@ def make_token(*, root: str | Path | None = None) -> Path:
     """Create the token of the user's clusters unless it exists; return its file, readable by its owner only.
 
     Args:
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: others can change the root.
+        BadInput: Others can change the root.
     """
     paths = Workspace.at(root).paths
     preflight.check_paths(paths)
@@ -161,7 +161,7 @@ def leave(seconds: float) -> DrainedMachine:
     """Give this machine up: nothing new starts on it, and its workers save their trials and end.
 
     Args:
-        seconds: how long the machine will still run.
+        seconds: How long the machine will still run.
     """
     return DrainedMachine(drain.drain(seconds), drain.terminate_workers())
 
@@ -170,10 +170,10 @@ def pools(*, root: str | Path | None = None) -> Sequence[Pool]:
     """Return the clusters on which sweeps run now.
 
     Args:
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: there is no ledger.
+        BadInput: There is no ledger.
     """
     with Workspace.at(root).ledger() as ledger:
         views = claims.pools(ledger)
@@ -187,9 +187,9 @@ def pool_of(pool_id: str, view: View, running: Mapping[str, Mapping[str | None, 
     """Return a pool as its drivers see it.
 
     Args:
-        pool_id: id of the cluster.
-        view: of the cluster.
-        running: number of running trials by host, by sweep; also of sweeps elsewhere.
+        pool_id: Id of the cluster.
+        view: View of the cluster.
+        running: Number of running trials by host, by sweep; also of sweeps elsewhere.
     """
     free_cpu, free_devices = view.free
     machines = [

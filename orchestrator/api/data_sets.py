@@ -35,9 +35,9 @@ class CheckedData:
     """The data that a task would use.
 
     Attributes:
-        source: where the examples come from.
-        files: the files of the source, with sizes and sums.
-        loaded: the encoded data set, or None if it was not encoded.
+        source: Where the examples come from.
+        files: The files of the source, with sizes and sums.
+        loaded: The encoded data set, or None if it was not encoded.
     """
 
     source: Source
@@ -49,7 +49,7 @@ def task_named(name: str) -> Task:
     """Return the task of this name.
 
     Raises:
-        BadInput: there is no such task.
+        BadInput: There is no such task.
     """
     if name not in TASKS:
         raise BadInput(f"task {name}", "must be a task", repr(name), nearest(name, TASKS))
@@ -60,7 +60,7 @@ def states(folder: Path) -> dict[str, State]:
     """Return for every task by name whether its data is here, generated or missing.
 
     Args:
-        folder: folder of the data sets.
+        folder: Folder of the data sets.
     """
     return {name: state(task, {}, folder) for name, task in TASKS.items()}
 
@@ -80,15 +80,15 @@ def fetch(
     fetches must find the same.
 
     Args:
-        task: the task; nothing is fetched for a generated one.
-        folder: folder of the data sets.
-        progress: receives what is being done, and how much of it.
-        given: a file of the user's, or the folder it is in, instead of a download.
-        sha256: sum of that file, if it is not the published one.
+        task: The task; nothing is fetched for a generated one.
+        folder: Folder of the data sets.
+        progress: Receives what is being done, and how much of it.
+        given: A file of the user's, or the folder it is in, instead of a download.
+        sha256: Sum of that file, if it is not the published one.
 
     Raises:
         BadInput: `sha256` without `given`, or `given` for a task without files.
-        BadData: a file cannot be fetched, or is not the published one.
+        BadData: A file cannot be fetched, or is not the published one.
     """
     if sha256 is not None and given is None:
         must = "must be given together with the file it belongs to"
@@ -107,14 +107,14 @@ def check(
     """Return the data that a task would use.
 
     Args:
-        task: the task.
-        folder: folder of the data sets; the encoded data set is written to its cache.
-        options: options of the task, as the section `data` of a search-space file has them.
-        progress: if given, the data set is encoded and every row of it read, and this receives how far.
+        task: The task.
+        folder: Folder of the data sets; the encoded data set is written to its cache.
+        options: Options of the task, as the section `data` of a search-space file has them.
+        progress: If given, the data set is encoded and every row of it read, and this receives how far.
 
     Raises:
-        BadData: the data is missing or damaged.
-        Refusal: an option is wrong.
+        BadData: The data is missing or damaged.
+        Refusal: An option is wrong.
     """
     source = task.check(options, folder)
     loaded = task.load(options, folder, progress) if progress else None

@@ -73,7 +73,7 @@ DEADLINE_SECONDS: float = Run.deadline
 TRACKING_SECONDS: float = Run.tracking_patience
 
 MOST_NETWORKS = 64
-"""Networks whose sizes `Sweep.networks` counts, each in a tenth of a second."""
+"""Largest number of networks whose sizes `Sweep.networks` counts, each in a tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ class Plan:
     """What running a sweep would take.
 
     Attributes:
-        source: where the data set comes from; None of a trainable, which loads its own.
-        hardware: what trials can run on.
-        at_once: number of trials that run at a time.
-        estimate: time and memory of a trial, as an earlier sweep measured them; None if none did.
-        matched: the sizes chosen by `model.match` in words, or None.
-        requires: what an answer of the task requires of a network in words, or None if it is not known.
-        runs: what a trial of a trainable runs, in words; empty for a network of this package.
+        source: Data set, or None if the trainable loads its own.
+        hardware: Hardware that trials can use.
+        at_once: Number of concurrent trials.
+        estimate: Time and memory of a trial, as an earlier sweep measured them; None if none did.
+        matched: Sizes chosen by `model.match` in words, or None.
+        requires: Requirements of the task on a network in words, or None if they are not known.
+        runs: Commands or functions that a trial of a trainable runs, in words; empty for a network.
     """
 
     source: Source | None
@@ -101,7 +101,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class SizedNetwork:
-    """A network that a search can draw, and its size; `cost.flops` is None unless the work was counted."""
+    """A network of the search space and its size; `cost.flops` is None unless it was counted."""
 
     model: ModelSettings
     cost: Cost
@@ -109,12 +109,12 @@ class SizedNetwork:
 
 @dataclass(frozen=True)
 class _Request:
-    """How a sweep was asked for.
+    """How a sweep was requested.
 
     Attributes:
-        automatic: whether the profile was chosen by the hardware; None for a sweep of the ledger.
-        new: whether another sweep of the same file is to be started.
-        hardware: what trials can run on, if it is known already.
+        automatic: Whether the profile was chosen by the hardware; None for a sweep of the ledger.
+        new: Whether another sweep of the same file is to be started.
+        hardware: What trials can run on, if it is known already.
     """
 
     automatic: bool | None = None
@@ -180,8 +180,8 @@ class Sweep:
     the root, except the data folder's cache and what an argument names.
 
     Attributes:
-        id: id of the sweep in the ledger, in MLflow and in the names of its files.
-        workspace: the folders that the sweep reads and writes.
+        id: Id of the sweep in the ledger, in MLflow and in the names of its files.
+        workspace: The folders that the sweep reads and writes.
     """
 
     def __init__(
@@ -212,19 +212,19 @@ class Sweep:
         Only a ledger that an older version has written is brought up to date.
 
         Args:
-            path: the file.
-            profile: name of a profile of the file; None for the file as it stands; "auto" for the profile
+            path: The file.
+            profile: Name of a profile of the file; None for the file as it stands; "auto" for the profile
                 `laptop` if there is no GPU and the file has that profile.
-            overrides: changes to the file, `key=value` each, such as `training.steps=1000`.
-            new: return another sweep of the same file instead of the one in the ledger.
-            hardware: what trials can run on, as `available` returns it; it decides "auto". If None, "auto"
+            overrides: Changes to the file, `key=value` each, such as `training.steps=1000`.
+            new: Return another sweep of the same file instead of the one in the ledger.
+            hardware: What trials can run on, as `available` returns it; it decides "auto". If None, "auto"
                 goes by the GPUs of this machine, or means None if `RAY_ADDRESS` names a cluster.
-            root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
-            data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
-            reader: with whose rights the file, and the code that it names, are read; None for this process's.
+            root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+            data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
+            reader: Account that reads the file and its code; the account of this process if None.
 
         Raises:
-            BadInput: the file, the profile or an override is wrong; the error names file, line and key. Or
+            BadInput: The file, the profile or an override is wrong; the error names file, line and key. Or
                 others can change the root.
         """
         name, gpus = _profile(profile, hardware)
@@ -253,17 +253,17 @@ class Sweep:
         """Return the sweep of a search-space file given as a mapping; like `load` in all else.
 
         Args:
-            document: the sections of the file: mappings, lists, numbers, strings, booleans and None. Strings
+            document: The sections of the file: mappings, lists, numbers, strings, booleans and None. Strings
                 are words: write `math.pi / 10` where a file says `pi/10`.
-            name: name of the sweep, as the stem of a file would be.
-            profile: as in `load`.
-            new: as in `load`.
-            hardware: as in `load`.
-            root: as in `load`.
-            data: as in `load`.
+            name: Name of the sweep, as the stem of a file would be.
+            profile: Profile, as in `load`.
+            new: Whether to start another sweep, as in `load`.
+            hardware: Hardware, as in `load`.
+            root: Root, as in `load`.
+            data: Folder of the data sets, as in `load`.
 
         Raises:
-            BadInput: the mapping or the profile is wrong, as `load` would say; the error names the key.
+            BadInput: The mapping or the profile is wrong, as `load` would say; the error names the key.
         """
         chosen, gpus = _profile(profile, hardware)
         specification = from_dict(document, name=name, profile=chosen, gpus=gpus)
@@ -283,14 +283,14 @@ class Sweep:
         """Return the sweep of a validated specification: the newest one of the ledger, or a new one.
 
         Args:
-            specification: of a search-space file, its profile and overrides applied.
-            workspace: the folders that the sweep reads and writes.
-            automatic: whether the profile was chosen by the hardware.
-            new: return another sweep of the same file instead of the one in the ledger.
-            hardware: what trials can run on, as `available` returns it; if None, this machine.
+            specification: Search-space file with its profile and overrides applied.
+            workspace: The folders that the sweep reads and writes.
+            automatic: Whether the profile was chosen by the hardware.
+            new: Return another sweep of the same file instead of the one in the ledger.
+            hardware: What trials can run on, as `available` returns it; if None, this machine.
 
         Raises:
-            BadInput: others can change the root.
+            BadInput: Others can change the root.
         """
         return cls._of(specification, workspace, _Request(automatic, new, hardware))
 
@@ -299,12 +299,12 @@ class Sweep:
         """Return a sweep of the ledger, or one that was submitted to the service and has not begun.
 
         Args:
-            name: id of the sweep, or its beginning.
-            root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
-            data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
+            name: ID of the sweep, or the beginning of it.
+            root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+            data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
 
         Raises:
-            BadInput: there is no ledger, or `name` does not name one sweep of it.
+            BadInput: There is no ledger, or `name` does not name one sweep of it.
         """
         workspace = Workspace.at(root, data)
         with workspace.ledger() as ledger:
@@ -313,7 +313,7 @@ class Sweep:
             if known[sweep_id].has_begun:
                 return cls(sweep_id, workspace)
             submission = submissions.submission(ledger, sweep_id)
-        assert submission is not None, "no sweep is ever forgotten"
+        assert submission is not None, "rows of the ledger are never deleted"
         return cls.submitted(submission, workspace)
 
     @staticmethod
@@ -406,7 +406,7 @@ class Sweep:
         """Return the state of the sweep, its driver, its progress and its failures.
 
         Raises:
-            BadInput: the sweep has never run.
+            BadInput: The sweep has never run.
         """
         with self.workspace.ledger() as ledger:
             return detailed(ledger, self._record(ledger).id, self.workspace)
@@ -417,11 +417,11 @@ class Sweep:
         Nothing is written.
 
         Args:
-            owner: in whose name it would run; if None, `SWEEP_OWNER` or else the user of this process.
+            owner: Owner of the sweep; `SWEEP_OWNER` or else the user of this process if None.
 
         Raises:
-            BadInput: the resources of a trial are not available here.
-            BadData: the files of the data set are missing or wrong.
+            BadInput: The resources of a trial are not available here.
+            BadData: The files of the data set are missing or wrong.
         """
         hardware = self._request.hardware or detect()
         named = owner or admission.current_owner()
@@ -472,11 +472,12 @@ class Sweep:
         A process of its own imports JAX, which takes seconds.
 
         Args:
-            work: whether to count the work of a training step too, which compiles each network.
+            work: Whether to count the floating-point operations of a training step, which compiles each
+                network.
 
         Raises:
-            BadInput: a network cannot be built, or there are more than `MOST_NETWORKS`.
-            BadData: the files of the data set are missing or wrong.
+            BadInput: A network cannot be built, or there are more than `MOST_NETWORKS`.
+            BadData: The files of the data set are missing or wrong.
         """
         sweep = self.specification
         if sweep.trainable is not None:
@@ -510,13 +511,13 @@ class Sweep:
         it is missing, and environment variables that Ray reads are set.
 
         Args:
-            owner: in whose name it runs; if None, `SWEEP_OWNER` or else the user of this process.
+            owner: Owner of the sweep; `SWEEP_OWNER` or else the user of this process if None.
 
         Raises:
-            BadInput: the resources of a trial are not available, JAX cannot use the GPUs of this machine, or
+            BadInput: The resources of a trial are not available, JAX cannot use the GPUs of this machine, or
                 the file differs from the one that its unfinished sweep began with.
-            BadData: the files of the data set are missing or wrong.
-            NoCluster: the cluster does not answer.
+            BadData: The files of the data set are missing or wrong.
+            NoCluster: The cluster does not answer.
         """
         hardware = self._request.hardware or preflight.available_hardware(self.workspace.paths)
         if self._request.automatic:
@@ -553,27 +554,28 @@ class Sweep:
         data folder; and the record of the shared Ray to its runtime folder.
 
         Args:
-            observer: receives messages and progress; if None, messages are logged, and there may be a bar.
-            deadline: seconds that a running trial may neither train nor report before it is retried.
-            tracking_patience: seconds to wait for MLflow at the end; records that it has not taken by then
+            observer: Receives messages and progress; if None, messages are logged, and there may be a bar.
+            deadline: Seconds that a running trial may neither train nor report before it is retried.
+            tracking_patience: Seconds to wait for MLflow at the end; records that it has not taken by then
                 wait in the ledger for the next run.
-            wait: seconds to wait while no trial can start. If None, 3600 on a cluster; on this machine 10, or
+            wait: Seconds to wait while no trial can start. If None, 3600 on a cluster; on this machine 10, or
                 without limit while other sweeps use it.
-            unless_stopped: return COMPLETE at once if `stop` has ended the sweep, and leave it as it is, for
+            unless_stopped: Return COMPLETE at once if `stop` has ended the sweep, and leave it as it is, for
                 a start by a batch system. Without it the call goes on with a stopped sweep.
-            retry_failed: run the failed trials once more, each from its last checkpoint.
-            progress: whether there is a bar, on standard error. If None, in terminals and notebooks only.
+            retry_failed: Run the failed trials once more, each from its last checkpoint.
+            progress: Whether to show a progress bar on standard error; if None, only in terminals and
+                notebooks.
 
         Returns:
             COMPLETE, SOME_FAILED, or RESUMABLE if the sweep was interrupted and the next call goes on.
 
         Raises:
-            BadInput: the sweep cannot run here, its file has changed since its unfinished sweep began, no
+            BadInput: The sweep cannot run here, its file has changed since its unfinished sweep began, no
                 trial has failed that `retry_failed` could retry, or its code is bound to its owner's account.
-            BadData: the data set cannot be read.
-            Busy: another process drives the sweep.
-            Damaged: the ledger is damaged beyond its backup.
-            NoCluster: the cluster does not answer.
+            BadData: The data set cannot be read.
+            Busy: Another process drives the sweep.
+            Damaged: The ledger is damaged beyond its backup.
+            NoCluster: The cluster does not answer.
         """
         failed = self.failed() if retry_failed else ()
         if retry_failed and not failed:
@@ -606,7 +608,7 @@ class Sweep:
         """Return the keys of the failed trials, confirmations included.
 
         Raises:
-            BadInput: the sweep has never run.
+            BadInput: The sweep has never run.
         """
         with self.workspace.ledger() as ledger:
             trials = ledger.trials(self._record(ledger).id)
@@ -619,13 +621,13 @@ class Sweep:
         that waits in the service is not started.
 
         Args:
-            asked: who asks for it, for the audit log; None for the command line.
+            asked: Entry for the audit log; one of the command line if None.
 
         Returns:
             The driver, or None if the sweep waits in the service.
 
         Raises:
-            BadInput: no process drives the sweep, and it does not wait in the service.
+            BadInput: No process drives the sweep, and it does not wait in the service.
         """
         with self.workspace.ledger() as ledger:
             driver = holder(ledger, self.id)
@@ -640,10 +642,10 @@ class Sweep:
         """Return this sweep with another budget, such as `extend(trials=128)`, which `run` then continues.
 
         Args:
-            budget: keys of the section `budget`: `trials`, `hours`, `gpu_hours`.
+            budget: Keys of the section `budget`: `trials`, `hours`, `gpu_hours`.
 
         Raises:
-            BadInput: a key or a value is wrong.
+            BadInput: A key or a value is wrong.
         """
         old = self.specification
         changes = [f"budget.{name}={value}" for name, value in budget.items()]
@@ -660,7 +662,7 @@ class Sweep:
         it was counted), and one `params.<name>` a hyperparameter.
 
         Raises:
-            BadInput: the sweep has never run.
+            BadInput: The sweep has never run.
         """
         return self._results().trials()
 
@@ -669,7 +671,7 @@ class Sweep:
         """Return one row a report: `trial`, `step` and every metric that was reported.
 
         Raises:
-            BadInput: the sweep has never run.
+            BadInput: The sweep has never run.
         """
         return self._results().curves()
 
@@ -678,7 +680,7 @@ class Sweep:
         """Return the best complete trial that has a checkpoint, or None if there is none yet.
 
         Raises:
-            BadInput: the sweep has never run.
+            BadInput: The sweep has never run.
         """
         with self.workspace.ledger() as ledger:
             best = best_of_sweep(ledger, self._record(ledger), with_checkpoint=True)
@@ -688,7 +690,7 @@ class Sweep:
         """Return what the report says, without its figures.
 
         Raises:
-            BadInput: the sweep has never run.
+            BadInput: The sweep has never run.
         """
         return summarise(self._history())
 
@@ -700,7 +702,7 @@ class Sweep:
                 `spending`.
 
         Raises:
-            BadInput: there is no figure of this name, or the sweep has too few trials for it.
+            BadInput: There is no figure of this name, or the sweep has too few trials for it.
         """
         return self._results().figure(name)
 
@@ -708,7 +710,7 @@ class Sweep:
         """Write the report of the sweep as it stands, replacing an older one; return its files.
 
         Raises:
-            BadInput: the sweep has never run.
+            BadInput: The sweep has never run.
         """
         return self._results().report(self.workspace.paths.report(self.id))
 
@@ -716,7 +718,7 @@ class Sweep:
         """Return how much each hyperparameter matters, where the time went, and norms of hidden states.
 
         Raises:
-            BadInput: the sweep has never run.
+            BadInput: The sweep has never run.
         """
         return self._results().analysis()
 
@@ -726,7 +728,7 @@ class Sweep:
         `orchestrator.report.comparison_text.markdown` makes a text of it, with the published results beside.
 
         Raises:
-            BadInput: one of the sweeps has never run.
+            BadInput: One of the sweeps has never run.
         """
         return self._results().compared(sweep._history() for sweep in others)
 
@@ -734,7 +736,7 @@ class Sweep:
         """Write the study as a new Optuna storage, a SQLite file; return the number of trials.
 
         Raises:
-            BadInput: the file exists, or the sweep has never run.
+            BadInput: The file exists, or the sweep has never run.
         """
         target = Path(file)
         if target.exists():
@@ -746,7 +748,7 @@ class Sweep:
         """Write curves and hyperparameters as a new folder for TensorBoard; return the number of trials.
 
         Raises:
-            BadInput: the folder exists, no trial has reported anything, or the sweep has never run.
+            BadInput: The folder exists, no trial has reported anything, or the sweep has never run.
         """
         with self.workspace.ledger() as ledger:
             return self._results().export_tensorboard(ledger, Path(folder))

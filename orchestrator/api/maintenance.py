@@ -36,12 +36,12 @@ class Checked:
     """What a check has found.
 
     Attributes:
-        sweeps: ids of the sweeps that were checked.
-        submissions: ids of the submissions that were checked.
-        findings: everything that is not as it must be; empty if all stores agree.
-        waiting: number of records that MLflow has not taken yet, by sweep. MLflow is not compared with the
+        sweeps: Ids of the sweeps that were checked.
+        submissions: Ids of the submissions that were checked.
+        findings: Everything that is not as it must be; empty if all stores agree.
+        waiting: Number of records that MLflow has not taken yet, by sweep. MLflow is not compared with the
             ledger before it has taken them.
-        leftovers: paths of what killed processes have left among the checkpoints of an unfinished sweep, by
+        leftovers: Paths of what killed processes have left among the checkpoints of an unfinished sweep, by
             sweep; its next run deletes them, and so does `collect_garbage`.
     """
 
@@ -57,9 +57,9 @@ class Collected:
     """What a garbage collection has found.
 
     Attributes:
-        garbage: files and folders that no row refers to.
-        busy: for each sweep that is being driven, and so was left alone, the refusal of its lease.
-        unknown: checkpoint folders of sweeps that this ledger does not know; never deleted.
+        garbage: Files and folders that no row refers to.
+        busy: For each sweep that is being driven, and so was left alone, the refusal of its lease.
+        unknown: Checkpoint folders of sweeps that this ledger does not know; never deleted.
     """
 
     garbage: Sequence[Garbage]
@@ -72,9 +72,9 @@ class Redelivery:
     """The records of one sweep, sent to MLflow once more.
 
     Attributes:
-        sweep: id of the sweep.
-        records: number of records.
-        waiting: number of them that MLflow has not taken yet.
+        sweep: Id of the sweep.
+        records: Number of records.
+        waiting: Number of them that MLflow has not taken yet.
     """
 
     sweep: str
@@ -88,12 +88,12 @@ def check(name: str | None = None, *, root: str | Path | None = None) -> Checked
     With `SWEEP_CHECKPOINTS`, checkpoints that are not on this machine are copied from the shared store.
 
     Args:
-        name: id of a sweep or submission, or its beginning; all of them if None.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        name: Id of a sweep or submission, or its beginning; all of them if None.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: there is no ledger, or `name` does not name one sweep of it.
-        NoStore: the shared store does not answer.
+        BadInput: There is no ledger, or `name` does not name one sweep of it.
+        NoStore: The shared store does not answer.
     """
     workspace = Workspace.at(root)
     with workspace.ledger() as ledger:
@@ -129,13 +129,13 @@ def collect_garbage(
     """Find the files that no row of the ledger refers to, on this machine and in the store.
 
     Args:
-        delete: whether to delete them.
-        caches: whether the compiled programs under the root count as garbage too.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        delete: Whether to delete them.
+        caches: Whether the compiled programs under the root count as garbage too.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: there is no ledger.
-        NoStore: the shared store does not answer.
+        BadInput: There is no ledger.
+        NoStore: The shared store does not answer.
     """
     workspace = Workspace.at(root)
     paths = workspace.paths
@@ -166,12 +166,12 @@ def recover(*, root: str | Path | None = None) -> Recovery:
     """Rebuild a damaged ledger from its backup, up to the last commit; the damaged file is kept beside it.
 
     Args:
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: the address of the ledger is wrong.
-        Busy: a driver uses the ledger.
-        Damaged: there is no backup to rebuild it from.
+        BadInput: The address of the ledger is wrong.
+        Busy: A driver uses the ledger.
+        Damaged: There is no backup to rebuild it from.
     """
     return rebuild(Workspace.at(root).paths.ledger_url)
 
@@ -185,12 +185,12 @@ def redeliver(*, seconds: float = REDELIVERY_SECONDS, root: str | Path | None = 
     """Send every record of the ledger to MLflow again, sweep by sweep, for an MLflow that has lost them.
 
     Args:
-        seconds: how long to wait for MLflow, a sweep.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        seconds: How long to wait for MLflow, a sweep.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: there is no ledger.
-        Busy: a driver is running, which delivers by itself.
+        BadInput: There is no ledger.
+        Busy: A driver is running, which delivers by itself.
     """
     workspace = Workspace.at(root)
     with workspace.ledger() as ledger:

@@ -29,10 +29,10 @@ def queue(*, root: str | Path | None = None) -> Sequence[QueuedSweep]:
     parked.
 
     Args:
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: there is no ledger.
+        BadInput: There is no ledger.
     """
     with Workspace.at(root).ledger() as ledger:
         return places(ledger)
@@ -52,13 +52,13 @@ def move(
     and no protection of it.
 
     Args:
-        name: id of the sweep, or its beginning.
+        name: ID of the sweep, or the beginning of it.
         priority_class: `urgent`, `normal` or `idle`.
-        weight: twice the weight is twice the share.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        weight: Twice the weight is twice the share.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: no sweep matches, the class or the weight is not valid, or only an admin may set the class.
+        BadInput: No sweep matches, the class or the weight is not valid, or only an admin may set the class.
     """
     sweep_id, chosen = change(name, priority_class, weight=weight, root=root)
     return sweep_id, chosen.priority_class
@@ -77,20 +77,20 @@ def change(
     """Change what is given of the settings of a sweep; return its id and all of them.
 
     Args:
-        name: id of the sweep, or its beginning.
-        priority_class: as in `move`.
-        weight: as in `move`.
-        paused: true to have its driver save every trial and leave until the sweep is resumed; false to
+        name: ID of the sweep, or the beginning of it.
+        priority_class: As in `move`.
+        weight: As in `move`.
+        paused: True to have its driver save every trial and leave until the sweep is resumed; false to
             resume it.
-        revisions: of the settings that may be changed, one of which must hold; None for any.
-        asked: by a user whose role the caller has compared with the class, for the audit log; if None, the
+        revisions: ETags of the settings, one of which must hold; any if None.
+        asked: By a user whose role the caller has compared with the class, for the audit log; if None, the
             owner of new sweeps asks, on the command line.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: no sweep matches, the class or the weight is not valid, only an admin may set the class, or
+        BadInput: No sweep matches, the class or the weight is not valid, only an admin may set the class, or
             the sweep can be neither paused nor resumed.
-        Changed: the settings have none of the revisions.
+        Changed: The settings have none of the revisions.
     """
     chosen = next((known for known in CLASSES if known == priority_class), None)
     if chosen is None and priority_class is not None:
@@ -158,17 +158,17 @@ def quota(
     """Change what is given of an owner's weight and quotas, and return all of them; alone, change nothing.
 
     Args:
-        name: of the owner.
-        weight: relative to other owners; 1 by default.
-        share: largest part of a cluster that the owner's sweeps may hold at once, from 0 to 1.
-        gpu_hours: most GPU-hours a week; infinite for no limit.
-        sweeps: most sweeps that wait or run in the service at once, a whole number; infinite for no limit.
-        new: whether the owner may be one who is no user and has no sweep yet.
-        asked: who asks for it, for the audit log; None for the command line.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        name: Name of the owner.
+        weight: Relative to other owners; 1 by default.
+        share: Largest part of a cluster that the owner's sweeps may hold at once, from 0 to 1.
+        gpu_hours: Most GPU-hours a week; infinite for no limit.
+        sweeps: Most sweeps that wait or run in the service at once, a whole number; infinite for no limit.
+        new: Whether the owner may be one who is no user and has no sweep yet.
+        asked: Entry for the audit log; one of the command line if None.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: a number is out of its range, nothing knows the owner, or the ledger does not exist.
+        BadInput: A number is out of its range, nothing knows the owner, or the ledger does not exist.
     """
     changes: dict[str, float | None] = {}
     if weight is not None:

@@ -31,7 +31,7 @@ class Results:
     """The results of one sweep; `orchestrator.api.local_sweep.Sweep` describes each method.
 
     Attributes:
-        history: every row of the ledger about the sweep.
+        history: Every row of the ledger about the sweep.
     """
 
     history: History

@@ -56,8 +56,8 @@ class RunningService:
     """A service that runs on this machine.
 
     Attributes:
-        root: folder of everything that its sweeps write.
-        process: of the service.
+        root: Folder of everything that its sweeps write.
+        process: Process of the service.
     """
 
     root: Path
@@ -79,17 +79,17 @@ def serve(
     if the service has not left ten seconds after a signal, and at a second one.
 
     Args:
-        say: receives a line for each decision.
-        drivers: most drivers at once.
-        stop_drivers: whether the drivers save their trials and end too: for a container or a batch job.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
-        beside: what is held meanwhile, such as the HTTP server.
-        rounds: receives each completed round of the supervision, or None.
+        say: Receives a line for each decision.
+        drivers: Largest number of drivers at once.
+        stop_drivers: Whether the drivers save their trials and end too: for a container or a batch job.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+        beside: Context that is held meanwhile, such as the HTTP server.
+        rounds: Receives each completed round of the supervision, or None.
 
     Raises:
         BadInput: `drivers` is not positive, or a path is wrong.
-        Busy: another service supervises the ledger.
-        NoDatabase: the ledger's server does not answer.
+        Busy: Another service supervises the ledger.
+        NoDatabase: The ledger's server does not answer.
     """
     if drivers < 1:
         raise BadInput("--drivers", "must be at least 1", str(drivers), "Leave it out for the default.")
@@ -105,12 +105,12 @@ def run_code_as_users(group: str, *, root: str | Path | None = None, data: str |
     Creates the root if it is missing.
 
     Args:
-        group: of this machine; only the code of its members is run.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
-        data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
+        group: Group of this machine; only the code of its members is run.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+        data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
 
     Raises:
-        BadInput: this process is not root's, on Linux; there is no such group; an account could read or
+        BadInput: This process is not root's, on Linux; there is no such group; an account could read or
             replace what is the service's; or it could not run the Python of the service.
     """
     workspace = Workspace.at(root, data)
@@ -122,11 +122,11 @@ def running(*, root: str | Path | None = None) -> RunningService | None:
     """Return the service that runs for a root on this machine, or None.
 
     Args:
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`. `SWEEP_SERVER`
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None. `SWEEP_SERVER`
             replaces it.
 
     Raises:
-        BadInput: no service runs for the root that `SWEEP_SERVER` names.
+        BadInput: No service runs for the root that `SWEEP_SERVER` names.
     """
     named = os.environ.get(SERVER)
     workspace = Workspace.at(named or root)
@@ -157,26 +157,26 @@ def submit(
     is; one that was stopped, was parked or has ended is queued again.
 
     Args:
-        sweep: to be run.
-        new: whether to run another sweep of the same file.
-        key: identifies the submission, so that repeating it adds nothing; None for no key.
-        options: arguments of `Sweep.run` for the driver; no secrets, because they are written to the ledger.
+        sweep: The sweep.
+        new: Whether to run another sweep of the same file.
+        key: Idempotency key, so that repeating the submission adds nothing; None for no key.
+        options: Arguments of `Sweep.run` for the driver; no secrets, because they are written to the ledger.
             Those that are not given have the defaults of `Sweep.run`.
-        owner: in whose name the sweep runs; if None, `SWEEP_OWNER` or else the user of this process.
-        only_own: whether to refuse a sweep that the ledger knows and the owner has not submitted.
-        only_ended: whether to refuse a sweep that waits or runs.
-        withdraw: whether to withdraw the stop request of a person for a sweep that still waits or runs.
-        asked: who asks for it, for the audit log; None for the command line.
+        owner: Owner of the sweep; `SWEEP_OWNER` or else the user of this process if None.
+        only_own: Whether to refuse a sweep that the ledger knows and the owner has not submitted.
+        only_ended: Whether to refuse a sweep that waits or runs.
+        withdraw: Whether to withdraw the stop request of a person for a sweep that still waits or runs.
+        asked: Entry for the audit log; one of the command line if None.
 
     Returns:
         The submission, and whether this call has added or queued it.
 
     Raises:
-        BadInput: as `Sweep.run`, another submission has the key, or the sweep is another owner's.
-        BadData: as `Sweep.run`.
-        Busy: the sweep waits or runs, and only one that has ended may be submitted, or a person has asked it
+        BadInput: As `Sweep.run`, another submission has the key, or the sweep is another owner's.
+        BadData: As `Sweep.run`.
+        Busy: The sweep waits or runs, and only one that has ended may be submitted, or a person has asked it
             to stop.
-        OverQuota: as many sweeps of the owner wait or run as a quota allows.
+        OverQuota: As many sweeps of the owner wait or run as a quota allows.
     """
     workspace, specification = sweep.workspace, sweep.specification
     owner = owner or current_owner()
@@ -237,9 +237,9 @@ class DetachedDriver:
     """A driver in a process of its own, which outlives the process that started it.
 
     Attributes:
-        process: the process.
-        log: file that receives what it prints.
-        start: position in `log`, in bytes, where its output begins.
+        process: The process.
+        log: File that receives what it prints.
+        start: Position in `log`, in bytes, where its output begins.
     """
 
     process: subprocess.Popen[bytes]
@@ -260,13 +260,13 @@ def start(sweep: Sweep, arguments: Sequence[str]) -> DetachedDriver:
     """Start a driver of a sweep in a process of its own, once everything that can be checked has been.
 
     Args:
-        sweep: the sweep.
-        arguments: arguments of Python for a process that runs it, such as `-m MODULE WORD ...`.
+        sweep: The sweep.
+        arguments: Arguments of Python for a process that runs it, such as `-m MODULE WORD ...`.
 
     Raises:
-        BadInput: as `Sweep.run`.
-        BadData: as `Sweep.run`.
-        NoCluster: as `Sweep.run`.
+        BadInput: As `Sweep.run`.
+        BadData: As `Sweep.run`.
+        NoCluster: As `Sweep.run`.
     """
     sweep.admit()
     preflight.check_paths(sweep.workspace.paths)

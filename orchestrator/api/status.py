@@ -108,7 +108,7 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
     trials = ledger.trials(sweep_id) if row["state"] in FINISHED_SWEEP else ()
     return DetailedStatus(
         **{**row, "priority_class": chosen.priority_class},
-        direction=record.facts["direction"] if record else None,
+        direction=record.facts.get("direction") if record else None,
         progress=progress,
         failures=failures,
         text=submission.text if submission else recorded,
@@ -161,7 +161,7 @@ def changes(name: str, *, root: str | Path | None = None) -> Changes:
 
     def document(ledger: Ledger, sweep_id: str) -> Mapping[str, Any]:
         found = ledger.sweep(sweep_id) or submissions.submission(ledger, sweep_id)
-        assert found is not None, "no sweep is ever forgotten"
+        assert found is not None, "rows of the ledger are never deleted"
         return found.document
 
     with Workspace.at(root).ledger() as ledger:
@@ -216,7 +216,7 @@ def _row(
         "best_trial": None,
     }
     if record is None:
-        assert submission is not None, "no sweep is ever forgotten"
+        assert submission is not None, "rows of the ledger are never deleted"
         refused = "FAILED" if submission.code == Exit.BAD_INPUT else "INTERRUPTED"
         state, reason = state_without_driver(submission, ledger.system) or (refused, submission.cause)
         return {
@@ -229,7 +229,8 @@ def _row(
             "created_at": submission.at,
             "priority_class": classes.get(submission.sweep_id, "normal"),
         }
-    driver, best = holder(ledger, record.id), best_of_sweep(ledger, record)
+    driver = holder(ledger, record.id)
+    best = best_of_sweep(ledger, record) if "direction" in record.facts else None
     state = record.state
     reason = record.reason or (_why_failed(ledger, record) if state == "FAILED" else None)
     if driver is None and state in DRIVEN_SWEEP:
@@ -249,7 +250,7 @@ def _row(
         "created_at": record.created_at,
         "finished_at": record.finished_at,
         "priority_class": classes.get(record.id, "normal"),
-        "metric": str(record.facts["metric"]),
+        "metric": record.facts.get("metric"),
         "best_value": best.value if best else None,
         "best_trial": best.key if best else None,
     }
@@ -278,8 +279,8 @@ def state_without_driver(submission: Submission, system: System) -> tuple[str, s
     """Return the state of a submission whose sweep no process drives, and the reason; None if it has ended.
 
     Args:
-        submission: of the sweep.
-        system: of this process; times are by its clock, as it is set now.
+        submission: Submission of the sweep.
+        system: System of this process, whose clock gives the times.
     """
     cause = submission.cause
     if submission.state == "STARTED":

@@ -67,14 +67,14 @@ def write_search_space(name: str, folder: str | Path = ".") -> list[Path]:
     is there already is written again.
 
     Args:
-        name: of the file, one of `tasks`.
-        folder: created if it is missing.
+        name: Name of the file, one of `tasks`.
+        folder: Created if it is missing.
 
     Returns:
         The search-space file and the schema.
 
     Raises:
-        BadInput: there is no file of that name, or the folder has one already.
+        BadInput: There is no file of that name, or the folder has one already.
     """
     _check_name("sweep init", "must be the name of a search space", name, tasks())
     text = _text("search_spaces", f"{name}.yaml")
@@ -90,14 +90,14 @@ def write_cluster(kind: str, folder: str | Path = ".") -> list[Path]:
     """Write the files of a kind of cluster to the folder `cluster` of a folder.
 
     Args:
-        kind: one of `CLUSTERS`.
-        folder: the folder that the cluster files copy to every node; created if it is missing.
+        kind: One of `CLUSTERS`.
+        folder: The folder that the cluster files copy to every node; created if it is missing.
 
     Returns:
         The files; the first one has the values to fill in.
 
     Raises:
-        BadInput: there is no such kind, or one of the files exists already.
+        BadInput: There is no such kind, or one of the files exists already.
     """
     _check_name("--cluster", "must be a kind of cluster", kind, CLUSTERS)
     written = {Path(folder, "cluster", name): _text("cluster", name) for name in CLUSTERS[kind]}

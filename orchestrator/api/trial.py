@@ -52,11 +52,11 @@ class Evaluation:
     """The best checkpoint of a trial, evaluated again.
 
     Attributes:
-        step: step of the checkpoint.
-        metrics: the metrics of this evaluation, such as `accuracy`.
-        recorded: the same metrics as training recorded them.
-        trained_on: kind of device that trained, such as `gpu`, or None if that is not recorded.
-        evaluated_on: kind of device that evaluated now.
+        step: Step of the checkpoint.
+        metrics: The metrics of this evaluation, such as `accuracy`.
+        recorded: The same metrics as training recorded them.
+        trained_on: Kind of device that trained, such as `gpu`, or None if that is not recorded.
+        evaluated_on: Kind of device that evaluated now.
     """
 
     step: int
@@ -98,9 +98,9 @@ class WorkerLogs:
     """What the workers of a trial have written.
 
     Attributes:
-        text: the log on this machine, tracebacks included; empty if no attempt ran here.
-        elsewhere: one line an event for the attempts that ran on other machines, as the ledger knows them.
-        nodes: names of those machines; their logs hold the tracebacks.
+        text: The log on this machine, tracebacks included; empty if no attempt ran here.
+        elsewhere: One line an event for the attempts that ran on other machines, as the ledger knows them.
+        nodes: Names of those machines; their logs hold the tracebacks.
     """
 
     text: str
@@ -113,8 +113,8 @@ class Trial:
     """A trial, as the ledger knew it when this object was made.
 
     Attributes:
-        record: the trial's row of the ledger.
-        workspace: where its checkpoints and logs are.
+        record: The trial's row of the ledger.
+        workspace: Where its checkpoints and logs are.
     """
 
     record: TrialRecord
@@ -126,11 +126,11 @@ class Trial:
 
         Args:
             key: `<sweep>-<number>`, as the leaderboard shows it.
-            root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
-            data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
+            root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+            data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
 
         Raises:
-            BadInput: there is no ledger, or it has no such trial.
+            BadInput: There is no ledger, or it has no such trial.
         """
         workspace = Workspace.at(root, data)
         with workspace.ledger() as ledger:
@@ -141,12 +141,12 @@ class Trial:
         """Return the trial that a person names.
 
         Args:
-            name: a key, whose sweep may be named by its beginning, or a number of the newest sweep.
-            root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
-            data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
+            name: A key, whose sweep may be named by its beginning, or a number of the newest sweep.
+            root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+            data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
 
         Raises:
-            BadInput: there is no ledger, or it has no such trial.
+            BadInput: There is no ledger, or it has no such trial.
         """
         workspace = Workspace.at(root, data)
         with workspace.ledger() as ledger:
@@ -193,8 +193,8 @@ class Trial:
         root, unless it is there already.
 
         Raises:
-            BadInput: the trial has no checkpoint.
-            NoStore: the shared store does not answer.
+            BadInput: The trial has no checkpoint.
+            NoStore: The shared store does not answer.
         """
         return self._at_hand(self._best_checkpoint())
 
@@ -206,8 +206,8 @@ class Trial:
         yet, to the data folder.
 
         Raises:
-            BadInput: the trial has no checkpoint, or the checkpoint cannot be evaluated.
-            NoStore: the shared store does not answer.
+            BadInput: The trial has no checkpoint, or the checkpoint cannot be evaluated.
+            NoStore: The shared store does not answer.
         """
         self._check_kind("be evaluated", "function", "command")
         with self._kept() as (saved, folder):
@@ -227,9 +227,9 @@ class Trial:
             What is guaranteed of the curve, then what may keep it from being equal, one sentence each.
 
         Raises:
-            BadInput: the folder exists, or the trial has not reported anything, or has saved no file.
-            NoStore: the shared store does not answer.
-            DamagedCheckpoint: a file of the checkpoint is not what was recorded, or is another trial's.
+            BadInput: The folder exists, or the trial has not reported anything, or has saved no file.
+            NoStore: The shared store does not answer.
+            DamagedCheckpoint: A file of the checkpoint is not what was recorded, or is another trial's.
         """
         target = Path(folder).absolute()
         if self.runs_script:
@@ -248,9 +248,9 @@ class Trial:
         """Return the trained network of the best checkpoint; imports JAX.
 
         Raises:
-            BadInput: the trial has no checkpoint.
-            NoStore: the shared store does not answer.
-            DamagedCheckpoint: a file of the checkpoint is not what was recorded.
+            BadInput: The trial has no checkpoint.
+            NoStore: The shared store does not answer.
+            DamagedCheckpoint: A file of the checkpoint is not what was recorded.
         """
         self._check_kind("be loaded as one", "function", "command", "program")
         saved = self._best_checkpoint()
@@ -262,10 +262,10 @@ class Trial:
         """Return the program of the best checkpoint with its state; imports JAX and the program.
 
         Raises:
-            BadInput: the trial has no checkpoint, or runs no program.
-            NoStore: the shared store does not answer.
-            DamagedCheckpoint: a file of the checkpoint is not what was recorded.
-            Refusal: the program cannot be imported, or has changed.
+            BadInput: The trial has no checkpoint, or runs no program.
+            NoStore: The shared store does not answer.
+            DamagedCheckpoint: A file of the checkpoint is not what was recorded.
+            Refusal: The program cannot be imported, or has changed.
         """
         section = self._trainable()
         if "program" not in section:
@@ -304,7 +304,7 @@ class Trial:
         """Return what the workers of this trial have written.
 
         Raises:
-            BadInput: no attempt of the trial has started.
+            BadInput: No attempt of the trial has started.
         """
         file = self.workspace.paths.log(self.record.sweep_id, self.key)
         text = file.read_bytes().decode(errors="replace") if file.exists() else ""

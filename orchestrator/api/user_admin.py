@@ -46,14 +46,14 @@ def add(
     """Add a user; return the user and the token, which cannot be read again.
 
     Args:
-        name: lower-case letters, digits, `.`, `_` and `-`; the user's sweeps run in this name.
+        name: Lower-case letters, digits, `.`, `_` and `-`; the user's sweeps run in this name.
         role: `viewer`, `member` or `admin`.
-        days: after which the token expires; infinite for a token that does not.
-        actor: who adds the user, for the audit log.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        days: Days until the token expires; infinity for never.
+        actor: User recorded in the audit log.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: the name, the role or the days are not valid, or the user has a valid token.
+        BadInput: The name, the role or the days are not valid, or the user has a valid token.
     """
     if not (0 < days <= LONGEST_DAYS or days == math.inf):
         must = f"must be greater than 0 and at most {LONGEST_DAYS:,}, or `inf`"
@@ -73,7 +73,7 @@ def signed_in_by_link(root: str | Path | None = None) -> str | None:
     cannot be read.
 
     Args:
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
     """
     try:
         name = current_owner()
@@ -89,12 +89,12 @@ def revoke(name: str, *, actor: str = COMMAND_LINE, root: str | Path | None = No
     """Revoke the token of a user; return the user.
 
     Args:
-        name: of the user.
-        actor: who revokes it, for the audit log.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        name: Name of the user.
+        actor: User recorded in the audit log.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: there is no ledger, or no such user.
+        BadInput: There is no ledger, or no such user.
     """
     with Workspace.at(root).ledger() as ledger:
         return ledger_users.revoke_user(ledger, name, actor)
@@ -104,10 +104,10 @@ def users(*, root: str | Path | None = None) -> Sequence[User]:
     """Return all users by name, those with revoked tokens included.
 
     Args:
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: there is no ledger.
+        BadInput: There is no ledger.
     """
     with Workspace.at(root).ledger() as ledger:
         return ledger_users.users(ledger)
@@ -119,12 +119,12 @@ def audit_log(
     """Return which user asked for which change, the newest first.
 
     Args:
-        before: only entries with a smaller `seq`; None for the newest.
-        limit: most entries to return.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        before: Only entries with a smaller `seq`; None for the newest.
+        limit: Maximum number of entries.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: there is no ledger.
+        BadInput: There is no ledger.
     """
     with Workspace.at(root).ledger() as ledger:
         return audit.entries(ledger, before=before, limit=limit)

@@ -9,13 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.client.names import one_of
 from orchestrator.errors import BadInput
 from orchestrator.ledger.connect import database_file, is_file, parse
 from orchestrator.ledger.keys import sweep_id_of
-from orchestrator.ledger.known import begun
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord, TrialRecord
+from orchestrator.ledger.records import TrialRecord
 from orchestrator.storage import paths
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import ui
@@ -30,8 +28,8 @@ class Workspace:
     """Where sweeps are written and data sets are read.
 
     Attributes:
-        paths: the files and folders under the root, and the addresses that the environment names.
-        data: folder of the data sets.
+        paths: The files and folders under the root, and the addresses that the environment names.
+        data: Folder of the data sets.
     """
 
     paths: Paths
@@ -45,8 +43,8 @@ class Workspace:
         the places under the root that they name.
 
         Args:
-            root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
-            data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
+            root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+            data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
         """
         return cls(Paths.at(root), Path(data or os.environ.get("SWEEP_DATA") or DEFAULT_DATA).absolute())
 
@@ -59,7 +57,7 @@ class Workspace:
         """Return True if the ledger is on a database server, or is a file that exists.
 
         Raises:
-            BadInput: the address of the ledger is not one of a SQLite file or a PostgreSQL database.
+            BadInput: The address of the ledger is not one of a SQLite file or a PostgreSQL database.
         """
         address = parse(self.paths.ledger_url)
         return not is_file(address) or database_file(address).exists()
@@ -69,10 +67,10 @@ class Workspace:
         """Open the ledger for the length of a `with` block.
 
         Args:
-            create: whether to create a ledger that does not exist.
+            create: Whether to create a ledger that does not exist.
 
         Raises:
-            BadInput: the ledger does not exist.
+            BadInput: The ledger does not exist.
         """
         ledger = Ledger.open(self.paths.ledger_url, create=create)
         try:
@@ -95,22 +93,11 @@ class Workspace:
             yield served
 
 
-def sweep_named(ledger: Ledger, name: str) -> SweepRecord:
-    """Return the sweep whose id is `name`, or else the only one whose id begins with it.
-
-    Raises:
-        BadInput: the name is empty, no sweep matches, or several do.
-    """
-    record = ledger.sweep(one_of(begun(ledger), name))
-    assert record is not None, "no sweep is ever forgotten"
-    return record
-
-
 def check_output(file: Path) -> None:
     """Check that a file which a person has named can be written.
 
     Raises:
-        BadInput: its folder does not exist, or it is a folder itself.
+        BadInput: Its folder does not exist, or it is a folder itself.
     """
     if file.is_dir():
         raise BadInput(str(file), "must be a file to write", "a folder", "Name a file in it.")
@@ -123,7 +110,7 @@ def trial_named(ledger: Ledger, key: str) -> TrialRecord:
     """Return the trial with this key.
 
     Raises:
-        BadInput: the ledger has no such trial.
+        BadInput: The ledger has no such trial.
     """
     try:
         return ledger.trial(key)

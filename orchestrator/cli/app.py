@@ -231,7 +231,7 @@ def _check_verb(arguments: Sequence[str]) -> None:
     """Check that a command line does not begin with a misspelt verb, which would be taken for a file.
 
     Raises:
-        BadInput: its first word is neither a verb nor a file, and resembles a verb.
+        BadInput: Its first word is neither a verb nor a file, and resembles a verb.
     """
     first = next(iter(arguments), "-")
     if first in VERBS or first.startswith("-") or Path(first).exists():

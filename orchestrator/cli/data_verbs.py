@@ -22,7 +22,7 @@ from orchestrator.output import Console
 _LINE_EVERY_SECONDS = 15.0
 
 data_app = typer.Typer(
-    help="""Show which data sets are here and where they come from, and fetch them.
+    help="""List, download and check data sets.
 
     Every task looks in one data folder: `--data`, else the variable SWEEP_DATA, else `data/`. Some tasks are
     generated and need no files; the others name the files that are missing.
@@ -31,7 +31,7 @@ data_app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-TaskName = Annotated[str, typer.Argument(metavar="TASK", help="A task, as `data list` names it.")]
+TaskName = Annotated[str, typer.Argument(metavar="TASK", help="Task from `data list`.")]
 
 
 @data_app.command("list")
@@ -69,11 +69,13 @@ def fetch(
     data: Data = DEFAULT_DATA,
     given: Annotated[
         Path | None,
-        typer.Option("--from", metavar="PATH", help="A file you have, or its folder, instead of a download."),
+        typer.Option(
+            "--from", metavar="PATH", help="Local file, or its folder, to use instead of a download."
+        ),
     ] = None,
     sha256: Annotated[
         str | None,
-        typer.Option("--sha256", help="The sum of the file of `--from`, if it is not the published archive."),
+        typer.Option("--sha256", help="SHA-256 of the local file if it is not the published archive."),
     ] = None,
 ) -> None:
     """Fetch the published files of a task into the data folder.
@@ -102,10 +104,10 @@ def check(
     data: Data = DEFAULT_DATA,
     options: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="An option of the task, as in `data:` of a file."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Option of the task, as in the section `data`."),
     ] = None,
     encode: Annotated[
-        bool, typer.Option("--encode", help="Read every row too, and print the sizes of the splits.")
+        bool, typer.Option("--encode", help="Also read every row and print the sizes of the splits.")
     ] = False,
     as_json: Json = False,
 ) -> None:

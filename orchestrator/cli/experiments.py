@@ -1,4 +1,4 @@
-"""The verb that runs a published table or figure and writes its pages."""
+"""Verb that runs a published table or figure and writes its pages."""
 
 from __future__ import annotations
 
@@ -29,36 +29,36 @@ INDEX = "results.md"
 def experiment(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="An experiment file, such as experiments/ldstack-copy.yaml."),
+        typer.Argument(metavar="FILE", help="Experiment file, such as experiments/ldstack-copy.yaml."),
     ] = None,
     profile: Profile = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Validate every arm and take one training step of each; run nothing."),
+        typer.Option("--dry-run", help="Only validate every arm and take one training step of each."),
     ] = False,
     pages_only: Annotated[
-        bool, typer.Option("--pages", help="Write the pages of what has run; run nothing.")
+        bool, typer.Option("--pages", help="Only write the pages of finished arms.")
     ] = False,
     publish: Annotated[
         Path | None,
         typer.Option(
-            "--publish", metavar="FOLDER", help="Also keep the results here, such as docs/experiments."
+            "--publish", metavar="FOLDER", help="Also publish the results here, such as docs/experiments."
         ),
     ] = None,
     index: Annotated[
         Path | None,
-        typer.Option("--index", metavar="FOLDER", help="Write the list of the results that this folder has."),
+        typer.Option("--index", metavar="FOLDER", help="Write the list of the results in this folder."),
     ] = None,
     arms: Annotated[
         str | None,
-        typer.Option("--arms", metavar="NAMES", help="Run these arms alone, such as `lds-300,lstm-300`."),
+        typer.Option("--arms", metavar="NAMES", help="Run only these arms, such as `lds-300,lstm-300`."),
     ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Change what a trial takes here, such as `resources.gpu=1/4`; may be given several times.",
+            help="Override resources of a trial, such as `resources.gpu=1/4`; repeatable.",
         ),
     ] = None,
     *,

@@ -44,9 +44,9 @@ class Screen:
     """The lines of a sweep as they are drawn: rich asks for them with the size of the terminal.
 
     Attributes:
-        sweep: what is shown, or None before it has been read.
-        loading: how much of a data set has been prepared, or None.
-        trouble: why the sweep could not be read again, or None.
+        sweep: What is shown, or None before it has been read.
+        loading: How much of a data set has been prepared, or None.
+        trouble: Why the sweep could not be read again, or None.
     """
 
     sweep: LiveSweep | None = None
@@ -73,8 +73,8 @@ class ResizableLive(Live):
     """A live display that also erases the rows that a narrower terminal has added by wrapping its lines.
 
     Args:
-        screen: what is shown.
-        console: of the terminal.
+        screen: What is shown.
+        console: Console of the terminal.
     """
 
     def __init__(self, screen: Screen, console: Console) -> None:
@@ -100,11 +100,11 @@ class LiveView:
     the time.
 
     Args:
-        read: reads the sweep. A refusal, such as that of a ledger that does not answer, is shown as a note.
-        console: of the terminal.
+        read: Reads the sweep. A refusal, such as that of a ledger that does not answer, is shown as a note.
+        console: Console of the terminal.
 
     Attributes:
-        finished: is set when the view is closed.
+        finished: Is set when the view is closed.
     """
 
     def __init__(self, read: Read, console: Console) -> None:
@@ -146,7 +146,7 @@ class LiveDisplay(Observer):
     """Shows the messages and the progress of a sweep that this process drives, on a terminal.
 
     Attributes:
-        view: of the sweep.
+        view: View of the sweep.
     """
 
     view: LiveView
@@ -180,11 +180,11 @@ def observer(read: Read, console: Console, metric: str, *, quiet: bool, plain: b
     """Return what shows a sweep that this process drives.
 
     Args:
-        read: reads the sweep.
-        console: where to print.
-        metric: name of the objective.
-        quiet: whether to print messages alone.
-        plain: whether to print lines on a terminal too.
+        read: Reads the sweep.
+        console: Where to print.
+        metric: Name of the objective.
+        quiet: Whether to print messages alone.
+        plain: Whether to print lines on a terminal too.
     """
     if quiet or not is_live(console, plain=plain):
         return Display(console, metric, quiet)
@@ -218,7 +218,7 @@ class Lines:
     """Collects text to whole lines, and passes those on that are not lines of progress.
 
     Attributes:
-        say: receives a line.
+        say: Receives a line.
     """
 
     say: Callable[[str], None]

@@ -52,9 +52,7 @@ def status(
             metavar="[SWEEP]", help="ID of a sweep, or the beginning of it. [default: the newest]"
         ),
     ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Keep showing it while a process drives the sweep.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until the sweep ends.")] = False,
     plain: Plain = False,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,

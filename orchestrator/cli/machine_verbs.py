@@ -17,8 +17,8 @@ from orchestrator.errors import Exit
 from orchestrator.output import Console
 
 cluster_app = typer.Typer(
-    help="Check a cluster file, create the token of your clusters, leave a machine that will be taken away,"
-    " show or end the Ray that your sweeps share on this machine.",
+    help="Check cluster files, create the cluster token, drain a machine before it is reclaimed, show or stop"
+    " the Ray that your sweeps share on this machine.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -26,9 +26,9 @@ cluster_app = typer.Typer(
 
 @cluster_app.command("check")
 def check_cluster_file(
-    file: Annotated[Path, typer.Argument(help="A cluster file, such as cluster/own-machines.yaml.")],
+    file: Annotated[Path, typer.Argument(help="Cluster file, such as cluster/own-machines.yaml.")],
 ) -> int:
-    """Check that a cluster file holds no secret and opens the cluster to no other user.
+    """Check a cluster file for secrets and for access by other users.
 
     Exit codes: 0 nothing is wrong, 2 something is, a line each.
 
@@ -47,7 +47,7 @@ def check_cluster_file(
 
 @cluster_app.command("token")
 def make_token(own_root: Root = DEFAULT_ROOT) -> None:
-    """Create the token of your clusters unless it exists; cluster files copy it to every node.
+    """Create the cluster token unless it exists; cluster files copy it to every node.
 
     Example:
 
@@ -58,9 +58,11 @@ def make_token(own_root: Root = DEFAULT_ROOT) -> None:
 
 @cluster_app.command("leave")
 def leave_machine(
-    seconds: Annotated[float, typer.Option("--seconds", help="How long this machine will still run.")] = 30.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="Seconds until this machine is reclaimed.")
+    ] = 30.0,
 ) -> None:
-    """Leave this machine before it is taken away: nothing new starts on it, and its trials are saved.
+    """Drain this machine before it is reclaimed: save its trials, and start nothing new on it.
 
     Example:
 
@@ -73,9 +75,9 @@ def leave_machine(
 
 @cluster_app.command("ray")
 def show_ray(
-    end: Annotated[bool, typer.Option("--end", help="End it, unless a sweep uses it.")] = False,
+    end: Annotated[bool, typer.Option("--end", help="Stop it unless a sweep uses it.")] = False,
 ) -> None:
-    """Show the Ray that your sweeps share on this machine, or end it.
+    """Show the Ray that your sweeps share on this machine, or stop it.
 
     The first sweep starts it; it ends by itself 300 seconds after the last sweep has left (SWEEP_RAY_LINGER).
 
@@ -141,10 +143,10 @@ def check(
 
 def gc(
     delete: Annotated[
-        bool, typer.Option("--delete", help="Delete the files; without this they are listed.")
+        bool, typer.Option("--delete", help="Delete the files instead of listing them.")
     ] = False,
     caches: Annotated[
-        bool, typer.Option("--caches", help="The compiled programs under the root too.")
+        bool, typer.Option("--caches", help="Include the compiled programs under the root.")
     ] = False,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
@@ -174,7 +176,7 @@ def gc(
 
 def recover(
     mlflow: Annotated[
-        bool, typer.Option("--mlflow", help="Leave the ledger alone; send all its records to MLflow again.")
+        bool, typer.Option("--mlflow", help="Only send all records of the ledger to MLflow again.")
     ] = False,
     tracking_patience: TrackingPatience = maintenance.REDELIVERY_SECONDS,
     root: Root = DEFAULT_ROOT,

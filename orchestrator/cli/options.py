@@ -81,7 +81,7 @@ def trial_name(words: list[str]) -> str:
     """Return what names a trial, given as one word, or as a sweep and a number.
 
     Raises:
-        BadInput: there are more words.
+        BadInput: There are more words.
     """
     if len(words) > 2:
         must = "must be one trial: its key, its number, or a sweep and a number"

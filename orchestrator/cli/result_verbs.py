@@ -24,14 +24,14 @@ def report(
     sweep: SweepId,
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="FILE", help="Write the page to this file too."),
+        typer.Option("--output", metavar="FILE", help="File of the page. [default: in the root]"),
     ] = None,
     root: Root = DEFAULT_ROOT,
     server: Server = None,
 ) -> None:
-    """Write the report of a sweep as it stands, also while it runs, and print its leaderboard.
+    """Write the report of a sweep as it stands, also while it runs.
 
-    Of a sweep of `--server`, the page is written to `--output`, or else below the root of this machine.
+    Without `--server`, the leaderboard is printed too.
 
     Example:
 
@@ -51,10 +51,10 @@ def report(
 
 def compare(
     sweeps: Annotated[
-        list[str], typer.Argument(metavar="SWEEP...", help="Ids of sweeps, or their beginnings.")
+        list[str], typer.Argument(metavar="SWEEP...", help="IDs of sweeps, or the beginnings of them.")
     ],
     root: Root = DEFAULT_ROOT,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a page.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: Json = False,
 ) -> None:
     """Print sweeps side by side: results by seed, trials spent, differences, and published results.
@@ -79,7 +79,7 @@ def compare(
 
 def export_study(
     sweep: SweepId,
-    file: Annotated[Path, typer.Argument(help="The new SQLite file.")],
+    file: Annotated[Path, typer.Argument(help="New SQLite file.")],
     root: Root = DEFAULT_ROOT,
 ) -> None:
     """Write the study of a sweep as an Optuna storage, which `optuna-dashboard sqlite:///FILE` opens.
@@ -95,7 +95,7 @@ def export_study(
 
 def export_tensorboard(
     sweep: SweepId,
-    folder: Annotated[Path, typer.Argument(help="The new folder.")],
+    folder: Annotated[Path, typer.Argument(help="New folder.")],
     root: Root = DEFAULT_ROOT,
 ) -> None:
     """Write the curves and hyperparameters of a sweep for `tensorboard --logdir FOLDER`.
@@ -145,9 +145,7 @@ def evaluate(
 
 def export(
     trial: TrialName,
-    to: Annotated[
-        Path | None, typer.Option("--to", help="The new folder; `exports/TRIAL` if left out.")
-    ] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="New folder. [default: exports/TRIAL]")] = None,
     root: Root = DEFAULT_ROOT,
 ) -> None:
     """Write a folder from which another machine trains a trial again, and say when its curve is equal.

@@ -79,7 +79,7 @@ class RunOptions:
         typer.Option(
             "--unless-stopped",
             envvar="SWEEP_UNLESS_STOPPED",
-            help="Exit at once if the sweep was stopped with `stop`: for batch systems.",
+            help="Exit immediately if the sweep was stopped (for batch jobs that restart).",
             rich_help_panel=EXECUTION,
         ),
     ] = False
@@ -93,8 +93,8 @@ class RunOptions:
             "--notify",
             envvar=NOTIFY,
             metavar="COMMAND|URL",
-            help="Notify of a new best trial, a failure and the end, with JSON: a command on its standard"
-            " input, a URL by POST.",
+            help="Send JSON events (new best trial, failure, end) to the standard input of a command, or POST"
+            " them to a URL.",
             rich_help_panel=EXECUTION,
         ),
     ] = None

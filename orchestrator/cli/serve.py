@@ -27,14 +27,13 @@ _HTTP = "HTTP"
 
 def serve(
     drivers: Annotated[
-        int, typer.Option("--drivers", metavar="N", help="Most sweeps that are driven at once.")
+        int, typer.Option("--drivers", metavar="N", help="Maximum number of concurrent sweeps.")
     ] = service.DRIVERS_AT_ONCE,
     stop_drivers: Annotated[
         bool,
         typer.Option(
             "--stop-drivers",
-            help="When the service is ended, let its drivers save their trials and end too: for a container"
-            " or a batch job.",
+            help="On shutdown, save the trials and stop running sweeps too (for containers and batch jobs).",
         ),
     ] = False,
     http: Annotated[
@@ -65,7 +64,7 @@ def serve(
         bool,
         typer.Option(
             "--behind-proxy",
-            help="A proxy on this machine receives all requests over TLS and passes them on.",
+            help="Trust a reverse proxy on this machine that terminates TLS.",
             rich_help_panel=_HTTP,
         ),
     ] = False,
@@ -73,7 +72,7 @@ def serve(
         list[str] | None,
         typer.Option(
             "--host-name",
-            help="Name under which browsers reach the server; may be given several times.",
+            help="Host name that browsers use for the server; repeatable.",
             rich_help_panel=_HTTP,
         ),
     ] = None,
@@ -81,7 +80,7 @@ def serve(
         bool,
         typer.Option(
             "--allow-plugins",
-            help="Let files that are submitted over HTTP name what other installed packages have added.",
+            help="Allow files submitted over HTTP to use plugins of other installed packages.",
             rich_help_panel=_HTTP,
         ),
     ] = False,
@@ -91,8 +90,7 @@ def serve(
             "--code-as-users",
             metavar="GROUP",
             envvar=CODE_AS_USERS,
-            help="Run the functions and commands of each owner in this group of the machine as the account of"
-            " that name, and no other code of users. For root.",
+            help="Run user code as the owner's Unix account; owners must belong to GROUP. Requires root.",
         ),
     ] = None,
     own_root: Root = DEFAULT_ROOT,

@@ -33,7 +33,7 @@ UserName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user,
 @user_app.command("add")
 def add(
     name: UserName,
-    role: Annotated[str, typer.Option("--role", help="viewer, member or admin.")] = "member",
+    role: Annotated[str, typer.Option("--role", help="Role: viewer, member or admin.")] = "member",
     days: Annotated[
         float, typer.Option("--days", help="Days until the token expires (`inf`: never).")
     ] = DAYS,
@@ -126,7 +126,7 @@ def _day(at: float) -> str:
 
 def move(
     sweep: SweepId,
-    priority_class: Annotated[str, typer.Argument(metavar="CLASS", help="urgent, normal or idle.")],
+    priority_class: Annotated[str, typer.Argument(metavar="CLASS", help="Class: urgent, normal or idle.")],
     weight: Annotated[
         float,
         typer.Option(

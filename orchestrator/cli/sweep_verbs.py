@@ -151,7 +151,7 @@ def submit(
     *,
     options: RunOptions,
 ) -> int:
-    """Submit the sweep of a search-space file to the service without following it.
+    """Submit the sweep of a search-space file and return immediately.
 
     Without a running service, the sweep waits until one is started.
 
@@ -170,7 +170,7 @@ def submit(
     sweep_id, _ = submit_sweep(sweep, options, new=new, key=key)
     print_line(sweep_id)
     if service is None:
-        print_line("No service runs for this root. `serve` starts one, which then starts the sweep.")
+        print_line("No service is running for this root: start one with `sweep serve`.")
     return Exit.COMPLETE
 
 
@@ -236,7 +236,7 @@ def stop(sweep: SweepId, root: Root = DEFAULT_ROOT, server: Server = None) -> No
 
 
 def follow(sweep: SweepId, root: Root = DEFAULT_ROOT, plain: Plain = False, server: Server = None) -> int:
-    """Show a sweep and the output of its driver until it ends. Ctrl-C only detaches.
+    """Show a sweep and the output of its driver until it ends; Ctrl-C only detaches.
 
     Exit codes: those of the sweep, or 5 if it is still running.
 
@@ -257,7 +257,7 @@ def validate(
         bool,
         typer.Option(
             "--flops",
-            help="Count the floating-point operations of a training step too (seconds a network).",
+            help="Also count FLOPs of a training step (takes seconds per network).",
             rich_help_panel=EXECUTION,
         ),
     ] = False,

@@ -177,7 +177,7 @@ def test_stop_needs_a_driver_and_writes_a_request(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="must be running to be stopped"):
         sweep.stop()
     with Lease(ledger, sweep.id):
-        assert sweep.stop() == sweep.status().driver
+        assert str(sweep.stop()) == sweep.status().driver
         assert asked_to_stop(ledger, sweep.id) == socket.gethostname()
 
 

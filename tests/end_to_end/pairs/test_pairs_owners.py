@@ -72,7 +72,7 @@ def test_two_users_submit_one_file_at_once_over_http(commands: Commands, tempora
         ThreadPoolExecutor(len(OWNERS)) as pool,
     ):
         address = printed.split()[5].removesuffix("/api/v1;")
-        services = {one: HttpBackend.at(address, tokens[one]) for one in OWNERS}
+        services = {one: HttpBackend(address, tokens[one]) for one in OWNERS}
         started = {one: pool.submit(services[one].submit, file, profile=None) for one in OWNERS}
         own = {one: answer.result().id for one, answer in started.items() if answer.exception() is None}
         assert len(own) == 1, [answer.exception() for answer in started.values()]
@@ -82,11 +82,11 @@ def test_two_users_submit_one_file_at_once_over_http(commands: Commands, tempora
             started[second].result()
         own[second] = services[second].submit(file, profile=None, new=True).id
         with pytest.raises(BadInput, match="owner of the sweep or an admin"):
-            services[second].sweep(common).stop()
+            services[second].stop(common)
         opened.until_left(*own.values())
         assert {one: owner(opened, sweep_id) for one, sweep_id in own.items()} == {one: one for one in own}
         opened.require(*own.values(), trials=2, calm=True)
-        assert services[second].sweep(common).state == "COMPLETE", "every user may read every sweep"
+        assert services[second].status(common).state == "COMPLETE", "every user may read every sweep"
 
 
 def test_a_local_sweep_runs_beside_a_service(commands: Commands, temporary: Path) -> None:

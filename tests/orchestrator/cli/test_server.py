@@ -174,7 +174,8 @@ def _ended(client: Client) -> Iterator[None]:
             with client.workspace.ledger() as ledger:
                 waiting = submissions(ledger, ended=False)
             for entry in waiting:
-                _set_state(client, entry.sweep_id, "ENDED")
+                if entry.state == "QUEUED":
+                    _set_state(client, entry.sweep_id, "ENDED")
 
     thread = threading.Thread(target=end)
     thread.start()

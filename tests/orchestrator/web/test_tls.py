@@ -60,7 +60,7 @@ def test_a_client_needs_the_authority_of_the_certificate(
         with pytest.raises(NoServer, match="certificate verify failed"):
             service.queue()
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        assert [entry["sweep"] for entry in service.queue()] == [QUEUED]
+        assert [entry.sweep for entry in service.queue()] == [QUEUED]
         named = client.address.replace("127.0.0.1", "localhost")  # a name that the certificate lacks
         with pytest.raises(NoServer, match="certificate verify failed"):
             Sweep.connect(named, token=client.tokens["ada"]).queue()
