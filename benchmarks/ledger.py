@@ -65,7 +65,7 @@ class Unlimited:
         self.attempts = attempts
 
     def capacity(self) -> int:
-        """Return how many attempts fit."""
+        """Return the number of attempts that fit."""
         return self.attempts
 
     def shortage(self) -> str:

@@ -33,11 +33,11 @@ def begin(
     """Begin a sweep in a new folder; `orchestrator.schedule.environment.prepare` must have run.
 
     Args:
-        text: content of the search-space file.
-        folder: for the file and for everything that the sweep writes; sweeps in one folder share a ledger.
-        name: of the file.
-        owner: in whose name the sweep runs.
-        rules: by which the sweep shares its cluster.
+        text: Content of the search-space file.
+        folder: Folder for all files of the sweep; sweeps in one folder share a ledger.
+        name: Name of the file.
+        owner: Owner of the sweep.
+        rules: Rules by which sweeps share the cluster.
     """
     from orchestrator.config import load
     from orchestrator.ledger.lease import Lease

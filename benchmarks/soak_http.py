@@ -43,15 +43,15 @@ class Row:
     """What the service holds after some sweeps.
 
     Attributes:
-        sweeps: that have ended.
-        seconds: of the last one, from its submission to its end.
-        service_mb: resident memory of the process of the service.
-        handles: open files of that process.
-        threads: of that process.
-        others: number of the other processes.
-        others_mb: their resident memory.
-        kept_mb: disk under the root.
-        temporary_mb: disk of Ray's session and of the runtime folder.
+        sweeps: Number of finished sweeps.
+        seconds: Seconds of the last sweep, from submission to end.
+        service_mb: Resident memory of the service.
+        handles: Open files of the service.
+        threads: Threads of the service.
+        others: Number of other processes.
+        others_mb: Resident memory of the other processes.
+        kept_mb: Disk usage of the root.
+        temporary_mb: Disk usage of Ray's session and of the runtime folder.
     """
 
     sweeps: int
@@ -71,11 +71,11 @@ def soak(
     """Run sweeps through a service of their own, and yield a row after the first one and after every few.
 
     Args:
-        root: folder of everything that the sweeps write.
-        temporary: for Ray and its record; its path must be short.
-        sweeps: number of sweeps.
-        every: sweeps between two rows.
-        pace: least seconds between two submissions.
+        root: Folder of everything that the sweeps write.
+        temporary: Folder for Ray; its path must be short.
+        sweeps: Number of sweeps.
+        every: Number of sweeps between two rows.
+        pace: Minimum number of seconds between two submissions.
     """
     _, token = user_admin.add("soak", "member", root=root)
     file = temporary / "tiny.yaml"
@@ -118,7 +118,7 @@ def ended(service: Backend, sweep_id: str) -> None:
 
 
 def measured(root: Path, temporary: Path, sweeps: int, seconds: float) -> Row:
-    """Return what the service holds now."""
+    """Return the present resources of the service."""
     found = running(root=root)
     assert found is not None, "the service runs"
     serving = psutil.Process(found.process.pid)

@@ -1,4 +1,4 @@
-"""What commands print, and what they do when nobody reads their output, or the disk that takes it is full.
+"""Output of commands: escaped text, and what happens when its reader has gone or the disk is full.
 
 Scripts, names and metrics can hold what a terminal executes: sequences that rename its window, move its
 cursor or fill its clipboard. A verb therefore prints by `Console` and `write`, which show them escaped.
@@ -52,7 +52,7 @@ def write_raw(text: str) -> None:
     """Print a text as it is, to a file or a pipe.
 
     Raises:
-        BadInput: standard output is a terminal.
+        BadInput: Standard output is a terminal.
     """
     if sys.stdout.isatty():
         remedy = "Leave it out, or write to a file: `logs TRIAL --raw > FILE`."
@@ -79,8 +79,8 @@ class _Output(io.FileIO):
     """The file of an output stream; once it takes no more, what follows is dropped.
 
     Args:
-        descriptor: of the stream.
-        goes_on: whether the command goes on then.
+        descriptor: Descriptor of the stream.
+        goes_on: Whether the command goes on then.
     """
 
     def __init__(self, descriptor: int, *, goes_on: bool) -> None:
@@ -112,7 +112,7 @@ def protect(*, goes_on: bool) -> None:
     """Replace both output streams of this process; characters that the locale lacks are replaced in them too.
 
     Args:
-        goes_on: whether the command goes on once its standard output takes no more. It always does without
+        goes_on: Whether the command goes on once its standard output takes no more. It always does without
             its standard error.
     """
     sys.stdout = _protected(sys.stdout, goes_on=goes_on)

@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 PACKAGES = ("orchestrator", "trainables")
 DOORS = {
-    "optuna": ("orchestrator/study/", "orchestrator/report/importance.py"),
+    "optuna": ("orchestrator/study/", "orchestrator/report/analysis.py"),
     "ray": ("orchestrator/schedule/",),
     "mlflow": ("orchestrator/tracking/",),
     "sqlalchemy": ("orchestrator/ledger/", "orchestrator/upkeep/recovery.py"),
@@ -250,3 +250,41 @@ def test_benchmarks_are_modules_of_one_package() -> None:
     texts = [*files, *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
     by_path = [path for path in texts if "python benchmarks/" in path.read_text()]
     assert not by_path
+
+
+def test_the_files_to_read_first_exist() -> None:
+    """The page names ten files, and no file that was moved since."""
+    named = re.findall(r"^\d+\. `([^`]+)`", (ROOT / "docs" / "reading.md").read_text(), re.MULTILINE)
+    assert len(named) == 10
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def _duplicates(names: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the names that stand for several things, each with the places that define it."""
+    places: dict[str, list[str]] = {}
+    for name, place in names:
+        places.setdefault(name, []).append(place)
+    return {name: found for name, found in sorted(places.items()) if len(found) > 1}
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    """No two modules of the service define classes of one name, private ones included."""
+    files = sorted((ROOT / "orchestrator").rglob("*.py"))
+    classes = (
+        (node.name, str(path.relative_to(ROOT)))
+        for path in files
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert _duplicates(classes) == {}
+
+
+def test_a_module_name_stands_for_one_thing() -> None:
+    """No two modules of the service have one name, except for those that Python prescribes."""
+    files = sorted((ROOT / "orchestrator").rglob("*.py"))
+    modules = (
+        (path.stem, str(path.relative_to(ROOT)))
+        for path in files
+        if path.stem not in {"__init__", "__main__"} and "files" not in path.relative_to(ROOT).parts
+    )
+    assert _duplicates(modules) == {}

@@ -25,9 +25,9 @@ class Served(Site):
     """A site whose sweeps are submitted to a service.
 
     Args:
-        folder: of all sites.
-        name: of this one.
-        ledger_url: of its ledger; None for SQLite.
+        folder: Folder of all sites.
+        name: Name of this site.
+        ledger_url: Address of its ledger; None for SQLite.
     """
 
     def __init__(self, folder: Path, name: str, ledger_url: str | None = None) -> None:

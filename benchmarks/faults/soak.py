@@ -99,7 +99,7 @@ class _Growth:
     """First and last sample of each driver's resources, until its last trial ends.
 
     Args:
-        trials: of the sweep.
+        trials: Number of trials.
     """
 
     def __init__(self, trials: int) -> None:

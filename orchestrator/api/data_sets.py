@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.config.document import nearest
 from orchestrator.data.fetching import Fetched
 from orchestrator.data.fetching import fetch as fetch_file
-from orchestrator.data.inventory import Holding, State, holdings, state
+from orchestrator.data.inventory import State, StoredPath, state, stored_paths
 from orchestrator.errors import BadInput
 from trainables.data.task import Progress, Remote, Source, Task, TaskData
 from trainables.tasks import TASKS
@@ -41,7 +41,7 @@ class CheckedData:
     """
 
     source: Source
-    files: Sequence[Holding]
+    files: Sequence[StoredPath]
     loaded: TaskData | None
 
 
@@ -118,4 +118,4 @@ def check(
     """
     source = task.check(options, folder)
     loaded = task.load(options, folder, progress) if progress else None
-    return CheckedData(source, holdings(source), loaded)
+    return CheckedData(source, stored_paths(source), loaded)

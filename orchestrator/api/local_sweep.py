@@ -30,15 +30,14 @@ from orchestrator.client.protocol import Backend
 from orchestrator.config import from_dict, from_document, networks
 from orchestrator.config import load as load_file
 from orchestrator.config.document import Mistake
-from orchestrator.config.matching import chosen_sizes
+from orchestrator.config.networks import chosen_sizes
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight, preview
-from orchestrator.driver.accounts import account_for, check_bound, opened_as
 from orchestrator.driver.admission import Observer, Run
-from orchestrator.driver.code import check_code
 from orchestrator.driver.preflight import Estimate
+from orchestrator.driver.preview import counted
 from orchestrator.driver.run import drive
-from orchestrator.driver.sizes import counted
+from orchestrator.driver.user_code import account_for, check_bound, check_code, opened_as
 from orchestrator.errors import BadInput, Exit, Refusal, check_all
 from orchestrator.ledger import submissions
 from orchestrator.ledger.audit import COMMAND_LINE, Asked
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
 
     from orchestrator.api.results import Results
     from orchestrator.report.analysis import Analysis
-    from orchestrator.report.compare import SideBySide
+    from orchestrator.report.comparison import SideBySide
     from orchestrator.report.report import ReportFiles
 
 DEADLINE_SECONDS: float = Run.deadline
@@ -725,7 +724,7 @@ class Sweep:
     def compare(self, *others: Sweep) -> SideBySide:
         """Return this sweep and others side by side, with the differences that their results establish.
 
-        `orchestrator.report.comparison_text.markdown` makes a text of it, with the published results beside.
+        `orchestrator.report.comparison.markdown` makes a text of it, with the published results beside.
 
         Raises:
             BadInput: One of the sweeps has never run.

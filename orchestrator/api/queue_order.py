@@ -14,10 +14,18 @@ from orchestrator.ledger.clock import ClockSetting
 from orchestrator.ledger.lease import driven
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.paces import documents, paces
-from orchestrator.service.prospects import claim_of, pools_of, with_shares
 from orchestrator.service.service import lease_name
 from orchestrator.service.situation import Situation
-from orchestrator.service.starting import DRIVERS_AT_ONCE, STARTING_AT_ONCE, in_turn, may_start, seconds_left
+from orchestrator.service.start_order import (
+    DRIVERS_AT_ONCE,
+    STARTING_AT_ONCE,
+    claim_of,
+    in_turn,
+    may_start,
+    pools_of,
+    seconds_left,
+    with_shares,
+)
 from orchestrator.sharing.forecast import expected_starts
 from orchestrator.sharing.prospects import has_spent
 from orchestrator.sharing.rows import CLASSES, Owner

@@ -18,7 +18,7 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.export import tensorboard
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.analysis import Analysis, analyse
-from orchestrator.report.compare import SideBySide, side_by_side
+from orchestrator.report.comparison import SideBySide, side_by_side
 from orchestrator.report.figures import figure
 from orchestrator.report.history import History
 from orchestrator.report.report import ReportFiles, write_history

@@ -15,17 +15,17 @@ from orchestrator.accounts import CODE_AS_USERS
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver import accounts, detached, preflight
-from orchestrator.driver.accounts import AS_USER, runs_code_as_users
+from orchestrator.driver import detached, preflight, user_code
 from orchestrator.driver.admission import DRIVER_OPTIONS, RETRY_FAILED, current_owner
+from orchestrator.driver.user_code import AS_USER, runs_code_as_users
 from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger import submissions
 from orchestrator.ledger.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.submissions import Order, Submission
 from orchestrator.service import discovery, service
-from orchestrator.service.rounds import MOST_SILENT_SECONDS, Rounds
-from orchestrator.service.starting import DRIVERS_AT_ONCE
+from orchestrator.service.discovery import MOST_SILENT_SECONDS, Rounds
+from orchestrator.service.start_order import DRIVERS_AT_ONCE
 
 __all__ = [
     "DRIVERS_AT_ONCE",
@@ -114,7 +114,7 @@ def run_code_as_users(group: str, *, root: str | Path | None = None, data: str |
             replace what is the service's; or it could not run the Python of the service.
     """
     workspace = Workspace.at(root, data)
-    accounts.check_service(group, workspace.paths, workspace.data)
+    user_code.check_service(group, workspace.paths, workspace.data)
     os.environ[CODE_AS_USERS] = group
 
 

@@ -14,7 +14,6 @@ from orchestrator.client.answers import Changes, DetailedStatus, MlflowRun, Stat
 from orchestrator.client.names import one_of
 from orchestrator.config import from_document
 from orchestrator.config.strategy import most_trials
-from orchestrator.config.sweep_config import current
 from orchestrator.config.trainable import task_of
 from orchestrator.counts import counted
 from orchestrator.driver.admission import differences
@@ -28,7 +27,7 @@ from orchestrator.ledger.records import DRIVEN_SWEEP, FINISHED_SWEEP, UNFINISHED
 from orchestrator.ledger.selection import best_of_sweep, total_violation, violations_of
 from orchestrator.ledger.settings import settings
 from orchestrator.ledger.submissions import Submission
-from orchestrator.service.starting import seconds_left
+from orchestrator.service.start_order import seconds_left
 from orchestrator.session.board import Progress, TrialBoard
 from orchestrator.sharing.rows import UNIT, PriorityClass
 from orchestrator.system import System
@@ -170,7 +169,7 @@ def changes(name: str, *, root: str | Path | None = None) -> Changes:
         previous = earlier_of_file(ledger, sweep_id, own)
         if previous is None:
             return Changes(None, ())
-        return Changes(previous, tuple(differences(document(ledger, previous), current(own))))
+        return Changes(previous, tuple(differences(document(ledger, previous), own)))
 
 
 def _best_so_far(ledger: Ledger, record: SweepRecord, states: Mapping[str, int]) -> tuple[str, float] | None:
@@ -235,7 +234,9 @@ def _row(
     reason = record.reason or (_why_failed(ledger, record) if state == "FAILED" else None)
     if driver is None and state in DRIVEN_SWEEP:
         state, reason = "INTERRUPTED", "its driver is gone"
-    if driver is None and submission is not None and state not in FINISHED_SWEEP:
+    # Without a service nothing follows the end of a driver: the sweep then is as its driver has left it.
+    has_left = submission is not None and submission.state == "STARTED" and submission.driver is not None
+    if driver is None and submission is not None and state not in FINISHED_SWEEP and not has_left:
         state, reason = state_without_driver(submission, ledger.system) or (state, reason)
     return {
         **shared,
@@ -283,8 +284,10 @@ def state_without_driver(submission: Submission, system: System) -> tuple[str, s
         system: System of this process, whose clock gives the times.
     """
     cause = submission.cause
-    if submission.state == "STARTED":
+    if submission.state == "STARTED" and submission.driver is None and submission.code is None:
         return "QUEUED", "its driver is starting"
+    if submission.state == "STARTED":
+        return "QUEUED", "its driver has ended; the service decides what follows"
     if submission.state == "PARKED":
         crashes = counted(submission.crashes, "time")
         return "PARKED", f"crashed {crashes} without a report, the last time: {cause}"

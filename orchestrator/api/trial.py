@@ -20,7 +20,7 @@ from orchestrator.api.workspace import Workspace, trial_named
 from orchestrator.client.names import key_named
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
-from orchestrator.export.saved_files import export_saved
+from orchestrator.export.folder import export_saved
 from orchestrator.ledger.known import begun
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import (

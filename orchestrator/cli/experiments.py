@@ -15,10 +15,10 @@ from orchestrator.cli.run_options import Profile, RunOptions, with_run_options
 from orchestrator.cli.sweep_verbs import follow_submitted, run_here, service_for, submit_sweep, with_root_of
 from orchestrator.counts import counted
 from orchestrator.errors import BadInput, Exit
+from orchestrator.experiment import experiment_page, publishing
 from orchestrator.experiment import file as files
-from orchestrator.experiment import page, publication
 from orchestrator.experiment.dry_run import dry_run as rehearse
-from orchestrator.experiment.run import Start, folder_of, results, run, sweep_of
+from orchestrator.experiment.runner import Start, folder_of, results, run, sweep_of
 from orchestrator.report.words import near
 
 INDEX = "results.md"
@@ -94,9 +94,9 @@ def experiment(
             code = run(chosen, workspace, _start(chosen, options), print_line, hardware=hardware)
         _write_pages(loaded, workspace, publish)
     if index is not None:
-        publication.refresh(index)
+        publishing.refresh(index)
         target = index.parent / INDEX
-        target.write_text(publication.index(index), encoding="utf-8")
+        target.write_text(publishing.index(index), encoding="utf-8")
         print_line(f"Results: {near(target.absolute())}")
     return code
 
@@ -128,12 +128,12 @@ def _dry_run(loaded: files.Experiment, options: RunOptions) -> None:
 
 def _write_pages(loaded: files.Experiment, workspace: Workspace, folder: Path | None) -> None:
     present = results(loaded, workspace)
-    pages = publication.write(present, folder_of(loaded, workspace))
+    pages = publishing.write(present, folder_of(loaded, workspace))
     for arm in present.arms:
-        print_line(f"{arm.name}: {page.measured(arm)}; {present.verdicts[arm.name].phrase}")
+        print_line(f"{arm.name}: {experiment_page.measured(arm)}; {present.verdicts[arm.name].phrase}")
     for claim, verdict in zip(present.claims, present.orders, strict=True):
         print_line(f"{claim.better} is better than {claim.than}: {verdict.phrase}")
     print_line(f"Pages: {near(pages.html)}, {near(pages.markdown)}")
     if folder is not None:
-        data, text = publication.publish(present, folder)
+        data, text = publishing.publish(present, folder)
         print_line(f"Published: {near(data.absolute())}, {near(text.absolute())}")

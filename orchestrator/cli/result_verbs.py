@@ -14,9 +14,9 @@ from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT, Workspace, ch
 from orchestrator.cli.options import Data, Json, Root, Server, SweepId, TrialName, backend_of, trial_name
 from orchestrator.cli.printing import print_json, print_line
 from orchestrator.counts import counted
-from orchestrator.driver import log
+from orchestrator.driver import submitted_sweep
 from orchestrator.output import Console
-from orchestrator.report import comparison_text, terminal
+from orchestrator.report import comparison, terminal
 from orchestrator.report.words import near
 
 
@@ -72,7 +72,7 @@ def compare(
     if as_json:
         print_json(compared.document())
     elif as_markdown:
-        print_line(comparison_text.markdown(compared))
+        print_line(comparison.markdown(compared))
     else:
         terminal.show_comparison(compared, Console(soft_wrap=True))
 
@@ -112,7 +112,7 @@ def export_tensorboard(
 def show_result(sweep: Sweep, console: Console) -> None:
     """Print the leaderboard of a sweep, its answer, and the commands that show more."""
     with sweep.workspace.ledger() as ledger:
-        log.show_result(ledger, sweep.workspace.paths, sweep.id, console)
+        submitted_sweep.show_result(ledger, sweep.workspace.paths, sweep.id, console)
 
 
 def evaluate(

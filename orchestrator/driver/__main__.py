@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from orchestrator import concealment, search_installed_modules_alone
 from orchestrator.accounts import files_closed
-from orchestrator.driver import prewarmed, shutdown, submitted
+from orchestrator.driver import prewarmed, shutdown, submitted_sweep
 from orchestrator.errors import Refusal
 from orchestrator.output import print_refusal, protect
 
@@ -35,7 +35,7 @@ def drive(arguments: Sequence[str]) -> int:
     given = _parser().parse_args(arguments)
     try:
         with files_closed():
-            code = submitted.drive(given.sweep, given.start, given.root)
+            code = submitted_sweep.drive(given.sweep, given.start, given.root)
         sys.stdout.flush()
     except (Refusal, OSError) as error:
         return print_refusal(error)

@@ -1,4 +1,4 @@
-"""The part of a driver that needs Ray, Optuna and plotly, all of which take seconds to import.
+"""Execution of a sweep: the part of a driver that needs Ray, Optuna and plotly, which import slowly.
 
 `orchestrator.schedule.environment.prepare` must have run before this module is imported.
 """
@@ -18,8 +18,8 @@ from orchestrator import priority
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.counts import counted
 from orchestrator.driver import publication, sweep_rows
-from orchestrator.driver.accounts import account_for
 from orchestrator.driver.admission import LeasedSweep
+from orchestrator.driver.user_code import account_for
 from orchestrator.errors import DamagedCheckpoint, Exit, ForeignAnswer, redacted
 from orchestrator.ledger.records import (
     FINISHED_SWEEP,
@@ -33,9 +33,8 @@ from orchestrator.ledger.records import (
 )
 from orchestrator.ledger.selection import best_of_sweep, ranked, violations_of
 from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
-from orchestrator.schedule import cluster, hung, sent_code, tuner
-from orchestrator.schedule.engine_pool import BorrowedEngine, EnginePool
-from orchestrator.schedule.engines import Engines
+from orchestrator.schedule import cluster, orphaned_actors, sent_code, tuner
+from orchestrator.schedule.engines import BorrowedEngine, EnginePool, Engines
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.schedule.shares import ClusterShare
 from orchestrator.session.limits import Stop
@@ -56,10 +55,10 @@ COUNTED = 8
 """Static choices whose work is counted at the end of a sweep, each by a compilation of a few seconds."""
 
 _POLL_SECONDS = 0.5
+"""Poll interval during an outage, for its end, a signal and a stop request."""
 
 CODE_SECONDS = 2.0
-"""Seconds between two looks at whether the code of a trainable has changed."""
-"""How often a driver that waits for the end of an outage looks for it, for a signal and a stop request."""
+"""Time between two checks whether the code of a trainable has changed."""
 
 
 @contextmanager
@@ -70,7 +69,7 @@ def connected(leased: LeasedSweep) -> Iterator[ExitStack]:
         What is to be done before it is left.
 
     Raises:
-        NoCluster: if the cluster or the Ray of this machine cannot be joined, or Ray does not start.
+        NoCluster: The cluster or the Ray of this machine cannot be joined, or Ray does not start.
     """
     ray = cluster.connected(
         leased.run.hardware, _code_to_send(leased), needs_gpu=leased.sweep.resources.gpu > 0
@@ -79,29 +78,29 @@ def connected(leased: LeasedSweep) -> Iterator[ExitStack]:
         died = leased.shutdown.interruptible(lambda: stack.enter_context(ray))
         stack.enter_context(leased.shutdown.unless(died))
         if leased.sweep.resources.gpu and not os.environ.get("RAY_ADDRESS"):
-            stack.enter_context(hung.ended(leased.observer.say))
+            stack.enter_context(orphaned_actors.ended(leased.observer.say))
         priority.lower(os.getpid())  # not before: a Ray that this driver has started would have it too
         yield stack
 
 
 def _code_to_send(leased: LeasedSweep) -> Path | None:
-    """Return the folder of a trainable that other machines need, or None where it is too large for that."""
+    """Return the code folder to send to other machines, or None if it is too large."""
     folder = sent_code.folder_to_send(leased.sweep.trainable) if os.environ.get("RAY_ADDRESS") else None
     if folder is None or sent_code.size_of(folder) <= sent_code.MOST:
         return folder
     leased.observer.say(
-        f"{folder} holds more than {sent_code.MOST >> 20} MiB and is not sent to the other machines, which "
-        "must have it too. Put the code into a folder of its own, and name that as `trainable.folder`."
+        f"{folder} is larger than {sent_code.MOST >> 20} MiB, so it is not sent to the other machines "
+        "and must exist there. Or move the code to its own folder and set `trainable.folder`."
     )
     return None
 
 
 def with_slots(leased: LeasedSweep) -> SweepConfig:
-    """Return the sweep with the share of a GPU for each trial that its number of slots gives."""
+    """Return the sweep with the GPU share that follows from its number of slots."""
     run = leased.run
     slotted = leased.shutdown.interruptible(
         lambda: cluster.with_slots(leased.sweep, str(run.data.absolute()), str(run.paths.compilations)),
-        lambda: _heed_stop_request(leased),
+        lambda: _obey_stop_request(leased),
     )
     if leased.sweep.resources.slots == "auto":
         sharing = counted(round(1 / slotted.resources.gpu), "trial has a GPU", "trials share a GPU")
@@ -119,15 +118,15 @@ def run_session(
     """Run trials until none is left or the sweep stops; return why it stopped, or None, and its engines.
 
     Args:
-        leased: of the sweep.
-        slotted: the sweep with its number of slots fixed.
-        curves: the objectives and constrained metrics in the reports of earlier runs.
-        nudge: called twice a second, when there may be news in the ledger's outbox.
-        leaving: what is to be done before the cluster is left.
+        leased: The leased sweep.
+        slotted: The sweep with its number of slots fixed.
+        curves: The objectives and constrained metrics in the reports of earlier runs.
+        nudge: Function that is called twice a second, when there may be news in the ledger's outbox.
+        leaving: What is to be done before the cluster is left.
 
     Raises:
-        BadInput: the folder of the checkpoints belongs to another ledger.
-        NoSpace: the disk is full.
+        BadInput: The folder of the checkpoints belongs to another ledger.
+        NoSpace: The disk is full.
     """
     run, observer = leased.run, leased.observer
     resources = AvailableResources(slotted.resources.cpu, slotted.resources.gpu)
@@ -155,7 +154,7 @@ def run_session(
         nonlocal code_due
         if (reason := leased.shutdown.reason) and session.stopped is None:
             session.stop(f"stopped by {reason}", "INTERRUPTED")
-            observer.say(f"{reason}: saving every running trial; once more to leave at once.")
+            observer.say(f"{reason}: saving all running trials. Send it again to exit immediately.")
         session.check_limits()
         observer.show(session.progress())
         if trainable is not None and (now := time.monotonic()) >= code_due:
@@ -185,7 +184,7 @@ def rebuilt_study(leased: LeasedSweep, curves: Sequence[CurvePoint]) -> Study:
 
 
 def evaluate_test(leased: LeasedSweep, engines: Engines) -> None:
-    """Evaluate test for the best trial and each complete confirmation, once; every evaluation is a row.
+    """Evaluate the test split once for the best trial and each complete confirmation.
 
     A trial whose checkpoint turns out to be damaged is left out. If it was the best one, the next takes its
     place, as in the report: its weights can be loaded. An outage of the checkpoint store, or a full disk,
@@ -202,11 +201,11 @@ def evaluate_test(leased: LeasedSweep, engines: Engines) -> None:
             except DamagedCheckpoint as damage:
                 leased.writer.drop_checkpoint(trial.key, Path(row.path))
                 why = f"{damage.where}: {damage.must}, got {damage.got}"
-                leased.observer.say(f"{trial.key} is left out of the evaluation of test. {why}.")
+                leased.observer.say(f"{trial.key} has no test result. {why}.")
                 may_have_changed = True  # another trial may be the best one now
                 continue
             except ForeignAnswer as foreign:
-                leased.observer.say(f"{trial.key} is not evaluated on test: {foreign}")
+                leased.observer.say(f"{trial.key} has no test result: {foreign}")
                 continue
             metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
             record = EvaluationRecord(
@@ -222,7 +221,7 @@ def _evaluated(
     """Return the step, the metrics and the packed scores of a checkpoint on the test split.
 
     Raises:
-        ForeignAnswer: the answer is that to another question.
+        ForeignAnswer: The answer is that to another question.
     """
     sweep, run = leased.sweep, leased.run
     folder = run.paths.at_hand(sweep.id, trial.key, row.path)
@@ -251,15 +250,15 @@ def _evaluated(
 
 
 def _outlast(leased: LeasedSweep, outages: Outages, work: Callable[[], Result]) -> Result:
-    """Return what `work` returns; after an outage of the store or a disk, call it again.
+    """Return the result of `work`, which is called again after an outage of the store or a disk.
 
     Raises:
-        KeyboardInterrupt: the driver is to leave.
+        KeyboardInterrupt: The driver is to leave.
     """
-    heed = partial(_heed_stop_request, leased)
+    check_stop = partial(_obey_stop_request, leased)
     while True:
         try:
-            return leased.shutdown.interruptible(work, heed)
+            return leased.shutdown.interruptible(work, check_stop)
         except Exception as error:
             cause = store.outage_of(error)
             if cause is None:
@@ -267,15 +266,15 @@ def _outlast(leased: LeasedSweep, outages: Outages, work: Callable[[], Result]) 
             outages.begin(cause, redacted(str(error)))
         leased.observer.say(f"The sweep is paused: {outages.reason}.")
         while outages.reason:
-            heed()
+            check_stop()
             leased.shutdown.check()
             leased.ledger.system.sleep(_POLL_SECONDS)
             outages.poll()
         leased.observer.say("The sweep continues.")
 
 
-def _heed_stop_request(leased: LeasedSweep) -> None:
-    """Leave on a stop request that comes while no session looks for it."""
+def _obey_stop_request(leased: LeasedSweep) -> None:
+    """Obey a stop request while no session polls for it."""
     if asker := asked_to_stop(leased.ledger, leased.sweep.id):
         leased.shutdown.request(reason_of(asker))
 
@@ -285,10 +284,6 @@ def count_work(leased: LeasedSweep, signature: Signature) -> None:
 
     A choice that an earlier driver counted is not counted again. A failure is only reported: no result
     depends on the count.
-
-    Args:
-        leased: of the sweep.
-        signature: of its task.
     """
     record = sweep_rows.record_of(leased)
     choices = _choices(leased, record)
@@ -305,10 +300,10 @@ def count_work(leased: LeasedSweep, signature: Signature) -> None:
     try:
         found = leased.shutdown.interruptible(
             lambda: cluster.work(settings, signature, compilations) if settings else {},
-            partial(_heed_stop_request, leased),
+            partial(_obey_stop_request, leased),
         )
     except Exception as error:  # noqa: BLE001 - described above
-        leased.observer.say(f"The work of a training step is not counted: {redacted(str(error))}")
+        leased.observer.say(f"The FLOPs of a training step could not be counted: {redacted(str(error))}")
         return
     new = {choice: found[name] for choice, name in names.items()}
     entries = [
@@ -345,8 +340,8 @@ def conclude(leased: LeasedSweep, stopped: Stop | None) -> Exit:
     """Write the report, then the sweep's state together with its events for MLflow; return the exit code.
 
     Args:
-        leased: of the sweep.
-        stopped: why the session launched nothing more, or None if it has finished.
+        leased: The leased sweep.
+        stopped: Why the session launched nothing more, or None if it has finished.
     """
     sweep, ledger = leased.sweep, leased.ledger
     best = best_of_sweep(ledger, sweep_rows.record_of(leased))

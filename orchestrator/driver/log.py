@@ -1,4 +1,4 @@
-"""What a driver prints about its sweep: messages, progress and the result."""
+"""Log of a driver: the messages and the progress of its sweep, line by line."""
 
 from __future__ import annotations
 
@@ -6,21 +6,14 @@ import time
 from dataclasses import dataclass, field
 
 from orchestrator.driver.admission import Observer
-from orchestrator.ledger.ledger import Ledger
 from orchestrator.output import Console
-from orchestrator.report import terminal
-from orchestrator.report.history import read
-from orchestrator.report.summary import summarise
-from orchestrator.report.words import duration, near, number
+from orchestrator.report.words import duration, number
 from orchestrator.session.board import Progress
-from orchestrator.storage.paths import DEFAULT_ROOT, Paths
-from orchestrator.tracking.address import shown
 
 ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")
 """States of trials in the order in which they are listed."""
 
 _LINE_EVERY_SECONDS = 30.0
-_COMMAND = "python -m orchestrator.sweep"
 
 
 @dataclass
@@ -82,21 +75,3 @@ def profile_note(profile: str, why: str) -> str:
     """Return the message about the profile of a sweep, and the reason why it was chosen."""
     setting = "smaller than the paper's; choose the profile `full` for the paper's setting."
     return f"Profile `{profile}` ({why}): {setting}"
-
-
-def show_result(ledger: Ledger, paths: Paths, sweep_id: str, console: Console) -> None:
-    """Print the leaderboard of a sweep, its answer, and the commands that show more.
-
-    Raises:
-        BadInput: The sweep has never run.
-    """
-    summary = summarise(read(ledger, sweep_id))
-    root = "" if paths.root == DEFAULT_ROOT.absolute() else f" --root {near(paths.root)}"
-    best = summary.chosen.row.key if summary.chosen else ""
-    report = paths.report(sweep_id) / "report.html"
-    directions = terminal.Directions(
-        tracking=shown(paths.tracking) if paths.tracking else f"{_COMMAND} ui{root}",
-        report=near(report) if report.exists() else None,
-        evaluate=f"{_COMMAND} evaluate {best}{root}",
-    )
-    terminal.show(summary, directions, console)

@@ -30,7 +30,7 @@ from typing import Any
 
 from orchestrator import concealment
 from orchestrator.driver import detached
-from orchestrator.machines import warmth
+from orchestrator.machines import idle_timeout
 from orchestrator.provenance import code_digest
 from orchestrator.schedule import environment
 from orchestrator.storage.paths import Paths
@@ -88,7 +88,7 @@ class PrewarmedDriver:
         if self._process is not None and self._process.poll() is not None:
             self._not_before = now if self._is_ready() else now + RETRY_SECONDS
             self.end()
-        if now - self._used_at >= self._seconds or warmth.memory_is_short():
+        if now - self._used_at >= self._seconds or idle_timeout.memory_is_short():
             self.end()
             return
         settled = not busy or now - self._used_at >= SETTLE_SECONDS

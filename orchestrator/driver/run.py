@@ -49,16 +49,11 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
     Preflight checks, lease, integrity check, load the data, connect to Ray, fix the slots, run the session,
     conclude. A damaged ledger is rebuilt from its backup, and the sweep goes on.
 
-    Args:
-        sweep: to run.
-        run: this invocation.
-        observer: shows the progress.
-
     Raises:
-        BadInput: if the file differs from that of its unfinished sweep.
-        Busy: if another driver holds the sweep.
-        BadData: if the task's data cannot be read.
-        Damaged: if the ledger is damaged beyond its backup.
+        BadInput: The file differs from that of its unfinished sweep.
+        Busy: Another driver holds the sweep.
+        BadData: The task's data cannot be read.
+        Damaged: The ledger is damaged beyond its backup.
     """
     concealment.conceal()  # of a process that calls this from Python
     with files_closed(), Shutdown() as shutdown, leased_sweep(sweep, run, observer, shutdown) as leased:

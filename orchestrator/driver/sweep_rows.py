@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import provenance
-from orchestrator.config.sweep_config import SweepConfig, current
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.counts import counted
-from orchestrator.driver.accounts import account_for, opened_as
 from orchestrator.driver.admission import SPECIFICATION, LeasedSweep, Run, differences
+from orchestrator.driver.user_code import account_for, opened_as
 from orchestrator.errors import Exit
 from orchestrator.ledger.compaction import compact_beside
 from orchestrator.ledger.integrity import examine
@@ -47,7 +47,7 @@ def check_integrity(leased: LeasedSweep) -> Sequence[CurvePoint]:
         What the study and the scheduler need of the reports of earlier runs, which are read only once.
 
     Raises:
-        Damaged: if a row is not what was written.
+        Damaged: A row is not what was written.
     """
     sweep_id, ledger, say = leased.sweep.id, leased.ledger, leased.observer.say
     examined = examine(ledger, sweep_id, leased.sweep.observed_metrics)
@@ -61,7 +61,7 @@ def check_integrity(leased: LeasedSweep) -> Sequence[CurvePoint]:
 
 
 def compare_with_mlflow(leased: LeasedSweep) -> None:
-    """Deliver everything again of a sweep of earlier runs whose copy in MLflow's database has lost something.
+    """Deliver a sweep to MLflow again if its copy there has lost records.
 
     Somebody has deleted runs, for example, or restored an older database.
     """
@@ -72,7 +72,7 @@ def compare_with_mlflow(leased: LeasedSweep) -> None:
     if lost := disagreements(leased.ledger, record, Path(database)):
         put_back(leased.lease.writer)
         why = f"{lost[0].where}: {lost[0].problem.removesuffix(f'; {REMEDY}')}"
-        leased.observer.say(f"MLflow gets everything of {record.id} again: {why}.")
+        leased.observer.say(f"Sending {record.id} to MLflow again: {why}.")
 
 
 def is_stopped(leased: LeasedSweep) -> bool:
@@ -96,7 +96,7 @@ def enter(leased: LeasedSweep, data: TaskData | None) -> None:
         leased.writer.create_sweep(record, events=[events.sweep_started(record, sweep)])
         return
     document = sweep.document()
-    if leased.run.reopen or (known.finished_at and current(known.document)["budget"] != document["budget"]):
+    if leased.run.reopen or (known.finished_at and known.document["budget"] != document["budget"]):
         # Before the changes: after a kill between them, the next driver must not leave the sweep as finished.
         leased.writer.reopen("it is to go on", leased.run.reopen)
     if lost := leased.writer.lose_attempts():
@@ -123,14 +123,7 @@ def note_code(leased: LeasedSweep) -> None:
 def _with_code(
     facts: Mapping[str, Any], sweep: SweepConfig, owner: str, now: float
 ) -> tuple[Mapping[str, Any], str | None]:
-    """Return the facts with the code that trials run from now on, and one line if it has changed.
-
-    Args:
-        facts: of the sweep.
-        sweep: to go on with.
-        owner: in whose name it runs.
-        now: time of the ledger.
-    """
+    """Return the facts with the code that trials run from now on, and one line if it has changed."""
     if sweep.trainable is None:
         return facts, None
     with opened_as(account_for(sweep.trainable, owner)):
@@ -145,25 +138,13 @@ def _with_code(
 
 
 def _with_hardware(facts: Mapping[str, Any], hardware: Hardware) -> Mapping[str, Any]:
-    """Return the facts of a known sweep with what trials run on from now on.
-
-    Args:
-        facts: of the sweep; earlier versions did not record the hardware.
-        hardware: what trials can run on.
-    """
+    """Return the facts of a known sweep with the present hardware."""
     known, own = list(facts.get(HARDWARE, ("unknown hardware",))), devices.described(hardware)
     return {**facts, HARDWARE: known if known[-1] == own else [*known, own]}
 
 
 def _new_record(sweep: SweepConfig, data: TaskData | None, run: Run, now: float) -> SweepRecord:
-    """Return the row of a sweep that begins now, with everything needed to repeat it.
-
-    Args:
-        sweep: that begins.
-        data: of its task, or None if trials load their own.
-        run: the run that begins it.
-        now: time of the ledger.
-    """
+    """Return the row of a sweep that begins now, with everything needed to repeat it."""
     facts: Mapping[str, Any] = {
         "git_commit": provenance.git_commit(),
         "versions": provenance.versions(),
@@ -239,11 +220,11 @@ def resume(leased: LeasedSweep) -> None:
 
 
 def record_resources(leased: LeasedSweep, slotted: SweepConfig) -> None:
-    """Record what an attempt takes from now on, if that is new.
+    """Record the resources of an attempt, if they have changed.
 
     Args:
-        leased: of the sweep.
-        slotted: the sweep with its number of slots fixed.
+        leased: The leased sweep.
+        slotted: The sweep with its number of slots fixed.
     """
     record, resources = record_of(leased), slotted.resources
     known = list(record.facts.get(RESOURCES, ()))
@@ -254,7 +235,7 @@ def record_resources(leased: LeasedSweep, slotted: SweepConfig) -> None:
 
 
 def without_test(leased: LeasedSweep) -> list[tuple[TrialRecord, CheckpointRecord]]:
-    """Return the best trial and the complete confirmations that test was not evaluated for.
+    """Return the best trial and the complete confirmations without a test evaluation.
 
     Each comes with the checkpoint to evaluate; a trial whose checkpoint is not kept is left out. Nothing is
     missing where the service cannot evaluate a checkpoint.
@@ -287,11 +268,11 @@ def record_of(leased: LeasedSweep) -> SweepRecord:
 
 
 def claim_of(leased: LeasedSweep, slotted: SweepConfig) -> sharing.PoolClaim:
-    """Return what a sweep asks for in the pool that it shares with other sweeps.
+    """Return the claim of a sweep on the pool that it shares with other sweeps.
 
     Args:
-        leased: of the sweep.
-        slotted: the sweep with its number of slots fixed.
+        leased: The leased sweep.
+        slotted: The sweep with its number of slots fixed.
     """
     return sharing.PoolClaim.of(
         leased.sweep.id,

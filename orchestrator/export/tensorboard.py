@@ -1,4 +1,4 @@
-"""A sweep for TensorBoard: one run a trial, with its curves and its hyperparameters for the HParams page."""
+"""Export of a sweep to TensorBoard: one run for each trial, with curves and hyperparameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def write(ledger: Ledger, sweep: SweepRecord, folder: Path) -> int:
     """Write every trial that has reported to `folder/TRIAL`; return their number.
 
     Raises:
-        BadInput: the folder exists, or no trial has reported.
+        BadInput: The folder exists, or no trial has reported.
     """
     if folder.exists():
         raise BadInput(str(folder), "must not exist", "an existing folder", "Name another, or remove it.")

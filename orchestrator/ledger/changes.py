@@ -406,19 +406,21 @@ _CHECKPOINTS = (
 def sweep_of(tx: Transaction, sweep_id: str) -> SweepRecord:
     """Return a sweep, which must exist, and make the transaction one of that sweep."""
     tx.sweep_id = sweep_id
-    return _existing(tx.find(SWEEPS, sweep_id), "sweep", sweep_id)
+    sweep: SweepRecord = _existing(tx.find(SWEEPS, sweep_id), "sweep", sweep_id)
+    return sweep
 
 
 def trial_of(tx: Transaction, trial_key: str) -> TrialRecord:
     """Return a trial, which must exist, and make the transaction one of the trial's sweep."""
-    trial = _existing(tx.find(TRIALS, trial_key), "trial", trial_key)
+    trial: TrialRecord = _existing(tx.find(TRIALS, trial_key), "trial", trial_key)
     tx.sweep_id = trial.sweep_id
     return trial
 
 
 def attempt_of(tx: Transaction, attempt_id: str) -> AttemptRecord:
     """Return an attempt, which must exist."""
-    return _existing(tx.find(ATTEMPTS, attempt_id), "attempt", attempt_id)
+    attempt: AttemptRecord = _existing(tx.find(ATTEMPTS, attempt_id), "attempt", attempt_id)
+    return attempt
 
 
 def _existing(record: Any, what: str, key: str) -> Any:

@@ -12,7 +12,7 @@ from orchestrator.machines.cluster_file import ensure_token
 from orchestrator.machines.hardware import VISIBLE_DEVICES
 from orchestrator.machines.head import LOOPBACK, runtime_folder, token_file
 from orchestrator.machines.joining import OF_MACHINE
-from orchestrator.training.process import EARLIER_MEMORY_FRACTION, worker_environment
+from orchestrator.training.process import DEPRECATED_MEMORY_FRACTION, worker_environment
 
 RAY_ENVIRONMENT = {
     # Reports go to the ledger; Tune's CSV, JSON and TensorBoard files would only repeat them.
@@ -38,7 +38,7 @@ RAY_ENVIRONMENT = {
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """Ask Linux for pages of 2 MiB instead of 4 KiB; a user's own setting of the variable is left as it is.
 
-XLA allocates the memory of a training step anew for each step, and Linux hands it out page by page, which
+XLA allocates the memory of a training step again for each step, and Linux hands it out page by page, which
 takes a quarter to a third of a gradient's time (docs/benchmarks/trials.md). glibc reads it when a process
 starts.
 """
@@ -74,11 +74,11 @@ def prepare(token: Path) -> None:
     """Set this process's environment; call it before the first `import ray`, which reads some of it.
 
     Args:
-        token: file with the token of the user's clusters, created if it is missing. It is used to join a
+        token: File with the token of the user's clusters, created if it is missing. It is used to join a
             cluster, unless the environment already names a token.
 
     Raises:
-        BadInput: another account can read the token.
+        BadInput: Another account can read the token.
     """
     os.environ.update(_settings() | KEEP_HANDLERS)
     if not os.environ.get("RAY_ADDRESS"):
@@ -92,7 +92,7 @@ def prepare(token: Path) -> None:
 def of_head() -> dict[str, str]:
     """Return the settings of the Ray that drivers share on this machine; create its token if needed.
 
-    Whoever starts a head writes a fresh token to the same file.
+    Each start of a head writes a new token to the same file.
     """
     token = ensure_token(token_file(runtime_folder())).absolute()
     return {**_settings(), **LOOPBACK, **END_AT_ONCE, "RAY_AUTH_TOKEN_PATH": str(token)}
@@ -107,9 +107,9 @@ def of_workers(gpu_share: float) -> dict[str, str | None]:
     driver's, and its access to MLflow and to stores. Only `ray_private.handed` may send it: some is secret.
 
     Args:
-        gpu_share: share of a GPU that the worker may use; 0 for the CPU.
+        gpu_share: Share of a GPU that the worker may use; 0 for the CPU.
     """
-    return {**_of_driver(os.environ), EARLIER_MEMORY_FRACTION: None, **worker_environment(gpu_share)}
+    return {**_of_driver(os.environ), DEPRECATED_MEMORY_FRACTION: None, **worker_environment(gpu_share)}
 
 
 def _of_driver(environment: Mapping[str, str]) -> dict[str, str | None]:

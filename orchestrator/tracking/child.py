@@ -1,7 +1,6 @@
-"""The shipper's end of the pipe to the delivering process: start it, ask it, end it.
+"""Pipe from the shipper to the delivery process.
 
-No call blocks for longer than it promises: a child that neither reads nor answers is killed, together with
-everything that it started.
+Every call has a timeout. A child that neither reads nor answers is killed with its descendants.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _COMMAND = (sys.executable, "-m", "orchestrator.tracking.deliver")
 
 
 class DeliveryError(Exception):
-    """Raised when the child has ended, with its last error output, or when it does not answer."""
+    """The child does not answer, or has ended; the text has its last error output."""
 
 
 class Child:
@@ -57,7 +56,7 @@ class Child:
         return self._process.poll() is None
 
     def direct(self, destination: Mapping[str, Any]) -> None:
-        """Send the destination, which must be done once and before the first `ask`; do not wait."""
+        """Send the destination without waiting. Required once, before the first `ask`."""
         priority.lower(self._process.pid)
         self._unsent = self._secrets + _line(destination)
 
@@ -67,7 +66,7 @@ class Child:
         """Send a line, if there is one, and return the next answer.
 
         Raises:
-            DeliveryError: the child ends, `seconds` pass, or `cancelled` returns True.
+            DeliveryError: The child ends, `seconds` pass, or `cancelled` returns True.
         """
         if document is not None:
             self._unsent += _line(document)
@@ -86,7 +85,7 @@ class Child:
         self._process.kill()
 
     def end(self, seconds: float) -> None:
-        """Let the child end by itself within `seconds`; after that, kill it and its children."""
+        """Wait up to `seconds` for the child to exit, then kill it and its children."""
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
@@ -98,7 +97,7 @@ class Child:
         self._errors.close()
 
     def _exchange(self) -> None:
-        """Move what can be moved through the pipes within a fifth of a second."""
+        """Read and write what the pipes can take within 0.2 s."""
         writing = [self._to] if self._unsent else []
         readable, writable, _ = select.select([self._from], writing, [], 0.2)
         try:
@@ -133,7 +132,7 @@ def discard() -> None:
 
 
 def delivery_to(destination: Mapping[str, Any]) -> Child:
-    """Return a running process that delivers to a destination: a prepared one if there is one that lives."""
+    """Return a process that delivers to a destination, if possible a prepared one."""
     child = _spares.pop() if _spares else Child()
     if not child.lives:
         child.end(0.0)

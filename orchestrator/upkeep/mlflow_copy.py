@@ -29,7 +29,7 @@ from orchestrator.ledger.writer import SweepWriter
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
-from orchestrator.tracking.fold import chunks, is_number, legal_name
+from orchestrator.tracking.events import chunks, is_number, legal_name
 from orchestrator.tracking.mlflow_private import Point, StoredRuns, stored_runs
 from orchestrator.tracking.shipper import Shipper
 from orchestrator.upkeep.check import Finding

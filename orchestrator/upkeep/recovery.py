@@ -178,7 +178,7 @@ def _lease_number(rows: Mapping[tuple[Any, ...], Mapping[str, Any]], now: int) -
     The backup holds only the tokens that recorded a run. Tokens count up from 1, or from the time of an
     earlier recovery, and no sweep is driven more than once a second, so no token exceeds the present time.
     """
-    recorded = [row["number"] for (name, *_), row in rows.items() if name == MLFLOW_RUN.name]
+    recorded: list[int] = [row["number"] for (name, *_), row in rows.items() if name == MLFLOW_RUN.name]
     return max([now, *recorded])
 
 

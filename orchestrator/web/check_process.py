@@ -28,7 +28,7 @@ from orchestrator.api.planning import planned
 from orchestrator.config.networks import layers
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, most_trials
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver.accounts import account_for, reader_for
+from orchestrator.driver.user_code import account_for, reader_for
 from orchestrator.errors import BadInput, Refusal, Unfinished
 from trainables.layers import LAYERS
 from trainables.registry import Registry

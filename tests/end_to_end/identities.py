@@ -40,7 +40,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import AttemptRecord, ReportRecord, TrialRecord, by_trial
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
-from orchestrator.tracking.fold import legal_name
+from orchestrator.tracking.events import legal_name
 from orchestrator.tracking.mlflow_private import Point, stored_runs
 
 # ---------------------------------------------------------------- what is run

@@ -28,6 +28,7 @@ from orchestrator.client.following import follow
 from orchestrator.client.http import HttpBackend
 from orchestrator.errors import BadInput
 from tests.end_to_end.commands import Commands, wait_for
+from tests.programs import program
 
 pytestmark = [
     pytest.mark.end_to_end,
@@ -40,49 +41,6 @@ pytestmark = [
 ACCOUNTS = {"ada": 47_011, "bob": 47_012}
 GROUP, GROUP_ID = "sweepers", 47_010
 
-TRAIN = """
-import json, os, sys
-from pathlib import Path
-
-
-def attempt(path):
-    try:
-        with open(path, "rb") as file:
-            file.read(1)
-    except OSError as error:
-        return type(error).__name__
-    return "read"
-
-
-def of_root(name):
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if folder.stat().st_uid == 0 and b"orchestrator" in (folder / "cmdline").read_bytes():
-                yield str(folder / name)
-        except OSError:
-            pass
-
-
-def look(owner, other, ledger):
-    named = [other, ledger, "/etc/shadow"]
-    named += [path for name in ("environ", "mem", "maps") for path in of_root(name)]
-    found = {path: attempt(path) for path in named}
-    found["uid"], found["groups"], found["owner"] = os.getuid(), os.getgroups(), owner
-    Path("seen.json").write_text(json.dumps(found))
-
-
-def train(trial):
-    look(*Path("arguments").read_text().split())
-    (trial.folder / "model").mkdir()
-    (trial.folder / "model" / "weights").write_text("1")
-    trial.report(2, {"val/loss": 1.0}, checkpoint=trial.folder / "model")
-
-
-if __name__ == "__main__":
-    import sweep_client
-
-    train(sweep_client.trial())
-"""
 
 FILE = """\
 trainable: {code}
@@ -103,7 +61,7 @@ def homes() -> Iterator[Path]:
         for account, uid in ACCOUNTS.items():
             home = folder / account
             home.mkdir(mode=0o700)
-            (home / "train.py").write_text(TRAIN)
+            (home / "train.py").write_text(program("trains_as_a_user"))
             (home / "secret").write_text(f"of {account}")
             for path in (*home.iterdir(), home):
                 os.chown(path, uid, uid)

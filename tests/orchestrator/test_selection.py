@@ -32,13 +32,13 @@ from orchestrator.ledger.selection import (
     violations_of,
 )
 from orchestrator.ledger.writer import SweepWriter
-from orchestrator.report.compare import side_by_side
+from orchestrator.report.comparison import side_by_side
 from orchestrator.report.figures import curves
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise
 from orchestrator.storage.paths import Paths
 from orchestrator.study.observations import observe, rank
-from orchestrator.tracking.registry import succeeds
+from orchestrator.tracking.model_registry import succeeds
 from tests import sweeps
 from tests.orchestrator.ledger.examples import create_sweep
 from tests.orchestrator.study.sweeps import sweep as specification

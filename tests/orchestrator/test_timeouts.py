@@ -15,7 +15,7 @@ from orchestrator.machines import keeper
 from orchestrator.schedule import resources
 from orchestrator.storage import store
 from orchestrator.tracking import address
-from orchestrator.tracking.shipper import Pace
+from orchestrator.tracking.shipper import Timeouts
 from orchestrator.web import feeds, server
 
 ROOT = Path(__file__).parents[2]
@@ -59,8 +59,8 @@ EXPECTED = {
         f"{address.SETTINGS['MLFLOW_HTTP_REQUEST_TIMEOUT']} s per request, no retries within a request"
     ),
     "MLflow's delivery process": (
-        f"a response {Pace.silence:g} s, its start {Pace.awake:g} s; after a timeout it is replaced, "
-        f"{Pace.first_retry:g} to {Pace.longest_retry:g} s apart"
+        f"a response {Timeouts.silence:g} s, its start {Timeouts.awake:g} s; after a timeout it is replaced, "
+        f"{Timeouts.first_retry:g} to {Timeouts.longest_retry:g} s apart"
     ),
     "downloads of data sets": f"{fetching.TIMEOUT_SECONDS} s",
     "Ray's head, when a driver joins": (

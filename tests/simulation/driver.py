@@ -25,7 +25,7 @@ from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
 from orchestrator.tracking import events
-from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.tracking.shipper import Shipper, Timeouts
 from orchestrator.upkeep.deletions import deleting
 from tests.simulation.cluster import Cluster, Tune
 from tests.simulation.database import Database
@@ -39,7 +39,7 @@ HARDWARE = Hardware(cpus=4, gpus=0)
 
 SILENCE_SECONDS = 200.0
 PATIENCE_SECONDS = 10.0
-PACE = Pace(gather=5.0, awake=30.0, silence=20.0, first_retry=2.0, longest_retry=20.0, goodbye=5.0)
+PACE = Timeouts(gather=5.0, awake=30.0, silence=20.0, first_retry=2.0, longest_retry=20.0, goodbye=5.0)
 
 
 @dataclass
@@ -79,17 +79,17 @@ class Driver:
     """One process that runs the sweep.
 
     Attributes:
-        kernel: of the simulation.
-        process: of the driver.
-        sweep: to run.
-        database: of the ledger.
-        cluster: that trains.
-        machine: on which it runs.
-        mlflow: that gets its events.
-        unless_stopped: leave the sweep as it is if a person has stopped it.
-        drives: whether it has taken the lease; without it, it may leave for any reason.
-        is_damaged: whether it has found the ledger damaged.
-        tune: its Ray Tune, once it runs.
+        kernel: Kernel of the simulation.
+        process: Process of the driver.
+        sweep: Sweep to run.
+        database: Database of the ledger.
+        cluster: Cluster that trains.
+        machine: Machine on which it runs.
+        mlflow: Mlflow that gets its events.
+        unless_stopped: Leave the sweep as it is if a person has stopped it.
+        drives: Whether it has taken the lease; without it, it may leave for any reason.
+        is_damaged: Whether it has found the ledger damaged.
+        tune: Its Ray Tune, once it runs.
     """
 
     kernel: Kernel

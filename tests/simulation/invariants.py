@@ -37,11 +37,11 @@ class Outcome:
     """The result of a sweep.
 
     Attributes:
-        trials: of the sweep.
-        reports: of the sweep, by trial and step.
-        attempts: of the sweep.
-        evaluations: on test.
-        steps: that were trained, by trial.
+        trials: Trials of the sweep.
+        reports: Reports of the sweep, by trial and step.
+        attempts: Attempts of the sweep.
+        evaluations: Evaluations on test.
+        steps: Steps that were trained, by trial.
     """
 
     trials: list[TrialRecord]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from orchestrator.api.local import LocalBackend
 from orchestrator.api.queue_order import UNSERVED
 from orchestrator.client.following import follow
 from orchestrator.ledger import submissions
+from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.ledger.submissions import SubmissionWriter
-from tests.orchestrator.ledger.examples import writer
+from tests import sweeps as examples
+from tests.orchestrator.ledger.examples import create_sweep, writer
 
 FILE = Path(__file__).parents[3] / "search_spaces" / "retrieval.yaml"
 
@@ -94,3 +97,22 @@ def test_following_ends_with_the_code_and_the_cause(
     printed: list[str] = []
     assert follow(LocalBackend(sweep.workspace.paths.root), sweep.id, printed.append) == code
     assert str(columns.get("cause", "")) in "".join(printed)
+
+
+def test_a_driver_that_has_left_while_no_service_runs_is_not_shown_as_starting(sweep: Sweep) -> None:
+    """A sweep is stopped after its service was killed: nobody has judged the end of its driver."""
+    serving.submit(sweep)
+    root = sweep.workspace.paths.root
+    change(sweep, state="STARTED", starts=1)
+    assert status(root=root).reason == "its driver is starting"
+    record = examples.sweep_record(id=sweep.id, document=sweep.specification.document(), finished_at=None)
+    with sweep.workspace.ledger() as ledger:
+        create_sweep(ledger, replace(record, state="RUNNING"))
+        submissions.begin(ledger, sweep.id, 1, Holder.here())
+        write = writer(ledger, sweep.id)
+        write.set_sweep_state("INTERRUPTED", "stopped by `stop` on node1")
+        submissions.end(ledger, sweep.id, 1, Exit.RESUMABLE, "stopped")
+    shown = status(root=root)
+    assert (shown.state, shown.reason) == ("INTERRUPTED", "stopped by `stop` on node1")
+    [entry] = queue(root=root)
+    assert "starting" not in entry.why

@@ -47,12 +47,12 @@ LEFT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Moment:
-    """When a driver gets a signal.
+    """The time of a signal to a driver.
 
     Attributes:
-        phase: of its work, one of `PHASES`.
-        occurrence: which of the announcements of this phase, from 1.
-        delay: seconds from the announcement to the signal.
+        phase: Phase of its work, one of `PHASES`.
+        occurrence: Which of the announcements of this phase, from 1.
+        delay: Seconds from the announcement to the signal.
         signal: SIGINT or SIGTERM.
     """
 
@@ -72,12 +72,12 @@ class Moment:
 
 @dataclass(frozen=True)
 class Left:
-    """How a driver left after a signal.
+    """The end of a driver after a signal.
 
     Attributes:
-        code: its exit code.
-        seconds: from the signal to its end.
-        complete: whether the sweep was complete by then.
+        code: Its exit code.
+        seconds: Seconds from the signal to its end.
+        complete: Whether the sweep was complete by then.
     """
 
     code: int
@@ -95,7 +95,7 @@ def interrupt(folder: Path, moment: Moment) -> Left:
     """Send a signal to a driver, and let another one complete the sweep.
 
     Raises:
-        AssertionError: if a finished trial or a row is lost, or the sweep cannot be completed.
+        AssertionError: a finished trial or a row is lost, or the sweep cannot be completed.
     """
     folder.mkdir()
     sessions = Sessions(folder)
@@ -125,7 +125,7 @@ def block_and_interrupt(folder: Path) -> tuple[int, list[Finding], list[AttemptR
         Its exit code, what `check` finds, and the attempts; another driver has completed the sweep by then.
 
     Raises:
-        AssertionError: if the sweep cannot be completed.
+        AssertionError: the sweep cannot be completed.
     """
     folder.mkdir()
     sessions = Sessions(folder)

@@ -19,8 +19,8 @@ from orchestrator.api import serving
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.serving import run_code_as_users
 from orchestrator.config.trainable import Trainable
-from orchestrator.driver import accounts, submitted
-from orchestrator.driver.accounts import AS_USER, account_for, check_service, reader_for
+from orchestrator.driver import submitted_sweep, user_code
+from orchestrator.driver.user_code import AS_USER, account_for, check_service, reader_for
 from orchestrator.errors import BadInput
 from orchestrator.ledger import submissions
 from orchestrator.storage.paths import Paths
@@ -51,7 +51,7 @@ def as_users(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def opened() -> Iterator[Path]:
     """A folder that every account can enter, unlike those of pytest."""
-    with tempfile.TemporaryDirectory(prefix="accounts-") as folder:
+    with tempfile.TemporaryDirectory(prefix="user_code-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
 
@@ -66,7 +66,7 @@ def test_code_runs_as_its_owner_or_not_at_all() -> None:
     owner = account_for(COMMAND, "nobody")
     assert owner is not None
     assert owner.uid == NOBODY.uid
-    assert account_for(None, "ada") is None, "a network of this package is no code of a user"
+    assert account_for(None, "ada") is None, "a network of this package is not code of a user"
     with pytest.raises(BadInput, match="no such account or group"):
         account_for(COMMAND, "no-such-account")
     assert reader_for("no-such-account") == NOBODY
@@ -89,7 +89,7 @@ def test_what_would_run_or_be_read_as_the_service_is_refused(changes: Mapping[st
 @pytest.mark.usefixtures("as_users")
 def test_a_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    with pytest.raises(BadInput, match="accounts are those of one machine"):
+    with pytest.raises(BadInput, match="user_code are those of one machine"):
         account_for(COMMAND, "nobody")
 
 
@@ -107,7 +107,7 @@ def test_nobody_but_root_runs_code_as_others(monkeypatch: pytest.MonkeyPatch) ->
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let Python and the code be where every account can read them, wherever this checkout is."""
     monkeypatch.setattr(sys, "executable", "/bin/sh")
-    monkeypatch.setattr(accounts, "CODE", Path("/bin/sh"))
+    monkeypatch.setattr(user_code, "CODE", Path("/bin/sh"))
 
 
 @needs_root
@@ -121,7 +121,7 @@ def test_a_service_keeps_its_own_files_closed(opened: Path) -> None:
         check_service(GROUP, paths, opened / "data")
     (opened / "mlruns").chmod(0o700)
     elsewhere = replace(paths, database=f"sqlite:///{opened}/sweeps.db")
-    with pytest.raises(BadInput, match="must be closed to other accounts"):
+    with pytest.raises(BadInput, match="must be closed to other user_code"):
         check_service(GROUP, elsewhere, opened / "data")
 
 
@@ -161,7 +161,7 @@ def test_a_service_needs_a_group_and_a_python_that_accounts_can_run(
     closed.mkdir(mode=0o700)
     (closed / "python").touch()
     monkeypatch.setattr(sys, "executable", str(closed / "python"))
-    with pytest.raises(BadInput, match=f"{closed}: must be open to other accounts"):
+    with pytest.raises(BadInput, match=f"{closed}: must be open to other user_code"):
         check_service(GROUP, Paths(opened / "mlruns"), opened / "data")
 
 
@@ -278,7 +278,7 @@ def test_neither_a_later_service_nor_root_runs_the_code_as_itself(
             again.run()  # as `sweep resume`, `retry-failed` or the file itself would, for root
     change(sweep, "state = 'STARTED', starts = 1, code = NULL")
     with pytest.raises(BadInput, match="must be run by a service that runs code as users"):
-        submitted.drive(sweep.id, 1, root)
+        submitted_sweep.drive(sweep.id, 1, root)
     with sweep.workspace.ledger() as ledger:
         ended = submissions.submission(ledger, sweep.id)
     assert ended is not None

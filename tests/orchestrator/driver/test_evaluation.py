@@ -49,7 +49,7 @@ def test_a_trial_whose_checkpoint_is_damaged_is_left_out(
         execution.evaluate_test(leased, Engines(lambda: 0))
         assert without_test(leased) == []
     assert [row.trial_key for row in sessions.ledger.evaluations(session.sweep.id)] == [second.trial_key]
-    assert f"{best.trial_key} is left out of the evaluation of test." in caplog.text
+    assert f"{best.trial_key} has no test result." in caplog.text
     assert "arrays.npz: must have" in caplog.text
 
 
@@ -77,7 +77,7 @@ def test_the_answer_to_another_question_is_not_recorded(
         leased = LeasedSweep(session.sweep, run, sessions.ledger, lease, Observer(), Shutdown())
         execution.evaluate_test(leased, Engines(lambda: 0))
         assert (len(asked), sessions.ledger.evaluations(session.sweep.id)) == (2, [])
-        assert f"{trial.trial_key} is not evaluated on test: the answer of an evaluation" in caplog.text
+        assert f"{trial.trial_key} has no test result: the answer of an evaluation" in caplog.text
         execution.evaluate_test(leased, Engines(lambda: 0))
     (row,) = sessions.ledger.evaluations(session.sweep.id)
     assert (len(asked), row.trial_key, row.step) == (4, trial.trial_key, 10)

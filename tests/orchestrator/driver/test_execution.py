@@ -51,10 +51,10 @@ class Searched:
     """A sweep whose search is over, on a machine that has none of its checkpoints.
 
     Attributes:
-        leased: of the sweep.
-        lines: that its driver prints.
-        url: of the folder of the best trial in the store.
-        folder: of the store.
+        leased: The leased sweep.
+        lines: Lines that its driver prints.
+        url: Url of the folder of the best trial in the store.
+        folder: Folder of the store.
     """
 
     leased: LeasedSweep
@@ -204,7 +204,7 @@ def test_a_failure_to_count_the_work_is_only_reported(
 
     monkeypatch.setattr(execution.cluster, "work", work)
     execution.count_work(searched.leased, SIGNATURE)
-    assert searched.lines.lines == ["The work of a training step is not counted: no memory"]
+    assert searched.lines.lines == ["The FLOPs of a training step could not be counted: no memory"]
     assert STEP_WORK not in searched.record.facts
 
 

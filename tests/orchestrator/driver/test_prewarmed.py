@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.driver import detached, prewarmed
 from orchestrator.driver.prewarmed import PrewarmedDriver
-from orchestrator.machines import warmth
+from orchestrator.machines import idle_timeout
 
 MODULE = "tests.orchestrator.driver.prewarmed"
 OWNER = {"SWEEP_OWNER": "ada"}
@@ -139,10 +139,10 @@ def test_it_ends_when_it_is_not_used_or_memory_is_short(
     drivers: PrewarmedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle(drivers)
-    monkeypatch.setattr(warmth, "memory_is_short", lambda: True)
+    monkeypatch.setattr(idle_timeout, "memory_is_short", lambda: True)
     drivers.tend(busy=False)
     assert not waiting()
-    monkeypatch.setattr(warmth, "memory_is_short", lambda: False)
+    monkeypatch.setattr(idle_timeout, "memory_is_short", lambda: False)
     settle(drivers)
     drivers._used_at -= 301.0
     drivers.tend(busy=False)

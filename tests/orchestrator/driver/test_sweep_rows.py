@@ -296,7 +296,7 @@ def test_what_mlflow_has_lost_is_delivered_again(sessions: Sessions, said: list[
         lease.writer.delivered([row.seq for row in waiting])
         compare_with_mlflow(own)
     assert len(ledger.pending(sweep_id, 1000)) == len(waiting)
-    assert said[0].startswith(f"MLflow gets everything of {sweep_id} again: ")
+    assert said[0].startswith(f"Sending {sweep_id} to MLflow again: ")
 
 
 class Heard(Observer):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.export.saved_files import export_saved
+from orchestrator.export.folder import export_saved
 from orchestrator.ledger.records import CheckpointRecord
 from tests import sweeps
 from trainables import checkpoint

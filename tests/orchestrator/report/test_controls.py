@@ -7,7 +7,7 @@ from dataclasses import replace
 from orchestrator.ledger.scores import pack
 from orchestrator.report.answer import notes
 from orchestrator.report.controls import control_lines, doubts
-from orchestrator.report.seeds import SeedResult
+from orchestrator.report.history import SeedResult
 from orchestrator.report.summary import Summary
 from tests.orchestrator.report.confirmed import right_answers, summary
 

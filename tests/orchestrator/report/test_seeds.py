@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.ledger.scores import unpack
-from orchestrator.report.history import History
-from orchestrator.report.samples import sample_of
-from orchestrator.report.seeds import seed_results
+from orchestrator.report.controls import sample_of
+from orchestrator.report.history import History, seed_results
 from orchestrator.report.summary import summarise
 from tests import sweeps
 from tests.orchestrator.report.confirmed import EXAMPLES, confirmation, history, right_answers

@@ -22,7 +22,7 @@ from orchestrator.ledger.stop_requests import ROOM, asked_to_stop
 from orchestrator.ledger.submissions import Order, Submission, SubmissionWriter
 from orchestrator.ledger.tables import START_PAUSE
 from orchestrator.service.service import Service, lease_name
-from orchestrator.service.starting import JITTER, LONGEST_BACKOFF_SECONDS, WITHOUT_SHARE_SECONDS
+from orchestrator.service.start_order import JITTER, LONGEST_BACKOFF_SECONDS, WITHOUT_SHARE_SECONDS
 from orchestrator.service.supervision import BACKOFF_SECONDS, PAUSE_SECONDS
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
@@ -53,10 +53,10 @@ class Machine:
     """A machine with a service whose drivers end at once with code 1.
 
     Attributes:
-        clocks: of the machine.
-        ledger: of the sweeps.
-        started: the sweeps whose drivers were started, in this order.
-        before_crash: what a driver does.
+        clocks: Clocks of the machine.
+        ledger: Ledger of the sweeps.
+        started: The sweeps whose drivers were started, in this order.
+        before_crash: What a driver does.
     """
 
     def __init__(self, url: str, paths: Paths) -> None:

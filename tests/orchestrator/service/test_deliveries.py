@@ -138,7 +138,7 @@ def test_what_a_sweep_has_left_arrives_once_mlflow_is_back(ledger: Ledger, paths
     server = None
     try:
         assert "serves" in service.stdout.readline()
-        assert "MLflow takes none" in service.stdout.readline()
+        assert "MLflow accepts no records" in service.stdout.readline()
         for _ in range(20):
             assert holder(ledger, sweeps.SWEEP_ID) is None, "the sweep must be free for others"
             time.sleep(0.05)
@@ -147,7 +147,7 @@ def test_what_a_sweep_has_left_arrives_once_mlflow_is_back(ledger: Ledger, paths
         connect(database)
         variables = {**environment(), ui.STORE: database}
         server = subprocess.Popen(command_on(port, paths.artifacts), env=variables, start_new_session=True)
-        assert "has received the 23 records" in service.stdout.readline()
+        assert "delivered 23 pending records" in service.stdout.readline()
         assert ledger.backlog(sweeps.SWEEP_ID) == 0
         wait_for(lambda: holder(ledger, sweeps.SWEEP_ID) is None)
         expected = {sweeps.SWEEP_ID: 0, "0000": 41, "0001": 41, "0002": 43}

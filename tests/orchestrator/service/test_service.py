@@ -150,7 +150,7 @@ def test_a_killed_driver_is_replaced(deployment: Deployment) -> None:
 @either
 @pytest.mark.slow
 def test_after_a_boot_every_sweep_goes_on_but_those_that_were_stopped(deployment: Deployment) -> None:
-    """The rows name a boot that is over, and no process of it lives. A lost machine is no crash."""
+    """The rows name a boot that is over, and no process of it lives. A lost machine is not a crash."""
     service = deployment.serve()
     for sweep_id in ("a-1", "a-2"):
         deployment.submit(sweep_id)

@@ -75,8 +75,8 @@ class Run:
     """A sweep that runs trial by trial, with its records in memory.
 
     Attributes:
-        rebuilt: whether the study is rebuilt from the records before each ask and each tell.
-        ahead: number of trials that run at the same time.
+        rebuilt: Whether the study is rebuilt from the records before each ask and each tell.
+        ahead: Number of trials that run at the same time.
     """
 
     sweep: SweepConfig

@@ -41,5 +41,5 @@ def deliver(
     """
     sink = sink or MlflowSink(destination)
     assert isinstance(destination.runs, dict)
-    destination.runs.update({**sink.adopted, **sink.create(events)})
+    destination.runs.update({**sink.recreated, **sink.create(events)})
     return sink.apply(events)

@@ -25,12 +25,12 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.system import System
 from orchestrator.tracking import child
-from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.tracking.shipper import Shipper, Timeouts
 from tests import postgres, sweeps
 from tests.orchestrator.tracking.stored import NewDatabase, points_by_run
 
 _DELIVERS = "orchestrator.tracking.deliver"
-QUICK = Pace(gather=0.05, awake=60.0, silence=3.0, first_retry=0.1, longest_retry=0.2, goodbye=3.0)
+QUICK = Timeouts(gather=0.05, awake=60.0, silence=3.0, first_retry=0.1, longest_retry=0.2, goodbye=3.0)
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def _has_ended(process: psutil.Process) -> bool:
 
 @pytest.mark.parametrize(("age", "seconds"), [(0.0, 1.0), (19.0, 1.0), (60.0, 3.0), (100.0, 5.0), (1e6, 5.0)])
 def test_batches_of_a_long_sweep_are_larger(age: float, seconds: float) -> None:
-    assert Pace().gathers(age) == pytest.approx(seconds)
+    assert Timeouts().gathers(age) == pytest.approx(seconds)
 
 
 def test_closing_without_starting_is_harmless(shipper: Shipper) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.api import serving
-from orchestrator.service.rounds import MOST_SILENT_SECONDS, Rounds
+from orchestrator.service.discovery import MOST_SILENT_SECONDS, Rounds
 from orchestrator.web.app_state import AppState
 from orchestrator.web.server import Listening, answering
 from tests.orchestrator.web.server import Client

@@ -1,4 +1,4 @@
-"""What a driver knows of one sweep: its trials, their attempts and the reports that it has accepted."""
+"""A driver's view of one sweep: its trials, their attempts and the accepted reports."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Row:
     """A trial.
 
     Attributes:
-        plan: of the trial.
-        step: of its last report.
-        attempts: number of attempts so far.
-        is_running: whether an attempt runs.
-        is_over: whether it is complete or stopped.
-        due_at: when its next attempt may be launched.
+        plan: Plan of the trial.
+        step: Step of its last report.
+        attempts: Number of attempts so far.
+        is_running: Whether an attempt runs.
+        is_over: Whether it is complete or stopped.
+        due_at: Time when its next attempt may be launched.
     """
 
     plan: Trial
@@ -55,10 +55,10 @@ class SimulatedSession:
     The decision whether a report is the attempt's own is that of the real one.
 
     Args:
-        plan: of the sweep.
-        rules: what must hold.
-        clock: in seconds.
-        gpu: that each trial has.
+        plan: Plan of the sweep.
+        rules: What must hold.
+        clock: Clock in seconds.
+        gpu: GPU share that each trial has.
     """
 
     stopped = None

@@ -36,17 +36,17 @@ class Driver:
     """One process that drives a sweep.
 
     Attributes:
-        kernel: of the simulation.
-        process: of the driver.
-        system: that the process sees.
-        job: the sweep.
-        number: of the start.
-        open: opens the ledger.
-        paths: where the sweep writes.
-        is_ill: tells whether the driver crashes before its first report.
-        has_begun: whether it is known to the ledger.
-        drives: whether it holds the lease.
-        has_ended: whether it has written how it ended.
+        kernel: Kernel of the simulation.
+        process: Process of the driver.
+        system: System that the process sees.
+        job: The sweep.
+        number: Number of the start.
+        open: Opens the ledger.
+        paths: Paths where the sweep writes.
+        is_ill: Tells whether the driver crashes before its first report.
+        has_begun: Whether it is known to the ledger.
+        drives: Whether it holds the lease.
+        has_ended: Whether it has written how it ended.
     """
 
     kernel: Kernel

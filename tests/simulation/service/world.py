@@ -18,7 +18,7 @@ from orchestrator.ledger.submissions import Order, Submission
 from orchestrator.service import deliveries, service
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
-from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.tracking.shipper import Shipper, Timeouts
 from orchestrator.upkeep.recovery import Recovery, recover
 from tests.simulation.database import Database
 from tests.simulation.faults import Fault
@@ -35,13 +35,13 @@ from tests.simulation.tracking import Child, Mlflow
 from tests.simulation.violation import Violation
 
 OFF_SECONDS = 5.0
-"""How long a machine without power is off."""
+"""Length of a power cut."""
 
 RESTART_SECONDS = 2.0
 """From the end of a service until the machine starts it again."""
 
 REPAIR_SECONDS = 20.0
-"""How often a person looks for parked sweeps."""
+"""Time between two checks for parked sweeps by a simulated person."""
 
 POLL_SECONDS, LOOK_SECONDS = 5.0, 1.0
 """Of the simulated service: those of the real one would fill most of a run with polls that find nothing."""
@@ -71,23 +71,23 @@ class ServingShutdown(Shutdown):
 
 
 class World:
-    """Where services, drivers and people work.
+    """World of services, drivers and people.
 
     Args:
-        kernel: of the simulation.
-        plan: of the run.
-        faults: that are planned.
-        folder: for the files of every machine.
+        kernel: Kernel of the simulation.
+        plan: Plan of the run.
+        faults: Faults that are planned.
+        folder: Folder for the files of every machine.
 
     Attributes:
-        machines: of the world.
-        database: of the ledger.
-        disk: what a loss of power leaves.
-        mlflow: that gets what ended sweeps have left.
-        strikes: the faults.
-        rules: what must hold.
-        drivers: every driver so far.
-        is_over: whether everything has ended, so that no service is started again.
+        machines: Machines of the world.
+        database: Database of the ledger.
+        disk: What a loss of power leaves.
+        mlflow: Mlflow that gets what ended sweeps have left.
+        strikes: The faults.
+        rules: What must hold.
+        drivers: Every driver so far.
+        is_over: Whether everything has ended, so that no service is started again.
     """
 
     def __init__(self, kernel: Kernel, plan: Plan, faults: Sequence[Fault], folder: Path) -> None:
@@ -147,7 +147,7 @@ class World:
     def _open(self, url: str, *, system: System, **_: Any) -> Ledger:
         return self.database.ledger(self._kernel.task.process, system)
 
-    def _shipper(self, lease: Lease, uri: str, artifacts: Path | None, pace: Pace) -> Shipper:
+    def _shipper(self, lease: Lease, uri: str, artifacts: Path | None, pace: Timeouts) -> Shipper:
         """Return a shipper of the current process that delivers to the simulated MLflow."""
         process = self._kernel.task.process
         machine = next(machine for machine in self.machines if process in machine.processes)
