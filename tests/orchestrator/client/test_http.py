@@ -20,8 +20,8 @@ from orchestrator.client.following import follow
 from orchestrator.client.http import TIMEOUT_SECONDS, decoded
 from orchestrator.client.protocol import Backend
 from orchestrator.errors import BadInput, Exit, NoServer, exit_of
-from orchestrator.web.checking import CheckLimits
-from orchestrator.web.submitted import WAIT_SECONDS
+from orchestrator.web.check_process import CheckLimits
+from orchestrator.web.file_checks import WAIT_SECONDS
 from tests import sweeps
 from tests.orchestrator.cli.screens import terminal
 from tests.orchestrator.web.server import FILE, QUEUED, Client

@@ -15,12 +15,14 @@ from cryptography import x509
 
 from orchestrator.api.workspace import Workspace
 from orchestrator.web import connections, server
-from orchestrator.web.connections import Limits, descriptors_for, network
+from orchestrator.web.connections import ConnectionLimits, descriptors_for, network
 from orchestrator.web.server import Listening, serving
 from tests.orchestrator.web.server import Client
 from tests.orchestrator.web.test_tls import certified
 
-LIMITS = Limits(connections=40, of_an_address=20, head_seconds=1.0, body_seconds=1.5, answer_seconds=1.0)
+LIMITS = ConnectionLimits(
+    connections=40, of_an_address=20, head_seconds=1.0, body_seconds=1.5, answer_seconds=1.0
+)
 BODY = b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 

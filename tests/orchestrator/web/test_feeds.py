@@ -16,12 +16,12 @@ import pytest
 
 from orchestrator.api import user_admin
 from orchestrator.errors import NoDatabase
-from orchestrator.web import watching
+from orchestrator.web import event_routes
+from orchestrator.web.app_state import AppState
+from orchestrator.web.event_routes import MOST_SWEEPS
 from orchestrator.web.feeds import KEPT_EVENTS, PING, WOKEN_AT_ONCE, Feed, Feeds
+from orchestrator.web.read_cache import ReadCache
 from orchestrator.web.server import Listening, answering
-from orchestrator.web.site import Site
-from orchestrator.web.snapshots import Snapshots
-from orchestrator.web.watching import MOST_SWEEPS
 from tests import sweeps
 from tests.orchestrator.web.server import QUEUED, Client
 
@@ -199,7 +199,7 @@ def test_a_change_of_the_ledger_reaches_every_watcher(client: Client) -> None:
 
 
 def test_the_streams_of_a_user_are_limited(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "MOST_STREAMS", 2)
+    monkeypatch.setattr(event_routes, "MOST_STREAMS", 2)
     with client.events("/events", "bob") as first, client.events("/events", "bob") as second:
         assert {next(first).kind, next(second).kind} == {"resync"}
         assert client.send("GET", "/api/v1/events", "bob").status == 429
@@ -227,7 +227,7 @@ def test_one_stream_tells_the_changes_of_several_sweeps(client: Client) -> None:
 
 def test_what_is_asked_for_after_an_event_is_as_new_as_the_event(client: Client) -> None:
     """Otherwise a page that reads at once would show the state before the event until the next one."""
-    site = Site(client.workspace, snapshots=Snapshots(time.monotonic, fresh=3600.0))
+    site = AppState(client.workspace, cache=ReadCache(time.monotonic, fresh=3600.0))
     paths = ["", "/live", "/trials?limit=1000", "/trials/30", "/curves"]
 
     def seen(reader: Client) -> list[bytes]:
@@ -251,7 +251,7 @@ def test_what_is_asked_for_after_an_event_is_as_new_as_the_event(client: Client)
 
 def test_snapshots_are_dropped_only_by_a_change_of_what_they_are_about() -> None:
     made: list[str] = []
-    snapshots, version = Snapshots(lambda: 0.0), 1
+    snapshots, version = ReadCache(lambda: 0.0), 1
 
     def get(about: str) -> None:
         snapshots.get(("live", about), lambda: made.append(about), about=about)

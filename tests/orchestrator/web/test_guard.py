@@ -12,8 +12,8 @@ import pytest
 
 from orchestrator.api.workspace import Workspace
 from orchestrator.errors import BadInput
-from orchestrator.web.guard import MOST_BYTES
-from orchestrator.web.results import report_policy
+from orchestrator.web.application import MOST_BYTES
+from orchestrator.web.file_routes import report_policy
 from orchestrator.web.server import Listening, serving
 from tests import sweeps
 from tests.orchestrator.web.server import Client
@@ -62,10 +62,10 @@ def test_an_unknown_address_is_a_problem(reader: Client) -> None:
 @pytest.mark.parametrize(
     ("listening", "match"),
     [
-        (Listening(0, "0.0.0.0"), "unless the server has TLS"),
-        (Listening(0, "::"), "unless the server has TLS"),
-        (Listening(0, "example.org"), "must be an address"),
-        (Listening(0, "0.0.0.0", certificate=Path("missing.pem")), "--certificate: must be a file"),
+        (Listening(0, "0.0.0.0"), "must be a loopback address without TLS"),
+        (Listening(0, "::"), "must be a loopback address without TLS"),
+        (Listening(0, "example.org"), "must be an IP address"),
+        (Listening(0, "0.0.0.0", certificate=Path("missing.pem")), "--certificate: must be an existing file"),
     ],
 )
 def test_others_do_not_reach_the_server_without_tls(tmp_path: Path, listening: Listening, match: str) -> None:

@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 import pytest
 
 from orchestrator.ledger import submissions
-from orchestrator.web.guard import MOST_BYTES
-from orchestrator.web.problems import MEDIA_TYPE
+from orchestrator.web.application import MOST_BYTES
+from orchestrator.web.http_errors import MEDIA_TYPE
 from tests.orchestrator.web.server import FILE, Answer, Client
 
 Query = dict[str, str | list[str]]
