@@ -23,7 +23,7 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import BadInput
 from orchestrator.web import check_process
 from orchestrator.web.app_state import AppState
-from orchestrator.web.http_errors import Mistake, NotAllowed, TooManyRequests
+from orchestrator.web.http_errors import NotAllowed, RefusalParts, TooManyRequests
 
 _MODULE = check_process.__name__
 
@@ -56,7 +56,7 @@ class SentFile:
 class Validated:
     """Plan of a file, or its mistakes."""
 
-    refusals: Sequence[Mistake]
+    refusals: Sequence[RefusalParts]
     plan: PlannedSweep | None
 
 
@@ -81,9 +81,9 @@ def validated(app: AppState, sent: SentFile, owner: str, *, sizes: bool) -> Vali
     try:
         answer = _checked(app, sent, owner, sizes=sizes)
     except BadInput as refusal:
-        return Validated([Mistake(**refusal.parts())], None)
+        return Validated([RefusalParts(**refusal.parts())], None)
     if "refusals" in answer:
-        return Validated([Mistake(**parts) for parts in answer["refusals"]], None)
+        return Validated([RefusalParts(**parts) for parts in answer["refusals"]], None)
     plan = answer["plan"]
     return Validated([], PlannedSweep(**plan) if plan else None)
 

@@ -35,7 +35,7 @@ _SEE_DESCRIPTION = "/api/v1/openapi.json describes every request."
 
 
 @dataclass(frozen=True)
-class Mistake:
+class RefusalParts:
     """One mistake: the header, path, field or line; the requirement; the value found; and what to do."""
 
     where: str

@@ -1,4 +1,4 @@
-"""Every route, with every role and without a token: what is permitted, and who is refused how."""
+"""Permissions of every route for every role, and without a token."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_token_has_a_limited_number_of_sessions(client: Client) -> None:
 
 @pytest.fixture
 def keyed(tmp_path: Path) -> Iterator[tuple[Client, OneTimeKey]]:
-    """Serve an empty ledger with a key for one who is no user yet."""
+    """Serve an empty ledger with a sign-in key for an unknown user."""
     key, workspace = OneTimeKey("root"), Workspace.at(tmp_path / "mlruns")
     with serving(workspace, Listening(0), key=key) as address:
         yield Client(address, workspace, {}), key

@@ -1,4 +1,4 @@
-"""Submissions, stops, priorities and quotas over HTTP, and what each leaves in the ledger."""
+"""Submissions, stops, priorities and quotas over HTTP, and their rows in the ledger."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def change_row(client: Client, statement: str) -> None:
 
 
 def rows(client: Client) -> dict[str, list[tuple[object, ...]]]:
-    """Return every row of the tables that people change."""
+    """Return all rows of the tables that users change."""
     tables = (SUBMISSION, STOP_REQUEST, PRIORITY, OWNER, SERVICE_USER, AUDIT)
     with client.workspace.ledger() as ledger, ledger.reader() as connection:
         return {table.name: [tuple(row) for row in connection.execute(select(table))] for table in tables}
@@ -190,7 +190,7 @@ CHANGES: Mapping[str, tuple[str, str, object]] = {
 """One request that each route that changes the ledger grants to an admin."""
 
 UNRECORDED = {"validate", "sign_in", "sign_out"}
-"""Routes whose method is not GET, but which change no row of the ledger."""
+"""Routes with other methods than GET that do not change the ledger."""
 
 
 def test_every_route_that_changes_something_is_tested_for_its_audit_entry() -> None:
@@ -261,7 +261,7 @@ def test_what_a_submission_may_not_ask_for(reader: Client, body: dict[str, objec
 
 
 def test_submissions_are_limited(client: Client) -> None:
-    """Submissions and retries share one allowance, which fills up with the clock of the site and no other."""
+    """Submissions and retries share one token bucket, which is refilled by the clock of the server."""
     now = [0.0]
     site = AppState(client.workspace, submissions=RateLimit(SUBMISSIONS_A_MINUTE, lambda: now[0]))
     with answering(site, Listening(0)) as address:

@@ -1,4 +1,4 @@
-"""Clients that send slowly, read slowly or only connect do not keep others from being answered."""
+"""Clients that send slowly, read slowly or only connect do not block others."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_late_request_is_told_so(limited: str) -> None:
 
 
 def test_a_client_that_reads_nothing_is_not_waited_for(limited: str) -> None:
-    """It asks for more than the buffers of the system hold."""
+    """The answer is larger than the buffers of the system."""
     request = b"GET /assets/page.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with ExitStack() as stack:
         connection = _connected(limited, stack)

@@ -1,4 +1,4 @@
-"""Server-sent events: one reading for all watchers, resumption, and the end of a server with open streams."""
+"""Server-sent events: one query for all watchers, resumption, and shutdown with open streams."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_thousand_watchers_are_served_by_one_reading() -> None:
 
 
 def test_a_change_for_many_watchers_holds_nothing_else_up() -> None:
-    """Between two turns of the event loop, in which a request could be answered, few watchers are told."""
+    """Few watchers are woken between two turns of the event loop, so that requests are answered."""
 
     async def run() -> None:
         source = Source(a=0)
@@ -143,7 +143,7 @@ def test_silence_is_filled_and_a_revoked_watcher_is_dropped() -> None:
 
 
 def test_a_revoked_watcher_receives_no_further_change() -> None:
-    """A busy feed is never silent, so that asking at a silence alone would leave the stream open for ever."""
+    """A busy feed sends no pings, so a check before pings alone would leave the stream open."""
 
     async def run() -> None:
         source, is_active = Source(a=0), True
@@ -226,7 +226,7 @@ def test_one_stream_tells_the_changes_of_several_sweeps(client: Client) -> None:
 
 
 def test_what_is_asked_for_after_an_event_is_as_new_as_the_event(client: Client) -> None:
-    """Otherwise a page that reads at once would show the state before the event until the next one."""
+    """Otherwise a page that reads at once would show the state before the event."""
     site = AppState(client.workspace, cache=ReadCache(time.monotonic, fresh=3600.0))
     paths = ["", "/live", "/trials?limit=1000", "/trials/30", "/curves"]
 
@@ -278,7 +278,7 @@ def test_a_stream_of_too_many_sweeps_is_refused(client: Client) -> None:
 
 
 def test_a_service_with_an_open_stream_ends_at_once(tmp_path: Path) -> None:
-    """An event stream never ends by itself; uvicorn alone would wait for it without limit."""
+    """An event stream never ends by itself; uvicorn would wait for it without limit."""
     root = sweeps.filled(tmp_path / "mlruns").root
     _, token = user_admin.add("vera", "viewer", root=root)
     words = ["-m", "orchestrator.sweep", "serve", "--http", "0", "--root", str(root)]
@@ -304,7 +304,7 @@ def test_a_service_with_an_open_stream_ends_at_once(tmp_path: Path) -> None:
 
 
 def test_feeds_whose_server_has_ended_already_are_closed() -> None:
-    """The server of a service that leaves may be gone before its streams are told."""
+    """The server may have ended before its streams are closed."""
 
     async def watched() -> Feeds:
         feeds = Feeds()

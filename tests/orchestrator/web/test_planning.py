@@ -1,4 +1,4 @@
-"""What a file would run, and files that are too large to check."""
+"""Plans of files, and files that are too large to check."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_small_file_that_asks_for_much_is_refused(reader: Client, text: str, w
 
 
 def test_a_grid_of_many_combinations_is_valid_and_lists_none(reader: Client) -> None:
-    """Of 10^12 combinations or 10^9 seeds, only as many as the budget has are ever made."""
+    """At most as many of 10^12 combinations or 10^9 seeds are made as the budget has trials."""
     choices = ", ".join(f"{value / 2000:g}" for value in range(1, 1001))
     names = ("learning_rate", "recurrent_learning_rate", "weight_decay", "dropout")
     space = "search:\n" + "".join(f"  {name}: {{choice: [{choices}]}}\n" for name in names)
@@ -129,7 +129,7 @@ NETWORKS = FILE.replace(SEARCH, f"{SEARCH[:-1]}, d_state: {{choice: {list(range(
 def test_a_check_that_reaches_a_limit_is_refused_and_the_service_lives_on(
     reader: Client, monkeypatch: pytest.MonkeyPatch, limits: CheckLimits, text: str, sizes: bool
 ) -> None:
-    """What the imports have freed can still be used: the C library is to give large pieces of it back.
+    """The C library must return large freed blocks, so that memory freed by imports counts.
 
     The next file is checked within ordinary limits, as the imports alone take a second on a busy machine.
     """
@@ -167,7 +167,7 @@ if '"owner": "bob"' in given:
     time.sleep(12)
 json.dump({"document": {}, "plan": None}, sys.stdout)
 """
-"""A check that takes long for the files of Bob."""
+"""A check that is slow for the files of Bob."""
 
 
 def test_slow_files_of_one_member_do_not_hold_up_another(

@@ -1,4 +1,4 @@
-"""The list of sweeps reads what has changed, and not every sweep that has ever run."""
+"""The sweep list is read incrementally: ended sweeps are not read again."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_one_sweep_that_has_changed_is_read_again(state: AppState) -> None:
 
 
 def test_a_look_shows_every_change(state: AppState) -> None:
-    """What is kept equals what a new server reads, after each kind of change."""
+    """After each kind of change, the cache equals a new one."""
 
     def check() -> None:
         with state.ledger() as ledger:

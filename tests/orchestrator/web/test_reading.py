@@ -1,4 +1,4 @@
-"""What the API returns of sweeps, trials, curves, logs, reports and the queue."""
+"""Answers of the API about sweeps, trials, curves, logs, reports and the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of strangers in docs/cluster.md: what the server of the service answers, row by row."""
+"""Rows of the table in docs/cluster.md: forbidden requests and the answers of the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No token appears in what a service prints, records or answers, whatever it is sent in."""
+"""No token appears in the output, the ledger or the answers of a service."""
 
 from __future__ import annotations
 
