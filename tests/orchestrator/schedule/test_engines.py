@@ -636,7 +636,7 @@ ENDS = """
 sleeper, borrower = other_process()
 pool = worker_pool()
 pool._me = borrower
-ray.get(pool.take().__ray_ready__.remote())
+ray.get(pool.take().actor.__ray_ready__.remote())
 time.sleep(1)
 (pid,) = processes("ray::WarmWorker")
 end(sleeper)
@@ -664,7 +664,7 @@ def test_a_worker_with_a_gpu_ends_with_its_driver_and_an_idle_one_with_the_servi
 ONE_EACH = """
 pools = [worker_pool() for _ in range(4)]
 workers = [pool.take() for pool in pools[:2]]
-ray.get([worker.__ray_ready__.remote() for worker in workers])
+ray.get([worker.actor.__ray_ready__.remote() for worker in workers])
 for pool, worker in zip(pools, workers):
     ray.get(worker.return_unused.remote(pool._me))
 print([len(pool._claimed) for pool in pools])
