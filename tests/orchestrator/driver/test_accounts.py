@@ -203,7 +203,7 @@ def sent(tmp_path: Path, code: str, folder: object, owner: str = "nobody") -> Ma
 
 
 def test_no_code_of_users_comes_over_http_by_default(opened: Path, tmp_path: Path) -> None:
-    with pytest.raises(ForeignCode, match="trainable: must be left out of a file that is sent over HTTP"):
+    with pytest.raises(ForeignCode, match="trainable: must be omitted over HTTP"):
         check(sent(tmp_path, "command: ['true']", opened))
 
 
