@@ -14,13 +14,14 @@ from fastapi import APIRouter, Header, Query, Response
 
 from orchestrator.api import priorities, serving, user_admin
 from orchestrator.api.local_sweep import Sweep
-from orchestrator.errors import BadInput, Changed
-from orchestrator.ledger import audit, submissions
-from orchestrator.ledger.audit import Asked
-from orchestrator.ledger.records import FINISHED_SWEEP
-from orchestrator.ledger.request_keys import RequestKey
-from orchestrator.ledger.settings import Settings
-from orchestrator.ledger.users import User
+from orchestrator.errors import BadInput, StaleRevision
+from orchestrator.ledger.people import audit
+from orchestrator.ledger.people.audit import Asked
+from orchestrator.ledger.people.idempotency import RequestKey
+from orchestrator.ledger.people.users import User
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import QueueSettings
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP
 from orchestrator.sharing.rows import UNIT
 from orchestrator.web import models
 from orchestrator.web.access import SignedIn
@@ -140,7 +141,7 @@ def set_priority(
             asked=Asked(user.name, "priority", sweep_id, changes),
             root=site.workspace.paths.root,
         )
-    except Changed:
+    except StaleRevision:
         raise
     except BadInput as refusal:
         raise (_conflict(refusal) if refusal.where == sweep_id else refusal) from None
@@ -222,7 +223,7 @@ def _allow_start(site: Site, user: User, sweep_id: str) -> None:
     check_own(site, _found(site, sweep_id).specification, site.owner(sweep_id) or user.name)
 
 
-def _settings(site: Site, sweep_id: str, chosen: Settings) -> Document:
+def _settings(site: Site, sweep_id: str, chosen: QueueSettings) -> Document:
     site.snapshots.drop()
     return {"id": sweep_id, **asdict(chosen), "weight": chosen.weight / UNIT, "revision": chosen.revision}
 

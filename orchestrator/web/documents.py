@@ -9,13 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from orchestrator.ledger.records import (
-    CurvePoint,
-    ReportRecord,
-    TrialRecord,
-    by_trial,
-)
-from orchestrator.ledger.selection import order
+from orchestrator.ledger.sweeps.records import CurvePoint, ReportRecord, TrialRecord, by_trial
+from orchestrator.ledger.sweeps.selection import order
 from orchestrator.web.paging import Order, page
 from orchestrator.web.problems import NotFound
 

@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.clusters import Pool
 from orchestrator.client.answers import Budget, QueuedSweep, SweepEvent
-from orchestrator.ledger.audit import AuditEntry
-from orchestrator.ledger.records import AttemptState, CheckpointKind, Role, TrialState
-from orchestrator.ledger.submissions import SubmissionState
-from orchestrator.ledger.users import Role as UserRole
+from orchestrator.ledger.people.audit import AuditEntry
+from orchestrator.ledger.people.users import Role as UserRole
+from orchestrator.ledger.queue.submissions import SubmissionState
+from orchestrator.ledger.sweeps.records import AttemptState, CheckpointKind, Role, TrialState
 from orchestrator.sharing.rows import PriorityClass
 
 Next = Annotated[str | None, Field(description="`after` of the next page; null on the last one.")]

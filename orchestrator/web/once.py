@@ -12,9 +12,9 @@ from typing import Annotated, Any
 from fastapi import Header
 
 from orchestrator.errors import BadInput
-from orchestrator.ledger import request_keys
-from orchestrator.ledger.request_keys import Known, RequestKey
-from orchestrator.ledger.users import User
+from orchestrator.ledger.people import idempotency
+from orchestrator.ledger.people.idempotency import Known, RequestKey
+from orchestrator.ledger.people.users import User
 from orchestrator.web.bodies import Body
 from orchestrator.web.problems import Conflict
 from orchestrator.web.site import Site
@@ -60,14 +60,14 @@ def once(
         return change(None)
     digest = digest_of(what, body)
     with site.ledger() as ledger:
-        request = request_keys.begin(ledger, user.name, key, digest)
+        request = idempotency.begin(ledger, user.name, key, digest)
     if isinstance(request, Known):
         return _answer(request, digest)
     try:
         return change(request)
     except BaseException:
         with site.ledger() as ledger:
-            request_keys.forget(ledger, request)
+            idempotency.forget(ledger, request)
         raise
 
 

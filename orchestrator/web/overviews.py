@@ -12,9 +12,10 @@ from dataclasses import asdict
 from typing import Any
 
 from orchestrator.api import status
-from orchestrator.ledger import claims, submissions
-from orchestrator.ledger.known import SweepVersion, versions
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.pool import claims
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.sweeps.index import SweepVersion, versions
 from orchestrator.sharing.rows import PriorityClass
 
 Document = dict[str, Any]

@@ -17,7 +17,6 @@ from orchestrator.errors import (
     BadData,
     BadInput,
     Busy,
-    Changed,
     Damaged,
     NoCluster,
     NoDatabase,
@@ -25,8 +24,9 @@ from orchestrator.errors import (
     NoStore,
     OverQuota,
     Refusal,
-    redacted,
+    StaleRevision,
 )
+from orchestrator.process_secrets import redacted
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -99,7 +99,7 @@ STATUS: Mapping[type[Exception], HTTPStatus] = {
     Conflict: HTTPStatus.CONFLICT,
     Busy: HTTPStatus.CONFLICT,
     OverQuota: HTTPStatus.CONFLICT,
-    Changed: HTTPStatus.PRECONDITION_FAILED,
+    StaleRevision: HTTPStatus.PRECONDITION_FAILED,
     BadInput: HTTPStatus.UNPROCESSABLE_ENTITY,
     BadData: HTTPStatus.UNPROCESSABLE_ENTITY,
     TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,

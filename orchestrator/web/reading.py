@@ -12,7 +12,8 @@ from orchestrator.api import clusters, priorities
 from orchestrator.api.serving import MOST_SILENT_SECONDS
 from orchestrator.config.trainable import task_of
 from orchestrator.errors import BadInput
-from orchestrator.ledger import claims, submissions
+from orchestrator.ledger.pool import claims
+from orchestrator.ledger.queue import submissions
 from orchestrator.sharing.rows import UNIT, Owner
 from orchestrator.web import models
 from orchestrator.web.access import SignedIn

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import FileResponse
 
 from orchestrator.api.local_sweep import Sweep
-from orchestrator.ledger.keys import trial_key
+from orchestrator.ledger.sweeps.records import trial_key
 from orchestrator.web import documents, models
 from orchestrator.web.paging import MOST_WHOLE
 from orchestrator.web.problems import NotFound

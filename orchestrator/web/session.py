@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api import user_admin
-from orchestrator.ledger.users import User, digest, end_session, open_session
+from orchestrator.ledger.people.users import User, digest, end_session, open_session
 from orchestrator.web import models
 from orchestrator.web.access import COOKIE, check_origin, user_of
 from orchestrator.web.reading import Document

@@ -17,9 +17,9 @@ from fastapi import Depends, Request
 from orchestrator.api.local import LocalBackend
 from orchestrator.api.serving import Rounds
 from orchestrator.api.workspace import Workspace
-from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.users import User, sessions, users_by_digest
+from orchestrator.ledger.people.users import User, sessions, users_by_digest
+from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.web.checking import CheckLimits
 from orchestrator.web.feeds import Feeds
 from orchestrator.web.limits import RateLimit, Turns
@@ -127,7 +127,7 @@ class Site:
         return self.snapshots.get("users", read)
 
     def sessions(self) -> dict[str, tuple[str, float]]:
-        """Return what `orchestrator.ledger.users.sessions` does, as it was at most a second ago."""
+        """Return what `orchestrator.ledger.people.users.sessions` does, as it was at most a second ago."""
 
         def read() -> dict[str, tuple[str, float]]:
             with self.ledger() as ledger:

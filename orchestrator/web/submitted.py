@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.config import from_document
 from orchestrator.config.sweep_config import SweepConfig
@@ -119,7 +119,7 @@ def _checked(site: Site, sent: Sent, owner: str, *, sizes: bool | None) -> Mappi
         "sizes": sizes,
         "limits": asdict(site.check_limits),
     }
-    environment, secrets = concealment.parted({**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+    environment, secrets = process_secrets.parted({**os.environ, "OPENBLAS_NUM_THREADS": "1"})
     with site.checks.turn(owner, WAIT_SECONDS) as granted:
         if not granted:
             must = f"must wait until an earlier file of {owner} or those of others are checked"

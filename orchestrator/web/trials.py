@@ -9,12 +9,11 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 
+from orchestrator.api.trial import unshown_metrics
 from orchestrator.api.workspace import trial_named
 from orchestrator.errors import BadInput
-from orchestrator.ledger.keys import trial_key
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import ReportRecord, Role, SweepRecord, TrialRecord
-from orchestrator.ledger.shown import unshown_metrics
+from orchestrator.ledger.sweeps.records import ReportRecord, Role, SweepRecord, TrialRecord, trial_key
 from orchestrator.web import documents, models
 from orchestrator.web.paging import MOST_WHOLE, cursor, read_cursor, wrong_cursor
 from orchestrator.web.problems import NotFound

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
-from orchestrator.ledger.users import User
+from orchestrator.ledger.people.users import User
 from orchestrator.web import documents, reading
 from orchestrator.web.access import SignedIn
 from orchestrator.web.feeds import Read

@@ -10,7 +10,8 @@ import pytest
 from orchestrator.client import http
 from orchestrator.data import fetching
 from orchestrator.driver import notifications, shutdown
-from orchestrator.ledger import connect, lease, lease_backends
+from orchestrator.ledger import connect, lease_backends
+from orchestrator.ledger.sweeps import lease
 from orchestrator.machines import keeper
 from orchestrator.schedule import resources
 from orchestrator.storage import store
@@ -72,7 +73,7 @@ EXPECTED = {
         f"{feeds.PING_SECONDS:g} s, open requests at its end {server.GRACE_SECONDS} s"
     ),
     "requests to the HTTP service": f"an answer {http.TIMEOUT_SECONDS:g} s",
-    "`--notifications`": f"{notifications.TIMEOUT_SECONDS:g} s per message",
+    "`--notify`": f"{notifications.TIMEOUT_SECONDS:g} s per message",
     "the exit of a driver": (
         f"{shutdown.GRACE_SECONDS:g} s to leave, then {shutdown.LAST_SECONDS:g} s for the ledger "
         f"and the child processes, and {shutdown.LAST_SECONDS:g} s for the last line of output"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.api.priorities import queue
 from orchestrator.api.queue_order import UNSERVED
-from orchestrator.ledger.records import CurvePoint
+from orchestrator.ledger.sweeps.records import CurvePoint
 from orchestrator.web.documents import log_range, thinned
 from tests import sweeps
 from tests.orchestrator.web.server import FILE, QUEUED, Client

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from orchestrator.ledger import submissions
+from orchestrator.ledger.queue import submissions
 from orchestrator.web.guard import MOST_BYTES
 from orchestrator.web.problems import MEDIA_TYPE
 from tests.orchestrator.web.server import FILE, Answer, Client
