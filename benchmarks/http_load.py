@@ -29,10 +29,10 @@ import psutil
 
 from orchestrator.api import user_admin
 from orchestrator.api.serving import running
-from orchestrator.ledger.keys import trial_key
-from orchestrator.ledger.known import begun
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.index import begun
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import trial_key
 from orchestrator.storage.paths import Paths
 from tests import sweeps
 from tests.orchestrator.ledger.examples import create_sweep

@@ -33,10 +33,10 @@ from orchestrator.driver import execution, sweep_rows
 from orchestrator.driver.admission import LeasedSweep, Observer, Run
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.ledger.backup import Change, Entry, backup_file, locked
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import ReportRecord, SweepRecord
 from orchestrator.ledger.rows import DIGEST_MODULUS, REPORTS
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import ReportRecord, SweepRecord
 from orchestrator.ledger.tables import REPORT, TALLY
 from orchestrator.schedule import schedulers
 from orchestrator.session.session import Session

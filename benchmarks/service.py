@@ -40,9 +40,9 @@ def begin(
         rules: Rules by which sweeps share the cluster.
     """
     from orchestrator.config import load
-    from orchestrator.ledger.lease import Lease
     from orchestrator.ledger.ledger import Ledger
-    from orchestrator.ledger.records import SweepRecord
+    from orchestrator.ledger.sweeps.lease import Lease
+    from orchestrator.ledger.sweeps.records import SweepRecord
     from orchestrator.schedule.resources import AvailableResources
     from orchestrator.schedule.shares import ClusterShare
     from orchestrator.session.session import Session

@@ -90,7 +90,7 @@ def drive(folder: Path, load: Load, rules: Rules) -> None:
 
     environment.prepare(folder / "ray-token")
     from orchestrator.assignment import Outcome, SavedCheckpoint
-    from orchestrator.ledger.claims import pools
+    from orchestrator.ledger.pool.claims import pools
     from orchestrator.machines.hardware import Hardware
     from orchestrator.schedule import cluster, tuner
     from orchestrator.schedule.worker import Worker

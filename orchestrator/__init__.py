@@ -37,7 +37,6 @@ from orchestrator.errors import (  # noqa: E402 - first the path
     BadData,
     BadInput,
     Busy,
-    Changed,
     Damaged,
     DamagedCheckpoint,
     Exit,
@@ -50,6 +49,7 @@ from orchestrator.errors import (  # noqa: E402 - first the path
     NoStore,
     OverQuota,
     Refusal,
+    StaleRevision,
     Unfinished,
 )
 
@@ -69,7 +69,6 @@ __all__ = [
     "BadData",
     "BadInput",
     "Busy",
-    "Changed",
     "Damaged",
     "DamagedCheckpoint",
     "Exit",
@@ -84,6 +83,7 @@ __all__ = [
     "OverQuota",
     "Progress",
     "Refusal",
+    "StaleRevision",
     "Status",
     "Sweep",
     "Trial",

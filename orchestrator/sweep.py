@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from orchestrator import concealment, search_installed_modules_alone
+from orchestrator import process_secrets, search_installed_modules_alone
 from orchestrator.cli.app import code_of_interruption, outlives_its_output, run_command
 from orchestrator.driver import detached
 from orchestrator.driver.shutdown import run_and_exit
@@ -24,7 +24,7 @@ RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 def main() -> None:
     """Run the command line of this process and exit with its code."""
-    concealment.begin()
+    process_secrets.begin()
     search_installed_modules_alone()
     package = Path(detached.__file__).parents[1]
     copied = not Path(__file__).samefile(package / "sweep.py")

@@ -19,8 +19,8 @@ from benchmarks.faults.table import Dose, Row, Tally
 from orchestrator.errors import Damaged
 from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.records import CheckpointKind, CheckpointRecord, TrialRecord
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.upkeep.recovery import recover
 from tests.orchestrator.ledger.examples import create_sweep, event, sweep_record, trial_record, writer
 from trainables import checkpoint

@@ -28,9 +28,9 @@ from orchestrator.assignment import Assignment
 from orchestrator.errors import Damaged
 from orchestrator.ledger import backup
 from orchestrator.ledger.integrity import replay, verify
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import EvaluationRecord
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import EvaluationRecord
 from orchestrator.ledger.tables import METADATA, TALLY
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths

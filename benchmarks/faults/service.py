@@ -11,9 +11,9 @@ from typing import Any
 
 from benchmarks.faults.site import PATIENCE, Site, kill, until
 from benchmarks.faults.table import Dose, Row, Tally
-from orchestrator.ledger import submissions
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.submissions import Submission
 from tests import postgres
 from tests.end_to_end.commands import finish
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.ledger.records import FINISHED_TRIAL, TrialRecord
+from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, TrialRecord
 from orchestrator.upkeep.check import leftovers
 from tests.end_to_end.commands import Commands, finish
 

@@ -11,7 +11,7 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.config.yaml_reader import parse_document, read_text
 from orchestrator.driver import preflight
 from orchestrator.errors import BadInput
-from orchestrator.ledger import claims
+from orchestrator.ledger.pool import claims
 from orchestrator.machines import cluster_file, drain
 from orchestrator.machines.cluster_file import ensure_token
 from orchestrator.machines.hardware import Hardware, detect

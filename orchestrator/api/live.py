@@ -15,17 +15,17 @@ from orchestrator.api.priorities import queue
 from orchestrator.api.status import status
 from orchestrator.api.workspace import Workspace
 from orchestrator.client.answers import Budget, LiveSweep, RunningTrial, SweepEvent
-from orchestrator.ledger import audit
-from orchestrator.ledger.audit import AuditEntry
-from orchestrator.ledger.keys import trial_label
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.paces import Pace
-from orchestrator.ledger.records import (
+from orchestrator.ledger.people import audit
+from orchestrator.ledger.people.audit import AuditEntry
+from orchestrator.ledger.pool.rates import FinishRate
+from orchestrator.ledger.sweeps.records import (
     FINISHED_TRIAL,
     AttemptRecord,
     ReportRecord,
     SweepRecord,
     TrialRecord,
+    trial_label,
 )
 from orchestrator.session.board import Progress, time_left
 from orchestrator.session.limits import spent
@@ -128,7 +128,7 @@ def seconds_left(trials: Sequence[TrialRecord], wanted: int) -> float | None:
     """
     search = [trial for trial in trials if trial.role == "search" and trial.state in FINISHED_TRIAL]
     ends = sorted(trial.finished_at for trial in search if trial.finished_at is not None)
-    return Pace(len(search), tuple(ends)).seconds_left(wanted)
+    return FinishRate(len(search), tuple(ends)).seconds_left(wanted)
 
 
 def steps_per_second(reports: Sequence[ReportRecord]) -> float | None:

@@ -39,14 +39,14 @@ from orchestrator.client.names import one_of
 from orchestrator.client.protocol import DAYS, LOG_BYTES
 from orchestrator.driver.detached import last_lines
 from orchestrator.errors import BadInput
-from orchestrator.ledger import submissions
-from orchestrator.ledger.audit import AuditEntry
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.known import known_sweeps
-from orchestrator.ledger.lease import holder
-from orchestrator.ledger.records import FINISHED_SWEEP, ReportRecord, TrialRecord
-from orchestrator.ledger.settings import Settings
-from orchestrator.ledger.users import User
+from orchestrator.ledger.people.audit import AuditEntry
+from orchestrator.ledger.people.users import User
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import QueueSettings
+from orchestrator.ledger.sweeps.index import known_sweeps
+from orchestrator.ledger.sweeps.lease import holder
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, ReportRecord, TrialRecord
 from orchestrator.sharing.rows import UNIT, Owner
 
 Row = TypeVar("Row")
@@ -302,7 +302,7 @@ def report_row(record: ReportRecord) -> ReportRow:
     return ReportRow(record.trial_key, record.step, record.at, _finite(record.metrics))
 
 
-def settings_row(sweep_id: str, chosen: Settings) -> SweepSettings:
+def settings_row(sweep_id: str, chosen: QueueSettings) -> SweepSettings:
     """Return the settings of a sweep as they are shown."""
     weight = chosen.weight / UNIT
     return SweepSettings(sweep_id, chosen.priority_class, weight, chosen.paused, chosen.revision)

@@ -39,16 +39,16 @@ from orchestrator.driver.preview import counted
 from orchestrator.driver.run import drive
 from orchestrator.driver.user_code import account_for, check_bound, check_code, opened_as
 from orchestrator.errors import BadInput, Exit, Refusal, check_all
-from orchestrator.ledger import submissions
-from orchestrator.ledger.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.known import known_sweeps
-from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
-from orchestrator.ledger.selection import best_of_sweep
-from orchestrator.ledger.stop_requests import ask_to_stop
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.people.audit import COMMAND_LINE, Asked
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import ask_to_stop
+from orchestrator.ledger.queue.submissions import Submission
+from orchestrator.ledger.sweeps.index import known_sweeps
+from orchestrator.ledger.sweeps.lease import holder
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepRecord
+from orchestrator.ledger.sweeps.selection import best_of_sweep
 from orchestrator.machines.hardware import Hardware, Node, detect, fitting, require_gpu_jax
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise

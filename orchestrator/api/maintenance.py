@@ -10,10 +10,10 @@ from pathlib import Path
 from orchestrator.api.workspace import Workspace
 from orchestrator.client.names import one_of
 from orchestrator.errors import Busy
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord
-from orchestrator.ledger.submissions import submissions
+from orchestrator.ledger.queue.submissions import submissions
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import SweepRecord
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking.address import sqlite_path

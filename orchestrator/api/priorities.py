@@ -13,12 +13,13 @@ from orchestrator.client.answers import QueuedSweep
 from orchestrator.client.names import one_of
 from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput
-from orchestrator.ledger import claims, settings, submissions
-from orchestrator.ledger.audit import COMMAND_LINE, Asked
-from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.settings import Settings, change_settings
-from orchestrator.ledger.users import users
+from orchestrator.ledger.people.audit import COMMAND_LINE, Asked
+from orchestrator.ledger.people.users import users
+from orchestrator.ledger.pool import claims
+from orchestrator.ledger.queue import settings, submissions
+from orchestrator.ledger.queue.settings import QueueSettings, change_settings
+from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.sharing.rows import CLASSES, UNIT, Owner, PriorityClass
 
 
@@ -73,7 +74,7 @@ def change(
     revisions: Collection[str] | None = None,
     asked: Asked | None = None,
     root: str | Path | None = None,
-) -> tuple[str, Settings]:
+) -> tuple[str, QueueSettings]:
     """Change what is given of the settings of a sweep; return its id and all of them.
 
     Args:
@@ -113,7 +114,9 @@ def change(
         )
 
 
-def resume(name: str, *, asked: Asked | None = None, root: str | Path | None = None) -> tuple[str, Settings]:
+def resume(
+    name: str, *, asked: Asked | None = None, root: str | Path | None = None
+) -> tuple[str, QueueSettings]:
     """Queue a stopped or parked sweep again, or let its driver go on; return its ID and its settings.
 
     Args:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from orchestrator.api.status import state_without_driver
 from orchestrator.client.answers import QueuedSweep
 from orchestrator.config.strategy import most_trials
-from orchestrator.ledger import claims, submissions
-from orchestrator.ledger.clock import ClockSetting
-from orchestrator.ledger.lease import driven
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.paces import documents, paces
+from orchestrator.ledger.pool import claims
+from orchestrator.ledger.pool.rates import documents, finish_rates
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.sweeps.lease import driven
 from orchestrator.service.service import lease_name
 from orchestrator.service.situation import Situation
 from orchestrator.service.start_order import (
@@ -30,7 +30,7 @@ from orchestrator.sharing.forecast import expected_starts
 from orchestrator.sharing.prospects import has_spent
 from orchestrator.sharing.rows import CLASSES, Owner
 from orchestrator.sharing.view import View
-from orchestrator.system import System
+from orchestrator.system import ClockSetting, System
 
 UNSERVED = "QUEUED: no service runs that could start its driver"
 
@@ -171,7 +171,7 @@ def _drivers(observed: Sequence[Situation], now: float) -> int:
 
 def _left(ledger: Ledger, running: Collection[str], now: float) -> dict[str, float]:
     """Return the seconds until the end of running sweeps, as far as their last trials allow an estimate."""
-    left, known = {}, paces(ledger, running)
+    left, known = {}, finish_rates(ledger, running)
     for sweep, document in documents(ledger, known).items():
         pace = known[sweep]
         if (seconds := pace.seconds_left(most_trials(document))) is not None:

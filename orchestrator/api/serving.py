@@ -19,10 +19,10 @@ from orchestrator.driver import detached, preflight, user_code
 from orchestrator.driver.admission import DRIVER_OPTIONS, RETRY_FAILED, current_owner
 from orchestrator.driver.user_code import AS_USER, runs_code_as_users
 from orchestrator.errors import BadInput, Exit
-from orchestrator.ledger import submissions
-from orchestrator.ledger.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.submissions import Order, Submission
+from orchestrator.ledger.people.audit import COMMAND_LINE, Asked
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.submissions import Submission, SubmissionRequest
 from orchestrator.service import discovery, service
 from orchestrator.service.discovery import MOST_SILENT_SECONDS, Rounds
 from orchestrator.service.start_order import DRIVERS_AT_ONCE
@@ -183,7 +183,7 @@ def submit(
     sweep.admit(owner)
     preflight.check_paths(workspace.paths)
     workspace.paths.create()
-    order = Order(
+    order = SubmissionRequest(
         owner,
         specification.document(),
         specification.source_text,

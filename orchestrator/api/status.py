@@ -15,22 +15,21 @@ from orchestrator.client.names import one_of
 from orchestrator.config import from_document
 from orchestrator.config.strategy import most_trials
 from orchestrator.config.trainable import task_of
-from orchestrator.counts import counted
 from orchestrator.driver.admission import differences
-from orchestrator.errors import BadInput, Exit
-from orchestrator.ledger import claims, submissions
-from orchestrator.ledger.clock import ClockSetting
-from orchestrator.ledger.known import KnownSweep, earlier_of_file, known_sweeps
-from orchestrator.ledger.lease import holder
+from orchestrator.errors import BadInput, Exit, counted
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import DRIVEN_SWEEP, FINISHED_SWEEP, UNFINISHED_TRIAL, SweepRecord
-from orchestrator.ledger.selection import best_of_sweep, total_violation, violations_of
-from orchestrator.ledger.settings import settings
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.pool import claims
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import settings
+from orchestrator.ledger.queue.submissions import Submission
+from orchestrator.ledger.sweeps.index import KnownSweep, earlier_of_file, known_sweeps
+from orchestrator.ledger.sweeps.lease import holder
+from orchestrator.ledger.sweeps.records import DRIVEN_SWEEP, FINISHED_SWEEP, UNFINISHED_TRIAL, SweepRecord
+from orchestrator.ledger.sweeps.selection import best_of_sweep, total_violation, violations_of
 from orchestrator.service.start_order import seconds_left
 from orchestrator.session.board import Progress, TrialBoard
 from orchestrator.sharing.rows import UNIT, PriorityClass
-from orchestrator.system import System
+from orchestrator.system import ClockSetting, System
 
 
 def sweeps(*, root: str | Path | None = None) -> list[Status]:

@@ -15,23 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.api.workspace import Workspace, trial_named
 from orchestrator.client.names import key_named
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
 from orchestrator.export.folder import export_saved
-from orchestrator.ledger.known import begun
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import (
+from orchestrator.ledger.sweeps.index import begun
+from orchestrator.ledger.sweeps.records import (
     UNFINISHED_TRIAL,
     AttemptRecord,
     CheckpointRecord,
     ReportRecord,
     TrialRecord,
 )
-from orchestrator.ledger.selection import best_checkpoint
-from orchestrator.ledger.shown import unshown_metrics
+from orchestrator.ledger.sweeps.selection import best_checkpoint
 from orchestrator.storage import store
 from orchestrator.training import evaluation
 from orchestrator.training.process import worker_environment
@@ -392,7 +391,7 @@ class Trial:
         paths = self.workspace.paths
         words = [str(folder), digest, str(self.workspace.data), "validation", str(paths.compilations)]
         words += [self._trainable().get("folder", ""), self.key]
-        environment, secrets = concealment.parted({**os.environ, **worker_environment(0)})
+        environment, secrets = process_secrets.parted({**os.environ, **worker_environment(0)})
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator.training.evaluation", *words],
             input=secrets.decode(),
@@ -447,3 +446,21 @@ def _lines(attempt: AttemptRecord, reports: Sequence[ReportRecord]) -> Iterator[
             yield line(report.at, f"step {report.step}: {metrics}")
     if attempt.ended_at is not None:
         yield line(attempt.ended_at, f"{attempt.state} {attempt.cause or ''}".rstrip())
+
+
+OF_TRAINING = frozenset({"learning_rate", "tokens_per_second"})
+"""Metrics in every report of a network or a program that tell how it was trained, and not how well."""
+
+
+def unshown_metrics(document: Mapping[str, Any]) -> frozenset[str]:
+    """Return the metrics that are left out where the reports of a sweep are shown.
+
+    Nothing is left out of what a function or a command has reported, nor what decides about trials.
+
+    Args:
+        document: of the sweep.
+    """
+    if {"function", "command"} & document.get("trainable", {}).keys():
+        return frozenset()
+    objectives = {name for names in document.get("objective", {}).values() for name in names}
+    return OF_TRAINING - objectives - (document.get("constraints") or {}).keys()

@@ -10,10 +10,10 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.driver import preflight
 from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput, Refusal
-from orchestrator.ledger import audit
-from orchestrator.ledger import users as ledger_users
-from orchestrator.ledger.audit import COMMAND_LINE, AuditEntry
-from orchestrator.ledger.users import LIFETIME_SECONDS, ROLES, Role, User
+from orchestrator.ledger.people import audit
+from orchestrator.ledger.people import users as ledger_users
+from orchestrator.ledger.people.audit import COMMAND_LINE, AuditEntry
+from orchestrator.ledger.people.users import LIFETIME_SECONDS, ROLES, Role, User
 
 __all__ = [
     "DAYS",

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.connect import database_file, is_file, parse
-from orchestrator.ledger.keys import sweep_id_of
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import TrialRecord
+from orchestrator.ledger.sweeps.records import TrialRecord, sweep_id_of
 from orchestrator.storage import paths
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import ui

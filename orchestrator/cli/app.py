@@ -17,8 +17,9 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from orchestrator.accounts import files_closed
 from orchestrator.cli.options import OF_THIS_MACHINE, URL
-from orchestrator.errors import BadInput, Exit, Refusal, redacted
+from orchestrator.errors import BadInput, Exit, Refusal
 from orchestrator.output import print_error, print_refusal
+from orchestrator.process_secrets import redacted
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Run": {

@@ -13,8 +13,7 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.cli.printing import print_line
 from orchestrator.cli.run_options import Profile, RunOptions, with_run_options
 from orchestrator.cli.sweep_verbs import follow_submitted, run_here, service_for, submit_sweep, with_root_of
-from orchestrator.counts import counted
-from orchestrator.errors import BadInput, Exit
+from orchestrator.errors import BadInput, Exit, counted
 from orchestrator.experiment import experiment_page, publishing
 from orchestrator.experiment import file as files
 from orchestrator.experiment.dry_run import dry_run as rehearse

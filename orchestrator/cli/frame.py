@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from orchestrator.client.answers import LiveSweep, RunningTrial
-from orchestrator.counts import counted
 from orchestrator.driver.log import ORDER
+from orchestrator.errors import counted
 from orchestrator.report.words import count, duration, number, numbers
 
 _LEVELS = "▁▂▃▄▅▆▇█"

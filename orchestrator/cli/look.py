@@ -15,8 +15,8 @@ from orchestrator.cli.live_view import shown_live
 from orchestrator.cli.options import Json, Plain, Root, Server, TrialName, backend_of, trial_name
 from orchestrator.cli.printing import deliverer, print_json, print_line, print_sweeps, undelivered
 from orchestrator.client.answers import DetailedStatus, QueuedSweep
-from orchestrator.counts import counted
 from orchestrator.driver.log import describe
+from orchestrator.errors import counted
 from orchestrator.output import Console, write, write_raw
 from orchestrator.report.words import brief, duration, numbers
 

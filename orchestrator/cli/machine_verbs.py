@@ -12,8 +12,7 @@ from orchestrator.api import clusters, maintenance
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli.options import Json, Root, TrackingPatience
 from orchestrator.cli.printing import deliverer, print_json, print_line, undelivered
-from orchestrator.counts import counted
-from orchestrator.errors import Exit
+from orchestrator.errors import Exit, counted
 from orchestrator.output import Console
 
 cluster_app = typer.Typer(

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Column, Table
 
 from orchestrator.client.answers import Status
-from orchestrator.counts import counted
+from orchestrator.errors import counted
 from orchestrator.output import Console
 
 _WIDE = 120

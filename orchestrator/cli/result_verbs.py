@@ -13,8 +13,8 @@ from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT, Workspace, check_output
 from orchestrator.cli.options import Data, Json, Root, Server, SweepId, TrialName, backend_of, trial_name
 from orchestrator.cli.printing import print_json, print_line
-from orchestrator.counts import counted
 from orchestrator.driver import submitted_sweep
+from orchestrator.errors import counted
 from orchestrator.output import Console
 from orchestrator.report import comparison, terminal
 from orchestrator.report.words import near

@@ -13,8 +13,8 @@ from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli.options import Json, Root, Server, SweepId, backend_of
 from orchestrator.cli.printing import print_json, print_line
 from orchestrator.client.protocol import DAYS
-from orchestrator.counts import counted
-from orchestrator.ledger.users import User
+from orchestrator.errors import counted
+from orchestrator.ledger.people.users import User
 from orchestrator.output import Console
 
 user_app = typer.Typer(

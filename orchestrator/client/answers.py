@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from orchestrator.ledger.keys import trial_label
-from orchestrator.ledger.records import AttemptState, CheckpointKind, Role, TrialState
-from orchestrator.ledger.submissions import SubmissionState
-from orchestrator.ledger.users import User
+from orchestrator.ledger.people.users import User
+from orchestrator.ledger.queue.submissions import SubmissionState
+from orchestrator.ledger.sweeps.records import AttemptState, CheckpointKind, Role, TrialState, trial_label
 from orchestrator.session.board import Progress
 from orchestrator.sharing.rows import PriorityClass
 

@@ -23,9 +23,9 @@ from orchestrator.client.names import key_named, one_of
 from orchestrator.client.protocol import DAYS, LOG_BYTES
 from orchestrator.config.yaml_reader import read_text
 from orchestrator.errors import BadInput, NoServer, Refusal
-from orchestrator.ledger.audit import AuditEntry
-from orchestrator.ledger.keys import is_confirmation, sweep_id_of, trial_label
-from orchestrator.ledger.users import User
+from orchestrator.ledger.people.audit import AuditEntry
+from orchestrator.ledger.people.users import User
+from orchestrator.ledger.sweeps.records import is_confirmation, sweep_id_of, trial_label
 
 TOKEN = "SWEEP_TOKEN"
 """Environment variable: token of the user, as `sweep user add` has printed it."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 
 from orchestrator.errors import BadInput
-from orchestrator.ledger.keys import sweep_id_of, trial_label
+from orchestrator.ledger.sweeps.records import sweep_id_of, trial_label
 
 
 def one_of(ids: Collection[str], name: str) -> str:

@@ -33,8 +33,8 @@ from orchestrator.client.answers import (
     TrialDocument,
     TrialRow,
 )
-from orchestrator.ledger.audit import AuditEntry
-from orchestrator.ledger.users import User
+from orchestrator.ledger.people.audit import AuditEntry
+from orchestrator.ledger.people.users import User
 
 DAYS = 90.0
 """Days that a token is valid by default."""

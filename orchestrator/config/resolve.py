@@ -25,7 +25,8 @@ from orchestrator.config.strategy import check_installed, check_mutations, read_
 from orchestrator.config.sweep_config import FIRST, SweepConfig
 from orchestrator.config.trainable import read_trainable
 from orchestrator.config.yaml_reader import parse_document, parse_fragment, read_document, shown
-from orchestrator.errors import BadInput, redacted
+from orchestrator.errors import BadInput
+from orchestrator.process_secrets import redacted
 
 AUTOMATIC = "laptop"
 """The profile that `auto` means where there is no GPU, if the file has it."""

@@ -13,7 +13,6 @@ from typing import Any, Literal
 from orchestrator.config.document import Violation, nearest, raise_all
 from orchestrator.config.sections import LIMITS, ResourcesSection, TrainableFile, TrainableSection
 from orchestrator.config.space import Distribution
-from orchestrator.errors import redacted
 from orchestrator.placeholders import (
     LONGEST_WORD,
     NAME,
@@ -21,6 +20,7 @@ from orchestrator.placeholders import (
     PlaceholderError,
     parsed,
 )
+from orchestrator.process_secrets import redacted
 from trainables import parsing
 from trainables.sources import digest_of, module_in, source_of, text_of
 from trainables.trial import Clock, ProgramSettings, ScriptSettings, variable_of

@@ -12,7 +12,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from orchestrator import concealment, search_installed_modules_alone
+from orchestrator import process_secrets, search_installed_modules_alone
 from orchestrator.accounts import files_closed
 from orchestrator.driver import prewarmed, shutdown, submitted_sweep
 from orchestrator.errors import Refusal
@@ -21,7 +21,7 @@ from orchestrator.output import print_refusal, protect
 
 def main() -> None:
     """Drive the sweep of the command line, or one that the service names later; exit with its code."""
-    concealment.begin()
+    process_secrets.begin()
     search_installed_modules_alone()
     arguments = sys.argv[1:]
     if "--prewarm" in arguments:

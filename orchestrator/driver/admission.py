@@ -20,11 +20,11 @@ from orchestrator.driver import preflight
 from orchestrator.driver.preflight import ON_THIS_MACHINE, Patience
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import BadInput
-from orchestrator.ledger.known import begun
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.index import begun
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepRecord
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.board import Progress
 from orchestrator.storage.paths import Paths

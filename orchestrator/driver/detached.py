@@ -12,9 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator import concealment
-from orchestrator.priority import lower_session
-from orchestrator.system import DETACHED
+from orchestrator import process_secrets
+from orchestrator.system import DETACHED, lower_session
 
 DETACH = "SWEEP_DETACH"
 """Environment variable: if set, the commands that run a sweep start a detached driver and follow it."""
@@ -39,7 +38,7 @@ def begin(
     log.parent.mkdir(parents=True, exist_ok=True)
     own = [word for word in arguments if word != "--detach"]
     environment = {name: value for name, value in os.environ.items() if name != DETACH}
-    environment, secrets = concealment.parted({**environment, **variables, DETACHED: "1"})
+    environment, secrets = process_secrets.parted({**environment, **variables, DETACHED: "1"})
     with log.open("ab") as out:
         driver = subprocess.Popen(
             [sys.executable, "-u", *own],

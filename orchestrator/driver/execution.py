@@ -14,14 +14,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator import priority
+from orchestrator import system
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.counts import counted
 from orchestrator.driver import publication, sweep_rows
 from orchestrator.driver.admission import LeasedSweep
 from orchestrator.driver.user_code import account_for
-from orchestrator.errors import DamagedCheckpoint, Exit, ForeignAnswer, redacted
-from orchestrator.ledger.records import (
+from orchestrator.errors import DamagedCheckpoint, Exit, ForeignAnswer, counted
+from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
+from orchestrator.ledger.sweeps.records import (
     FINISHED_SWEEP,
     STEP_WORK,
     CheckpointRecord,
@@ -31,8 +31,8 @@ from orchestrator.ledger.records import (
     SweepState,
     TrialRecord,
 )
-from orchestrator.ledger.selection import best_of_sweep, ranked, violations_of
-from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
+from orchestrator.ledger.sweeps.selection import best_of_sweep, ranked, violations_of
+from orchestrator.process_secrets import redacted
 from orchestrator.schedule import cluster, orphaned_actors, sent_code, tuner
 from orchestrator.schedule.engines import BorrowedEngine, EnginePool, Engines
 from orchestrator.schedule.resources import AvailableResources
@@ -79,7 +79,7 @@ def connected(leased: LeasedSweep) -> Iterator[ExitStack]:
         stack.enter_context(leased.shutdown.unless(died))
         if leased.sweep.resources.gpu and not os.environ.get("RAY_ADDRESS"):
             stack.enter_context(orphaned_actors.ended(leased.observer.say))
-        priority.lower(os.getpid())  # not before: a Ray that this driver has started would have it too
+        system.lower_priority(os.getpid())  # not before: a Ray that this driver has started would have it too
         yield stack
 
 

@@ -19,7 +19,7 @@ from orchestrator.driver.user_code import account_for, check_code, opened_as
 from orchestrator.errors import BadInput, Refusal, check_all
 from orchestrator.ledger.connect import NETWORK_FILE_SYSTEMS, file_system, is_file, parse
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import UNFINISHED_TRIAL, SweepRecord
+from orchestrator.ledger.sweeps.records import UNFINISHED_TRIAL, SweepRecord
 from orchestrator.machines import hardware
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule import environment

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.config.trainable import Trainable
 from orchestrator.errors import BadInput, Unfinished
 from orchestrator.placeholders import Placeholder
@@ -131,7 +131,7 @@ def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bo
         "signature": asdict(signature),
         "compiled": work,
     }
-    environment, secrets = concealment.parted({**os.environ, **worker_environment(0)})
+    environment, secrets = process_secrets.parted({**os.environ, **worker_environment(0)})
     done = subprocess.run(
         [sys.executable, "-m", _MODULE],
         input=secrets.decode() + json.dumps(document),

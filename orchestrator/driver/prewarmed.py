@@ -28,7 +28,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.driver import detached
 from orchestrator.machines import idle_timeout
 from orchestrator.provenance import code_digest
@@ -127,7 +127,7 @@ class PrewarmedDriver:
 
     def _start(self) -> None:
         environment = {name: value for name, value in os.environ.items() if name != detached.DETACH}
-        environment, secrets = concealment.parted(environment)
+        environment, secrets = process_secrets.parted(environment)
         self._process = subprocess.Popen(
             self._command,
             env=environment,
@@ -181,7 +181,7 @@ def wait(root: str, run: Callable[[Sequence[str]], int], modules: Iterable[str] 
         run: Runs the arguments of a driver.
         modules: Modules to import.
     """
-    concealment.begin()
+    process_secrets.begin()
     code, answers = code_digest(), os.dup(1)
     os.dup2(2, 1)  # an import may print, which is not an answer
     environment.prepare(Paths(Path(root)).token)

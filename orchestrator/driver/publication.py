@@ -10,11 +10,11 @@ from typing import Any
 
 from orchestrator.config.document import Violation
 from orchestrator.config.trainable import KINDS, task_of, why_not_kept, why_not_registered
-from orchestrator.counts import counted
 from orchestrator.driver.sweep_rows import CODE
+from orchestrator.errors import counted
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import FINISHED_SWEEP, CheckpointRecord, Event, SweepState
-from orchestrator.ledger.selection import best_checkpoint
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, CheckpointRecord, Event, SweepState
+from orchestrator.ledger.sweeps.selection import best_checkpoint
 from orchestrator.report import report, words
 from orchestrator.report.answer import answer, caveats, findings, notes
 from orchestrator.report.history import History, read

@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.accounts import files_closed
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.counts import counted
 from orchestrator.driver import sweep_rows
 from orchestrator.driver.admission import LeasedSweep, Observer, Run, leased_sweep
 from orchestrator.driver.preflight import check_widths
 from orchestrator.driver.shutdown import Shutdown
-from orchestrator.errors import Damaged, Exit, NoCluster, NoSpace
+from orchestrator.errors import Damaged, Exit, NoCluster, NoSpace, counted
 from orchestrator.schedule import environment
 from orchestrator.storage.store import outage_of
 from orchestrator.tracking.shipper import Shipper
@@ -55,7 +54,7 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
         BadData: The task's data cannot be read.
         Damaged: The ledger is damaged beyond its backup.
     """
-    concealment.conceal()  # of a process that calls this from Python
+    process_secrets.conceal()  # of a process that calls this from Python
     with files_closed(), Shutdown() as shutdown, leased_sweep(sweep, run, observer, shutdown) as leased:
         if sweep_rows.is_stopped(leased):
             return leased.sweep.id, Exit.COMPLETE

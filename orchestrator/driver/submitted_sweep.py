@@ -17,13 +17,14 @@ from orchestrator.driver.admission import RETRY_FAILED, Observer, Run, current_o
 from orchestrator.driver.log import Display, profile_note
 from orchestrator.driver.notifications import NOTIFY, run_notified
 from orchestrator.driver.user_code import check_bound
-from orchestrator.errors import BadInput, Exit, Refusal, exit_of, redacted
-from orchestrator.ledger import submissions
+from orchestrator.errors import BadInput, Exit, Refusal, exit_of
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import FINISHED_SWEEP
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.submissions import Submission
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP
 from orchestrator.output import Console
+from orchestrator.process_secrets import redacted
 from orchestrator.report import terminal
 from orchestrator.report.history import read
 from orchestrator.report.summary import summarise

@@ -9,13 +9,13 @@ from typing import Any
 
 from orchestrator import provenance
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.counts import counted
 from orchestrator.driver.admission import SPECIFICATION, LeasedSweep, Run, differences
 from orchestrator.driver.user_code import account_for, opened_as
-from orchestrator.errors import Exit
+from orchestrator.errors import Exit, counted
 from orchestrator.ledger.compaction import compact_beside
 from orchestrator.ledger.integrity import examine
-from orchestrator.ledger.records import (
+from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
+from orchestrator.ledger.sweeps.records import (
     HARDWARE,
     RESOURCES,
     UNFINISHED_TRIAL,
@@ -26,8 +26,7 @@ from orchestrator.ledger.records import (
     TrialRecord,
     by_trial,
 )
-from orchestrator.ledger.selection import best_checkpoint, best_of_sweep, best_of_trials
-from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
+from orchestrator.ledger.sweeps.selection import best_checkpoint, best_of_sweep, best_of_trials
 from orchestrator.machines import devices
 from orchestrator.machines.hardware import Hardware
 from orchestrator.sharing import rows as sharing

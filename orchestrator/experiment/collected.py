@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.counts import counted
+from orchestrator.errors import counted
 from orchestrator.experiment.departures import from_paper
 from orchestrator.experiment.experiment_results import ArmResult, Origin, Seed
 from orchestrator.experiment.file import Arm, Experiment
-from orchestrator.ledger.records import HARDWARE, AttemptRecord
+from orchestrator.ledger.sweeps.records import HARDWARE, AttemptRecord
 from orchestrator.report.answer import size
 from orchestrator.report.figures.style import thinned
 from orchestrator.report.history import History, seed_results

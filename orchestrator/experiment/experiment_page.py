@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from orchestrator.counts import counted
+from orchestrator.errors import counted
 from orchestrator.experiment.collected import base_of
 from orchestrator.experiment.experiment_results import ArmResult, ArmRun, ExperimentResults
 from orchestrator.experiment.order import ordering

@@ -10,8 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from orchestrator.counts import counted
-from orchestrator.errors import BadInput, Damaged
+from orchestrator.errors import BadInput, Damaged, counted
 from orchestrator.experiment.file import Experiment, OrderClaim
 from orchestrator.experiment.order import Ordering, ordering
 from orchestrator.experiment.verdict import (
@@ -22,7 +21,7 @@ from orchestrator.experiment.verdict import (
     judged,
     ordered,
 )
-from orchestrator.ledger.scores import unpack
+from orchestrator.ledger.sweeps.records import unpack_scores
 from orchestrator.report.history import SCORED
 from orchestrator.report.noise import Sample
 
@@ -40,7 +39,7 @@ class Seed:
         value: Value that arms are compared by.
         steps: Steps of the curve; empty if there is none.
         curve: Metric that training reports.
-        scores: Scores of all test examples, packed by `orchestrator.ledger.scores`; '' if they are not
+        scores: Scores of all test examples, packed by `pack_scores`; '' if they are not
             recorded or do not belong to the metric.
     """
 
@@ -417,5 +416,5 @@ def origin_of(document: Mapping[str, Any]) -> Origin:
 
 def _seed(document: dict[str, Any]) -> Seed:
     if scores := document.get("scores"):
-        unpack(scores)  # what is damaged is refused here, not where it is compared
+        unpack_scores(scores)  # what is damaged is refused here, not where it is compared
     return Seed(**{**document, "steps": tuple(document["steps"]), "curve": tuple(document["curve"])})

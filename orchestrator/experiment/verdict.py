@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import scipy
 
-from orchestrator.counts import counted
+from orchestrator.errors import counted
 from orchestrator.experiment.order import Ordering
 from orchestrator.report import words
 

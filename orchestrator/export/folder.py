@@ -16,10 +16,9 @@ from orchestrator import provenance
 from orchestrator.accounts import umask
 from orchestrator.assignment import SIZE
 from orchestrator.config import from_document
-from orchestrator.counts import counted
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, counted
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CheckpointRecord, SweepRecord, TrialRecord
+from orchestrator.ledger.sweeps.records import CheckpointRecord, SweepRecord, TrialRecord
 from orchestrator.training.process import worker_environment
 from trainables import checkpoint
 from trainables.sources import digest_of, files_of_reference, module_in

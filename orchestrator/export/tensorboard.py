@@ -9,7 +9,7 @@ from tensorboardX.summary import hparams
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord, by_trial
+from orchestrator.ledger.sweeps.records import SweepRecord, by_trial
 
 
 def write(ledger: Ledger, sweep: SweepRecord, folder: Path) -> int:

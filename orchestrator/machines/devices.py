@@ -30,8 +30,7 @@ from pathlib import Path
 
 import psutil
 
-from orchestrator.counts import counted
-from orchestrator.errors import NoCluster
+from orchestrator.errors import NoCluster, counted
 from orchestrator.machines.hardware import Hardware, host_devices
 
 LOCKS = "SWEEP_DEVICE_LOCKS"

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.counts import counted
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, counted
 
 HOST_DEVICES = "SWEEP_HOST_DEVICES"
 """Environment variable: how many devices of the host stand in for GPUs, to try shared engines without one."""

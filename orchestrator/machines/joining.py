@@ -20,12 +20,12 @@ from pathlib import Path
 import psutil
 from filelock import FileLock
 
-from orchestrator.concealment import is_secret
 from orchestrator.errors import Busy, NoCluster
 from orchestrator.machines import devices, keeper
 from orchestrator.machines.devices import Grant
 from orchestrator.machines.hardware import VISIBLE_DEVICES, Hardware
 from orchestrator.machines.head import INHERITED, RUNTIME, Head, Setup, running, runtime_folder
+from orchestrator.process_secrets import is_secret
 
 LINGER = "SWEEP_RAY_LINGER"
 """Environment variable: seconds for which an unused Ray stays; 0 ends it with its last driver."""

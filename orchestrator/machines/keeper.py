@@ -33,8 +33,7 @@ from filelock import FileLock, Timeout
 from orchestrator.machines.cluster_file import renew_token
 from orchestrator.machines.devices import Grant, wanted
 from orchestrator.machines.head import INHERITED, Head, Setup, own_text, running, temporary_folder
-from orchestrator.priority import lower_session
-from orchestrator.system import System
+from orchestrator.system import System, lower_session
 
 POLL_SECONDS = 0.5
 START_SECONDS = 90.0

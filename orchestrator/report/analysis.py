@@ -21,8 +21,8 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from orchestrator.config.space import KINDS, Distribution
-from orchestrator.ledger.records import TrialRecord
-from orchestrator.ledger.selection import best_trial
+from orchestrator.ledger.sweeps.records import TrialRecord
+from orchestrator.ledger.sweeps.selection import best_trial
 from orchestrator.report.history import History
 from orchestrator.report.summary import TimeSpent, spending
 from orchestrator.study.distributions import as_held, to_optuna

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from orchestrator.counts import counted
+from orchestrator.errors import counted
 from orchestrator.report import words
 from orchestrator.report.controls import control_lines, doubts, sample_of
 from orchestrator.report.statistics import CONFIDENCE, MeanEstimate, against, estimated

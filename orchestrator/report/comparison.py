@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from math import comb
 from typing import Any
 
-from orchestrator.counts import counted
+from orchestrator.errors import counted
 from orchestrator.report import words
 from orchestrator.report.answer import noise
 from orchestrator.report.controls import doubts, sample_of

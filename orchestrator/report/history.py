@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import (
+from orchestrator.ledger.sweeps.records import (
     FINISHED_TRIAL,
     AttemptRecord,
     CheckpointRecord,
@@ -18,7 +18,7 @@ from orchestrator.ledger.records import (
     TrialRecord,
     by_trial,
 )
-from orchestrator.ledger.selection import Constraints, best_trial, confirmations_of, total_violation
+from orchestrator.ledger.sweeps.selection import Constraints, best_trial, confirmations_of, total_violation
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class SeedResult:
         trial: Key of the trial.
         seed: Seed of the trial.
         value: Test metric, finite.
-        scores: Scores of the test examples, packed by `orchestrator.ledger.scores`; None if they are not
+        scores: Scores of the test examples, packed by `pack_scores`; None if they are not
             recorded or do not belong to the metric.
     """
 

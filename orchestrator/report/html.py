@@ -19,7 +19,7 @@ import plotly.graph_objects as go
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from plotly.offline import get_plotlyjs
 
-from orchestrator.ledger.records import FINISHED_TRIAL, HARDWARE
+from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, HARDWARE
 from orchestrator.report import words
 from orchestrator.report.analysis import Importance
 from orchestrator.report.answer import answer, baseline, caveats, context, findings

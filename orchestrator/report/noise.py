@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy  # `optimize` and `special` load at their first use, in 0.4 s: most commands never need them
 
-from orchestrator.ledger.scores import unpack
+from orchestrator.ledger.sweeps.records import unpack_scores
 from orchestrator.report.history import SCORED
 
 
@@ -61,11 +61,11 @@ class Sample:
         Args:
             name: Name of the setting.
             values: Value of each seed, at least one.
-            packed: Scores of each seed's examples, packed by `orchestrator.ledger.scores`; empty if unknown.
+            packed: Scores of each seed's examples, packed by `pack_scores`; empty if unknown.
             data: Digest of the data.
             metric: Metric of the values.
         """
-        known = [unpack(text) for text in packed if text and metric in SCORED]
+        known = [unpack_scores(text) for text in packed if text and metric in SCORED]
         return cls(
             name=name,
             values=np.array(values),

@@ -11,8 +11,8 @@ from typing import Any
 
 from orchestrator.assignment import SIZE
 from orchestrator.config.networks import chosen_sizes
-from orchestrator.ledger.records import STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
-from orchestrator.ledger.selection import Constraints, best_checkpoint, best_trial, ranked
+from orchestrator.ledger.sweeps.records import STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
+from orchestrator.ledger.sweeps.selection import Constraints, best_checkpoint, best_trial, ranked
 from orchestrator.report.history import (
     History,
     SeedResult,

@@ -27,7 +27,7 @@ import ray
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.keys import Channel
+from orchestrator.ledger.sweeps.records import Channel
 from orchestrator.schedule import ray_private, sent_code
 from orchestrator.schedule.idle import CODE, IdleShutdown, end_if_abandoned, watch
 from orchestrator.schedule.loans import Lending, Loan, WrongLoan

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.accounts import check_closed
 from orchestrator.machines.cluster_file import ensure_token
 from orchestrator.machines.hardware import VISIBLE_DEVICES
@@ -103,8 +103,9 @@ def of_workers(gpu_share: float) -> dict[str, str | None]:
 
     The workers of a cluster have the environment of their node, the driver's keys of an S3 store, its access
     to MLflow if that takes a login, and what `SWEEP_VARIABLES` names. Those of this machine have that of the
-    shared head, which is no sweep's, so they are also given what `concealment.of_trials` lets through of this
-    driver's, and its access to MLflow and to stores. Only `ray_private.handed` may send it: some is secret.
+    shared head, which is no sweep's, so they are also given what `process_secrets.of_trials` lets through of
+    this driver's, and its access to MLflow and to stores. Only `ray_private.handed` may send it, because some
+    of it is secret.
 
     Args:
         gpu_share: Share of a GPU that the worker may use; 0 for the CPU.
@@ -114,17 +115,17 @@ def of_workers(gpu_share: float) -> dict[str, str | None]:
 
 def _of_driver(environment: Mapping[str, str]) -> dict[str, str | None]:
     keys = {name: environment[name] for name in KEYS_OF_STORE & environment.keys()}
-    asked = concealment.asked_for(environment)
-    names = {name: environment[name] for name in {concealment.VARIABLES} if asked}
+    asked = process_secrets.asked_for(environment)
+    names = {name: environment[name] for name in {process_secrets.VARIABLES} if asked}
     access = {name: value for name, value in environment.items() if name.startswith(_OF_ACCESS)}
     if environment.get("RAY_ADDRESS"):
         of_mlflow = {name: value for name, value in access.items() if name.startswith("MLFLOW_")}
-        needs_login = any(concealment.is_secret(name, value) for name, value in of_mlflow.items())
+        needs_login = any(process_secrets.is_secret(name, value) for name, value in of_mlflow.items())
         return {**keys, **asked, **names, **(of_mlflow if needs_login else {})}
-    given = concealment.of_trials(environment)
+    given = process_secrets.of_trials(environment)
     # Ray sets its own variables in a worker, and which devices it sees.
     own = {name: value for name, value in given.items() if not name.startswith("RAY_")}
-    missing = {concealment.LEFT_OUT: ",".join(concealment.left_out(environment))}
+    missing = {process_secrets.LEFT_OUT: ",".join(process_secrets.left_out(environment))}
     variables: dict[str, str | None] = {
         **dict.fromkeys(OF_MACHINE),
         **own,

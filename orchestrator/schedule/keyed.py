@@ -17,8 +17,13 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.assignment import shown_as
-from orchestrator.ledger.keys import is_confirmation, trial_key_of
-from orchestrator.ledger.records import CurvePoint, ReportRecord, by_trial
+from orchestrator.ledger.sweeps.records import (
+    CurvePoint,
+    ReportRecord,
+    by_trial,
+    is_confirmation,
+    trial_key_of,
+)
 
 
 @dataclass(frozen=True)

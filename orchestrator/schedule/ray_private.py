@@ -41,8 +41,8 @@ from ray.experimental.internal_kv import (
 from ray.job_config import JobConfig
 from ray.util import placement_group_table
 
-from orchestrator import concealment
-from orchestrator.ledger.keys import Channel
+from orchestrator import process_secrets
+from orchestrator.ledger.sweeps.records import Channel
 from orchestrator.schedule.environment import KEYS_OF_STORE
 from orchestrator.training import process
 
@@ -161,7 +161,7 @@ def handed(variables: Environment) -> Environment:
         variables: Variables of a worker, as `orchestrator.schedule.environment.of_workers` returns them.
     """
     values = {name: value for name, value in variables.items() if value is not None}
-    open_ = concealment.of_trials(values)
+    open_ = process_secrets.of_trials(values)
     secret = {name: value for name, value in values.items() if open_.get(name) != value}
     if not secret:
         return variables

@@ -18,9 +18,9 @@ import ray
 from ray.autoscaler.sdk import request_resources
 from ray.exceptions import AuthenticationError, RpcError
 
-from orchestrator.concealment import without_secrets
 from orchestrator.errors import BadInput, NoCluster
 from orchestrator.machines.hardware import Hardware, Node, fitting, why_none
+from orchestrator.process_secrets import without_secrets
 from orchestrator.schedule import ray_private
 
 REFUSED = 3

@@ -16,7 +16,7 @@ from orchestrator.assignment import shown_as
 from orchestrator.config.declarations import Need, SchedulerSettings, Setting
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import Scheduler, SweepConfig
-from orchestrator.ledger.records import CurvePoint, ReportRecord
+from orchestrator.ledger.sweeps.records import CurvePoint, ReportRecord
 from orchestrator.schedule.adapters import session_of
 from orchestrator.schedule.keyed import KeyedScheduler, histories
 from orchestrator.session.population import Population

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.errors import Busy
-from orchestrator.ledger.claims import Amounts, Claims
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.pool.claims import Amounts, Claims
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.schedule import ray_private
 from orchestrator.schedule.engines import EnginePool, Engines
 from orchestrator.schedule.placement import Placement

@@ -11,8 +11,7 @@ from ray import tune
 from ray.tune import TuneError
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.ledger.keys import channel_of, sweep_id_of, trial_key_of
-from orchestrator.ledger.records import CurvePoint
+from orchestrator.ledger.sweeps.records import CurvePoint, channel_of, sweep_id_of, trial_key_of
 from orchestrator.schedule import environment, ray_private, schedulers
 from orchestrator.schedule.adapters import (
     TICK_SECONDS,

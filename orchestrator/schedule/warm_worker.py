@@ -22,7 +22,7 @@ from typing import Any
 import ray
 
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.keys import Channel
+from orchestrator.ledger.sweeps.records import Channel
 from orchestrator.schedule import ray_private
 from orchestrator.schedule.idle import CODE, IdleShutdown, end_if_abandoned, watch
 from orchestrator.schedule.loans import Lending, Loan, WrongLoan

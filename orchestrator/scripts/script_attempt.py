@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.accounts import files_as
 from orchestrator.assignment import LARGEST_STEP, SIZE, Assignment, Outcome, SavedCheckpoint
-from orchestrator.ledger.keys import attempt_number
+from orchestrator.ledger.sweeps.records import attempt_number
 from orchestrator.scripts import reported_folder
 from orchestrator.scripts.reported_folder import own_file
 from orchestrator.scripts.script_process import GRACE, AttemptFolder, End, ScriptProcess
@@ -238,7 +238,7 @@ class ScriptAttempt:
             store.check_space(Path(assignment.checkpoints))
             self._log.started(resumed)
             if attempt_number(assignment.attempt_id) == 1:
-                self._log.write(concealment.left_out_notice(concealment.left_out(os.environ)))
+                self._log.write(process_secrets.left_out_notice(process_secrets.left_out(os.environ)))
             with contextlib.suppress(PermissionError):  # the script is about to fail, and to say where
                 self._log.write(f"its code has the digest {self._code_digest()[:DIGITS]}")
             self._step = self._resumed = resumed

@@ -18,10 +18,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.accounts import Account, files_as
-from orchestrator.errors import redacted
 from orchestrator.placeholders import rendered
+from orchestrator.process_secrets import redacted
 from trainables.errors import Refusal
 from trainables.trial import ScriptSettings, variable_of
 
@@ -418,8 +418,8 @@ def environment_of(
 
     With an account, the script has its home and its name.
     """
-    others = concealment.OWN if account is None else (*concealment.OWN, *_OF_A_SESSION)
-    given = {**concealment.of_trials(os.environ), **concealment.asked_for(os.environ)}
+    others = process_secrets.OWN if account is None else (*process_secrets.OWN, *_OF_A_SESSION)
+    given = {**process_secrets.of_trials(os.environ), **process_secrets.asked_for(os.environ)}
     kept = {
         name: value
         for name, value in given.items()

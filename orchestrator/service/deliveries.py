@@ -12,10 +12,11 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from orchestrator.errors import BadInput, Busy, NoDatabase, redacted
-from orchestrator.ledger.lease import Lease
+from orchestrator.errors import BadInput, Busy, NoDatabase
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.undelivered import has_ended, left_undelivered
+from orchestrator.ledger.queue.submissions import has_ended, left_undelivered
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.process_secrets import redacted
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
 from orchestrator.tracking import address

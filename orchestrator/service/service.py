@@ -18,28 +18,29 @@ from typing import Any
 
 import psutil
 
-from orchestrator import priority
+from orchestrator import system
 from orchestrator.driver import detached, preflight
 from orchestrator.driver.admission import OWNER
 from orchestrator.driver.prewarmed import PrewarmedDriver
 from orchestrator.driver.shutdown import Shutdown
-from orchestrator.errors import Busy, Damaged, Exit, redacted
-from orchestrator.ledger import claims, submissions
-from orchestrator.ledger.clock import ClockSetting
+from orchestrator.errors import Busy, Damaged, Exit
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.lease import Lease, holder
+from orchestrator.ledger.integrity import verify_submissions
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.stop_requests import asked_to_stop
-from orchestrator.ledger.submission_integrity import verify_submissions
-from orchestrator.ledger.submissions import Submission, SubmissionWriter
+from orchestrator.ledger.pool import claims
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import asked_to_stop
+from orchestrator.ledger.queue.submissions import Submission, SubmissionWriter
+from orchestrator.ledger.sweeps.lease import Lease, holder
 from orchestrator.machines.idle_timeout import SERVICE, WARM, WARM_SECONDS, warm_seconds
+from orchestrator.process_secrets import redacted
 from orchestrator.service.deliveries import Deliveries
 from orchestrator.service.discovery import Rounds, announced, knocked
 from orchestrator.service.situation import Process, Situation
 from orchestrator.service.start_order import DRIVERS_AT_ONCE, with_shares
 from orchestrator.service.supervision import Actions, next_actions
 from orchestrator.storage.paths import Paths
-from orchestrator.system import System
+from orchestrator.system import ClockSetting, System
 from orchestrator.upkeep.recovery import recover
 
 POLL_SECONDS = 1.0
@@ -239,7 +240,7 @@ class Service:
         self._drivers_at_once = drivers_at_once
         self._start_driver = start or self._begin
         self._warm = 0.0 if start else warm_seconds(WARM_SECONDS)
-        self._niceness = priority.niceness(priority.OF_SERVICE)
+        self._niceness = system.niceness(system.SERVICE_NICENESS)
         self._ready = PrewarmedDriver(paths.root, self._warm, ledger.system)
         self._children: list[_Child] = []
         self._drivers: list[Holder] = []
@@ -385,7 +386,7 @@ class Service:
         words = [sweep_id, "--start", str(submission.starts), "--root", str(self._paths.root)]
         service = Holder.here(self._ledger.system).write()
         variables = {OWNER: submission.owner, WARM: str(self._warm), SERVICE: service}
-        variables |= {priority.NICENESS: str(self._niceness)}
+        variables |= {system.NICENESS: str(self._niceness)}
         return self._ready.begin(words, self._paths.driver_log(sweep_id), variables)
 
     def _cause(self, sweep_id: str, code: int | None) -> str:

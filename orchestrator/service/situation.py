@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
-from orchestrator.ledger.stop_requests import ROOM
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.queue.submissions import ROOM, Submission
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepRecord
 from orchestrator.sharing.rows import PriorityClass
 
 Process = Literal["none", "alive", "dead", "elsewhere"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heapreplace
 
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.service.situation import Situation
 from orchestrator.sharing.prospects import has_spent, prospects
 from orchestrator.sharing.rows import CLASSES, Owner, PoolClaim, PriorityClass

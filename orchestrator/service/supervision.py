@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.errors import Exit
-from orchestrator.ledger.stop_requests import ROOM, reason_of
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.queue.settings import reason_of
+from orchestrator.ledger.queue.submissions import ROOM, Submission
 from orchestrator.service.situation import Situation
 from orchestrator.service.start_order import (
     DRIVERS_AT_ONCE,

@@ -14,17 +14,18 @@ from orchestrator.accounts import Account
 from orchestrator.assignment import LARGEST_STEP, Assignment, Outcome, SavedCheckpoint
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.keys import attempt_number, trial_key_of
-from orchestrator.ledger.records import (
+from orchestrator.ledger.sweeps.records import (
     AttemptState,
     CheckpointKind,
     CheckpointRecord,
     ReportRecord,
     TrialRecord,
     TrialState,
+    attempt_number,
+    trial_key_of,
 )
-from orchestrator.ledger.selection import Constraints, total_violation
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.selection import Constraints, total_violation
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
 from orchestrator.session.limits import FOREIGN, SLOW_PLACEMENT, SLOW_START, UNCHARGED, Spending, TimeSpent
 from orchestrator.storage import store

@@ -11,8 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from orchestrator.ledger.records import FINISHED_TRIAL, UNFINISHED_TRIAL, SweepState, TrialRecord, TrialState
-from orchestrator.ledger.selection import order
+from orchestrator.ledger.sweeps.records import (
+    FINISHED_TRIAL,
+    UNFINISHED_TRIAL,
+    SweepState,
+    TrialRecord,
+    TrialState,
+)
+from orchestrator.ledger.sweeps.selection import order
 
 
 @dataclass(frozen=True)

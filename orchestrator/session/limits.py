@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.config.sections import BudgetSection
-from orchestrator.counts import counted
-from orchestrator.ledger.records import FINISHED_TRIAL, AttemptRecord, SweepRecord, SweepState
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.errors import counted
+from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, AttemptRecord, SweepRecord, SweepState
+from orchestrator.ledger.sweeps.writer import SweepWriter
 
 HOPELESS_AFTER = 8
 """A sweep stops when all its settled trials, at least so many, have failed: the next would fail too."""

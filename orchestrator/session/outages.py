@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 from orchestrator.errors import NoDatabase, NoStore
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 

@@ -15,9 +15,14 @@ from typing import Any
 
 from orchestrator.config.space import Distribution
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.keys import attempt_number, trial_key_of
-from orchestrator.ledger.records import UNFINISHED_TRIAL, CheckpointRecord, Segment
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.records import (
+    UNFINISHED_TRIAL,
+    CheckpointRecord,
+    Segment,
+    attempt_number,
+    trial_key_of,
+)
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.proposals import static_choice
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths, checkpoint_stem

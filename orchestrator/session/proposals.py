@@ -7,9 +7,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.keys import trial_key
-from orchestrator.ledger.records import Role, TrialRecord
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.records import Role, TrialRecord, trial_key
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
 from orchestrator.study.study import Study
 from orchestrator.tracking import events

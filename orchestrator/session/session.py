@@ -19,11 +19,10 @@ from orchestrator.accounts import Account
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoStore
-from orchestrator.ledger.keys import trial_key_of
-from orchestrator.ledger.records import SweepRecord, SweepState, TrialRecord
-from orchestrator.ledger.selection import best_of_sweep, violations_of
-from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
+from orchestrator.ledger.sweeps.records import SweepRecord, SweepState, TrialRecord, trial_key_of
+from orchestrator.ledger.sweeps.selection import best_of_sweep, violations_of
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.attempts import Attempts, Running, any_active, foreign
 from orchestrator.session.board import Progress, TrialBoard, time_left
 from orchestrator.session.limits import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.errors import redacted
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.process_secrets import redacted
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking.address import absolute
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.accounts import umask
-from orchestrator.sqlite import sqlite_url
 from trainables.checkpoint import DIGITS
 from trainables.durable import make_folder
 
@@ -145,3 +144,15 @@ def attempt_of(name: str) -> int:
 
 
 _CHECKPOINT_NAME = re.compile(rf"step-\d{{9,}}-(?P<attempt>\d+)-[0-9a-f]{{{DIGITS}}}")
+
+
+def sqlite_url(file: Path) -> str:
+    """Return the SQLAlchemy URL of a SQLite file.
+
+    Only the characters that would end the path are quoted. SQLAlchemy reads any quoted character, but MLflow
+    creates the folder of the path as it is written: a quoted space would leave a stray folder behind.
+    """
+    path = str(file)
+    for character in "%?#":
+        path = path.replace(character, f"%{ord(character):02X}")
+    return f"sqlite:///{path}"

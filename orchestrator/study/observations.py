@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from optuna.trial import TrialState
 
 from orchestrator.config.sweep_config import Constraint, SweepConfig
-from orchestrator.ledger.selection import violation
+from orchestrator.ledger.sweeps.selection import violation
 
 # TPE calls at most 25 trials good. Four times as many stay in the window, so that none of those is missing
 # when objectives or constraints split them.

@@ -19,8 +19,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from orchestrator.config.strategy import SAMPLERS
 from orchestrator.config.sweep_config import Direction, SweepConfig
-from orchestrator.ledger.records import CurvePoint, ReportRecord, TrialRecord, by_trial
-from orchestrator.sqlite import sqlite_url
+from orchestrator.ledger.sweeps.records import CurvePoint, ReportRecord, TrialRecord, by_trial
+from orchestrator.storage.paths import sqlite_url
 from orchestrator.study import distributions as space
 from orchestrator.study import samplers
 from orchestrator.study.observations import UNFINISHED, Observation, Window, minimised, observe, rank

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.errors import BadInput
-from orchestrator.sqlite import sqlite_url
+from orchestrator.storage.paths import sqlite_url
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SERVERS = {"http": 80, "https": 443}

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orchestrator import concealment, priority
+from orchestrator import process_secrets, system
 from orchestrator.tracking import address
 
 _COMMAND = (sys.executable, "-m", "orchestrator.tracking.deliver")
@@ -33,7 +33,7 @@ class Child:
     """
 
     def __init__(self) -> None:
-        environment, self._secrets = concealment.parted(address.environment())
+        environment, self._secrets = process_secrets.parted(address.environment())
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the child lives
         self._process = subprocess.Popen(
             _COMMAND,
@@ -57,7 +57,7 @@ class Child:
 
     def direct(self, destination: Mapping[str, Any]) -> None:
         """Send the destination without waiting. Required once, before the first `ask`."""
-        priority.lower(self._process.pid)
+        system.lower_priority(self._process.pid)
         self._unsent = self._secrets + _line(destination)
 
     def ask(

@@ -15,7 +15,7 @@ from mlflow.db import upgrade
 from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.connect import SQLITE_PARTS
-from orchestrator.sqlite import sqlite_url
+from orchestrator.storage.paths import sqlite_url
 from orchestrator.tracking.address import is_created, migration_lock, sqlite_path
 
 

@@ -39,8 +39,8 @@ from filelock import FileLock
 from mlflow.environment_variables import MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-from orchestrator import concealment
-from orchestrator.ledger.records import Event
+from orchestrator import process_secrets
+from orchestrator.ledger.sweeps.records import Event
 from orchestrator.machines.head import runtime_folder
 from orchestrator.system import System
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
@@ -51,7 +51,7 @@ _SAMPLES_A_POINT = 3
 
 def main() -> None:
     """Serve one sweep until stdin ends."""
-    concealment.begin()
+    process_secrets.begin()
     answers = _own_stdout()
     if (first := _read()) is None:
         return  # started in advance, and not used

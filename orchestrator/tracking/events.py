@@ -35,8 +35,7 @@ from typing import Any, TypeVar
 
 from orchestrator.assignment import SIZE
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.errors import redacted, secrets_of_environment
-from orchestrator.ledger.records import (
+from orchestrator.ledger.sweeps.records import (
     POINTS,
     UNFINISHED_TRIAL,
     CheckpointRecord,
@@ -46,6 +45,7 @@ from orchestrator.ledger.records import (
     SweepRecord,
     TrialRecord,
 )
+from orchestrator.process_secrets import redacted, secrets_of_environment
 from trainables.cost import SIZES
 
 OWN = "sweep:"

@@ -29,7 +29,7 @@ from mlflow.entities import Dataset, DatasetInput, Experiment, InputTag, Metric,
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from orchestrator.ledger.records import Event
+from orchestrator.ledger.sweeps.records import Event
 from orchestrator.tracking.database import connect
 from orchestrator.tracking.events import METRICS_A_BATCH, NAMES_A_BATCH, RunUpdate, by_run, chunks, fold
 from orchestrator.tracking.mlflow_private import EXPERIMENT_KIND, trial_curves

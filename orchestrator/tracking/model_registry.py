@@ -30,7 +30,7 @@ from mlflow.tracking import MlflowClient
 from mlflow.types.schema import Array, ColSpec, DataType, Schema, TensorSpec
 from pandas import DataFrame
 
-from orchestrator.ledger.selection import order
+from orchestrator.ledger.sweeps.selection import order
 from trainables import checkpoint
 from trainables.data.task import Output, Signature
 from trainables.errors import Refusal

@@ -16,9 +16,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from orchestrator.errors import Busy, redacted
-from orchestrator.ledger.lease import Lease
+from orchestrator.errors import Busy
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.process_secrets import redacted
 from orchestrator.tracking.child import DeliveryError, delivery_to
 
 _log = logging.getLogger(__name__)

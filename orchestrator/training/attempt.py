@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.assignment import SIZE, Assignment, Outcome, SavedCheckpoint
-from orchestrator.errors import redacted, secrets_of_environment
-from orchestrator.ledger.keys import attempt_number
-from orchestrator.ledger.scores import pack, unpack
+from orchestrator.ledger.sweeps.records import attempt_number, pack_scores, unpack_scores
+from orchestrator.process_secrets import redacted, secrets_of_environment
 from orchestrator.storage import store
 from orchestrator.storage.paths import attempt_of, checkpoint_stem
 from orchestrator.training import process
@@ -74,7 +73,7 @@ class Attempt:
             store.check_space(Path(self._assignment.checkpoints))
             self._log.started(0)
             if isinstance(self._assignment.settings, ProgramSettings):
-                self._log.write(concealment.left_out_notice(()))
+                self._log.write(process_secrets.left_out_notice(()))
             self._engine.admit(self._slot, self._settings)
             return
         arrays, facts = store.load(Path(resume.path), self._assignment.store, resume.digest)
@@ -82,7 +81,7 @@ class Attempt:
         store.check_space(Path(self._assignment.checkpoints))
         self._step = int(facts["step"])
         if UNREPORTED in facts:
-            columns = {name: unpack(text) for name, text in facts[UNREPORTED].items()}
+            columns = {name: unpack_scores(text) for name, text in facts[UNREPORTED].items()}
             self._unreported = PerStep(**{name: np.array(each, np.float32) for name, each in columns.items()})
         between = self._step % self._settings.training.interval != 0
         left_out = between and self._unreported is None
@@ -198,7 +197,7 @@ class Attempt:
             "stretches": self._stretches,
         }
         if self._unreported is not None:
-            facts[UNREPORTED] = {name: pack(each) for name, each in self._unreported._asdict().items()}
+            facts[UNREPORTED] = {name: pack_scores(each) for name, each in self._unreported._asdict().items()}
         saved = checkpoint.save(stem, self._engine.snapshot(self._slot), facts)
         if self._assignment.store:
             upload(saved.folder, self._assignment.store)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.training.engine_cache import configure
 from trainables.cost import Cost
 from trainables.data.task import Signature
@@ -60,5 +60,5 @@ def _answered(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    concealment.begin()
+    process_secrets.begin()
     print(json.dumps(_answered(json.load(sys.stdin))))  # noqa: T201 - the answer of this process

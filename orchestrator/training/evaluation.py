@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.errors import ForeignAnswer
-from orchestrator.ledger.scores import pack
+from orchestrator.ledger.sweeps.records import pack_scores
 from orchestrator.storage import store
 from orchestrator.training.engine_cache import EngineCache, cache_of_process, configure
 from trainables import checkpoint
@@ -49,7 +49,7 @@ def evaluate(
 
     Returns:
         `{"digest": ..., "split": ..., "step": ..., "metrics": {...}, "scores": ..., "trained_on": ...,
-        "evaluated_on": ...}`. `scores` are packed by `orchestrator.ledger.scores`, or None for validation.
+        "evaluated_on": ...}`. `scores` are packed by `pack_scores`, or None for validation.
         `trained_on` and `evaluated_on` are kinds of devices, such as `cpu`; `trained_on` is None if the
         checkpoint does not record it.
 
@@ -73,7 +73,7 @@ def evaluate(
             metrics = engine.evaluate(0, split, settings.evaluate_examples)
         else:
             metrics, each = engine.evaluate_each(0, split)
-            scores = pack(each)
+            scores = pack_scores(each)
             for further in engine.data.further:
                 of_further = engine.evaluate(0, f"test_{further}")
                 metrics |= {f"{name}_{further}": value for name, value in of_further.items()}
@@ -115,7 +115,7 @@ def _question(digest: object, split: object, step: object) -> str:
 
 
 if __name__ == "__main__":
-    concealment.begin()
+    process_secrets.begin()
     place, own, data_sets, part, compiled, beside, key = sys.argv[1:8]
     answer = evaluate(place, own, data_sets, part, compiled, program_folder=beside or None, trial=key)
     print(json.dumps(answer))  # noqa: T201 - the answer of this process

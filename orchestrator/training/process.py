@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cache
 
 from orchestrator.accounts import umask
-from orchestrator.ledger.keys import Channel
+from orchestrator.ledger.sweeps.records import Channel
 from orchestrator.machines.hardware import host_devices
 
 POLL_SECONDS = 1.0

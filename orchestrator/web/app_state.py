@@ -17,9 +17,9 @@ from fastapi import Depends, Request
 from orchestrator.api.local import LocalBackend
 from orchestrator.api.serving import Rounds
 from orchestrator.api.workspace import Workspace
-from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.users import User, sessions, users_by_digest
+from orchestrator.ledger.people.users import User, sessions, users_by_digest
+from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.web.check_process import CheckLimits
 from orchestrator.web.feeds import Feeds
 from orchestrator.web.http_errors import NotFound
@@ -123,7 +123,7 @@ class AppState:
         return self._read("users", users_by_digest)
 
     def sessions(self) -> Mapping[str, tuple[str, float]]:
-        """Return all browser sessions, as `orchestrator.ledger.users.sessions`, at most a second old."""
+        """Return all browser sessions, as `ledger.people.users.sessions`, at most a second old."""
         return self._read("sessions", sessions)
 
     def owners(self) -> Mapping[str, str | None]:

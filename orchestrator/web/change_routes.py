@@ -26,11 +26,12 @@ from orchestrator.api.local import check_retry, settings_row
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.client.answers import Stopped, Submitted, SweepSettings
 from orchestrator.config.sections import SLUG
-from orchestrator.errors import BadInput, Changed
-from orchestrator.ledger import request_keys, submissions
-from orchestrator.ledger.audit import Asked
-from orchestrator.ledger.request_keys import Known, RequestKey
-from orchestrator.ledger.users import User
+from orchestrator.errors import BadInput, StaleRevision
+from orchestrator.ledger.people import idempotency
+from orchestrator.ledger.people.audit import Asked
+from orchestrator.ledger.people.idempotency import Known, RequestKey
+from orchestrator.ledger.people.users import User
+from orchestrator.ledger.queue import submissions
 from orchestrator.web.access import SignedIn
 from orchestrator.web.app_state import SUBMISSIONS_A_MINUTE, VALIDATIONS_A_MINUTE, App, AppState
 from orchestrator.web.file_checks import SentFile, Validated, check_own, checked_sweep, validated
@@ -296,7 +297,7 @@ def set_priority(
             asked=Asked(user.name, "priority", sweep_id, changes),
             root=app.workspace.paths.root,
         )
-    except Changed:
+    except StaleRevision:
         raise
     except BadInput as refusal:
         raise (conflict(refusal) if refusal.where == sweep_id else refusal) from None
@@ -326,7 +327,7 @@ def _once(
         return change(None)
     digest = digest_of(what, body)
     with app.ledger() as ledger:
-        request = request_keys.begin(ledger, user.name, key, digest)
+        request = idempotency.begin(ledger, user.name, key, digest)
     if isinstance(request, Known):
         if request.digest != digest:
             got = "the key of another request"
@@ -339,7 +340,7 @@ def _once(
         return change(request)
     except BaseException:
         with app.ledger() as ledger:
-            request_keys.forget(ledger, request)
+            idempotency.forget(ledger, request)
         raise
 
 

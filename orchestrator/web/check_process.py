@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.planning import planned
 from orchestrator.config.networks import layers
@@ -134,7 +134,7 @@ def check(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Check the file on standard input, and print the answer."""
-    concealment.begin()
+    process_secrets.begin()
     given = json.load(sys.stdin)
     _limit(CheckLimits(**given["limits"]))
     try:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.client.answers import PlannedSweep
 from orchestrator.config import from_document
@@ -112,7 +112,7 @@ def _checked(app: AppState, sent: SentFile, owner: str, *, sizes: bool | None) -
         "sizes": sizes,
         "limits": asdict(app.check_limits),
     }
-    environment, secrets = concealment.parted({**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+    environment, secrets = process_secrets.parted({**os.environ, "OPENBLAS_NUM_THREADS": "1"})
     with app.checks.turn(owner, WAIT_SECONDS) as granted:
         if not granted:
             must = f"must wait for earlier files of {owner}, or for those of others"

@@ -15,7 +15,7 @@ from orchestrator.api.local import log_part
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.client.answers import LogPart
 from orchestrator.client.protocol import LOG_BYTES
-from orchestrator.ledger.keys import trial_key
+from orchestrator.ledger.sweeps.records import trial_key
 from orchestrator.web.app_state import App
 from orchestrator.web.http_errors import NotFound
 from orchestrator.web.paging import MOST_WHOLE

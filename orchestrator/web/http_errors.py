@@ -18,7 +18,6 @@ from orchestrator.errors import (
     BadData,
     BadInput,
     Busy,
-    Changed,
     Damaged,
     NoCluster,
     NoDatabase,
@@ -26,8 +25,9 @@ from orchestrator.errors import (
     NoStore,
     OverQuota,
     Refusal,
-    redacted,
+    StaleRevision,
 )
+from orchestrator.process_secrets import redacted
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -112,7 +112,7 @@ STATUS: Mapping[type[Exception], HTTPStatus] = {
     Conflict: HTTPStatus.CONFLICT,
     Busy: HTTPStatus.CONFLICT,
     OverQuota: HTTPStatus.CONFLICT,
-    Changed: HTTPStatus.PRECONDITION_FAILED,
+    StaleRevision: HTTPStatus.PRECONDITION_FAILED,
     BadInput: HTTPStatus.UNPROCESSABLE_ENTITY,
     BadData: HTTPStatus.UNPROCESSABLE_ENTITY,
     BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from orchestrator.ledger.records import SweepState
+from orchestrator.ledger.sweeps.records import SweepState
 from orchestrator.web.http_errors import NotFound
 from orchestrator.web.sweep_routes import SweepId
 from orchestrator.web.trial_routes import Number

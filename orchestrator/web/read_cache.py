@@ -9,9 +9,10 @@ from typing import Any, TypeVar, cast
 
 from orchestrator.api import status
 from orchestrator.client.answers import Status
-from orchestrator.ledger import claims, submissions
-from orchestrator.ledger.known import SweepVersion, versions
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.pool import claims
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.sweeps.index import SweepVersion, versions
 
 Result = TypeVar("Result")
 

@@ -11,12 +11,12 @@ from typing import Annotated, Literal, TypeVar
 from fastapi import APIRouter, Path, Query
 
 from orchestrator.api.local import report_row, trial_row
+from orchestrator.api.trial import unshown_metrics
 from orchestrator.api.workspace import trial_named
 from orchestrator.client.answers import Point, ReportRow, TrialDocument, TrialRow
 from orchestrator.errors import BadInput
-from orchestrator.ledger.keys import trial_key
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import (
+from orchestrator.ledger.sweeps.records import (
     CurvePoint,
     ReportRecord,
     Role,
@@ -24,9 +24,9 @@ from orchestrator.ledger.records import (
     TrialRecord,
     TrialState,
     by_trial,
+    trial_key,
 )
-from orchestrator.ledger.selection import order
-from orchestrator.ledger.shown import unshown_metrics
+from orchestrator.ledger.sweeps.selection import order
 from orchestrator.web.app_state import App, AppState
 from orchestrator.web.http_errors import not_found
 from orchestrator.web.paging import (

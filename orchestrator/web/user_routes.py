@@ -16,10 +16,11 @@ from orchestrator.api.local import quota_row
 from orchestrator.api.serving import MOST_SILENT_SECONDS
 from orchestrator.client.answers import AddedUser, QuotaRow
 from orchestrator.errors import BadInput
-from orchestrator.ledger import audit, claims
-from orchestrator.ledger.audit import Asked, AuditEntry
-from orchestrator.ledger.users import Role as UserRole
-from orchestrator.ledger.users import User, digest, end_session, open_session
+from orchestrator.ledger.people import audit
+from orchestrator.ledger.people.audit import Asked, AuditEntry
+from orchestrator.ledger.people.users import Role as UserRole
+from orchestrator.ledger.people.users import User, digest, end_session, open_session
+from orchestrator.ledger.pool import claims
 from orchestrator.sharing.rows import Owner
 from orchestrator.web.access import COOKIE, SignedIn, check_origin, user_of_token
 from orchestrator.web.app_state import App, AppState

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.shared_ray import Load, samples, start
-from orchestrator.ledger.claims import pools
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import AttemptRecord
+from orchestrator.ledger.pool.claims import pools
+from orchestrator.ledger.sweeps.records import AttemptRecord
 from orchestrator.sharing.rows import Rules
 from orchestrator.sharing.view import View
 from tests.end_to_end.commands import wait_for

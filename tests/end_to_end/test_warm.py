@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from orchestrator.errors import Exit
-from orchestrator.ledger import submissions
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.queue import submissions
 from orchestrator.storage.paths import Paths
 from tests.end_to_end.commands import ROOT, SMALL, Commands, finish, wait_for
 from tests.shared_ray import own_ray

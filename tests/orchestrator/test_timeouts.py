@@ -10,7 +10,8 @@ import pytest
 from orchestrator.client import http
 from orchestrator.data import fetching
 from orchestrator.driver import notifications, shutdown
-from orchestrator.ledger import connect, lease, lease_backends
+from orchestrator.ledger import connect, lease_backends
+from orchestrator.ledger.sweeps import lease
 from orchestrator.machines import keeper
 from orchestrator.schedule import resources
 from orchestrator.storage import store

@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from orchestrator.ledger.claims import Amounts
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.pool.claims import Amounts
 from tests.orchestrator.ledger.test_claims import NODES, claims
 
 url, sweep, log, seconds = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])

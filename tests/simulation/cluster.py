@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.ledger.keys import Channel
+from orchestrator.ledger.sweeps.records import Channel
 from orchestrator.schedule.keyed import KeyedScheduler, KeyedTrial
 from orchestrator.session.session import Session
 from tests.simulation.kernel import Kernel, Process, Signal

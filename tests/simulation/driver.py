@@ -14,9 +14,9 @@ from orchestrator.driver.admission import LeasedSweep, Run
 from orchestrator.driver.run import _resumable as resumable
 from orchestrator.driver.shutdown import Result, Shutdown
 from orchestrator.errors import Busy, Damaged, Exit, NoSpace, Refusal
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import FINISHED_SWEEP, SweepState
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepState
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.engines import Engines

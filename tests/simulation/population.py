@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.keys import is_confirmation
-from orchestrator.ledger.records import ReportRecord, TrialRecord
+from orchestrator.ledger.sweeps.records import ReportRecord, TrialRecord, is_confirmation
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.schedulers import PopulationRule
 from orchestrator.study.study import Study

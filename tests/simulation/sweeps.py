@@ -12,7 +12,7 @@ from pathlib import Path
 from orchestrator.config import load
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord
+from orchestrator.ledger.sweeps.records import SweepRecord
 from orchestrator.tracking import events
 from tests.orchestrator.ledger.examples import create_sweep
 from tests.simulation.draws import drawing_from

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import Busy, Refusal
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.stop_requests import ask_to_stop
+from orchestrator.ledger.queue.settings import ask_to_stop
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.session.attempts import LEAVE_SECONDS
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from orchestrator.ledger.records import UNFINISHED_TRIAL, TrialRecord
-from orchestrator.ledger.selection import ranked
+from orchestrator.ledger.sweeps.records import UNFINISHED_TRIAL, TrialRecord
+from orchestrator.ledger.sweeps.selection import ranked
 from orchestrator.report.figures import style
 from orchestrator.report.history import History
 from orchestrator.report.summary import TimeSpent

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.api import user_admin
 from orchestrator.client.http import HttpBackend
 from orchestrator.errors import BadInput, Exit
-from orchestrator.ledger import submissions
+from orchestrator.ledger.queue import submissions
 from tests.end_to_end.commands import Commands, finish, wait_for
 from tests.end_to_end.identities import Search
 from tests.end_to_end.pairs.acts import LONG, Stage, gated, kill, service, stage

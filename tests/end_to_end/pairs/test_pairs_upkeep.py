@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.api import maintenance
 from orchestrator.errors import Exit
-from orchestrator.ledger.lease import holder
+from orchestrator.ledger.sweeps.lease import holder
 from tests.end_to_end.commands import Commands
 from tests.end_to_end.identities import Search
 from tests.end_to_end.pairs.acts import LONG, Stage, gated, kill, service, stage

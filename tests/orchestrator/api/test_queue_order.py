@@ -15,12 +15,12 @@ from sqlalchemy import event
 from orchestrator.api.queue_order import UNSERVED, places
 from orchestrator.client.answers import QueuedSweep
 from orchestrator.client.http import decoded
-from orchestrator.ledger import submissions
-from orchestrator.ledger.claims import Amounts, Claims, set_owner
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.settings import change_settings
-from orchestrator.ledger.submissions import Order
+from orchestrator.ledger.pool.claims import Amounts, Claims, set_owner
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import change_settings
+from orchestrator.ledger.queue.submissions import SubmissionRequest
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.tables import SUBMISSION
 from orchestrator.service.service import lease_name
 from orchestrator.sharing.rows import RULES, UNIT, Place, PoolClaim, PoolNode
@@ -49,7 +49,7 @@ class Queue:
     def submit(self, sweep: str, owner: str, **resources: Any) -> None:
         """Add a submission of eight trials."""
         document = {"budget": {"trials": 8}, "resources": {"cpu": 1.0, "gpu": 0.0, **resources}}
-        order = Order(owner, document, "", {}, sweep, "c0ffee")
+        order = SubmissionRequest(owner, document, "", {}, sweep, "c0ffee")
         submissions.submit(self.ledger, order, lambda is_known: sweep)
 
     def drive(

@@ -12,10 +12,10 @@ from orchestrator.api import priorities, serving
 from orchestrator.api.local import LocalBackend
 from orchestrator.api.queue_order import UNSERVED
 from orchestrator.client.following import follow
-from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.stop_requests import asked_to_stop
-from orchestrator.ledger.submissions import SubmissionWriter
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import asked_to_stop
+from orchestrator.ledger.queue.submissions import SubmissionWriter
 from tests import sweeps as examples
 from tests.orchestrator.ledger.examples import create_sweep, writer
 

@@ -11,9 +11,9 @@ import pytest
 from orchestrator import BadInput, status, sweeps
 from orchestrator.api.live import live
 from orchestrator.cli.app import run_command
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CheckpointRecord, SweepState
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import CheckpointRecord, SweepState
 from orchestrator.storage.paths import Paths
 from tests import sweeps as examples
 from tests.orchestrator.ledger.examples import create_sweep

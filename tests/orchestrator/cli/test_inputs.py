@@ -19,9 +19,9 @@ from orchestrator.cli.run_options import RunOptions
 from orchestrator.cli.sweep_verbs import chosen_sweep
 from orchestrator.config import load
 from orchestrator.errors import Exit
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord, SweepState
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import SweepRecord, SweepState
 from orchestrator.storage.paths import Paths
 from tests.orchestrator.ledger.examples import create_sweep
 

@@ -24,7 +24,7 @@ from tests.orchestrator.cli.screens import terminal
 
 DRIVER = """
 import sys
-from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 with Lease(Ledger.open(sys.argv[1]), sys.argv[2]):
     print("driving", flush=True)

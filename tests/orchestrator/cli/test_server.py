@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.cli.app import VERBS, run_command
 from orchestrator.cli.options import OF_THIS_MACHINE, URL
-from orchestrator.ledger.submissions import submissions
+from orchestrator.ledger.queue.submissions import submissions
 from tests import sweeps
 from tests.orchestrator.cli.test_help import COMMANDS
 from tests.orchestrator.web import server

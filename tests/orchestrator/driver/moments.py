@@ -26,9 +26,9 @@ from orchestrator.driver.admission import LeasedSweep, Observer, Run
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import Exit
 from orchestrator.ledger.integrity import verify
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import AttemptRecord, TrialRecord
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import AttemptRecord, TrialRecord
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.session import Session
 from orchestrator.upkeep.check import Finding, check

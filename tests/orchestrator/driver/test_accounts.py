@@ -22,7 +22,7 @@ from orchestrator.config.trainable import Trainable
 from orchestrator.driver import submitted_sweep, user_code
 from orchestrator.driver.user_code import AS_USER, account_for, check_service, reader_for
 from orchestrator.errors import BadInput
-from orchestrator.ledger import submissions
+from orchestrator.ledger.queue import submissions
 from orchestrator.storage.paths import Paths
 from orchestrator.web.check_process import ForeignCode, check
 

@@ -11,8 +11,8 @@ from orchestrator.driver import execution
 from orchestrator.driver.admission import LeasedSweep, Observer, Run
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.driver.sweep_rows import without_test
-from orchestrator.ledger.lease import Lease
-from orchestrator.ledger.scores import pack
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import pack_scores
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.engines import Engines
 from tests.orchestrator.session.sessions import Sessions, launch, train
@@ -28,7 +28,7 @@ def _evaluate(request: execution.cluster.EvaluationRequest, *_: object) -> dict[
         raise RayTaskError("evaluate", "traceback", damage).as_instanceof_cause() from damage
     assert facts["trial"] == request.trial
     named = {"digest": request.digest, "split": request.split, "step": facts["step"]}
-    return {**named, "metrics": {"accuracy": 0.5}, "scores": pack([1.0, 0.0])}
+    return {**named, "metrics": {"accuracy": 0.5}, "scores": pack_scores([1.0, 0.0])}
 
 
 def test_a_trial_whose_checkpoint_is_damaged_is_left_out(

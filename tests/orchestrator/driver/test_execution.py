@@ -15,10 +15,9 @@ from orchestrator.driver import execution
 from orchestrator.driver.admission import LeasedSweep, Observer, Run
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import NoStore
-from orchestrator.ledger.lease import Lease
-from orchestrator.ledger.records import STEP_WORK, SweepRecord
-from orchestrator.ledger.scores import pack
-from orchestrator.ledger.stop_requests import ask_to_stop
+from orchestrator.ledger.queue.settings import ask_to_stop
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import STEP_WORK, SweepRecord, pack_scores
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.cluster import EvaluationRequest
 from orchestrator.schedule.engines import Engines
@@ -111,7 +110,7 @@ def _evaluate(request: EvaluationRequest, *_: object) -> dict[str, Any]:
     store.fetch(Path(request.folder), request.stored, request.digest)
     _, facts = checkpoint.load(Path(request.folder), request.digest)
     named = {"digest": request.digest, "split": request.split, "step": facts["step"]}
-    return {**named, "metrics": {"accuracy": 0.5}, "scores": pack([1.0, 0.0])}
+    return {**named, "metrics": {"accuracy": 0.5}, "scores": pack_scores([1.0, 0.0])}
 
 
 def test_an_outage_of_the_store_pauses_the_test_evaluation(searched: Searched) -> None:
@@ -136,7 +135,7 @@ def test_an_outage_of_the_store_pauses_the_test_evaluation(searched: Searched) -
     assert (searched.record.state, searched.record.reason) == ("RUNNING", None)
     (evaluation,) = searched.leased.ledger.evaluations(searched.leased.sweep.id)
     assert evaluation.metrics == {"test/accuracy": 0.5}
-    assert evaluation.scores == pack([1.0, 0.0])
+    assert evaluation.scores == pack_scores([1.0, 0.0])
     (attempt,) = searched.leased.ledger.attempts(searched.leased.sweep.id)
     assert attempt.cause is None
 

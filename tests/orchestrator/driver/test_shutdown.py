@@ -170,7 +170,7 @@ def test_what_a_second_signal_records_cannot_block_the_exit() -> None:
 DRIVE = """
 import sys, threading
 from orchestrator.driver.shutdown import Shutdown
-from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 with Shutdown() as shutdown:
     with Lease(Ledger.open(sys.argv[1]), sys.argv[2], on_lost=lambda: shutdown.end("lost")):

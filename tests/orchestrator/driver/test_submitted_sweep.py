@@ -13,8 +13,8 @@ from orchestrator.driver import __main__ as entry_point
 from orchestrator.driver import run, submitted_sweep
 from orchestrator.driver.admission import RETRY_FAILED, Observer, Run
 from orchestrator.errors import BadInput, Exit
-from orchestrator.ledger import submissions
-from orchestrator.ledger.submissions import Submission, SubmissionWriter
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.submissions import Submission, SubmissionWriter
 from orchestrator.storage.paths import Paths
 from tests.orchestrator.ledger.examples import writer
 

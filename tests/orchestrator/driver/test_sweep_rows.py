@@ -24,9 +24,9 @@ from orchestrator.driver.sweep_rows import (
     without_test,
 )
 from orchestrator.errors import Exit
-from orchestrator.ledger.lease import Lease
-from orchestrator.ledger.records import RESOURCES, AttemptRecord, EvaluationRecord, Event
-from orchestrator.ledger.stop_requests import ask_to_stop
+from orchestrator.ledger.queue.settings import ask_to_stop
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import RESOURCES, AttemptRecord, EvaluationRecord, Event
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.session import Session
 from orchestrator.tracking import events

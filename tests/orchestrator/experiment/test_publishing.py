@@ -15,7 +15,7 @@ from orchestrator.experiment.experiment_results import ArmResult, Circumstances,
 from orchestrator.experiment.file import OrderClaim
 from orchestrator.experiment.order import ordering
 from orchestrator.experiment.publishing import merged
-from orchestrator.ledger.scores import pack
+from orchestrator.ledger.sweeps.records import pack_scores
 from tests.orchestrator.experiment.test_results import arm, results_of
 from tests.orchestrator.report import confirmed
 
@@ -150,7 +150,7 @@ def scored(name: str, *shares: float) -> ArmResult:
     answers = [confirmed.right_answers(share, seed=7) for share in shares]
     whole = arm(name, *(float(np.mean(each)) for each in answers))
     seeds = zip(whole.seeds, answers, strict=True)
-    return replace(whole, seeds=tuple(replace(seed, scores=pack(each)) for seed, each in seeds))
+    return replace(whole, seeds=tuple(replace(seed, scores=pack_scores(each)) for seed, each in seeds))
 
 
 def test_a_claim_about_arms_of_two_ledgers_counts_the_noise_of_their_examples(tmp_path: Path) -> None:

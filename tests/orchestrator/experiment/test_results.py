@@ -25,7 +25,7 @@ from orchestrator.experiment.experiment_results import (
 from orchestrator.experiment.file import Arm, Experiment, OrderClaim
 from orchestrator.experiment.order import Ordering, interval_of, ordering
 from orchestrator.experiment.verdict import StatedFigure
-from orchestrator.ledger.records import ReportRecord
+from orchestrator.ledger.sweeps.records import ReportRecord
 from orchestrator.report.history import History
 from orchestrator.report.noise import Sample
 from tests import sweeps

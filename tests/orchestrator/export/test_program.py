@@ -14,7 +14,7 @@ import pytest
 from orchestrator import Trial
 from orchestrator.errors import BadInput
 from orchestrator.export.folder import files_of_program
-from orchestrator.ledger.records import TrialRecord
+from orchestrator.ledger.sweeps.records import TrialRecord
 from orchestrator.session.session import Session
 from orchestrator.training.attempt import Attempt
 from orchestrator.training.engine_cache import EngineCache

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from orchestrator.export.folder import export_saved
-from orchestrator.ledger.records import CheckpointRecord
+from orchestrator.ledger.sweeps.records import CheckpointRecord
 from tests import sweeps
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint

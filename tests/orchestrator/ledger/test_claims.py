@@ -13,16 +13,9 @@ import pytest
 from sqlalchemy import update
 
 from orchestrator.errors import Busy
-from orchestrator.ledger.claims import (
-    ABANDONED_SECONDS,
-    Amounts,
-    Claims,
-    owners,
-    pools,
-    set_owner,
-)
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.settings import change_settings
+from orchestrator.ledger.pool.claims import ABANDONED_SECONDS, Amounts, Claims, owners, pools, set_owner
+from orchestrator.ledger.queue.settings import change_settings
 from orchestrator.ledger.tables import CLAIM
 from orchestrator.sharing.rows import RULES, UNIT, Owner, Place, PoolClaim, PoolNode
 from orchestrator.sharing.view import View
@@ -102,7 +95,7 @@ def test_the_claim_of_a_dead_driver_is_deleted_and_a_living_one_is_kept(
 
 def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Set the clock of the database's server forward."""
-    from orchestrator.ledger import claims as module
+    from orchestrator.ledger.pool import claims as module
 
     now = module._now
     monkeypatch.setattr(module, "_now", lambda connection, ledger: now(connection, ledger) + seconds)
@@ -112,7 +105,7 @@ def test_a_quota_that_changes_while_a_driver_charges_its_owner_stays_changed(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver writes the row of the owner that it has read; `quota` writes in between."""
-    from orchestrator.ledger import claims as module
+    from orchestrator.ledger.pool import claims as module
 
     set_owner(ledger, "ada", most_gpu_hours=100.0)
     own, charged = claims(ledger, "a"), module.charged

@@ -19,8 +19,8 @@ from orchestrator.errors import Busy, Damaged
 from orchestrator.ledger import backup, compaction, integrity
 from orchestrator.ledger.compaction import compact, compact_beside
 from orchestrator.ledger.integrity import examine, verify
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.upkeep import recovery
 from orchestrator.upkeep.recovery import recover
 from tests.orchestrator.ledger.examples import (

@@ -7,7 +7,7 @@ import io
 from dataclasses import replace
 
 from orchestrator.assignment import SIZE
-from orchestrator.ledger.records import STEP_WORK
+from orchestrator.ledger.sweeps.records import STEP_WORK
 from orchestrator.report import comparison, words
 from orchestrator.report.answer import notes
 from orchestrator.report.comparison import side_by_side

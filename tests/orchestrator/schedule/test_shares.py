@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.assignment import Assignment
-from orchestrator.ledger.claims import Amounts, Claims, pools
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.pool.claims import Amounts, Claims, pools
 from orchestrator.machines.hardware import Node
 from orchestrator.schedule import ray_private, resources
 from orchestrator.schedule.resources import REQUEST_SECONDS, AvailableResources

@@ -16,17 +16,16 @@ import pytest
 from sqlalchemy import update
 
 from orchestrator.errors import Exit
-from orchestrator.ledger import submissions
-from orchestrator.ledger.clock import ClockSetting
-from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.settings import change_settings, resume, settings
-from orchestrator.ledger.stop_requests import ask_to_stop
-from orchestrator.ledger.submissions import Order, Submission
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import ask_to_stop, change_settings, resume, settings
+from orchestrator.ledger.queue.submissions import Submission, SubmissionRequest
+from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.tables import SUBMISSION
 from orchestrator.service.discovery import running
 from orchestrator.service.supervision import BEGIN_SECONDS
 from orchestrator.storage.paths import Paths
+from orchestrator.system import ClockSetting
 from tests import postgres
 from tests.orchestrator.service import driver
 
@@ -58,7 +57,7 @@ class Deployment:
         return process
 
     def submit(self, sweep_id: str = "a-1", behaviour: str = "hold") -> Submission:
-        order = Order("ada", {"name": sweep_id}, "", {"behaviour": behaviour}, None, "c0ffee")
+        order = SubmissionRequest("ada", {"name": sweep_id}, "", {"behaviour": behaviour}, None, "c0ffee")
         return submissions.submit(self.ledger, order, lambda is_known: sweep_id, again=True)[0]
 
     def submission(self, sweep_id: str = "a-1") -> Submission:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.ledger.stop_requests import ROOM
+from orchestrator.ledger.queue.submissions import ROOM
 from orchestrator.service.situation import Situation
 from orchestrator.service.start_order import (
     DRIVERS_AT_ONCE,

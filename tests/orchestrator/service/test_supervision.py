@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import Exit
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.service.situation import Situation
 from orchestrator.service.start_order import LONGEST_BACKOFF_SECONDS, STARTING_AT_ONCE
 from orchestrator.service.supervision import (

@@ -12,10 +12,9 @@ import numpy as np
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.config import load
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.keys import attempt_number
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.records import SweepRecord, attempt_number
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.outages import Probe
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths, checkpoint_stem

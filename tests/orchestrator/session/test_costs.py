@@ -15,8 +15,8 @@ from sqlalchemy import event
 
 from orchestrator.assignment import Assignment
 from orchestrator.ledger.backup import backup_file
-from orchestrator.ledger.keys import trial_key
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.records import trial_key
 from orchestrator.session.session import Session
 from tests.orchestrator.session.sessions import SPACE, Sessions, outcome
 

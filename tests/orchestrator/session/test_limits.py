@@ -9,8 +9,8 @@ import pytest
 
 from orchestrator.assignment import Outcome
 from orchestrator.config.sections import BudgetSection
-from orchestrator.ledger import stop_requests
-from orchestrator.ledger.records import RESOURCES, AttemptRecord, SweepRecord
+from orchestrator.ledger.queue import settings
+from orchestrator.ledger.sweeps.records import RESOURCES, AttemptRecord, SweepRecord
 from orchestrator.session.attempts import Running, any_active
 from orchestrator.session.limits import (
     ALLOWED_RETRIES,
@@ -145,7 +145,7 @@ def test_a_stop_request_in_the_ledger_stops_the_session(sessions: Sessions) -> N
     session = sessions.open(sweep)
     session.check_limits()
     assert session.stopped is None
-    stop_requests.ask_to_stop(sessions.ledger, sweep.id)
+    settings.ask_to_stop(sessions.ledger, sweep.id)
     session.check_limits()
     assert session.stopped is not None
     assert session.stopped.state == "INTERRUPTED"

@@ -14,8 +14,8 @@ from orchestrator.config.resolve import load
 from orchestrator.config.space import Distribution
 from orchestrator.config.strategy import options_section
 from orchestrator.config.sweep_config import Constraint, Objective, Published, Sampler, Scheduler, SweepConfig
-from orchestrator.ledger.records import ReportRecord, TrialRecord
 from orchestrator.ledger.rows import to_json
+from orchestrator.ledger.sweeps.records import ReportRecord, TrialRecord
 from orchestrator.study.study import Study
 
 METRIC, STEPS = "val/accuracy", 5

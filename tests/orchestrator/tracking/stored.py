@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mlflow.tracking import MlflowClient
 
-from orchestrator.ledger.records import Event
+from orchestrator.ledger.sweeps.records import Event
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink, Refused
 
 NewDatabase = Callable[[Path], str]

@@ -19,7 +19,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.tracking import MlflowClient
 
-from orchestrator.ledger.records import Event, ReportRecord
+from orchestrator.ledger.sweeps.records import Event, ReportRecord
 from orchestrator.scripts.script_attempt import _is_name
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path

@@ -9,7 +9,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from orchestrator.ledger.records import CheckpointRecord, Event
+from orchestrator.ledger.sweeps.records import CheckpointRecord, Event
 from orchestrator.tracking import events, model_registry
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from orchestrator.tracking.model_registry import succeeds

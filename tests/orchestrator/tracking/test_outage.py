@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.tracking import ui
 from orchestrator.tracking.address import environment
 from orchestrator.tracking.shipper import Shipper, Timeouts

@@ -14,7 +14,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from pandas import DataFrame
 
-from orchestrator.ledger.records import CheckpointRecord, Event
+from orchestrator.ledger.sweeps.records import CheckpointRecord, Event
 from orchestrator.tracking import events, model_registry
 from orchestrator.tracking.mlflow_sink import Destination
 from orchestrator.training.attempt import OwnEngine

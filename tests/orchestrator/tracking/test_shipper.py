@@ -19,10 +19,10 @@ import pytest
 from sqlalchemy import event as listener
 
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.lease_backends import next_token
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.system import System
 from orchestrator.tracking import child
 from orchestrator.tracking.shipper import Shipper, Timeouts
@@ -157,7 +157,7 @@ def test_a_shipper_whose_lease_is_lost_delivers_nothing(
 def test_a_child_does_not_outlive_a_killed_driver(ledger_url: str, tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from orchestrator.ledger.lease import Lease\n"
+        "from orchestrator.ledger.sweeps.lease import Lease\n"
         "from orchestrator.ledger.ledger import Ledger\n"
         "from orchestrator.tracking.shipper import Shipper\n"
         f"root = Path({str(tmp_path)!r})\n"

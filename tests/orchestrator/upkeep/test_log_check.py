@@ -15,11 +15,17 @@ import numpy as np
 import pytest
 
 from orchestrator.api import maintenance
-from orchestrator.ledger.keys import attempt_number, sweep_id_of, trial_key, trial_key_of
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CheckpointRecord, Segment
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import (
+    CheckpointRecord,
+    Segment,
+    attempt_number,
+    sweep_id_of,
+    trial_key,
+    trial_key_of,
+)
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep.log_check import check_logs
 from tests.orchestrator.ledger.examples import SetClock, create_sweep, sweep_record, trial_record, writer

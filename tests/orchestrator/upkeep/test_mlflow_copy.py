@@ -14,8 +14,8 @@ import pytest
 from orchestrator.api import maintenance
 from orchestrator.cli import look
 from orchestrator.cli.machine_verbs import check as print_check
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep.mlflow_copy import disagreements, redeliver, removed_points, set_aside
 from orchestrator.upkeep.recovery import recover

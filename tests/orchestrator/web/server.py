@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from orchestrator.api import user_admin
 from orchestrator.api.workspace import Workspace
-from orchestrator.ledger import submissions
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.submissions import Order
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.submissions import SubmissionRequest
 from orchestrator.web.server import Listening, serving
 from tests import sweeps
 
@@ -138,9 +138,9 @@ class Client:
         return answer.document
 
 
-def order(owner: str, sweep_id: str) -> Order:
+def order(owner: str, sweep_id: str) -> SubmissionRequest:
     document = dict(sweeps.sweep_record().document)
-    return Order(owner, document, FILE, {"data": "data", "wait": None}, sweep_id, "c0ffee")
+    return SubmissionRequest(owner, document, FILE, {"data": "data", "wait": None}, sweep_id, "c0ffee")
 
 
 def _always(sweep_id: str) -> Callable[[Callable[[str], bool]], str]:

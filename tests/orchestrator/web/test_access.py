@@ -13,9 +13,9 @@ from sqlalchemy import select
 from orchestrator.api import user_admin
 from orchestrator.api.workspace import Workspace
 from orchestrator.driver.admission import OWNER
-from orchestrator.ledger import users as ledger_users
+from orchestrator.ledger.people import users as ledger_users
+from orchestrator.ledger.people.users import MOST_SESSIONS, digest
 from orchestrator.ledger.tables import SERVICE_SESSION
-from orchestrator.ledger.users import MOST_SESSIONS, digest
 from orchestrator.web import page_routes
 from orchestrator.web.access import ACCESS, CHANGE_HEADER, COOKIE, Level
 from orchestrator.web.app_state import BAD_TOKENS_A_MINUTE, KEY_SECONDS, OneTimeKey

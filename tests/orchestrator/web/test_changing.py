@@ -12,10 +12,12 @@ from sqlalchemy import select
 from orchestrator.api import serving
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.errors import Busy
-from orchestrator.ledger import claims, request_keys, submissions
-from orchestrator.ledger.request_keys import RequestKey
-from orchestrator.ledger.stop_requests import ask_to_stop, asked_to_stop
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.people import idempotency
+from orchestrator.ledger.people.idempotency import RequestKey
+from orchestrator.ledger.pool import claims
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop
+from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.ledger.tables import (
     AUDIT,
     OWNER,
@@ -145,18 +147,18 @@ def test_a_quota_of_somebody_whom_nothing_knows_is_refused(client: Client) -> No
 def test_a_key_in_work_is_a_conflict_until_its_process_is_taken_as_lost(client: Client) -> None:
     digest = digest_of("submit", Submit(name="small", text=FILE))
     with client.workspace.ledger() as ledger:
-        begun = request_keys.begin(ledger, "ada", "k", digest)
+        begun = idempotency.begin(ledger, "ada", "k", digest)
     assert isinstance(begun, RequestKey)
     refused = submit(client, key="k")
     assert (refused.status, refused.document["where"]) == (409, "Idempotency-Key")
-    change_row(client, f"UPDATE request_key SET at = at - {request_keys.IN_WORK_SECONDS + 1}")
+    change_row(client, f"UPDATE request_key SET at = at - {idempotency.IN_WORK_SECONDS + 1}")
     assert submit(client, key="k").status == 202
     with (
         client.workspace.ledger() as ledger,
         ledger.writer() as connection,
         pytest.raises(Busy, match="an older request"),
     ):
-        request_keys.complete(connection, begun, {})
+        idempotency.complete(connection, begun, {})
 
 
 def test_a_refusal_uses_up_no_key(client: Client) -> None:
@@ -166,7 +168,7 @@ def test_a_refusal_uses_up_no_key(client: Client) -> None:
 
 def test_a_key_is_forgotten_after_a_day(client: Client) -> None:
     first = submit(client, key="k", new=True)
-    change_row(client, f"UPDATE request_key SET at = at - {request_keys.KEPT_SECONDS + 1}")
+    change_row(client, f"UPDATE request_key SET at = at - {idempotency.KEPT_SECONDS + 1}")
     assert submit(client, key="k", text=FILE.replace("steps: 20", "steps: 30")).status == 202
     assert submit(client, key="other").status == 202
     with client.workspace.ledger() as ledger, ledger.reader() as connection:

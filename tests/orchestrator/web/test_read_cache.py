@@ -15,9 +15,9 @@ from sqlalchemy.pool import Pool
 from orchestrator.api.priorities import move
 from orchestrator.api.status import changes
 from orchestrator.api.workspace import Workspace
-from orchestrator.ledger import submissions
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.web import event_routes, sweep_routes
 from orchestrator.web.app_state import AppState
 from orchestrator.web.read_cache import ReadCache, SweepListCache

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from orchestrator.ledger import submissions
+from orchestrator.ledger.queue import submissions
 from orchestrator.web.application import MOST_BYTES
 from orchestrator.web.http_errors import MEDIA_TYPE
 from tests.orchestrator.web.server import FILE, Answer, Client

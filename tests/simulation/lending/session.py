@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.ledger.keys import attempt_id, trial_key
+from orchestrator.ledger.sweeps.records import attempt_id_of, trial_key
 from orchestrator.session import session
 from orchestrator.session.limits import FOREIGN, UNCHARGED
 from tests.simulation.lending.plan import Sweep, Trial
@@ -92,7 +92,7 @@ class SimulatedSession:
                 continue
             row.attempts += 1
             row.is_running = True
-            name = attempt_id(key, row.attempts)
+            name = attempt_id_of(key, row.attempts)
             self.running[name] = row
             resume = {"path": "", "step": row.step, "digest": "", "size": 0} if row.step else None
             fields = {**_fields(), "attempt_id": name, "trial_key": key, "resume": resume, "gpu": self._gpu}

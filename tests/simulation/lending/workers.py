@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.ledger.keys import Channel
+from orchestrator.ledger.sweeps.records import Channel
 from orchestrator.schedule.warm_worker import Environment, Host
 from tests.simulation.kernel import Kernel
 from tests.simulation.lending.actors import Ray, Server

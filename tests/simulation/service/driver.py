@@ -12,12 +12,12 @@ from typing import Any
 from orchestrator.driver import sweep_rows
 from orchestrator.driver.admission import LeasedSweep, Run
 from orchestrator.errors import Busy, Exit, Refusal, exit_of
-from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord, TrialRecord
-from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import SweepRecord, TrialRecord
 from orchestrator.storage.paths import Paths
 from tests.simulation.driver import Screen, SimulatedShutdown
 from tests.simulation.kernel import Exited, Kernel, Process

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from orchestrator.errors import Exit
-from orchestrator.ledger.clock import ClockSetting
 from orchestrator.service.supervision import MOST_CRASHES, PAUSE_CRASHES, PAUSE_SECONDS, backoff
+from orchestrator.system import ClockSetting
 from tests.simulation.database import Database
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.service.driver import INTERVAL, Driver, trial_key

@@ -11,10 +11,11 @@ from unittest.mock import patch
 
 from orchestrator.driver.shutdown import Result, Shutdown
 from orchestrator.errors import BadInput, Busy, Exit, NoDatabase
-from orchestrator.ledger import schema, settings, submission_backup, submissions
-from orchestrator.ledger.lease import Lease
+from orchestrator.ledger import row_backup, schema
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.submissions import Order, Submission
+from orchestrator.ledger.queue import settings, submissions
+from orchestrator.ledger.queue.submissions import Submission, SubmissionRequest
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.service import deliveries, service
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
@@ -132,7 +133,7 @@ class World:
             patch.object(service.Service, "poll", self._noted(service.Service.poll)),
             patch.object(deliveries, "Shipper", self._shipper),
             patch.object(Ledger, "open", self._open),
-            patch.object(submission_backup, "FileLock", PlainLock),
+            patch.object(row_backup, "FileLock", PlainLock),
             patch.object(schema, "FileLock", PlainLock),
         ):
             yield
@@ -285,7 +286,7 @@ class World:
 
     def _submit(self, ledger: Ledger, job: Job, key: str) -> object:
         """Submit a sweep; the same key never submits it twice."""
-        order = Order(job.owner, {"name": job.sweep_id}, "", {}, key, "")
+        order = SubmissionRequest(job.owner, {"name": job.sweep_id}, "", {}, key, "")
         return submissions.submit(ledger, order, lambda _: job.sweep_id, again=True, withdraw=True)
 
     def _resume(self, job: Job, ledger: Ledger) -> object:
