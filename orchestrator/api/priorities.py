@@ -20,7 +20,7 @@ from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import settings, submissions
 from orchestrator.ledger.queue.settings import QueueSettings, change_settings
 from orchestrator.ledger.sweeps.index import known_sweeps
-from orchestrator.sharing.rows import CLASSES, UNIT, Owner, PriorityClass
+from orchestrator.sharing.pool_rows import CLASSES, UNIT, Owner, PriorityClass
 
 
 def queue(*, root: str | Path | None = None) -> Sequence[QueuedSweep]:

@@ -9,8 +9,8 @@ from heapq import heapify, heappop, heapreplace
 
 from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.service.situation import Situation
+from orchestrator.sharing.pool_rows import CLASSES, Owner, PoolClaim, PriorityClass
 from orchestrator.sharing.prospects import has_spent, prospects
-from orchestrator.sharing.rows import CLASSES, Owner, PoolClaim, PriorityClass
 from orchestrator.sharing.view import View
 
 STARTING_AT_ONCE = 2

@@ -25,7 +25,7 @@ from orchestrator.ledger.queue.submissions import (
 from orchestrator.ledger.row_backup import renew
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP
 from orchestrator.ledger.tables import PRIORITY, STOP_REQUEST, SUBMISSION, SWEEP
-from orchestrator.sharing.rows import UNIT, PriorityClass
+from orchestrator.sharing.pool_rows import UNIT, PriorityClass
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from orchestrator.ledger.row_backup import keep, keeping, renew
 from orchestrator.ledger.rows import storable
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP
 from orchestrator.ledger.tables import OUTBOX, OWNER, START_PAUSE, STOP_REQUEST, SUBMISSION, SWEEP
-from orchestrator.sharing.rows import MOST_SWEEPS
+from orchestrator.sharing.pool_rows import MOST_SWEEPS
 from orchestrator.system import ClockSetting
 
 Result = TypeVar("Result")

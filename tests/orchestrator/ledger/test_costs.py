@@ -33,7 +33,7 @@ from orchestrator.ledger.sweeps.records import EvaluationRecord, ReportRecord, S
 from orchestrator.ledger.sweeps.writer import SweepWriter, trial_of
 from orchestrator.ledger.tables import TRIAL
 from orchestrator.ledger.transaction import Transaction
-from orchestrator.sharing.rows import UNIT, PoolClaim, PoolNode
+from orchestrator.sharing.pool_rows import UNIT, PoolClaim, PoolNode
 from orchestrator.system import ClockSetting
 from tests.orchestrator.ledger.examples import (
     SWEEP_ID,

@@ -18,7 +18,7 @@ from orchestrator.ledger.queue.settings import (
     settings,
 )
 from orchestrator.ledger.queue.submissions import ROOM, Submission, SubmissionRequest, SubmissionWriter
-from orchestrator.sharing.rows import UNIT
+from orchestrator.sharing.pool_rows import UNIT
 from tests.orchestrator.ledger.examples import writer
 
 

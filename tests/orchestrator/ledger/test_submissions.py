@@ -17,7 +17,7 @@ from orchestrator.ledger.pool.claims import set_owner
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop, change_settings, reason_of, resume
 from orchestrator.ledger.queue.submissions import ROOM, Submission, SubmissionRequest, SubmissionWriter
-from orchestrator.sharing.rows import MOST_SWEEPS
+from orchestrator.sharing.pool_rows import MOST_SWEEPS
 from orchestrator.system import ClockSetting
 from tests.orchestrator.ledger.examples import writer
 
