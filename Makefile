@@ -16,24 +16,30 @@ STAMP  := $(VENV)/.ready$(subst $() ,,$(EXTRAS:%=-%))
 # Without stored byte code every process compiles the thousands of modules that it imports: 17 s instead of 6.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup sweep ui up down test bytecode test-slow test-simulation test-mutants test-units test-faults check results docs tour format lock packages clean
+.PHONY: help setup sweep ui up down test test-fast test-share bytecode test-slow test-simulation test-mutants test-units test-faults check results docs tour format declarations lock packages clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-# --no-compile: Python compiles the modules that are imported, a fifth of the 20,000 that pip would compile. Three times pip,
-# each with a third of the packages, take 31 s on 2 cores where one takes 74. The locked files name every dependency.
 setup: $(STAMP)  ## Make the environment in .venv (CUDA=13: JAX for NVIDIA GPUs; JOBS=1: `ray job`, its dashboard)
 
-$(STAMP): $(LOCKED) pyproject.toml
+# uv comes as a locked package. On a busy machine it took 19 s with an empty cache and 10 s with a full one, where three pips
+# side by side took 202 s and raced for setuptools. It compiles no byte code: Python compiles the modules that are imported, a
+# fifth of the 20,000. It does not read pip's configuration, so the index and the certificates that pip is configured with are
+# passed on. --quiet hides a line for each package, -qq pip's warnings about its own configuration; both print errors. The locked
+# files name every dependency.
+UV = configured() { $(BIN)/python -m pip config list 2>/dev/null | sed -En "s/^(global|install)\.$$1='(.*)'$$/\2/p" | tail -n 1; }; \
+  index=$${UV_DEFAULT_INDEX:-$${UV_INDEX_URL:-$${PIP_INDEX_URL:-$$(configured index-url)}}}; \
+  certificates=$${SSL_CERT_FILE:-$${PIP_CERT:-$$(configured cert)}}; \
+  env $${index:+UV_DEFAULT_INDEX="$$index"} $${certificates:+SSL_CERT_FILE="$$certificates"} $(BIN)/uv --no-config pip
+
+$(STAMP): $(LOCKED) requirements/uv.txt pyproject.toml
+	@echo "Installing $(LOCKED) into $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing the locked requirements into $(VENV) (a minute, once)"
-	@awk '/^[^ #]/ {split($$1, name, "=="); if (!(name[1] in part)) part[name[1]] = count++ % 3; \
-	  file = "$(VENV)/part-" part[name[1]] ".txt"} file {print > file}' $(LOCKED)
-	@printf '%s\n' 0 1 2 | xargs -P 3 -I NUMBER $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  --no-compile --no-deps --require-hashes -r $(VENV)/part-NUMBER.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --require-hashes -r requirements/uv.txt
+	@$(UV) install --quiet --python $(BIN)/python --no-deps --require-hashes $(LOCKED:%=-r %)
+	@$(UV) install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
 sweep: $(STAMP)  ## Run a sweep (SPACE=search_spaces/retrieval.yaml)
@@ -48,11 +54,20 @@ up: $(STAMP)  ## Start PostgreSQL and an MLflow server with users, for a small g
 down:  ## Stop them; their data stays in stores/
 	@cluster/stores.sh down
 
-# The seeds of the simulation come first, on every core: beside other tests each takes twice the time.
-test: $(STAMP) packages  ## Run every test that can run here (10 to 15 minutes on 2 cores; WORKERS=4; RERUNS=0)
+# The seeds of the simulation come first, on every core: beside other tests each takes twice the time. What the tests compile
+# is kept in .venv/compilations, so that the next run only reads it. The tests that start Ray come first and stay with one
+# worker, whose Ray they share.
+TESTS := -n $(WORKERS) --dist worksteal --reruns $(RERUNS) -rR
+
+test: $(STAMP) packages  ## Run every test that can run here, except the slow ones (WORKERS=4; RERUNS=0)
 	@$(BIN)/python -m tests.simulation 0 --count 2000 --size short
 	@$(BIN)/python -m tests.simulation 0 --count 2000 --size lending
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --reruns $(RERUNS) -rR -m "not slow" tests
+	@$(BIN)/python -m pytest $(TESTS) -m "not slow" tests
+
+test-fast: $(STAMP)  ## Run the tests that need neither Ray nor other servers, and 200 seeds (FOLDERS=tests)
+	@$(BIN)/python -m tests.simulation 0 --count 100 --size short
+	@$(BIN)/python -m tests.simulation 0 --count 100 --size lending
+	@$(BIN)/python -m pytest $(TESTS) -m "not slow and not ray and not end_to_end" $(or $(FOLDERS),tests)
 
 bytecode: $(STAMP)  ## Compile what the tests import once, before several workers would each do so
 	@$(BIN)/python -m pytest --collect-only -qq -m "not slow" tests >/dev/null
@@ -60,6 +75,9 @@ bytecode: $(STAMP)  ## Compile what the tests import once, before several worker
 test-slow: $(STAMP) packages  ## Run the tests that take longer (JOBS=1: those of `ray job submit` too)
 	@$(BIN)/python -m pytest -m slow tests
 	@XLA_FLAGS= $(BIN)/python -m pytest tests/trainables/engine tests/trainables/test_replay.py
+
+test-share: $(STAMP) packages  ## Run one eighth of the slow tests, or another share (SHARE=3/8; WORKERS=4; RERUNS=0)
+	@$(BIN)/python -m pytest $(TESTS) -m slow --share $(or $(SHARE),1/8) tests
 
 test-simulation: $(STAMP)  ## Run simulated sweeps under faults (SEEDS=100000; FIRST=0; SIZE=short)
 	@$(BIN)/python -m tests.simulation $(or $(FIRST),0) --count $(or $(SEEDS),2000) --size $(or $(SIZE),long)
@@ -114,13 +132,17 @@ packages:  ## Install what some tests need (browser, PostgreSQL, sshd, a C compi
 	     apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } \
 	  || echo "Not installed, so their tests are skipped:$$missing"
 
-lock:  ## Resolve requirements/*.txt again (needs uv)
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-header -q -o requirements/locked.txt
-	uv pip compile pyproject.toml --extra cuda13 --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-header -q -c requirements/locked.txt -o requirements/locked-cuda13.txt
-	uv pip compile pyproject.toml --extra jobs --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-header -q -c requirements/locked.txt -o requirements/locked-jobs.txt
+COMPILE = $(UV) compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -q
+
+declarations: $(STAMP)  ## Write the generated declarations of layers, samplers and schedulers again
+	@$(BIN)/python -m trainables.declare trainables.layers:LAYERS
+	@$(BIN)/python -m trainables.declare orchestrator.config.strategy:SAMPLERS orchestrator.config.strategy:SCHEDULERS
+
+lock: $(STAMP)  ## Resolve requirements/*.txt again
+	@$(COMPILE) pyproject.toml --extra dev -o requirements/locked.txt
+	@$(COMPILE) pyproject.toml --extra cuda13 -c requirements/locked.txt -o requirements/locked-cuda13.txt
+	@$(COMPILE) pyproject.toml --extra jobs -c requirements/locked.txt -o requirements/locked-jobs.txt
+	@echo "uv==$$($(BIN)/uv --version | cut -d ' ' -f 2)" | $(COMPILE) - -o requirements/uv.txt
 
 clean:  ## Remove the environment (never mlruns/ or data/)
 	rm -rf $(VENV)

@@ -1,14 +1,10 @@
 """Latency of the HTTP API at a fixed rate, and the delay of events to many watchers of one sweep.
 
     python -m benchmarks.http_load --rate 200 --seconds 20 --watchers 1000
-    python -m benchmarks.http_load --real 20      # drivers, workers and scripts of the service's own
 
 A service runs in a process of its own over a ledger with 20 running sweeps. Another process stands for their
-drivers: it holds the lease of each, and writes a report of each once a second, as a driver does; it trains
-nothing. With `--real`, the service has started so many real sweeps itself: each has a driver, a worker of Ray
-and a script that reports once a second and does nothing else. Requests are sent at fixed times whether or not
-earlier ones were answered, over 50 kept connections; a latency counts from the time at which the request was
-due.
+drivers: it holds the lease of each, and writes one report of each per second. Requests are sent at fixed
+times over 50 kept connections, and a latency counts from the time at which the request was due.
 """
 
 from __future__ import annotations
@@ -31,51 +27,24 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from orchestrator import Sweep
-from orchestrator.api import users
-from orchestrator.api.service import running, submit
-from orchestrator.ledger.keys import trial_key
-from orchestrator.ledger.known import begun
-from orchestrator.ledger.lease import Lease
+from orchestrator.api import user_admin
+from orchestrator.api.serving import running
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.index import begun
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import trial_key
 from orchestrator.storage.paths import Paths
 from tests import sweeps
 from tests.orchestrator.ledger.examples import create_sweep
-from tests.shared_ray import own_ray
 
 SWEEPS = 20
 CONNECTIONS = 50
 REPORTS_A_SECOND = 1.0
 """Of each sweep."""
 
-LONGEST_START_SECONDS = 900.0
-"""Longest wait until all real sweeps have reported, and have their runs in MLflow."""
-
-SETTLE_SECONDS = 30.0
-"""Wait after that, in which what their start has left behind is done."""
-
-FILE = """\
-trainable: {command: [sh, report.sh]}
-search: {rate: {uniform: [0, 1]}}
-training: {steps: 1000000, interval: 1}
-objective: {minimize: val/loss}
-budget: {trials: 1}
-resources: {cpu: 0.05}
-"""
-"""A real sweep that takes little of a processor."""
-
-SCRIPT = """\
-step=0
-while ! grep -q stop "$SWEEP_ANSWERS"; do
-    step=$((step + 1))
-    echo "{\\"step\\": $step, \\"metrics\\": {\\"val/loss\\": 1.0}}" >> "$SWEEP_REPORTS"
-    sleep 1
-done
-"""
-
 
 def paths(sweep_id: str) -> tuple[str, ...]:
-    """Return what is asked for in turn."""
+    """Return the requested paths, in turn."""
     one = f"/sweeps/{sweep_id}"
     return ("/sweeps", "/queue", one, f"{one}/trials?sort=value", f"{one}/curves", "/me")
 
@@ -98,33 +67,9 @@ def service(root: Path, *options: str) -> Iterator[str]:
             process.wait()
 
 
-def started(root: Path, folder: Path, number: int) -> str:
-    """Submit real sweeps, wait until each has reported and has its run in MLflow; return the newest one's id.
-
-    Starting them keeps the processors busy for more than a minute.
-    """
-    file = folder / "real.yaml"
-    file.write_text(FILE)
-    (folder / "report.sh").write_text(SCRIPT)
-    for _ in range(number):
-        submit(Sweep.load(file, new=True, root=root), new=True)
-    last = time.monotonic() + LONGEST_START_SECONDS
-    while True:
-        with closing(Ledger.open(Paths(root).ledger_url)) as ledger:
-            ids = begun(ledger)
-            reporting = sum(
-                ledger.last_report_at(sweep_id) > 0 and bool(ledger.mlflow_runs(sweep_id)) for sweep_id in ids
-            )
-        if reporting >= number:
-            time.sleep(SETTLE_SECONDS)
-            return ids[-1]
-        assert time.monotonic() < last, f"{reporting} of {number} sweeps run"
-        time.sleep(1.0)
-
-
 @contextmanager
 def drivers(root: Path) -> Iterator[None]:
-    """Run the process that stands for the drivers for the length of a `with` block."""
+    """Run the process that simulates the drivers during a `with` block."""
     words = ["-m", "benchmarks.http_load", "--drive", str(root)]
     with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -246,18 +191,10 @@ def main() -> None:
         drive(given.drive)
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert files > given.watchers + 100, f"`ulimit -n` is {files}"
-    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory(prefix="ray-") as ray:
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if given.real:
-            root = folder / "mlruns"
-            _, token = users.add("load", "viewer", root=root)
-            with own_ray(Path(ray)) as variables:
-                os.environ.update(variables)
-                with service(root, "--drivers", str(given.real), "--stop-drivers") as address:
-                    measure(given, root, address, token, started(root, folder, given.real))
-            return
         root = sweeps.filled(folder / "mlruns").root
-        _, token = users.add("load", "viewer", root=root)
+        _, token = user_admin.add("load", "viewer", root=root)
         with closing(Ledger.open(Paths(root).ledger_url)) as ledger:
             for number in range(1, SWEEPS):
                 create_sweep(ledger, sweeps.sweep_record(id=f"copy-{number:08d}"))
@@ -266,12 +203,11 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """Return what the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--watchers", type=int, default=1000)
-    parser.add_argument("--real", type=int, default=0, help="number of real sweeps that the service runs")
     parser.add_argument("--drive", type=Path, help="only write the reports of all sweeps of this root")
     return parser.parse_args()
 

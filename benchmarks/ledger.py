@@ -30,13 +30,13 @@ from sqlalchemy import event, insert, select, update
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.config import load
 from orchestrator.driver import execution, sweep_rows
-from orchestrator.driver.admission import Claim, Observer, Run
-from orchestrator.driver.departure import Departure
+from orchestrator.driver.admission import LeasedSweep, Observer, Run
+from orchestrator.driver.shutdown import Shutdown
 from orchestrator.ledger.backup import Change, Entry, backup_file, locked
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import ReportRecord, SweepRecord
 from orchestrator.ledger.rows import DIGEST_MODULUS, REPORTS
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import ReportRecord, SweepRecord
 from orchestrator.ledger.tables import REPORT, TALLY
 from orchestrator.schedule import schedulers
 from orchestrator.session.session import Session
@@ -65,7 +65,7 @@ class Unlimited:
         self.attempts = attempts
 
     def capacity(self) -> int:
-        """Return how many attempts fit."""
+        """Return the number of attempts that fit."""
         return self.attempts
 
     def shortage(self) -> str:
@@ -192,18 +192,18 @@ def way_to_the_first_launch(old: Session, lease: Lease) -> Iterator[tuple[str, C
     """Yield the steps of a driver that resumes a sweep, in order, each with a name."""
     ledger, sweep = lease.writer.ledger, old.sweep
     run = Run(old.paths, Path("data"), hardware=None)  # type: ignore[arg-type]
-    with Departure() as departure:
-        claim = Claim(sweep, run, ledger, lease, Silent(), departure)
+    with Shutdown() as shutdown:
+        leased = LeasedSweep(sweep, run, ledger, lease, Silent(), shutdown)
         made: dict[str, Any] = {}
 
         def remember(name: str, call: Callable[[], object]) -> tuple[str, Callable[[], object]]:
             return name, lambda: made.update({name: call()})
 
-        yield remember("integrity check", lambda: sweep_rows.check_integrity(claim))
+        yield remember("integrity check", lambda: sweep_rows.check_integrity(leased))
         curves = made["integrity check"]
-        yield "end lost attempts", lambda: sweep_rows.enter(claim, data=None)
-        yield "reopen the runs", lambda: sweep_rows.resume(claim)
-        yield remember("study", lambda: execution.rebuilt_study(claim, curves))
+        yield "end lost attempts", lambda: sweep_rows.enter(leased, data=None)
+        yield "reopen the runs", lambda: sweep_rows.resume(leased)
+        yield remember("study", lambda: execution.rebuilt_study(leased, curves))
         yield remember("scheduler", lambda: schedulers.build(sweep, curves))
 
         def launch() -> None:

@@ -2,17 +2,12 @@
 
     python -m benchmarks.orchestration [--trials 1000]
 
-Ours: ledger, TPE, scheduler, reused workers and MLflow, until the outbox is empty. For comparison, bare Ray
-Tune with OptunaSearch, reused actors and its own loggers off: no ledger, no checkpoints, no MLflow.
+It includes the ledger, TPE, the scheduler, reused workers and MLflow, until the outbox is empty.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -69,8 +64,8 @@ class Growth:
         return (self._process.memory_info().rss - memory) / 1024 / (finished - then)
 
 
-def ours(trials: int, folder: Path) -> dict[str, float]:
-    """Run the service's own loop and return its figures."""
+def measured(trials: int, folder: Path) -> dict[str, float]:
+    """Run the trials and return the figures by name."""
     from orchestrator.schedule import environment
 
     environment.prepare(folder / "ray-token")
@@ -111,97 +106,22 @@ def ours(trials: int, folder: Path) -> dict[str, float]:
     assert left == 0, f"{left} records were not delivered"
     assert ledger.states(sweep.id) == {"COMPLETE": trials}
     return {
-        "ms_a_trial": 1000 * seconds / trials,
-        "ms_a_trial_before_the_outbox_was_empty": 1000 * searched / trials,
-        "driver_kib_a_trial": kib,
+        "ms a trial": 1000 * seconds / trials,
+        "until the last trial": 1000 * searched / trials,
+        "driver KiB a trial": kib,
     }
-
-
-def bare(trials: int, folder: Path) -> dict[str, float]:
-    """Run bare Ray Tune with OptunaSearch and return its figures."""
-    os.environ.update(
-        TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1", RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled"
-    )
-    import logging
-
-    import optuna
-    import ray
-    from ray import tune
-    from ray.tune.search.optuna import OptunaSearch
-
-    class Idle(tune.Trainable):
-        """A trainable that reports and trains nothing."""
-
-        def setup(self, config: dict[str, Any]) -> None:
-            self.at = 0
-
-        def reset_config(self, new_config: dict[str, Any]) -> bool:
-            self.at = 0
-            return True
-
-        def step(self) -> dict[str, Any]:
-            self.at += 1
-            return {**metrics_of(self.config["learning_rate"], self.at), "done": self.at == REPORTS}
-
-        def save_checkpoint(self, checkpoint_dir: str) -> None:
-            """Save nothing."""
-
-        def load_checkpoint(self, checkpoint: Any) -> None:
-            """Load nothing."""
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    ray.init("local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    space = {
-        "gamma_init_min": tune.uniform(0.1, 0.9),
-        "theta_init_max": tune.choice([0.0314, 0.314, 3.14, 6.28]),
-        "learning_rate": tune.loguniform(1e-4, 1e-2),
-        "recurrent_learning_rate": tune.loguniform(1e-5, 1e-2),
-    }
-    began = time.perf_counter()
-    search = OptunaSearch(metric="val/accuracy", mode="max", seed=0)
-    tune.Tuner(
-        tune.with_resources(Idle, {"cpu": 1}),
-        param_space=space,
-        tune_config=tune.TuneConfig(
-            search_alg=search, num_samples=trials, max_concurrent_trials=2, reuse_actors=True
-        ),
-        run_config=tune.RunConfig(storage_path=str(folder), verbose=0),
-    ).fit()
-    seconds = time.perf_counter() - began
-    ray.shutdown()
-    return {"ms_a_trial": 1000 * seconds / trials}
 
 
 def main() -> None:
-    """Measure each contender in its own process and print a table."""
+    """Run the trials and print a table."""
     parser = argparse.ArgumentParser(description="Overhead of the service per trial.")
     parser.add_argument("--trials", type=int, default=1000)
-    parser.add_argument("--only", choices=("ours", "bare"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.only:
-        with tempfile.TemporaryDirectory() as folder:
-            figures = {"ours": ours, "bare": bare}[arguments.only](arguments.trials, Path(folder))
-        print(json.dumps(figures))
-        return
-    print(f"{arguments.trials} trials that train nothing, {REPORTS} reports each\n")
-    print("| | ms a trial | until its last trial | driver KiB a trial |\n|---|---|---|---|")
-    for name in ("ours", "bare"):
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.orchestration",
-            "--only",
-            name,
-            "--trials",
-            str(arguments.trials),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            sys.exit(done.stderr)
-        figures = json.loads(done.stdout.splitlines()[-1])
-        searched = figures.get("ms_a_trial_before_the_outbox_was_empty", figures["ms_a_trial"])
-        memory = f"{figures['driver_kib_a_trial']:.0f}" if "driver_kib_a_trial" in figures else "not measured"
-        print(f"| {name} | {figures['ms_a_trial']:.1f} | {searched:.1f} | {memory} |", flush=True)
+    trials = parser.parse_args().trials
+    with tempfile.TemporaryDirectory() as folder:
+        figures = measured(trials, Path(folder))
+    print(f"{trials} trials that train nothing, {REPORTS} reports each\n")
+    print(f"| {' | '.join(figures)} |\n|{'---|' * len(figures)}")
+    print(f"| {' | '.join(f'{value:.1f}' for value in figures.values())} |")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from benchmarks.http_load import quantile, service
-from orchestrator.api import users
+from orchestrator.api import user_admin
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
 from tests import sweeps
@@ -93,7 +93,7 @@ def main() -> None:
         root = sweeps.filled(
             Path(folder) / "mlruns", [sweeps.trial(number) for number in range(finished)]
         ).root
-        _, token = users.add("load", "viewer", root=root)
+        _, token = user_admin.add("load", "viewer", root=root)
         ledger = Ledger.open(Paths(root).ledger_url)
         with (
             service(root) as address,

@@ -88,9 +88,9 @@ class Case(NamedTuple):
     """One measurement.
 
     Attributes:
-        reports: of the trial.
-        with_checkpoint: whether every report hands over a folder.
-        folder: for its files.
+        reports: Number of reports of the trial.
+        with_checkpoint: Whether every report hands over a folder.
+        folder: Folder for its files.
     """
 
     reports: int

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.sharing.rows import RULES, PoolClaim, Rules
+from orchestrator.sharing.pool_rows import RULES, PoolClaim, Rules
 from tests.orchestrator.ledger.examples import create_sweep
 
 if TYPE_CHECKING:
@@ -33,16 +33,16 @@ def begin(
     """Begin a sweep in a new folder; `orchestrator.schedule.environment.prepare` must have run.
 
     Args:
-        text: content of the search-space file.
-        folder: for the file and for everything that the sweep writes; sweeps in one folder share a ledger.
-        name: of the file.
-        owner: in whose name the sweep runs.
-        rules: by which the sweep shares its cluster.
+        text: Content of the search-space file.
+        folder: Folder for all files of the sweep; sweeps in one folder share a ledger.
+        name: Name of the file.
+        owner: Owner of the sweep.
+        rules: Rules by which sweeps share the cluster.
     """
     from orchestrator.config import load
-    from orchestrator.ledger.lease import Lease
     from orchestrator.ledger.ledger import Ledger
-    from orchestrator.ledger.records import SweepRecord
+    from orchestrator.ledger.sweeps.lease import Lease
+    from orchestrator.ledger.sweeps.records import SweepRecord
     from orchestrator.schedule.resources import AvailableResources
     from orchestrator.schedule.shares import ClusterShare
     from orchestrator.session.session import Session

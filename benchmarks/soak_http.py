@@ -23,9 +23,9 @@ import psutil
 
 from benchmarks.http_load import service
 from orchestrator import Sweep
-from orchestrator.api import users
-from orchestrator.api.remote import RemoteSweep
-from orchestrator.api.service import running
+from orchestrator.api import user_admin
+from orchestrator.api.serving import running
+from orchestrator.client.protocol import Backend
 from tests.orchestrator.web.server import FILE
 from tests.shared_ray import own_ray
 
@@ -43,15 +43,15 @@ class Row:
     """What the service holds after some sweeps.
 
     Attributes:
-        sweeps: that have ended.
-        seconds: of the last one, from its submission to its end.
-        service_mb: resident memory of the process of the service.
-        handles: open files of that process.
-        threads: of that process.
-        others: number of the other processes.
-        others_mb: their resident memory.
-        kept_mb: disk under the root.
-        temporary_mb: disk of Ray's session and of the runtime folder.
+        sweeps: Number of finished sweeps.
+        seconds: Seconds of the last sweep, from submission to end.
+        service_mb: Resident memory of the service.
+        handles: Open files of the service.
+        threads: Threads of the service.
+        others: Number of other processes.
+        others_mb: Resident memory of the other processes.
+        kept_mb: Disk usage of the root.
+        temporary_mb: Disk usage of Ray's session and of the runtime folder.
     """
 
     sweeps: int
@@ -71,13 +71,13 @@ def soak(
     """Run sweeps through a service of their own, and yield a row after the first one and after every few.
 
     Args:
-        root: folder of everything that the sweeps write.
-        temporary: for Ray and its record; its path must be short.
-        sweeps: number of sweeps.
-        every: sweeps between two rows.
-        pace: least seconds between two submissions.
+        root: Folder of everything that the sweeps write.
+        temporary: Folder for Ray; its path must be short.
+        sweeps: Number of sweeps.
+        every: Number of sweeps between two rows.
+        pace: Minimum number of seconds between two submissions.
     """
-    _, token = users.add("soak", "member", root=root)
+    _, token = user_admin.add("soak", "member", root=root)
     file = temporary / "tiny.yaml"
     file.write_text(FILE)
     with own_ray(temporary) as variables:
@@ -89,7 +89,7 @@ def soak(
                 connected = Sweep.connect(address, token)
                 for number in range(1, sweeps + 1):
                     began = time.monotonic()
-                    ended(connected.submit(file, new=True))
+                    ended(connected, connected.submit(file, new=True).id)
                     seconds = time.monotonic() - began
                     if number == 1 or number % every == 0:
                         yield measured(root, temporary, number, seconds)
@@ -99,21 +99,26 @@ def soak(
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def ended(sweep: RemoteSweep) -> None:
+def ended(service: Backend, sweep_id: str) -> None:
     """Wait until a sweep has ended.
 
     Raises:
         RuntimeError: it is not complete.
     """
     last = time.monotonic() + LONGEST_SECONDS
-    while (state := sweep.state) in {"QUEUED", "RUNNING", "WAITING", "NEW"} and time.monotonic() < last:
+    while (state := service.status(sweep_id).state) in {
+        "QUEUED",
+        "RUNNING",
+        "WAITING",
+        "NEW",
+    } and time.monotonic() < last:
         time.sleep(POLL_SECONDS)
     if state != "COMPLETE":
-        raise RuntimeError(f"{sweep.id} must be COMPLETE, but it is {state}: {sweep.status()['reason']}")
+        raise RuntimeError(f"{sweep_id} must be COMPLETE, but it is {state}")
 
 
 def measured(root: Path, temporary: Path, sweeps: int, seconds: float) -> Row:
-    """Return what the service holds now."""
+    """Return the present resources of the service."""
     found = running(root=root)
     assert found is not None, "the service runs"
     serving = psutil.Process(found.process.pid)

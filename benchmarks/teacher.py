@@ -40,10 +40,10 @@ def error(*, layer: str, rate: float, seed: int, steps: int = 1000) -> dict[str,
     the curve falls earlier, so that no threshold has to be chosen at which a network has converged.
 
     Args:
-        layer: "linear_rnn" or "tanh_rnn".
-        rate: the learning rate of Adam.
-        seed: of the sequences and of the matrices, which a linear and a tanh recurrence have in common.
-        steps: of training, each on all sequences.
+        layer: Either `linear_rnn` or `tanh_rnn`.
+        rate: Learning rate of Adam.
+        seed: Seed of the sequences and of the matrices, the same for both layers.
+        steps: Number of training steps, each on all sequences.
     """
     inputs, outputs = trajectories(seed)
     build: Any = LAYERS[layer]

@@ -1,12 +1,11 @@
-"""Trials per hour of a small sweep: ours, plain Ray Tune, and the simplest loop that a user would write.
+"""Trials per hour of a small sweep, ours and of plain Ray Tune.
 
-    python -m benchmarks.throughput [--trials 16] [--plain 16] [--lean 16]
+    python -m benchmarks.throughput [--trials 16] [--plain 16]
 
 A RotRNN of 2 layers (D 32, N 64, H 8) on ListOps at L 256, batch 16, 200 steps per trial, with a report and a
 checkpoint every 50 steps, on two processors. Each contender is one command, timed from start to exit, in its
-own folder with an empty compilation cache; only the data set is prepared. The plain stacks
-(`benchmarks/plain/`) implement the recurrence as printed in the paper. `--plain` and `--lean` set a different
-number of trials for those contenders; their trials per hour are computed from that number.
+own folder with an empty compilation cache; only the data set is prepared. The plain stack
+(`benchmarks/plain/`) implements the recurrence as printed in the paper.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ def arrays(data: Path) -> Path:
 def commands(name: str, trials: int, data: Path, folder: Path) -> list[str]:
     """Return the command line of one contender."""
     if name != "ours":
-        module = {"plain": "benchmarks.plain.ray_tune", "lean": "benchmarks.plain.lean"}[name]
-        return [sys.executable, "-m", module, str(trials), str(data / "listops.npz"), str(folder)]
+        arguments = [str(trials), str(data / "listops.npz"), str(folder)]
+        return [sys.executable, "-m", "benchmarks.plain.ray_tune", *arguments]
     file = folder / "throughput.yaml"
     written = "{" + ", ".join(f"{key}: {value}" for key, value in OPTIONS.items()) + "}"
     file.write_text(SPACE.format(trials=trials, data=written))
@@ -105,10 +104,8 @@ def main() -> None:
     )
     parser.add_argument("--trials", type=int, default=16)
     parser.add_argument("--plain", type=int, default=None, help="trials of plain Ray Tune; 0 skips it")
-    parser.add_argument("--lean", type=int, default=None, help="trials of the lean loop; 0 skips it")
     given = parser.parse_args()
-    wanted = {"ours": given.trials, "plain": given.plain, "lean": given.lean}
-    counts = {name: given.trials if count is None else count for name, count in wanted.items()}
+    counts = {"ours": given.trials, "plain": given.trials if given.plain is None else given.plain}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
         arrays(data)

@@ -1,14 +1,11 @@
-"""Comparable timings: taken in turns and in several processes, with a description of the machine."""
+"""Timings that are taken in turns, and a description of the machine."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,25 +29,6 @@ def in_turns(functions: Mapping[str, Callable[[], Any]], rounds: int) -> dict[st
             jax.block_until_ready(function())
             taken[name].append(time.perf_counter() - began)
     return {name: median(seconds) for name, seconds in taken.items()}
-
-
-def in_processes(module: str, count: int, *arguments: str) -> list[dict[str, Any]]:
-    """Run a benchmark in `count` processes, one after another; return the JSON line that each prints."""
-    command = [sys.executable, "-m", module, "--child", *arguments]
-    run = partial(subprocess.run, command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    printed = [run().stdout for _ in range(count)]
-    return [json.loads(output.splitlines()[-1]) for output in printed]
-
-
-def ratios(runs: Sequence[Mapping[str, float]], above: str, below: str) -> str:
-    """Return the median ratio of two times over processes, and its range."""
-    quotients = [run[above] / run[below] for run in runs]
-    return f"{median(quotients):.2f} ({min(quotients):.2f}-{max(quotients):.2f})"
-
-
-def milliseconds(runs: Sequence[Mapping[str, float]], name: str) -> str:
-    """Return the median of one time over processes, in milliseconds."""
-    return f"{1000 * median(run[name] for run in runs):.1f}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

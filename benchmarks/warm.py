@@ -72,12 +72,12 @@ LONGEST_SECONDS = 300.0
 
 
 class Measured(NamedTuple):
-    """The seconds of one sweep, from the start of `sweep submit`.
+    """Seconds of one sweep since the start of `sweep submit`.
 
     Attributes:
-        commit: to the commit of the submission.
-        report: to the first report.
-        end: to the end of the driver.
+        commit: Until the submission is committed.
+        report: Until the first report.
+        end: Until the driver has ended.
     """
 
     commit: float
@@ -140,7 +140,7 @@ class Service:
         return sweep_id, Measured(committed - began, reported - began, ended - began)
 
     def _ended(self, sweep_id: str) -> float | None:
-        """Return when the driver of a sweep had ended and all its events were delivered, or None before."""
+        """Return the time at which the driver had ended and all events were delivered, or None before."""
         ((state, code),) = self.rows("select state, code from submission where sweep_id = ?", sweep_id)
         if state != "ENDED" and code is None:
             return None
@@ -166,7 +166,7 @@ class Service:
         return hashlib.sha256(repr((values, evaluations)).encode()).hexdigest()[:16]
 
     def parts(self, sweep_id: str) -> list[tuple[str, float]]:
-        """Return what happened in a sweep, by its ledger, and how many seconds after its submission."""
+        """Return the events of a sweep in its ledger, with their seconds since its submission."""
         ((committed, started),) = self.rows(
             "select at, started_at from submission where sweep_id = ?", sweep_id
         )

@@ -27,15 +27,13 @@ html_copy_source = False
 
 pages.write(HERE / "made", HERE / "tour.ipynb")
 
-_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]*\)")
-
 
 def _inside(app: Sphinx, name: str, source: list[str]) -> None:
-    """Keep the words of a link that leads to a file of the repository outside the site."""
-    if "/" not in name:
-        source[0] = _OUTSIDE.sub(r"\1", source[0])
+    """Replace links to files of the repository outside of the site by their text."""
+    up = r"\.\./" * (name.count("/") + 1)
+    source[0] = re.sub(rf"\[([^\]]+)\]\({up}[^)]*\)", r"\1", source[0])
 
 
 def setup(app: Sphinx) -> None:
-    """Connect what is done to each page."""
+    """Register the handler of page sources."""
     app.connect("source-read", _inside)

@@ -37,7 +37,6 @@ from orchestrator.errors import (  # noqa: E402 - first the path
     BadData,
     BadInput,
     Busy,
-    Changed,
     Damaged,
     DamagedCheckpoint,
     Exit,
@@ -50,17 +49,19 @@ from orchestrator.errors import (  # noqa: E402 - first the path
     NoStore,
     OverQuota,
     Refusal,
+    StaleRevision,
     Unfinished,
 )
 
 if TYPE_CHECKING:
-    from orchestrator.api.cluster import available
-    from orchestrator.api.queue import move, queue, quota
-    from orchestrator.api.service import release, serve, submit
-    from orchestrator.api.status import Status, status, sweeps
-    from orchestrator.api.sweep import Sweep
+    from orchestrator.api.clusters import available
+    from orchestrator.api.local_sweep import Sweep
+    from orchestrator.api.maintenance import check, collect_garbage, recover
+    from orchestrator.api.priorities import move, queue, quota
+    from orchestrator.api.serving import serve, submit
+    from orchestrator.api.status import status, sweeps
     from orchestrator.api.trial import Trial
-    from orchestrator.api.upkeep import check, collect_garbage, recover
+    from orchestrator.client.answers import Status
     from orchestrator.driver.admission import Observer
     from orchestrator.session.board import Progress
 
@@ -68,7 +69,6 @@ __all__ = [
     "BadData",
     "BadInput",
     "Busy",
-    "Changed",
     "Damaged",
     "DamagedCheckpoint",
     "Exit",
@@ -83,6 +83,7 @@ __all__ = [
     "OverQuota",
     "Progress",
     "Refusal",
+    "StaleRevision",
     "Status",
     "Sweep",
     "Trial",
@@ -94,7 +95,6 @@ __all__ = [
     "queue",
     "quota",
     "recover",
-    "release",
     "serve",
     "status",
     "submit",
@@ -104,19 +104,18 @@ __all__ = [
 _MODULES = {
     "Observer": "driver.admission",
     "Progress": "session.board",
-    "Status": "api.status",
-    "Sweep": "api.sweep",
+    "Status": "client.answers",
+    "Sweep": "api.local_sweep",
     "Trial": "api.trial",
-    "available": "api.cluster",
-    "check": "api.upkeep",
-    "collect_garbage": "api.upkeep",
-    "move": "api.queue",
-    "queue": "api.queue",
-    "quota": "api.queue",
-    "recover": "api.upkeep",
-    "release": "api.service",
-    "serve": "api.service",
-    "submit": "api.service",
+    "available": "api.clusters",
+    "check": "api.maintenance",
+    "collect_garbage": "api.maintenance",
+    "move": "api.priorities",
+    "queue": "api.priorities",
+    "quota": "api.priorities",
+    "recover": "api.maintenance",
+    "serve": "api.serving",
+    "submit": "api.serving",
     "status": "api.status",
     "sweeps": "api.status",
 }

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from orchestrator.accounts import Account
-from orchestrator.ledger.keys import Channel, channel_of, sweep_id_of
+from orchestrator.ledger.sweeps.records import Channel, channel_of, sweep_id_of
 from trainables.errors import Refusal
 from trainables.trial import Settings, settings_from
 

@@ -4,7 +4,7 @@ A refusal is shown in one line, without a traceback.
 
 Refusal                    where - what must hold - what was found - what would be right
 +-- BadInput               a file, an option or the requested resources are wrong: exit code 2
-|   +-- Changed            what is to be changed is no longer as it was read: exit code 2
+|   +-- StaleRevision      what is to be changed is no longer as it was read: exit code 2
 +-- BadData                a data set is missing, truncated or not in its published format: exit code 2
 +-- Busy                   another live driver holds the sweep: exit code 6
 +-- OverQuota              an owner has as many sweeps as a quota allows: exit code 2
@@ -24,12 +24,8 @@ Refusal                    where - what must hold - what was found - what would 
 from __future__ import annotations
 
 import errno
-import os
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
-from functools import cache
-from pathlib import Path
 
 from trainables.errors import BadData, DamagedCheckpoint, Refusal
 
@@ -37,7 +33,6 @@ __all__ = [
     "BadData",
     "BadInput",
     "Busy",
-    "Changed",
     "Damaged",
     "DamagedCheckpoint",
     "Exit",
@@ -50,8 +45,8 @@ __all__ = [
     "NoStore",
     "OverQuota",
     "Refusal",
+    "StaleRevision",
     "exit_of",
-    "redacted",
 ]
 
 
@@ -83,7 +78,7 @@ def check_all(checks: Iterable[Callable[[], object]]) -> None:
         raise wrong[0]
 
 
-class Changed(BadInput):
+class StaleRevision(BadInput):
     """Raised for a change of what has been changed since it was read."""
 
 
@@ -173,56 +168,13 @@ def exit_of(refusal: Refusal) -> Exit:
     return Exit.RESUMABLE if is_outage else Exit.BAD_INPUT
 
 
-_USER_OF_URL = re.compile(r"(?<=://)[^/?#\s]*@")
-_NAMED_SECRET = re.compile(
-    r"SECRET|TOKEN|PASS(W|PHRASE|$)|_PWD$|CREDENTIAL|KEYS?$|WEBHOOK|CONNECTION_STRING|^SWEEP_NOTIFY$",
-    re.IGNORECASE,
-)
-_NAMED_SETTING = re.compile(
-    r"TOKENIZER|(MAX|MIN|NUM|N|NEW|TOTAL|CONTEXT|SPECIAL|STOP|PAD|BATCH)_(\w+_)?TOKENS$|(BY|COM)PASS$"
-    r"|(PRIMARY|FOREIGN|SORT|HOT|CACHE|PARTITION)_?KEYS?$|(MON|DON)KEYS?$",
-    re.IGNORECASE,
-)
-"""Settings of training and of data whose names hold a word of `_NAMED_SECRET`."""
-_PLAIN = re.compile(
-    r"true|false|yes|no|on|off|none|null|auto|[-+]?\d{1,6}|[-+]?\d{0,6}\.\d{1,6}(e[-+]?\d{1,3})?",
-    re.IGNORECASE,
-)
-_NAMED_PATH = re.compile(r"(PATH|FILE|DIR|FOLDER)$", re.IGNORECASE)
-SHORTEST = 8
-"""Characters of the shortest secret; shorter values would be removed from ordinary words."""
-
-
-def redacted(text: str, secrets: Sequence[str] | None = None) -> str:
-    """Return a text without the users and passwords of addresses, and without secrets.
+def counted(number: float, one: str, several: str | None = None) -> str:
+    """Format a number of things: `1 slot`, `2 slots`, `1,000 slots`, `0.5 hours`.
 
     Args:
-        text: to be shown or stored.
-        secrets: from `secrets_of_environment`, to redact many texts; None to look them up.
+        number: of the things.
+        one: what follows the number 1.
+        several: what follows any other number; `one` with an s if None.
     """
-    for secret in secrets_of_environment() if secrets is None else secrets:
-        text = text.replace(secret, "***")
-    return _USER_OF_URL.sub("", text)
-
-
-def secrets_of_environment() -> list[str]:
-    """Return the values of variables that are named like a secret; a path to one is not secret itself."""
-    named = [(name, os.environ.get(name, "")) for name in os.environ if is_named_secret(name)]
-    long = [(name, value) for name, value in named if len(value) >= SHORTEST]
-    return [value for name, value in long if not is_plain(value) and not _is_path(name, value)]
-
-
-@cache  # texts are redacted for every event and log line, and the environment has a hundred names
-def is_named_secret(name: str) -> bool:
-    """Return True if a variable of this name holds a secret, unless its value is plain."""
-    return bool(_NAMED_SECRET.search(name)) and not _NAMED_SETTING.search(name)
-
-
-def is_plain(value: str) -> bool:
-    """Return True if a value is a flag or a short number, and so no secret whatever its name is."""
-    return bool(_PLAIN.fullmatch(value))
-
-
-def _is_path(name: str, value: str) -> bool:
-    # A secret in base64 can begin with a slash too.
-    return bool(_NAMED_PATH.search(name)) or (value.startswith("/") and Path(value).exists())
+    written = f"{number:,}" if isinstance(number, int) else f"{number:,g}"
+    return f"{written} {one if number == 1 else several or f'{one}s'}"

@@ -15,8 +15,7 @@ import sysconfig
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from orchestrator.concealment import NOTIFY, without_secrets
-from orchestrator.errors import redacted
+from orchestrator.process_secrets import NOTIFY, redacted, without_secrets
 
 _OWN_CODE = ("orchestrator", "trainables")
 """The folders whose modules this project imports."""

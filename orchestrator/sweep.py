@@ -12,11 +12,11 @@ import os
 import sys
 from pathlib import Path
 
-from orchestrator import concealment, search_installed_modules_alone
+from orchestrator import process_secrets, search_installed_modules_alone
 from orchestrator.cli.app import code_of_interruption, outlives_its_output, run_command
-from orchestrator.cli.leaving import run_and_leave
-from orchestrator.cli.output import protect
 from orchestrator.driver import detached
+from orchestrator.driver.shutdown import run_and_exit
+from orchestrator.output import protect
 
 RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Environment variable that Ray sets for the command of a job."""
@@ -24,7 +24,7 @@ RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 def main() -> None:
     """Run the command line of this process and exit with its code."""
-    concealment.begin()
+    process_secrets.begin()
     search_installed_modules_alone()
     package = Path(detached.__file__).parents[1]
     copied = not Path(__file__).samefile(package / "sweep.py")
@@ -34,7 +34,7 @@ def main() -> None:
         os.environ.setdefault(detached.DETACH, "1")
     protect(goes_on=outlives_its_output(sys.argv[1:]))
     if outlives_its_output(sys.argv[1:]):
-        run_and_leave(run_command, sys.argv[1:], code_of_interruption(sys.argv[1:]))
+        run_and_exit(run_command, sys.argv[1:], code_of_interruption(sys.argv[1:]))
     sys.exit(run_command(sys.argv[1:]))
 
 

@@ -6,6 +6,7 @@ Code that takes a `System` can run in a simulation, which passes its own.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import socket
@@ -14,12 +15,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 from uuid import uuid4
 
 import psutil
+
+from orchestrator.errors import BadInput
 
 DETACHED = "SWEEP_DETACHED"
 """Environment variable that is set in a detached driver, whose output goes to the log of its sweep."""
@@ -237,3 +241,93 @@ class System:
             OSError: the file does not exist.
         """
         return str(path.readlink()) if path.is_symlink() else path.read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class ClockSetting:
+    """A wall clock, by a clock of the same machine that is never set.
+
+    Two readings of the wall clock are compared after both are converted to one setting.
+
+    Attributes:
+        boot: identifies the boot of the machine.
+        booted_at: what the wall clock, as it is set, would have shown when the machine booted, in seconds
+            since the epoch.
+    """
+
+    boot: str
+    booted_at: float
+
+    @classmethod
+    def here(cls, system: System = System()) -> ClockSetting:
+        """Return how the clock of this machine is set now."""
+        return cls(system.boot(), system.time() - system.since_boot())
+
+    @classmethod
+    def read(cls, text: str) -> ClockSetting:
+        """Return the setting that `write` wrote."""
+        return cls(**json.loads(text))
+
+    def write(self) -> str:
+        """Return one line of JSON."""
+        return json.dumps(asdict(self))
+
+    def now(self, system: System = System()) -> float:
+        """Return seconds since the epoch, by this setting even if the clock has been set since."""
+        return self.booted_at + system.since_boot()
+
+    def converted(self, at: float, to: ClockSetting) -> float:
+        """Return what a clock with another setting would have shown at a time, in seconds since the epoch.
+
+        Nothing connects the clocks of two machines, or of two boots: between them the time stays as it is.
+
+        Args:
+            at: time by this setting.
+            to: the other setting.
+        """
+        return at - self.booted_at + to.booted_at if self.boot == to.boot else at
+
+
+NICENESS = "SWEEP_DRIVER_NICENESS"
+"""Environment variable: niceness of a driver and its process for MLflow. The service sets it."""
+
+SERVICE_NICENESS = 15
+"""Niceness of a driver of the service, as of Ray's workers: it mostly waits, and people do not like to."""
+
+
+def niceness(default: int = 0) -> int:
+    """Return the niceness of a driver.
+
+    Args:
+        default: if the environment does not say.
+
+    Raises:
+        BadInput: `SWEEP_DRIVER_NICENESS` is no whole number from 0 to 19.
+    """
+    text = os.environ.get(NICENESS) or str(default)
+    if text.isdecimal() and int(text) <= 19:
+        return int(text)
+    raise BadInput(NICENESS, "must be a whole number from 0 to 19", repr(text), "0 changes nothing.")
+
+
+def lower_priority(pid: int) -> None:
+    """Give a process the niceness of this driver, and its session too, which must be its own.
+
+    The niceness is that of the process's first thread and of what this starts from now on.
+    """
+    if not (wanted := niceness()):
+        return
+    with suppress(OSError):  # it has ended
+        os.setpriority(os.PRIO_PROCESS, pid, max(wanted, os.getpriority(os.PRIO_PROCESS, pid)))
+        lower_session(pid)
+
+
+def lower_session(pid: int) -> None:
+    """Give the session of a process, which must be its own, the niceness of the process.
+
+    Linux may share processors between sessions first (autogroups), and then a session that has just begun has
+    normal priority whatever that of its processes is: what `nice` starts would compete as if it were not.
+    """
+    with suppress(OSError):  # it has ended; or no autogroups, or too soon after another change
+        if wanted := os.getpriority(os.PRIO_PROCESS, pid):
+            Path(f"/proc/{pid}/autogroup").write_text(str(wanted))

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import atexit
+import argparse
 import gc
 import os
 import shutil
 import signal
 import tempfile
+import zlib
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from orchestrator.machines import head
 from orchestrator.system import SIGNALS, handled
-from tests import postgres
-from tests.shared_ray import own_ray
+from tests import compiled, postgres, shared_ray
 
 # Before the first import of JAX: no test may depend on a GPU, and workers of the suite share two cores.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -53,17 +54,65 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 gc.set_threshold(100_000, 50, 100)
 
 # Most of the time of many tests is compilation. What one test compiled, the others read: all workers of
-# pytest-xdist, which inherit the variable, and all processes that they start.
+# pytest-xdist, which inherit the variable, all processes that they start, and later runs.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    COMPILATIONS = tempfile.mkdtemp(prefix="compilations-")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILATIONS
+    COMPILATIONS = compiled.folder(os.environ["XLA_FLAGS"])
+    compiled.clean(COMPILATIONS)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(COMPILATIONS)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    atexit.register(shutil.rmtree, COMPILATIONS, ignore_errors=True)
+
+STARTS_RAY = {"commands", "programs"}
+"""Fixtures whose tests start Ray, with or without the marker `ray`."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that start processes and mostly wait for them: the others fill their pauses."""
-    items.sort(key=lambda item: item.get_closest_marker("end_to_end") is None)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that selects a share of the tests."""
+    help_text = "run the share K of N of the selected tests: the N shares together are all of them"
+    parser.addoption("--share", metavar="K/N", type=_share, help=help_text)
+
+
+def _share(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(f"must be K/N with 1 <= K <= N, such as 3/8, got {text}")
+    return int(number), int(count)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that start Ray, order all tests, and leave out those of the other shares.
+
+    The tests that start Ray come first: `--dist worksteal` then gives them to one worker, whose Ray they
+    share. After them come the other tests that start processes and mostly wait: the rest fills their pauses.
+    """
+    for item in items:
+        if STARTS_RAY & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.ray)
+    items.sort(key=lambda item: 0 if _has(item, "ray") else 1 if _has(item, "end_to_end") else 2)
+    if share := config.getoption("--share"):
+        number, count = share
+        left_out = [item for item in items if zlib.crc32(item.nodeid.encode()) % count != number - 1]
+        config.hook.pytest_deselected(items=left_out)
+        out = set(left_out)
+        items[:] = [item for item in items if item not in out]
+
+
+def _has(item: pytest.Item, marker: str) -> bool:
+    return item.get_closest_marker(marker) is not None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Allow a Ray of its own only to a test that has the marker."""
+    shared_ray.ALLOWED = _has(item, "ray")
+
+
+@pytest.fixture(autouse=True)
+def _marked_if_it_starts_ray(_shared_ray: Path) -> Iterator[None]:
+    """Fail a test that started the shared Ray without the marker `ray`, so that `make test-fast` has none."""
+    before = shared_ray.ALLOWED or head.running(_shared_ray) is not None
+    yield
+    assert before or head.running(_shared_ray) is None, "This test starts Ray: mark it with pytest.mark.ray"
 
 
 @pytest.fixture(autouse=True)
@@ -75,12 +124,12 @@ def _usual_umask() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _shared_ray() -> Iterator[None]:
-    """Give each pytest-xdist worker a Ray of its own, which its tests share; end it after the last test."""
+def _shared_ray() -> Iterator[Path]:
+    """Yield the folder of this pytest-xdist worker's Ray; the first test that needs it starts it."""
     folder = Path(tempfile.mkdtemp(prefix="ray-"))
-    with own_ray(folder) as variables:
+    with shared_ray.variables_of(folder) as variables:
         os.environ.update(variables)
-        yield
+        yield head.runtime_folder()
     shutil.rmtree(folder)
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import (
+from orchestrator.ledger.sweeps.records import (
     AttemptRecord,
     CheckpointRecord,
     EvaluationRecord,
@@ -18,7 +18,7 @@ from orchestrator.ledger.records import (
     SweepRecord,
     TrialRecord,
 )
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.report.history import History
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events

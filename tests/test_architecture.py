@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -16,14 +16,14 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 PACKAGES = ("orchestrator", "trainables")
 DOORS = {
-    "optuna": ("orchestrator/study/", "orchestrator/report/importance.py"),
+    "optuna": ("orchestrator/study/", "orchestrator/report/analysis.py"),
     "ray": ("orchestrator/schedule/",),
     "mlflow": ("orchestrator/tracking/",),
     "sqlalchemy": ("orchestrator/ledger/", "orchestrator/upkeep/recovery.py"),
     "alembic": ("orchestrator/ledger/",),
-    "rich": ("orchestrator/cli/", "orchestrator/report/terminal.py"),
+    "rich": ("orchestrator/cli/", "orchestrator/output.py", "orchestrator/report/terminal.py"),
     "typer": ("orchestrator/cli/",),
-    "tqdm": ("orchestrator/api/sweep.py",),
+    "tqdm": ("orchestrator/api/local_sweep.py",),
     "ruamel": ("orchestrator/config/yaml_reader.py",),
     "fastapi": ("orchestrator/web/",),
     "starlette": ("orchestrator/web/",),
@@ -35,7 +35,7 @@ DOORS = {
 }
 RAY_PRIVATE = "orchestrator/schedule/ray_private.py"
 HIDDEN = {
-    "orchestrator/api/sweep.py",
+    "orchestrator/api/local_sweep.py",
     "orchestrator/api/trial.py",
     "orchestrator/driver/preflight.py",
     "orchestrator/driver/run.py",
@@ -162,10 +162,27 @@ def _table() -> dict[str, set[str]]:
     return table
 
 
+def _named_in_strings(tree: ast.AST) -> Iterator[str]:
+    """Yield the modules of the service that strings name, for `import_module` or `python -m`."""
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and re.fullmatch(r"orchestrator(\.\w+)+", text) and _is_module(text):
+            yield text
+
+
+def _is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
 def _folders_imported(folder: str) -> set[str]:
-    """Return the other folders of the service that a folder imports, anywhere in its modules."""
-    files = (ROOT / "orchestrator" / folder).rglob("*.py")
+    """Return the other folders of the service that a folder imports, anywhere in its modules.
+
+    Modules that a string names count too, except for the extension points of the file (`module:name`).
+    """
+    files = list((ROOT / "orchestrator" / folder).rglob("*.py"))
     names = {name for path in files for name in _imports(_tree(path))}
+    names |= {name for path in files for name in _named_in_strings(_tree(path))}
     parts = [name.split(".") for name in names if name.startswith("orchestrator.")]
     return {part[1] for part in parts if (ROOT / "orchestrator" / part[1]).is_dir()} - {folder}
 
@@ -186,6 +203,17 @@ def test_folders_import_what_their_row_says(folder: str) -> None:
     allowed, imported = _table()[folder], _folders_imported(folder)
     assert imported <= allowed
     assert allowed == imported or folder in {"driver", "api"}
+
+
+def test_nothing_imports_an_entry_point() -> None:
+    """Only the command line names the module that starts it; a service starts drivers by their own one."""
+    named = {path: {*_imports(_tree(path)), *_named_in_strings(_tree(path))} for path in _files()}
+    for path, names in named.items():
+        assert not any(name.endswith("__main__") for name in names), path
+        assert "orchestrator.sweep" not in names or path.parts[-2] == "cli", path
+        assert "orchestrator.driver" not in names & set(_named_in_strings(_tree(path))) or (
+            path == ROOT / "orchestrator" / "driver" / "prewarmed.py"
+        ), path
 
 
 def test_no_import_cycles() -> None:
@@ -222,3 +250,44 @@ def test_benchmarks_are_modules_of_one_package() -> None:
     texts = [*files, *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
     by_path = [path for path in texts if "python benchmarks/" in path.read_text()]
     assert not by_path
+
+
+def test_the_files_to_read_first_exist() -> None:
+    """The page names ten files, and no file that was moved since."""
+    named = re.findall(r"^\d+\. `([^`]+)`", (ROOT / "docs" / "reading.md").read_text(), re.MULTILINE)
+    assert len(named) == 10
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def _duplicates(names: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the names that stand for several things, each with the places that define it."""
+    places: dict[str, list[str]] = {}
+    for name, place in names:
+        places.setdefault(name, []).append(place)
+    return {name: found for name, found in sorted(places.items()) if len(found) > 1}
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    """No two modules of the service define classes of one name, private ones included.
+
+    The client of scripts is a distribution of its own, which imports nothing of the service.
+    """
+    files = [path for path in sorted((ROOT / "orchestrator").rglob("*.py")) if path.name != "sweep_client.py"]
+    classes = (
+        (node.name, str(path.relative_to(ROOT)))
+        for path in files
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert _duplicates(classes) == {}
+
+
+def test_a_module_name_stands_for_one_thing() -> None:
+    """No two modules of the service have one name, except for those that Python prescribes."""
+    files = sorted((ROOT / "orchestrator").rglob("*.py"))
+    modules = (
+        (path.stem, str(path.relative_to(ROOT)))
+        for path in files
+        if path.stem not in {"__init__", "__main__"} and "files" not in path.relative_to(ROOT).parts
+    )
+    assert _duplicates(modules) == {}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.experiment import publication
+from orchestrator.experiment import publishing
 from orchestrator.experiment.dry_run import dry_run, settings_of
 from orchestrator.experiment.file import Experiment, function_of, load
 from tests.tracing import trace_evaluation, trace_step
@@ -138,7 +138,7 @@ def test_the_file_of_the_page_is_valid(tmp_path: Path) -> None:
 
 def test_the_page_of_results_is_that_of_the_kept_results() -> None:
     """`make results` writes it: no figure on it is written by hand."""
-    assert (ROOT / "docs" / "results.md").read_text() == publication.index(ROOT / "docs" / "experiments")
+    assert (ROOT / "docs" / "results.md").read_text() == publishing.index(ROOT / "docs" / "experiments")
 
 
 def test_the_page_names_every_file() -> None:

@@ -16,6 +16,7 @@ from tests import sweeps
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES += [ROOT / "examples" / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
 COMMANDS = {
     (page.name, command.strip())
     for page in PAGES

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api.starting import CLUSTERS
+from orchestrator.api.templates import CLUSTERS
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("orchestrator", "trainables")

@@ -54,9 +54,9 @@ class Saved:
     """A checkpoint that was written.
 
     Attributes:
-        folder: its folder.
+        folder: Folder of the checkpoint.
         digest: SHA-256 of `manifest.json`, and through it of everything in the folder.
-        bytes: size of all files.
+        bytes: Size of all files.
     """
 
     folder: Path
@@ -71,7 +71,7 @@ def prepare(folder: Path) -> Path:
     used must be deleted.
 
     Raises:
-        OSError: if the disk is full or fails; no stage is left then.
+        OSError: The disk is full or fails; no stage is left then.
     """
     stage = _make_stage(folder, "prepared")
     try:
@@ -89,13 +89,13 @@ def save(
     """Write a checkpoint to the folder `<stem>-<digest>`.
 
     Args:
-        stem: its folder without the digest; parents are created.
-        arrays: by name, of plain number types.
+        stem: Its folder without the digest; parents are created.
+        arrays: Arrays by name, of plain number types.
         facts: JSON values. Without times, the same state always has the same digest.
-        prepared: a stage of `prepare`, which is used up; None to create one.
+        prepared: Stage of `prepare`, which is used up; None to create one.
 
     Raises:
-        OSError: if the disk is full or fails; no folder of that name exists then, unless it was there before.
+        OSError: The disk is full or fails; no folder of that name exists then, unless it was there before.
     """
     with stage_beside(stem, prepared) as stage:
         digest, size = _write(stage, arrays, facts)
@@ -124,9 +124,9 @@ class Packing:
     """A checkpoint of files that is being written.
 
     Args:
-        stem: of its folder.
-        stage: in which it is written.
-        file: the archive there.
+        stem: Stem of its folder.
+        stage: Stage in which it is written.
+        file: Archive there.
     """
 
     def __init__(self, stem: Path, stage: Path, file: BinaryIO) -> None:
@@ -142,7 +142,7 @@ class Packing:
         """Copy a file in pieces; what is appended to it meanwhile is not copied.
 
         Raises:
-            Changed: it has become shorter meanwhile.
+            Changed: It has become shorter meanwhile.
         """
         header = {"descr": "|u1", "fortran_order": False, "shape": (facts.st_size,)}
         left = facts.st_size
@@ -204,12 +204,12 @@ def extract(folder: Path, digest: str, target: Path) -> dict[str, Any]:
     """Write the files of a checkpoint to a folder, in pieces, with their times and modes; return its facts.
 
     Args:
-        folder: of the checkpoint.
+        folder: Folder of the checkpoint.
         digest: SHA-256 of its manifest, as the ledger records it.
-        target: folder that is created, unless it exists. No name leads out of it.
+        target: Folder that is created, unless it exists. No name leads out of it.
 
     Raises:
-        DamagedCheckpoint: as `load`; or what is in it are no files.
+        DamagedCheckpoint: As `load`; or what is in it are no files.
     """
     document = _manifest(folder / MANIFEST, _read(folder / MANIFEST), digest)
     facts: dict[str, Any] = document["facts"]
@@ -251,8 +251,8 @@ def copy(source: Path, stem: Path, digest: str, trial: str) -> Saved:
     """Copy a checkpoint to the folder `<stem>-<digest>` of another trial.
 
     Raises:
-        DamagedCheckpoint: the source is not the checkpoint whose manifest has this SHA-256.
-        OSError: if the disk is full or fails; no folder of that name exists then, unless it was there before.
+        DamagedCheckpoint: The source is not the checkpoint whose manifest has this SHA-256.
+        OSError: The disk is full or fails; no folder of that name exists then, unless it was there before.
     """
     content = _read(source / MANIFEST)
     claims = _manifest(source / MANIFEST, content, digest)["files"]
@@ -274,13 +274,13 @@ def handed_over(source: Path, manifest: bytes, digest: str, trial: str) -> bytes
     """Return the manifest of a copy for another trial: a checkpoint says whose it is, and whose it was.
 
     Args:
-        source: folder of the checkpoint.
-        manifest: of the checkpoint.
+        source: Folder of the checkpoint.
+        manifest: Manifest of the checkpoint.
         digest: SHA-256 of the manifest, as the ledger records it.
-        trial: key of the trial that gets the copy.
+        trial: Key of the trial that gets the copy.
 
     Raises:
-        DamagedCheckpoint: the manifest is another one.
+        DamagedCheckpoint: The manifest is another one.
     """
     document = _manifest(source / MANIFEST, manifest, digest)
     facts = {**document["facts"], "trial": trial, "copied_from": document["facts"].get("trial")}
@@ -296,11 +296,11 @@ def load(folder: Path, digest: str) -> tuple[dict[str, np.ndarray], dict[str, An
     """Read a checkpoint's arrays and facts, after comparing every byte with what was written.
 
     Args:
-        folder: of the checkpoint.
+        folder: Folder of the checkpoint.
         digest: SHA-256 of its manifest, as the ledger records it.
 
     Raises:
-        DamagedCheckpoint: a file is missing, or has another size or digest than was written; names it.
+        DamagedCheckpoint: A file is missing, or has another size or digest than was written; names it.
     """
     document = _manifest(folder / MANIFEST, _read(folder / MANIFEST), digest)
     with _verified(folder / ARRAYS, **document["files"][ARRAYS]) as file:
@@ -325,13 +325,13 @@ def check_trial(folder: Path, facts: Mapping[str, Any], trial: str, step: int | 
     The digest proves that the files are what was recorded; this, that what was recorded is the trial's.
 
     Args:
-        folder: of the checkpoint.
-        facts: of its manifest.
-        trial: key of the trial.
-        step: that it holds; None for any.
+        folder: Folder of the checkpoint.
+        facts: Facts of its manifest.
+        trial: Key of the trial.
+        step: Step that it holds; None for any.
 
     Raises:
-        DamagedCheckpoint: it is one of another trial or step.
+        DamagedCheckpoint: It is one of another trial or step.
     """
     if facts.get("trial") != trial or step not in (None, facts.get("step")):
         at = "" if step is None else f" at step {step}"
@@ -370,8 +370,8 @@ def publish(stage: Path, folder: Path, digest: str) -> None:
     """Rename a whole, flushed stage to the folder of its checkpoint, unless that checkpoint exists.
 
     Args:
-        stage: on the same file system as `folder`.
-        folder: of the checkpoint. A damaged checkpoint in it is replaced.
+        stage: Stage on the same file system as `folder`.
+        folder: Folder of the checkpoint. A damaged checkpoint in it is replaced.
         digest: SHA-256 of the manifest.
     """
     if not os.path.lexists(folder):

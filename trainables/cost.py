@@ -20,13 +20,13 @@ class Cost:
     """The size of one static choice for one task's signature, and the work of one training step.
 
     Attributes:
-        parameters: trained numbers of the whole network.
-        layer_parameters: trained numbers of the sequence layers of all blocks.
-        recurrent_parameters: those of them that are trained at the recurrent rate.
-        state_floats: real numbers that all blocks together carry from one time step to the next, in both
+        parameters: Trained numbers of the whole network.
+        layer_parameters: Trained numbers of the sequence layers of all blocks.
+        recurrent_parameters: Those of them that are trained at the recurrent rate.
+        state_floats: Real numbers that all blocks together carry from one time step to the next, in both
             directions if bidirectional; a complex number counts twice.
-        flops: floating-point operations of one optimiser update; None if they were not counted.
-        bytes: bytes that its kernels read and write; None likewise.
+        flops: Floating-point operations of one optimiser update; None if they were not counted.
+        bytes: Bytes that its kernels read and write; None likewise.
     """
 
     parameters: int
@@ -55,7 +55,7 @@ def parameters(model: ModelSettings, signature: Signature) -> int:
     """Return the number of trained numbers of a network, from the formulas that its layer declares.
 
     Raises:
-        Refusal: the layer declares no formula.
+        Refusal: The layer declares no formula.
     """
     width = model.d_model
     norm = 0 if model.norm == "none" else 2 * width
@@ -72,7 +72,7 @@ def of_layer(model: ModelSettings) -> int:
     """Return the number of trained numbers of one sequence layer.
 
     Raises:
-        Refusal: the layer declares no formula.
+        Refusal: The layer declares no formula.
     """
     declared = LAYERS.settings(model.layer)
     count = declared.parameters

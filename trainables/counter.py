@@ -51,10 +51,10 @@ def permuted(positions: Array, size: int, seed: Array, epoch: Array) -> Array:
     """Return the examples at `positions` of an epoch.
 
     Args:
-        positions: uint32 of any shape, each below `size`.
-        size: number of examples n; at least 1.
+        positions: Uint32 of any shape, each below `size`.
+        size: Number of examples n; at least 1.
         seed: (2,) uint32.
-        epoch: uint32, of the shape of `positions` or a scalar.
+        epoch: Uint32, of the shape of `positions` or a scalar.
 
     Returns:
         int32 of the shape of `positions`: over all positions of one epoch, every example once.
@@ -76,10 +76,10 @@ def order_of_steps(step: Array, steps: int, batch: int, size: int, seed: Array) 
     """Return the examples of consecutive steps, int32 (steps, batch); a batch may span two epochs.
 
     Args:
-        step: int32, steps done before the first of these; `(step + steps) * batch` must stay below 2**32.
-        steps: how many.
-        batch: examples a step.
-        size: number of examples n.
+        step: Int32, steps done before the first of these; `(step + steps) * batch` must stay below 2**32.
+        steps: How many.
+        batch: Examples a step.
+        size: Number of examples n.
         seed: (2,) uint32.
     """
     first = step.astype(jnp.uint32) * jnp.uint32(batch)
@@ -96,10 +96,10 @@ def order_of_streams(step: Array, steps: int, batch: int, size: int, seed: Array
     read twice in an epoch, and fewer than `batch` of them, in each epoch others, are left out.
 
     Args:
-        step: int32, steps done before the first of these.
-        steps: how many.
-        batch: examples a step, at most `size`.
-        size: number of examples n, consecutive in their order.
+        step: Int32, steps done before the first of these.
+        steps: How many.
+        batch: Examples a step, at most `size`.
+        size: Number of examples n, consecutive in their order.
         seed: (2,) uint32.
     """
     length = jnp.uint32(size // batch)

@@ -59,9 +59,9 @@ def cost(settings: TrialSettings, signature: Signature, *, compiled: bool = Fals
     """Return what the static choice of a trial takes.
 
     Args:
-        settings: any trial's of the static choice.
-        signature: of its task.
-        compiled: whether to count the arithmetic and the memory traffic of a training step too, for which the
+        settings: Any trial's of the static choice.
+        signature: Signature of its task.
+        compiled: Whether to count the arithmetic and the memory traffic of a training step too, for which the
             step is compiled for this process's device, with the algorithm `ALGORITHM` and unpadded sequences.
     """
     key = settings.static(), signature
@@ -124,14 +124,7 @@ def work(program: ClosedJaxpr) -> Work:
 
 
 def _counted(program: ClosedJaxpr, donated: tuple[int, ...], known: dict[str, tuple[Work, Work]]) -> Work:
-    """Return the work of a program.
-
-    Args:
-        program: traced.
-        donated: its arguments whose memory the results may take, as in a loop.
-        known: for each body by its text, its work in XLA's count and in ours; blocks of a network have equal
-            bodies.
-    """
+    """Return the work of a program."""
     total = _counted_by_xla(program, donated)
     for body, times, carried in loops(program.jaxpr):
         text = str(body)

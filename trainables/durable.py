@@ -20,7 +20,7 @@ def replace_file(file: Path, content: bytes) -> None:
     """Replace the content of a file, or create it, in one step: a loss of power leaves the old or the new.
 
     Raises:
-        OSError: if the disk is full or fails; the old content remains.
+        OSError: The disk is full or fails; the old content remains.
     """
     fresh = file.with_suffix(".new")
     with fresh.open("wb") as opened:

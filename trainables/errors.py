@@ -14,13 +14,13 @@ class Refusal(Exception):
     """Root of the errors that are shown to a user, in one line and without a traceback.
 
     Args:
-        where: file and line, key, path or option.
-        must: what must hold.
-        got: what was found instead.
-        remedy: what would be right.
+        where: File and line, key, path or option.
+        must: What must hold.
+        got: What was found instead.
+        remedy: What would be right.
 
     Attributes:
-        more: further mistakes of the same input.
+        more: Further mistakes of the same input.
     """
 
     more: Sequence[Refusal] = ()

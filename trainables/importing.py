@@ -17,7 +17,7 @@ def imported(reference: str, folder: Path) -> Any:
     """Return what `package.module:Name` or `file.py:Name` names, in a folder or, of a package, installed.
 
     Raises:
-        Refusal: there is no such module or name.
+        Refusal: There is no such module or name.
     """
     module, _, name = reference.partition(":")
     try:

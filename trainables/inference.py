@@ -40,9 +40,9 @@ class Reader:
     """Reads raw examples as the task's own data was read.
 
     Attributes:
-        task: the task.
-        signature: of its arrays.
-        characters: the characters of its tokens; '' if tokens are not characters.
+        task: Task.
+        signature: Signature of its arrays.
+        characters: Characters of its tokens; '' if tokens are not characters.
     """
 
     task: Task
@@ -58,10 +58,10 @@ class Reader:
         """Return the sequences of an example, one a tower: int32 (at most L,) or float32 (at most L, F).
 
         Args:
-            example: a text, a pair of texts, or an array as the task stores it.
+            example: Text, a pair of texts, or an array as the task stores it.
 
         Raises:
-            Refusal: the example is not one of the task.
+            Refusal: The example is not one of the task.
         """
         if not self.task.texts:
             return (self._numbers(example),)
@@ -75,7 +75,7 @@ class Reader:
         """Return one step of a sequence, a token or numbers (F,), as the network reads it.
 
         Raises:
-            Refusal: it is no step of the task.
+            Refusal: It is no step of the task.
         """
         (step,) = self._numbers(np.asarray(now)[None])
         return np.asarray(step)
@@ -84,8 +84,8 @@ class Reader:
         """Return inputs and lengths of `rows` examples; examples that fill up are one step of zeros.
 
         Args:
-            examples: as `read` returns them.
-            rows: number of rows; at least the number of examples.
+            examples: Examples as `read` returns them.
+            rows: Number of rows; at least the number of examples.
 
         Returns:
             (rows, L), (rows, L, F) or (rows, 2, L), and true lengths (rows,) or (rows, 2).
@@ -136,20 +136,20 @@ class Predictor:
     """The network of a checkpoint.
 
     Attributes:
-        settings: of the trial that was trained.
-        signature: of its task's arrays.
-        reader: turns raw examples into sequences.
+        settings: Settings of the trial that was trained.
+        signature: Signature of its task's arrays.
+        reader: Turns raw examples into sequences.
     """
 
     def __init__(self, folder: Path, digest: str) -> None:
         """Read a checkpoint. It needs nothing else, not even the data of its task.
 
         Args:
-            folder: of the checkpoint.
+            folder: Folder of the checkpoint.
             digest: SHA-256 of its manifest, as the ledger records it.
 
         Raises:
-            DamagedCheckpoint: if a file is not what was recorded.
+            DamagedCheckpoint: If a file is not what was recorded.
         """
         arrays, facts = checkpoint.load(folder, digest)
         self.settings = TrialSettings.from_document(facts["settings"])
@@ -170,7 +170,7 @@ class Predictor:
             An answer for each example; of an output by step, as many as the example has steps.
 
         Raises:
-            Refusal: one of them is not an example of the task.
+            Refusal: One of them is not an example of the task.
         """
         read = [self.reader.read(example) for example in examples]
         answers = self._answers(self.logits(read))
@@ -194,7 +194,7 @@ class Predictor:
         """Return the network before the first step of a sequence.
 
         Raises:
-            Refusal: the network also reads the sequence backwards, or compares two sequences.
+            Refusal: The network also reads the sequence backwards, or compares two sequences.
         """
         return Stream(self.reader, self._trained, self._step, initial_state(self._model(self._trained)))
 
@@ -227,7 +227,7 @@ class Stream:
         """Read one step, a token or numbers (F,); return the logits (C,) after it.
 
         Raises:
-            Refusal: it is no step of the task.
+            Refusal: It is no step of the task.
         """
         self._carried, logits = self._step(self._trained, self._carried, self._reader.step(now))
         return np.asarray(logits)
@@ -237,9 +237,9 @@ class Carried(NamedTuple):
     """The memory of a network after the steps so far.
 
     Attributes:
-        blocks: the state of each block.
+        blocks: State of each block.
         total: (D,), sum of the last block's outputs.
-        steps: number of steps, a float scalar.
+        steps: Number of steps, a float scalar.
     """
 
     blocks: tuple[BlockState, ...]
@@ -251,7 +251,7 @@ def initial_state(model: Model) -> Carried:
     """Return the memory before the first step.
 
     Raises:
-        Refusal: the network also reads the sequence backwards, or compares two sequences.
+        Refusal: The network also reads the sequence backwards, or compares two sequences.
     """
     if model.signature.towers != 1:
         must, remedy = "the network must read one sequence", "Call `predict` with both documents."
@@ -266,9 +266,9 @@ def step(model: Model, carried: Carried, now: Array) -> tuple[Carried, Array]:
     """Advance by one step.
 
     Args:
-        model: the network.
-        carried: returned by `initial_state` or by the step before.
-        now: the step's token, a scalar, or its numbers (F,), as stored.
+        model: Network.
+        carried: Returned by `initial_state` or by the step before.
+        now: Step's token, a scalar, or its numbers (F,), as stored.
 
     Returns:
         The next memory, and logits (C,): of the sequence so far, or of this step for an output by step.

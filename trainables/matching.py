@@ -38,13 +38,13 @@ def matched(
     where no state can reach the number, `d_model` does too, as little as possible.
 
     Args:
-        model: the network.
-        signature: of the task.
-        wanted: number of parameters.
-        adjust: the only size that may change, or None.
+        model: Network.
+        signature: Signature of the task.
+        wanted: Number of parameters.
+        adjust: Only size that may change, or None.
 
     Raises:
-        Refusal: no legal size comes within `TOLERANCE`, or the layer declares no formula.
+        Refusal: No legal size comes within `TOLERANCE`, or the layer declares no formula.
     """
     if matches(model, signature, wanted):
         return model

@@ -42,9 +42,9 @@ class Training(NamedTuple):
     """Inputs of a forward pass in training that evaluation does not have.
 
     Attributes:
-        rate: share of channels dropped, a scalar; may be traced.
-        seed: of this step's dropout, (2,) uint32.
-        record: whether to compute hidden-state norms, a boolean scalar.
+        rate: Share of channels dropped, a scalar; may be traced.
+        seed: Seed of this step's dropout, (2,) uint32.
+        record: Whether to compute hidden-state norms, a boolean scalar.
     """
 
     rate: Array
@@ -58,7 +58,7 @@ class Padding(NamedTuple):
     Attributes:
         lengths: (B,) true lengths, or None if nothing is padded.
         mask: (B, L, 1), true for true steps; None likewise.
-        steps: number of true steps in all, a float scalar.
+        steps: Number of true steps in all, a float scalar.
     """
 
     lengths: Array | None
@@ -79,9 +79,9 @@ class Mixer(NamedTuple):
     """How a block mixes the channels of its layer's outputs.
 
     Attributes:
-        dense: number of dense layers of width D, which read hidden = dropout(activation(out)).
+        dense: Number of dense layers of width D, which read hidden = dropout(activation(out)).
         gated: (out (n, D), hidden (n, D), dense layers (n, dense * D)) -> (n, D); unused without these.
-        activation: of the layer's outputs.
+        activation: Activation of the layer's outputs.
     """
 
     dense: int
@@ -112,8 +112,8 @@ class BlockState(NamedTuple):
     """What a block remembers of the steps so far.
 
     Attributes:
-        before: the latest rows that its convolution will read again, (max(short_conv - 1, 0), D).
-        layer: the state of its layer.
+        before: Latest rows that its convolution will read again, (max(short_conv - 1, 0), D).
+        layer: State of its layer.
     """
 
     before: Array
@@ -169,10 +169,10 @@ class Block(nnx.Module):
 
         Args:
             x: (B, L, D), zero where padded, as the output is.
-            padding: where sequences end; no sequence does if a memory is given.
+            padding: Padding where sequences end; no sequence does if a memory is given.
             kept: (2, B, 1, D) factors of the two dropouts, or None in evaluation.
-            record: whether to compute the norm; 0 is returned where it is false or None.
-            memory: of the steps before the first, (B, ...) each; None if sequences start with it.
+            record: Whether to compute the norm; 0 is returned where it is false or None.
+            memory: Memory of the steps before the first, (B, ...) each; None if sequences start with it.
 
         Returns:
             (B, L, D), the mean over unpadded steps of ||x_t||, and the memory, None if none was given.
@@ -210,7 +210,7 @@ class Block(nnx.Module):
         """Advance the layer by one step, for layers that only look back.
 
         Args:
-            state: returned by `initial_state` or by the step before.
+            state: State from `initial_state` or by the step before.
             row: (D,), normalised if the block normalises before its layer.
 
         Returns:
@@ -250,7 +250,7 @@ class Block(nnx.Module):
         two axes (1.1 ms against 0.26 ms at (16, 256, 32)).
 
         Args:
-            out: of the layer.
+            out: Output of the layer.
             kept: (2, ...) factors of the dropouts after the activation and after the gate; None in
                 evaluation.
         """
@@ -280,14 +280,14 @@ class Model(nnx.Module):
         """Draw the parameters.
 
         Args:
-            settings: the static choices; its dropout is not read here.
-            ranges: the layer's initialisation ranges; may be traced.
-            signature: of the task.
-            remat: recompute block activations in the reverse pass.
-            rngs: the source of randomness; its keys may be traced.
+            settings: Static choices; its dropout is not read here.
+            ranges: Layer's initialisation ranges; may be traced.
+            signature: Signature of the task.
+            remat: Recompute block activations in the reverse pass.
+            rngs: Source of randomness; its keys may be traced.
 
         Raises:
-            Refusal: there is no encoder, and the task's arrays do not have the network's width.
+            Refusal: There is no encoder, and the task's arrays do not have the network's width.
         """
         width = settings.d_model
         self.signature, self.remat = signature, remat
@@ -324,9 +324,9 @@ class Model(nnx.Module):
         """Return what a call does of segments that follow a memory, and the memory after them.
 
         Args:
-            memory: of the steps before, (B, ...) each; None if sequences start with their first step.
-            inputs: as in a call.
-            lengths: as in a call; None if a memory is given.
+            memory: Memory of the steps before, (B, ...) each; None if sequences start with their first step.
+            inputs: Inputs as in a call.
+            lengths: Lengths as in a call; None if a memory is given.
             training: None in evaluation.
 
         Returns:

@@ -43,10 +43,10 @@ class BatchNorm(nnx.Module):
         """Normalise x (B, L, D).
 
         Args:
-            x: zero where the mask is false.
+            x: Zero where the mask is false.
             mask: (B, L, 1) booleans, true for true steps; None if nothing is padded.
-            count: number of true steps, a float scalar.
-            training: whether to normalise by this batch and update the running statistics with it.
+            count: Number of true steps, a float scalar.
+            training: Whether to normalise by this batch and update the running statistics with it.
         """
         scale, bias = self.scale[...], self.bias[...]
         if not training:

@@ -106,9 +106,9 @@ class Rates(NamedTuple):
     """Hyperparameters of one update, all scalars.
 
     Attributes:
-        learning_rate: of the parameters outside the recurrence, at this step.
-        recurrent_learning_rate: of the recurrent parameters, at this step.
-        weight_decay: decoupled, of the first group; times their rate.
+        learning_rate: Learning rate of the parameters outside the recurrence, at this step.
+        recurrent_learning_rate: Recurrent learning rate of the recurrent parameters, at this step.
+        weight_decay: Decoupled, of the first group; times their rate.
     """
 
     learning_rate: Array
@@ -174,10 +174,10 @@ def schedule(step: Array, steps: Array, warmup: Array, shape: Schedule = "cosine
     A share in [0, 1] and no rate, because `optax.warmup_cosine_decay_schedule` cannot take a traced peak.
 
     Args:
-        step: updates done before this one.
-        steps: length of the whole schedule, in updates.
-        warmup: share of `steps` that rises; the last step of the rise has the peak rate.
-        shape: a name of `SCHEDULES`.
+        step: Updates done before this one.
+        steps: Length of the whole schedule, in updates.
+        warmup: Share of `steps` that rises; the last step of the rise has the peak rate.
+        shape: Name of `SCHEDULES`.
     """
     rise = warmup * steps
     rising = (step + 1) / jnp.maximum(rise, 1)
@@ -189,8 +189,8 @@ class Groups(NamedTuple):
     """Where in a vector of parameters each group begins; the first one has the general rate and decay.
 
     Attributes:
-        undecayed: place of the first parameter that has the general rate and no weight decay.
-        recurrent: place of the first recurrent parameter, which has a rate of its own and no weight decay.
+        undecayed: Place of the first parameter that has the general rate and no weight decay.
+        recurrent: Place of the first recurrent parameter, which has a rate of its own and no weight decay.
     """
 
     undecayed: int
@@ -201,7 +201,7 @@ def layer_path(names: Set[str]) -> Callable[[tuple[str, ...]], bool]:
     """Return a function that is True for the paths of a layer's parameters of these names.
 
     Args:
-        names: the layer's `recurrent` or `undecayed`.
+        names: Layer's `recurrent` or `undecayed`.
     """
     return lambda path: "layer" in path and path[-1] in names
 
@@ -227,10 +227,10 @@ def updated(
     Args:
         params: (P,), one group after the other.
         gradients: (P,).
-        moments: state of the optimiser's `transformation`.
-        groups: where the groups begin.
-        rates: scalars, traced or not; the weight decay is unused by an optimiser without one.
-        optimizer: a name of `OPTIMIZERS`.
+        moments: State of the optimiser's `transformation`.
+        groups: Groups where the groups begin.
+        rates: Scalars, traced or not; the weight decay is unused by an optimiser without one.
+        optimizer: Name of `OPTIMIZERS`.
     """
     directions, moments = transformation(optimizer).update(gradients, moments, params)
     places = jax.lax.iota(jnp.int32, params.size)

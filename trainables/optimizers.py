@@ -13,9 +13,9 @@ class Optimizer:
     """What an optimiser of Optax is made of, learning rate and weight decay apart.
 
     Attributes:
-        scale: name of the Optax function whose transformation turns a gradient into a direction.
-        decays: whether the optimiser has a decoupled weight decay.
-        options: arguments of the function.
+        scale: Name of the Optax function whose transformation turns a gradient into a direction.
+        decays: Whether the optimiser has a decoupled weight decay.
+        options: Arguments of the function.
     """
 
     scale: str

@@ -15,11 +15,11 @@ def parsed(source: str | bytes, file: str = "<unknown>") -> ast.Module:
     collected, both fail with `SystemError: AST constructor recursion depth mismatch`.
 
     Args:
-        source: of the module.
-        file: name of the module in a `SyntaxError`.
+        source: Source of the module.
+        file: Name of the module in a `SyntaxError`.
 
     Raises:
-        SyntaxError: it is not Python.
+        SyntaxError: It is not Python.
     """
     with _PARSING:
         return ast.parse(source, file)

@@ -11,9 +11,9 @@ class PerStep(NamedTuple):
     """What each of n steps has counted, on the host: arrays (n,), float32.
 
     Attributes:
-        loss: mean over what is counted.
-        metric: sum over what is counted.
-        counted: sequences, or steps with a target for an output by step.
+        loss: Mean over what is counted.
+        metric: Sum over what is counted.
+        counted: Sequences, or steps with a target for an output by step.
     """
 
     loss: np.ndarray

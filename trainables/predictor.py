@@ -18,16 +18,16 @@ class SavedPredictor:
     """The predictor of a checkpoint.
 
     Args:
-        folder: of the checkpoint.
-        digest: of the checkpoint.
+        folder: Folder of the checkpoint.
+        digest: Digest of the checkpoint.
         reference: `file.py:load` or `package.module:load`, a function that takes a folder with the files that
             were handed over in a report, and returns a function of an input.
-        code: folder in which the file is.
+        code: Folder in which the file is.
 
     Raises:
-        Refusal: the function cannot be imported, or returns nothing that can be called; or the trial has
+        Refusal: The function cannot be imported, or returns nothing that can be called; or the trial has
             reported no files.
-        DamagedCheckpoint: a file is not what was recorded.
+        DamagedCheckpoint: A file is not what was recorded.
     """
 
     def __init__(self, folder: Path, digest: str, reference: str, code: Path) -> None:
@@ -53,7 +53,7 @@ class SavedPredictor:
         """Return what the predictor answers.
 
         Raises:
-            Refusal: the predictor has raised an exception.
+            Refusal: The predictor has raised an exception.
         """
         try:
             return self._predict(given)

@@ -55,9 +55,9 @@ class Program(ABC):
     given. They are traced, so the shapes of their results depend on nothing but the arguments of `__init__`.
 
     Attributes:
-        free: names of the hyperparameters that are traced numbers.
-        metric: name of the score that is reported beside the loss, as `val/<metric>`.
-        batch_size: examples of a step.
+        free: Names of the hyperparameters that are traced numbers.
+        metric: Name of the score that is reported beside the loss, as `val/<metric>`.
+        batch_size: Examples of a step.
     """
 
     free: ClassVar[Sequence[str]] = ("learning_rate",)
@@ -69,7 +69,7 @@ class Program(ABC):
         """Return the examples, as NumPy arrays: `train`, `validation` and `test`.
 
         Args:
-            folder: of the data sets, the option `--data`.
+            folder: Folder of the data sets, the option `--data`.
         """
 
     @abstractmethod
@@ -77,8 +77,8 @@ class Program(ABC):
         """Return the state before the first step: parameters, the optimiser's state, and anything else.
 
         Args:
-            key: of the trial.
-            free: hyperparameters of the trial.
+            key: Key of the trial.
+            free: Hyperparameters of the trial.
         """
 
     @abstractmethod
@@ -86,10 +86,10 @@ class Program(ABC):
         """Return the state after one update, and the mean `loss` of the batch; the mean metric too if known.
 
         Args:
-            state: as `initialise` or the previous step returned it.
+            state: State from `initialise` or the previous step.
             batch: `batch_size` training examples.
-            key: of the step.
-            free: hyperparameters of the trial.
+            key: Key of the step.
+            free: Hyperparameters of the trial.
         """
 
     @abstractmethod
@@ -102,11 +102,11 @@ class Program(ABC):
         A program whose class defines it offers a predictor: the chosen trial becomes a registered model.
 
         Args:
-            state: as `step` returned it.
-            batch: of examples.
+            state: State from `step`.
+            batch: Batch of examples.
 
         Raises:
-            Refusal: the class does not define it.
+            Refusal: The class does not define it.
         """
         must, remedy = "must define `predict(self, state, batch)` to predict", "See docs/trainables.md."
         raise Refusal("predict", must, type(self).__name__, remedy)
@@ -136,10 +136,10 @@ class Supervised(Program):
         """Return the network's outputs, and what else it carries after them.
 
         Args:
-            params: as `started` returned them.
-            rest: what else the network carries.
-            batch: of examples.
-            key: of the training step, or None in an evaluation.
+            params: Parameters from `started`.
+            rest: What else the network carries.
+            batch: Batch of examples.
+            key: Key of the training step, or None in an evaluation.
         """
 
     def initialise(self, key: Array, free: Free) -> Tree:
@@ -233,9 +233,9 @@ class ProgramData:
     """The examples of a user's program.
 
     Attributes:
-        train: that the steps read.
-        validation: that every report evaluates.
-        test: that the chosen trial is evaluated on.
+        train: Examples that the steps read.
+        validation: Examples that every report evaluates.
+        test: Examples on which the chosen trial is evaluated.
         digest: SHA-256 of the content of all of them.
     """
 
@@ -251,7 +251,7 @@ class ProgramData:
         """Load the examples of a program.
 
         Raises:
-            BadData: a part is missing, or its arrays do not have one number of examples.
+            BadData: A part is missing, or its arrays do not have one number of examples.
         """
         parts = program.data(folder)
         for name in ("train", "validation", "test"):
@@ -283,7 +283,7 @@ def loaded(settings: ProgramSettings) -> Program:
     """Import and construct the program of a trial's static choice.
 
     Raises:
-        Refusal: there is no such module or name, it is no `Program`, or its arguments are wrong.
+        Refusal: There is no such module or name, it is no `Program`, or its arguments are wrong.
     """
     found = imported(settings.program, Path(settings.folder))
     if not (isinstance(found, type) and issubclass(found, Program)):

@@ -26,7 +26,7 @@ def rehearsed(settings: TrialSettings) -> float:
     """Return the training loss of one step.
 
     Raises:
-        Refusal: the settings cannot be trained, or the loss is not finite.
+        Refusal: The settings cannot be trained, or the loss is not finite.
     """
     batch = settings.training.batch_size * settings.training.accumulate
     engine = Engine(settings, drawn(signature_of(settings), batch, whole=settings.training.carry_state))
@@ -41,7 +41,7 @@ def signature_of(settings: TrialSettings) -> Signature:
     """Return the signature of the data of a task, without reading them.
 
     Raises:
-        Refusal: the task does not know it.
+        Refusal: The task does not know it.
     """
     task = TASKS[settings.task]
     signature = task.outline(completed(settings.task, task.options, settings.task_options))

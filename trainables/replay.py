@@ -31,14 +31,14 @@ def replayed(
     The last step is the one before a loss or a gradient that is not finite, if the trial meets one.
 
     Args:
-        settings: of the trial.
-        data_digest: of the data it was trained on.
-        folder: of the data sets.
-        stretches: by which programs it was trained; if empty, by the program of a single slot.
+        settings: Settings of the trial.
+        data_digest: Data digest of the data it was trained on.
+        folder: Folder of the data sets.
+        stretches: Stretches by which programs it was trained; if empty, by the program of a single slot.
 
     Raises:
-        BadData: the data in `folder` is not the data that the trial was trained on.
-        Refusal: the program of the trial cannot be imported.
+        BadData: The data in `folder` is not the data that the trial was trained on.
+        Refusal: The program of the trial cannot be imported.
     """
     data = data_of(settings, folder)
     if data.digest != data_digest:
@@ -57,8 +57,8 @@ class _Trial:
     """A trial in the first slot of an engine, trained again stretch by stretch.
 
     Args:
-        settings: of the trial.
-        data: that it was trained on.
+        settings: Settings of the trial.
+        data: Data that it was trained on.
 
     Attributes:
         frozen: True once a loss or a gradient was not finite; the trial then takes no further steps.

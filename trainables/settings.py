@@ -1,7 +1,7 @@
-"""What a layer declares: its static options, its initialisation ranges, and the rules its sizes must keep.
+"""Declarations of layers: static options, initialisation ranges, and rules between sizes.
 
-A layer class assigns one `LayerSettings` to its attribute `settings`. `LAYERS.settings` reads that expression
-from the source of the class, without importing JAX; so it may use literals and the names in `__all__` below.
+A layer class assigns one `LayerSettings` to its attribute `settings`. Here the expression uses only literals
+and the names of this module, so that `trainables.declare` can copy it to a module without JAX.
 """
 
 from __future__ import annotations
@@ -10,29 +10,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-__all__ = [
-    "ACTIVATIONS",
-    "ALGORITHM",
-    "ANGLES",
-    "BLOCKS_ALGORITHM",
-    "DELTA_ALGORITHM",
-    "DELTA_HEADS",
-    "DENSE_ALGORITHM",
-    "DENSE_PARAMETERS",
-    "DENSE_START",
-    "DISCRETISATION",
-    "EVEN",
-    "GATED_ALGORITHM",
-    "STEPS",
-    "TWO_PI",
-    "Count",
-    "LayerSettings",
-    "Need",
-    "Option",
-    "Range",
-    "divisible",
-]
 
 Interval = tuple[float, float]
 
@@ -61,10 +38,10 @@ class Range:
     """An initialisation range `(low, high)` of a layer: free, searched as `<name>.min` and `<name>.max`.
 
     Attributes:
-        default: the published range, used where a file gives none.
-        within: the bounds of both ends.
-        open_ends: whether the bounds themselves are excluded.
-        summary: one sentence for `--help` and the reference page, with units.
+        default: Published range, used where a file gives none.
+        within: Bounds of both ends.
+        open_ends: Whether the bounds themselves are excluded.
+        summary: One sentence for `--help` and the reference page, with units.
     """
 
     default: Interval
@@ -84,6 +61,11 @@ class Range:
         return f"between {low:g} and {high:g}{', both excluded' if self.open_ends else ''}"
 
 
+def range_ends(name: str) -> tuple[str, str]:
+    """Return the names of both ends of a range, as `search` has them: `theta_init.min`, `theta_init.max`."""
+    return f"{name}.min", f"{name}.max"
+
+
 LARGEST_OPTION = 2**20
 """Largest value of an option that is a whole number, unless it declares another one."""
 
@@ -99,12 +81,12 @@ class Option:
     """A static option of a layer or of a task: another value is another compiled program.
 
     Attributes:
-        default: the value used where a file gives none; its type is the option's type.
-        summary: one sentence for `--help` and the reference page.
-        choices: the legal values, if there are few.
-        at_least: the smallest legal value of a numeric option.
-        at_most: the largest legal value of a whole number; what a file asks for is allocated only when it is
-            known to be of a reasonable size.
+        default: Value used where a file gives none; its type is the option's type.
+        summary: One sentence for `--help` and the reference page.
+        choices: Legal values, if there are few.
+        at_least: Smallest legal value of a numeric option.
+        at_most: Largest legal value of a whole number; larger values are refused before
+            anything is allocated.
     """
 
     default: Any
@@ -121,9 +103,9 @@ class Need:
     Two needs are equal if they read the same choices and state the same rule.
 
     Attributes:
-        of: the static choices that the rule reads: `d_model`, `d_state`, `bidirectional` or options.
-        holds: called with their values, in the order of `of`; returns True if they keep the rule.
-        must: the rule in words, such as "d_state must be divisible by heads".
+        of: Static choices that the rule reads: `d_model`, `d_state`, `bidirectional` or options.
+        holds: Function of their values, in the order of `of`; returns True if they keep the rule.
+        must: Rule in words, such as "d_state must be divisible by heads".
     """
 
     of: tuple[str, ...]
@@ -138,8 +120,8 @@ class Count:
     Two counts are equal if they read the same choices.
 
     Attributes:
-        of: the static choices that the count depends on: `d_model`, `d_state`, `bidirectional` or options.
-        number: called with their values, in the order of `of`; never falls when a size grows.
+        of: Static choices that the count depends on: `d_model`, `d_state`, `bidirectional` or options.
+        number: Function of their values, in the order of `of`; never falls when a size grows.
     """
 
     of: tuple[str, ...]
@@ -151,11 +133,11 @@ class LayerSettings:
     """What a layer accepts.
 
     Attributes:
-        summary: one sentence for `--help` and the reference page.
-        options: static options by name.
-        ranges: initialisation ranges by name.
-        needs: rules between sizes and options.
-        parameters: number of trained numbers; without it, `model.match` cannot choose the layer's size.
+        summary: One sentence for `--help` and the reference page.
+        options: Static options by name.
+        ranges: Initialisation ranges by name.
+        needs: Rules between sizes and options.
+        parameters: Number of trained numbers; without it, `model.match` cannot choose the layer's size.
     """
 
     summary: str

@@ -26,11 +26,11 @@ def content_of(file: Path, most: int = LARGEST) -> bytes:
     """Return the content of a file, which is not waited for as that of a pipe is.
 
     Args:
-        file: its path.
-        most: largest number of bytes.
+        file: Its path.
+        most: Largest number of bytes.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or is larger.
+        OSError: It cannot be read, is no regular file, or is larger.
     """
     content = _beginning_of(file, most + 1)
     if len(content) > most:
@@ -42,8 +42,8 @@ def text_of(file: Path) -> str:
     """Return the text of a module as Python reads it: with a byte order mark, or in the encoding it declares.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or is larger than `LARGEST`.
-        SyntaxError: it is not in its encoding, or declares an unknown one.
+        OSError: It cannot be read, is no regular file, or is larger than `LARGEST`.
+        SyntaxError: It is not in its encoding, or declares an unknown one.
     """
     content = content_of(file)
     encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
@@ -65,7 +65,7 @@ def digest_of(target: str | Sequence[str], folder: Path) -> str:
 
     Args:
         target: `file.py:name` or `package.module:name`, or the words of a command.
-        folder: of the trainable.
+        folder: Folder of the trainable.
     """
     files = files_of_reference(target, folder) if isinstance(target, str) else _files_of(target, folder)
     digest = hashlib.sha256()
@@ -83,7 +83,7 @@ def _digest_of_file(file: Path) -> bytes:
     """Return the digest of a file; of one that is too large for code, that of its beginning and its size.
 
     Raises:
-        OSError: it cannot be read, or is no regular file.
+        OSError: It cannot be read, or is no regular file.
     """
     beginning = _beginning_of(file, LARGEST)
     digest = hashlib.sha256(beginning)
@@ -103,7 +103,7 @@ def source_of(module: str, folder: Path) -> Path | None:
 
     Args:
         module: `file.py`, which is in the folder, or `package.module`.
-        folder: of the trainable.
+        folder: Folder of the trainable.
     """
     if module.endswith(".py"):
         return folder / module if (folder / module).is_file() else None
@@ -139,7 +139,7 @@ def files_of_reference(reference: str, folder: Path) -> list[tuple[str, Path]]:
 
     Args:
         reference: `file.py:name` or `package.module:name`.
-        folder: of the trainable.
+        folder: Folder of the trainable.
     """
     module = reference.partition(":")[0]
     if module.endswith(".py"):

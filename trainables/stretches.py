@@ -14,9 +14,9 @@ class Stretch(NamedTuple):
     """Consecutive steps of a slot, by the program that trained them: equal stretches train the same bits.
 
     Attributes:
-        steps: how many.
+        steps: How many.
         slots: K of the stack that held the slot; 1 if the slot had a program of its own.
-        size: slots that the program advanced together.
+        size: Slots that the program advanced together.
     """
 
     steps: int
@@ -39,8 +39,8 @@ def continued(recorded: Sequence[Sequence[Sequence[int]]], *, left_out: bool = F
     """Return what a checkpoint records, for an attempt that goes on from it.
 
     Args:
-        recorded: by a checkpoint; an earlier version recorded nothing.
-        left_out: whether the next report leaves out steps since the last one.
+        recorded: Recorded by a checkpoint; an earlier version recorded nothing.
+        left_out: Whether the next report leaves out steps since the last one.
     """
     stretches = [[Stretch(*fields) for fields in part] for part in recorded] or [[]]
     return [*stretches, []] if left_out else stretches

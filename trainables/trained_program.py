@@ -21,23 +21,23 @@ class TrainedProgram:
     """The program of a checkpoint.
 
     Attributes:
-        settings: of the trial that was trained.
-        program: constructed with the static hyperparameters of the trial.
-        state: as `Program.step` returned it; of a Flax module with `params`.
-        step: updates done.
+        settings: Settings of the trial that was trained.
+        program: Constructed with the static hyperparameters of the trial.
+        state: State as `Program.step` returned it; of a Flax module with `params`.
+        step: Updates done.
     """
 
     def __init__(self, folder: Path, digest: str, code: Path | None = None) -> None:
         """Read a checkpoint.
 
         Args:
-            folder: of the checkpoint.
+            folder: Folder of the checkpoint.
             digest: SHA-256 of its manifest, as the ledger records it.
-            code: folder in which the file of the program is now; None where it was when it was trained.
+            code: Folder in which the file of the program is now; None where it was when it was trained.
 
         Raises:
-            DamagedCheckpoint: if a file is not what was recorded.
-            Refusal: if the program cannot be imported, or has other arrays than the checkpoint.
+            DamagedCheckpoint: If a file is not what was recorded.
+            Refusal: If the program cannot be imported, or has other arrays than the checkpoint.
         """
         arrays, facts = checkpoint.load(folder, digest)
         settings = ProgramSettings.from_document(facts["settings"])
@@ -56,10 +56,10 @@ class TrainedProgram:
         """Return the program's answers for a batch of examples, arrays (B, ...) by name.
 
         Args:
-            batch: what the program's `predict` reads.
+            batch: What the program's `predict` reads.
 
         Raises:
-            Refusal: the program does not define `predict`.
+            Refusal: The program does not define `predict`.
         """
         return {name: np.asarray(answers) for name, answers in self._predict(self.state, batch).items()}
 
@@ -67,10 +67,10 @@ class TrainedProgram:
         """Return the network's outputs for a batch of examples, without dropout and its like.
 
         Args:
-            batch: what the program's `inputs` reads.
+            batch: What the program's `inputs` reads.
 
         Raises:
-            Refusal: the program is none of `Supervised`, such as `Linen` and `Nnx`: call its own functions.
+            Refusal: The program is none of `Supervised`, such as `Linen` and `Nnx`: call its own functions.
         """
         if self._outputs is None:
             must, remedy = "must be a Supervised program to have outputs", "Use `program` and `state`."

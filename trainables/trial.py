@@ -17,35 +17,27 @@ from trainables.settings import EncoderKind, Gate, Interval, Mixing, Norm, NormP
 if TYPE_CHECKING:
     from trainables.data.task import Signature
 
-EARLIER_NAMES: Mapping[str, str] = {"form": "algorithm", "rematerialise": "remat"}
-"""Names of settings in the checkpoints and ledgers of earlier versions, and their names in this one."""
-
-
-def in_current_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return stored settings under the names of this version."""
-    return {EARLIER_NAMES.get(name, name): value for name, value in settings.items()}
-
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The network of a trial. The defaults are what earlier versions did without recording it.
+    """The network of a trial.
 
     Attributes:
-        layer: a name of `LAYERS`.
-        depth: number of residual blocks.
-        d_model: width D of a block.
-        d_state: state size N of a layer, as the layer's paper counts it.
-        bidirectional: whether each layer also reads the sequence backwards.
-        dropout: share of channels dropped, the same ones at every time step. Free.
-        pooling: how the outputs at all steps become one; unused for an output by step.
-        mixing: what follows the layer of a block.
-        short_conv: steps that a causal convolution of each channel sees before the layer; 0 is none.
-        gate: a branch beside the layer, Dense(u) through SiLU or GELU, that multiplies its outputs; or none.
-        norm: what normalises activations: each channel over batch and time, or each step over its channels.
-        norm_position: before the layer of a block, or after the block's skip connection.
-        encoder: a dense layer, or none: `d_model` is then the number of tokens or features of the task.
-        options: static options of the layer by name; for others the defaults of the layer hold.
-        ranges: initialisation ranges (low, high) of the layer by name, likewise. Free.
+        layer: Name of `LAYERS`.
+        depth: Number of residual blocks.
+        d_model: Width D of a block.
+        d_state: State size N of a layer, as the layer's paper counts it.
+        bidirectional: Whether each layer also reads the sequence backwards.
+        dropout: Share of channels dropped, the same ones at every time step. Free.
+        pooling: How the outputs at all steps become one; unused for an output by step.
+        mixing: What follows the layer of a block.
+        short_conv: Steps that a causal convolution of each channel sees before the layer; 0 is none.
+        gate: Branch beside the layer, Dense(u) through SiLU or GELU, that multiplies its outputs; or none.
+        norm: What normalises activations: each channel over batch and time, or each step over its channels.
+        norm_position: Position before the layer of a block, or after the block's skip connection.
+        encoder: Dense layer, or none: `d_model` is then the number of tokens or features of the task.
+        options: Static options of the layer by name; for others the defaults of the layer hold.
+        ranges: Initialisation ranges (low, high) of the layer by name, likewise. Free.
     """
 
     layer: str
@@ -89,25 +81,25 @@ class TrainingSettings:
     """How a trial is trained.
 
     Attributes:
-        steps: optimiser updates of the whole trial, and the length of its schedule. Free.
-        interval: steps between two reports.
-        batch_size: examples B in a step.
-        learning_rate: peak rate of the parameters outside the recurrence. Free.
-        recurrent_learning_rate: peak rate of the recurrent parameters of the layers. Free.
-        weight_decay: decoupled decay of the parameters outside the recurrence, if the optimiser decays. Free.
-        warmup: share of `steps` with a linearly rising rate, before the schedule. Free.
-        optimizer: a name of `trainables.optimizers.OPTIMIZERS`.
-        clip: largest norm of the gradient of all parameters. Free, but another program than None, no clip.
-        label_smoothing: share of the target's probability that training spreads over all classes. Free, but
+        steps: Optimiser updates of the whole trial, and the length of its schedule. Free.
+        interval: Steps between two reports.
+        batch_size: Examples B in a step.
+        learning_rate: Peak rate of the parameters outside the recurrence. Free.
+        recurrent_learning_rate: Peak rate of the recurrent parameters of the layers. Free.
+        weight_decay: Decoupled decay of the parameters outside the recurrence, if the optimiser decays. Free.
+        warmup: Share of `steps` with a linearly rising rate, before the schedule. Free.
+        optimizer: Name of `trainables.optimizers.OPTIMIZERS`.
+        clip: Largest norm of the gradient of all parameters. Free, but another program than None, no clip.
+        label_smoothing: Share of the target's probability that training spreads over all classes. Free, but
             another program than None. Evaluations know nothing of it.
-        schedule: how the rates go on from their peaks, after the warm-up.
-        plateau_factor: of the schedule `plateau`: what rates are multiplied by when the loss stops falling.
-        plateau_patience: of the same: intervals without a lower mean training loss, before that happens.
-        accumulate: batches that make one update, with the mean gradient over all that they count.
-        remat: recompute the activations of blocks in the reverse pass, to save memory.
+        schedule: How the rates go on from their peaks, after the warm-up.
+        plateau_factor: Factor of the rates when the loss stops falling (schedule `plateau`).
+        plateau_patience: Intervals without a lower mean training loss before that happens.
+        accumulate: Batches that make one update, with the mean gradient over all that they count.
+        remat: Recompute the activations of blocks in the reverse pass, to save memory.
         reproducible: "bits": also on a GPU, train each slot by a program of its own, without kernels whose
             sums depend on chance. On a CPU that is always so.
-        carry_state: each row of a batch reads consecutive examples, and every layer starts from its state
+        carry_state: Each row of a batch reads consecutive examples, and every layer starts from its state
             after the example before: for tasks whose examples are consecutive segments.
     """
 
@@ -141,12 +133,12 @@ class TrialSettings:
     """Everything that one trial trains; equal settings and equal data give equal curves.
 
     Attributes:
-        task: a name of `trainables.tasks.TASKS`.
-        model: the network.
-        training: how it is trained.
-        seed: of the initialisation, the order of the epochs and dropout. Free.
-        task_options: options of the task (lengths, colour, ...). Static.
-        evaluate_examples: examples of a split that an evaluation reads, or None for all of them.
+        task: Name of `trainables.tasks.TASKS`.
+        model: Network.
+        training: How it is trained.
+        seed: Seed of the initialisation, the order of the epochs and dropout. Free.
+        task_options: Options of the task (lengths, colour, ...). Static.
+        evaluate_examples: Examples of a split that an evaluation reads, or None for all of them.
     """
 
     task: str
@@ -158,11 +150,10 @@ class TrialSettings:
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> TrialSettings:
-        """Return the settings that `asdict`, in this version or an earlier one, turned into a document."""
-        model, training = dict(document["model"]), in_current_names(document["training"])
-        model["options"] = in_current_names(model.get("options", {}))
+        """Return the settings of a document that `asdict` has made."""
+        model, training = dict(document["model"]), TrainingSettings(**document["training"])
         model["ranges"] = {name: (low, high) for name, (low, high) in model.get("ranges", {}).items()}
-        settings = {"model": ModelSettings(**model), "training": TrainingSettings(**training)}
+        settings = {"model": ModelSettings(**model), "training": training}
         return TrialSettings(**{**document, **settings})
 
     def static(self) -> tuple[Any, ...]:
@@ -201,8 +192,8 @@ class Clock:
     """How long a trial of a user's program, function or command is trained.
 
     Attributes:
-        steps: of the whole trial.
-        interval: steps between two reports.
+        steps: Steps of the whole trial.
+        interval: Steps between two reports.
         reproducible: "bits": a trial's numbers depend on no neighbour, to the last bit; slower.
     """
 
@@ -222,15 +213,15 @@ class ScriptSettings:
 
     Attributes:
         function: `package.module:name`, or `file.py:name`.
-        command: the words of a command, with placeholders such as `{learning_rate}`.
-        shell: whether the words are one text for a shell.
-        folder: of the search-space file: the command's working folder, and where a file is looked for.
-        params: a value for every hyperparameter of the trial.
-        training: how long.
-        seed: for the script to use.
-        memory: most bytes that its processes may hold together, or None.
-        minutes: longest time of an attempt, or None.
-        disk: most bytes that an attempt may have on the disk of its machine, or None.
+        command: Words of a command, with placeholders such as `{learning_rate}`.
+        shell: Whether the words are one text for a shell.
+        folder: Folder of the search-space file: the command's working folder, and where a file is looked for.
+        params: Value for every hyperparameter of the trial.
+        training: How long.
+        seed: Seed for the script to use.
+        memory: Most bytes that its processes may hold together, or None.
+        minutes: Longest time of an attempt, or None.
+        disk: Most bytes that an attempt may have on the disk of its machine, or None.
     """
 
     function: str | None
@@ -265,11 +256,11 @@ class ProgramSettings:
 
     Attributes:
         program: `package.module:Name` of a `trainables.program.Program`, or `file.py:Name`.
-        folder: in which a file is looked for.
-        params: a value for every hyperparameter of the trial, static and free ones.
-        training: how long.
-        seed: of the initialisation, the order of the epochs, and the keys of all steps. Free.
-        free: the names of the free ones, as the program declares them.
+        folder: Folder in which a file is looked for.
+        params: Value for every hyperparameter of the trial, static and free ones.
+        training: How long.
+        seed: Seed of the initialisation, the order of the epochs, and the keys of all steps. Free.
+        free: Names of the free ones, as the program declares them.
     """
 
     program: str

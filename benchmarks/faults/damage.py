@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.faults import plain
 from benchmarks.faults.site import Site, kill
 from benchmarks.faults.table import Dose, Row, Tally
 from orchestrator.errors import Damaged
 from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.records import CheckpointKind, CheckpointRecord, TrialRecord
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.upkeep.recovery import recover
 from tests.orchestrator.ledger.examples import create_sweep, event, sweep_record, trial_record, writer
 from trainables import checkpoint
@@ -61,7 +60,7 @@ def damaged_files(dose: Dose) -> list[Row]:
             shutil.copytree(kept / folder.name, folder)
     seen = f"{dose.cases} cases over {dict(files)}: {dict(outcomes)}, {len(tally.wrong)} silent"
     must = "named, or the data read is unchanged; 0 silent, 0 wrong weights"
-    return [tally.row("a file truncated, zeroed or flipped", must, seen, plain.DAMAGED)]
+    return [tally.row("a file truncated, zeroed or flipped", must, seen)]
 
 
 def damaged_and_resumed(dose: Dose) -> list[Row]:
@@ -141,9 +140,9 @@ def harmed(whole: bytes, harm: str, chance: random.Random) -> bytes:
     """Return the content of a file, damaged at one place.
 
     Args:
-        whole: the content.
-        harm: one of `HARMS`.
-        chance: draws the place.
+        whole: Content of the file.
+        harm: One of `HARMS`.
+        chance: Random source of the position.
     """
     content = bytearray(whole)
     if not content:

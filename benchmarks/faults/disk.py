@@ -21,10 +21,10 @@ class Operation(NamedTuple):
 
     Attributes:
         kind: Write, Truncate, Flush, Create, Directory, Rename, Unlink or Mark, by its first letter.
-        offset: of a write; the size of a truncation.
-        path: of the file or folder, or the text of a mark.
-        other: the new path of a renaming.
-        data: of a write.
+        offset: Offset of a write, or size of a truncation.
+        path: Path of the file or folder, or text of a mark.
+        other: New path of a renaming.
+        data: Bytes of a write.
     """
 
     kind: str
@@ -65,8 +65,8 @@ class File:
         """Return the content after a loss of power.
 
         Args:
-            survives: asked for every sector of a write, and for every truncation.
-            keeps_size: whether the size survives without the content, which is then zeros.
+            survives: Decides for every sector of a write, and for every truncation.
+            keeps_size: Whether the size survives without the content, which is then zeros.
         """
         content, size = bytearray(self.content), len(self.content)
         for operation in self.pending:
@@ -131,8 +131,8 @@ class Disk:
     """A disk that holds one folder.
 
     Args:
-        root: path that the folder has in the log.
-        begun: folder with the durable content at the beginning.
+        root: Path of the folder in the log.
+        begun: Folder with the durable content at the beginning.
     """
 
     def __init__(self, root: Path, begun: Path) -> None:

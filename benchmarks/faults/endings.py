@@ -8,7 +8,6 @@ import signal
 import subprocess
 import time
 
-from benchmarks.faults import plain
 from benchmarks.faults.preload import Clock
 from benchmarks.faults.site import Site, disagreement, kill, until
 from benchmarks.faults.table import Dose, Row, Tally
@@ -51,7 +50,7 @@ def _interrupted(site: Site, name: str) -> Row:
     must = (
         "saved within 10 s on a quiet machine, INTERRUPTED, code 4, nothing left after 15 s, 0 steps repeated"
     )
-    return tally.row(name, must, seen, plain.SIGTERM if name == "SIGTERM" else "")
+    return tally.row(name, must, seen)
 
 
 def _interrupted_twice(site: Site) -> Row:
@@ -95,7 +94,7 @@ def impossible_resources(dose: Dose) -> list[Row]:
     tally.expect(not site.root.exists(), "the root folder was created")
     within = f"within {REFUSAL_SECONDS:g} s of a processor"
     must = f"code 2 {within}, one line naming what is missing, nothing written"
-    return [tally.row("4096 CPUs; a GPU where there is none", must, " / ".join(messages), plain.IMPOSSIBLE)]
+    return [tally.row("4096 CPUs; a GPU where there is none", must, " / ".join(messages))]
 
 
 def _processor_seconds() -> float:

@@ -10,7 +10,7 @@ from collections import Counter
 from benchmarks.faults.cluster import ClusterSite, slowness
 from benchmarks.faults.site import PATIENCE, Site, until
 from benchmarks.faults.table import Dose, Row, Tally
-from orchestrator.ledger.records import AttemptRecord
+from orchestrator.ledger.sweeps.records import AttemptRecord
 from tests.end_to_end.commands import finish
 
 TRIALS, STEPS, COMPARED = 18, 200_000, 4

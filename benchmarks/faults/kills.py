@@ -6,7 +6,6 @@ import random
 import time
 from typing import Any
 
-from benchmarks.faults import plain
 from benchmarks.faults.site import Site, disagreement, kill, until
 from benchmarks.faults.table import Dose, Row, Tally
 from tests.end_to_end.commands import finish
@@ -50,7 +49,7 @@ def _compared(dose: Dose, sampler: str, count: int) -> Row:
     seen = f"{done} kills in {seconds:.0f} s; at most {repeated} intervals repeated per trial; "
     seen += "trials, curves and best equal" if same else ""
     must = f"{MUST}; trials, curves, best as undisturbed"
-    return tally.row(f"driver killed {done} times, {sampler}", must, seen, plain.KILLED)
+    return tally.row(f"driver killed {done} times, {sampler}", must, seen)
 
 
 def _disturbed(site: Site, chance: random.Random, count: int, tally: Tally) -> tuple[int, float]:

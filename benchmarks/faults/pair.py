@@ -28,19 +28,13 @@ BETWEEN = (4.0, 15.0)
 
 
 class Pair:
-    """The two drivers, and what the faults broke.
-
-    Args:
-        site: of the sweep.
-        options: with which a driver is started.
-        environment: in which a driver is started.
+    """The two drivers of a sweep.
 
     Attributes:
-        site: of the sweep.
-        chance: draws the order, the times and the targets of the faults.
-        over: whether a driver has found the sweep finished.
-        allowed: how many intervals of a trial may be repeated.
-        tally: the expectations that failed.
+        chance: Random source of the order, the times and the targets of the faults.
+        over: Whether a driver has found the sweep finished.
+        allowed: Number of intervals of a trial that may be repeated.
+        tally: Failed expectations.
     """
 
     def __init__(self, site: ServedSite, *options: str, **environment: str) -> None:
@@ -54,12 +48,7 @@ class Pair:
         self._began, self._seconds = time.monotonic(), 0.0
 
     def run(self, faults: list[Callable[[], str]], count: int) -> None:
-        """Inject faults until there were `count`, or the sweep is finished; then let it finish.
-
-        Args:
-            faults: each returns what it has done; all of them happen before one happens again.
-            count: of faults.
-        """
+        """Inject `count` faults, each kind once before any repeats, until the sweep is finished."""
         order: list[Callable[[], str]] = []
         due = time.monotonic() + BETWEEN[1]
         while not self.over:
@@ -76,13 +65,7 @@ class Pair:
         self._seconds = time.monotonic() - self._began
 
     def row(self, fault: str, must: str, undisturbed: dict[str, Any]) -> Row:
-        """Compare everything that is stored with an undisturbed sweep.
-
-        Args:
-            fault: name of the row.
-            must: what is required.
-            undisturbed: `Site.outcome` of the undisturbed sweep.
-        """
+        """Compare everything that is stored with the `Site.outcome` of an undisturbed sweep."""
         site, tally = self.site, self.tally
         self._look_at_finished_trials()
         same = site.outcome() == undisturbed

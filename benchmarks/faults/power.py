@@ -28,13 +28,13 @@ from orchestrator.assignment import Assignment
 from orchestrator.errors import Damaged
 from orchestrator.ledger import backup
 from orchestrator.ledger.integrity import replay, verify
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import EvaluationRecord
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import EvaluationRecord
 from orchestrator.ledger.tables import METADATA, TALLY
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
-from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.tracking.shipper import Shipper, Timeouts
 from orchestrator.upkeep.orphans import clear
 from orchestrator.upkeep.recovery import recover
 from tests.orchestrator.ledger.examples import writer
@@ -66,12 +66,12 @@ def power_failures(dose: Dose) -> list[Row]:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What the undisturbed sweep has written.
+    """The ledger of the undisturbed sweep.
 
     Attributes:
-        sweep_id: of the sweep.
-        ledger_id: of the ledger.
-        states: rows of the ledger after each of its commits, by the number of the commit.
+        sweep_id: Id of the sweep.
+        ledger_id: Id of the ledger.
+        states: Rows of the ledger after each commit, by the number of the commit.
     """
 
     sweep_id: str
@@ -84,8 +84,8 @@ class _Crash:
     """The state after a loss of power.
 
     Attributes:
-        wrong: what was lost or torn, or an empty string.
-        recovered: whether the ledger was rebuilt from its backup.
+        wrong: Loss or torn data, or an empty string.
+        recovered: Whether the ledger was rebuilt from its backup.
     """
 
     wrong: str
@@ -271,7 +271,7 @@ def _driven(sessions: Sessions) -> Iterator[tuple[Session, Callable[[], None]]]:
         session = sessions.open(sweep)
         _mark("committed", _commits(sessions.ledger))
         log = backup.backup_file(sessions.ledger.address, sweep.id)
-        shipper = Shipper(lease, "", None, pace=Pace(gather=0.0), begin=lambda _: _Delivery(log))
+        shipper = Shipper(lease, "", None, pace=Timeouts(gather=0.0), begin=lambda _: _Delivery(log))
         shipper.start()
 
         def tell() -> None:
@@ -282,11 +282,7 @@ def _driven(sessions: Sessions) -> Iterator[tuple[Session, Callable[[], None]]]:
 
 
 class _Delivery:
-    """Stands for MLflow's process: marks the commits of the events that it receives.
-
-    Args:
-        log: backup of the ledger, with every commit.
-    """
+    """Stands for MLflow's process: marks the commits of the events that it receives."""
 
     def __init__(self, log: Path) -> None:
         self._log = log

@@ -24,8 +24,8 @@ class Clock:
     """A time of day for processes that are started with `environment`; those that run see each step of it.
 
     Args:
-        folder: of the library; the clock's file is in it.
-        name: of the clock.
+        folder: Folder of the library and of the clock's file.
+        name: Name of the clock.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -38,6 +38,6 @@ class Clock:
         return {"LD_PRELOAD": str(self._library), "CLOCK_SHIFT": str(self._file)}
 
     def shift(self, seconds: int) -> None:
-        """Set the clock so many seconds ahead of the machine's, or behind it."""
+        """Set the clock this many seconds ahead of the machine's; negative values are behind it."""
         with self._file.open("r+b") as file:  # in place: processes have mapped the file
             file.write(struct.pack("@l", seconds))

@@ -72,11 +72,11 @@ class _Faults:
     """The faults that hit two drivers and what they use; each returns what it has done.
 
     Attributes:
-        pair: of the drivers.
-        server: of the ledger.
-        clock: of the drivers and all that they start.
-        own_disk: of the checkpoints of this machine; None if mounting is not permitted.
-        store_disk: of the store; None likewise.
+        pair: Both drivers.
+        server: Server of the ledger.
+        clock: Clock of the drivers and their processes.
+        own_disk: Disk of this machine's checkpoints; None if mounting is not permitted.
+        store_disk: Disk of the store; None likewise.
     """
 
     pair: Pair

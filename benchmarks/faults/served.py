@@ -36,11 +36,11 @@ class TrackingServer:
     """An MLflow server behind a proxy, on the database that a site uses by default.
 
     Args:
-        root: folder of the site.
+        root: Folder of the site.
 
     Attributes:
-        proxy: through which the server is reached.
-        process: of the server.
+        proxy: Proxy in front of the server.
+        process: Process of the server.
     """
 
     def __init__(self, root: Path) -> None:
@@ -74,16 +74,16 @@ class ServedSite(Site):
     """A site whose ledger is on PostgreSQL, with an MLflow server and checkpoints on S3.
 
     Args:
-        folder: to which all sites of a run write.
-        name: of this one.
-        ledger_url: of the ledger.
-        store_folder: in which the store keeps its objects; None for its memory.
+        folder: Folder of all sites of a run.
+        name: Name of this site.
+        ledger_url: Address of the ledger.
+        store_folder: Folder of the store's objects; None for memory.
 
     Attributes:
-        tracking: the MLflow server.
-        store: the process of the store.
-        to_store: the proxy before the store.
-        objects: a client of the store that needs no proxy.
+        tracking: MLflow server.
+        store: Process of the store.
+        to_store: Proxy in front of the store.
+        objects: Client of the store that bypasses the proxy.
     """
 
     def __init__(self, folder: Path, name: str, ledger_url: str, store_folder: Path | None = None) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 from benchmarks.faults.site import PATIENCE, Site, kill, until
 from benchmarks.faults.table import Dose, Row, Tally
-from orchestrator.ledger import submissions
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.submissions import Submission
 from tests import postgres
 from tests.end_to_end.commands import finish
 
@@ -25,9 +25,9 @@ class Served(Site):
     """A site whose sweeps are submitted to a service.
 
     Args:
-        folder: of all sites.
-        name: of this one.
-        ledger_url: of its ledger; None for SQLite.
+        folder: Folder of all sites.
+        name: Name of this site.
+        ledger_url: Address of its ledger; None for SQLite.
     """
 
     def __init__(self, folder: Path, name: str, ledger_url: str | None = None) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.ledger.records import FINISHED_TRIAL, TrialRecord
+from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, TrialRecord
 from orchestrator.upkeep.check import leftovers
 from tests.end_to_end.commands import Commands, finish
 
@@ -102,7 +102,7 @@ class Site(Commands):
                 return 0  # the tables do not exist yet
 
     def until_reports(self, count: int, driver: subprocess.Popen[str]) -> bool:
-        """Wait until the ledger has so many reports. Return False if the driver ends first."""
+        """Wait until the ledger has this many reports. Return False if the driver ends first."""
         return until(lambda: self.reports() >= count, driver)
 
     def outcome(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Site(Commands):
         return "" if code == 0 else f"check: {output.strip()[:300]}"
 
     def leftovers(self) -> list[Path]:
-        """Return what workers have left of their saves, which the next run deletes."""
+        """Return incomplete saves of workers, which the next run deletes."""
         return leftovers(self.ledger, self.id, self.root / "checkpoints" / self.id)
 
     def left_running(self) -> int:
@@ -175,7 +175,7 @@ def difference(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
     Args:
         wanted: `Site.outcome` of the undisturbed sweep.
-        found: that of another one.
+        found: `Site.outcome` of another sweep.
     """
     for key in sorted(wanted.keys() | found.keys()):
         theirs, ours = wanted.get(key), found.get(key)

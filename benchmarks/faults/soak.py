@@ -15,7 +15,7 @@ import psutil
 from benchmarks.faults.site import PATIENCE, Site, disagreement, kill
 from benchmarks.faults.table import Dose, Row, Tally
 from benchmarks.faults.workers import tired
-from orchestrator.ledger.records import FINISHED_TRIAL
+from orchestrator.ledger.sweeps.records import FINISHED_TRIAL
 from tests.end_to_end.commands import finish
 
 EVERY = 20.0
@@ -99,7 +99,7 @@ class _Growth:
     """First and last sample of each driver's resources, until its last trial ends.
 
     Args:
-        trials: of the sweep.
+        trials: Number of trials.
     """
 
     def __init__(self, trials: int) -> None:

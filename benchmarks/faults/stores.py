@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.faults import plain
 from benchmarks.faults.site import Site, disagreement, until
 from benchmarks.faults.table import Dose, Row, Tally
 from orchestrator.ledger.ledger import Ledger
@@ -148,7 +147,7 @@ def _full_disk_of_the_ledger(dose: Dose) -> Row:
         after = site.settled()
         tally.expect(before.items() <= after.items(), "a finished trial changed")
     seen = f"exited with code 4; {len(before)} finished trials kept, {len(after)} in the end"
-    return tally.row(fault, must, seen, plain.FULL_DISK)
+    return tally.row(fault, must, seen)
 
 
 class _SiteWithSeparateLedger(Site):

@@ -12,18 +12,16 @@ class Row:
     """One line of the table.
 
     Attributes:
-        fault: the injected fault.
-        must: the requirement.
-        seen: the observation, with figures.
-        holds: whether the requirement was met.
-        plain: what the plain stack did under the same kind of fault, if it was measured.
+        fault: Injected fault.
+        must: Requirement.
+        seen: Observation, with figures.
+        holds: Whether the requirement was met.
     """
 
     fault: str
     must: str
     seen: str
     holds: bool
-    plain: str = ""
 
 
 @dataclass(frozen=True)
@@ -31,18 +29,18 @@ class Dose:
     """The size of the faults that the scenarios inject.
 
     Attributes:
-        folder: folder that the scenario may write to.
-        kills: number of processes to kill, for each kind of process.
-        cases: number of files to damage.
-        writes: number of writes to make fail, one per case.
-        outage: duration of each server outage, in seconds.
-        soak: duration of the soak test, in seconds.
-        moments: number of drivers without Ray to interrupt.
-        commands: number of times to interrupt the ordinary command.
-        pauses: durations of the pauses of each process, in seconds, separated by commas.
-        crashes: number of power failures.
-        services: number of services to kill twice.
-        faults: kinds of fault for `rivals`, separated by commas; empty for all of them.
+        folder: Folder that the scenario may write to.
+        kills: Number of processes to kill, for each kind of process.
+        cases: Number of files to damage.
+        writes: Number of writes to make fail, one per case.
+        outage: Duration of each server outage, in seconds.
+        soak: Duration of the soak test, in seconds.
+        moments: Number of drivers without Ray to interrupt.
+        commands: Number of times to interrupt the ordinary command.
+        pauses: Durations of the pauses of each process, in seconds, separated by commas.
+        crashes: Number of power failures.
+        services: Number of services to kill twice.
+        faults: Kinds of fault for `rivals`, separated by commas; empty for all of them.
     """
 
     folder: Path
@@ -73,18 +71,18 @@ class Tally:
         if not holds:
             self.wrong.append(otherwise)
 
-    def row(self, fault: str, must: str, seen: str, plain: str = "") -> Row:
+    def row(self, fault: str, must: str, seen: str) -> Row:
         """Return the row; `seen` ends with the failed expectations."""
-        return Row(fault, must, "; ".join([seen, *self.wrong]), not self.wrong, plain)
+        return Row(fault, must, "; ".join([seen, *self.wrong]), not self.wrong)
 
 
 def markdown(rows: list[Row]) -> str:
     """Return the rows as a Markdown table."""
-    lines = ["| fault | must hold | seen | holds | plain stack |", "|---|---|---|---|---|"]
+    lines = ["| fault | must hold | seen | holds |", "|---|---|---|---|"]
     return "\n".join([*lines, *map(_line, rows)])
 
 
 def _line(row: Row) -> str:
     verdict = "yes" if row.holds else "**no**"
-    cells = (row.fault, row.must, row.seen, verdict, row.plain)
+    cells = (row.fault, row.must, row.seen, verdict)
     return f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in cells)} |"

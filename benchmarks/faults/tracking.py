@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-from benchmarks.faults import plain
 from benchmarks.faults.served import TrackingServer
 from benchmarks.faults.site import Site, disagreement, until
 from benchmarks.faults.table import Dose, Row, Tally
@@ -37,7 +36,7 @@ def unreliable_server(dose: Dose) -> list[Row]:
     finally:
         server.close()
     seen = f"reports meanwhile: {', '.join(reports_meanwhile)}; {waiting} records left to deliver"
-    return [tally.row(f"MLflow killed, 503, black hole, {dose.outage:g} s each", MUST, seen, plain.NO_MLFLOW)]
+    return [tally.row(f"MLflow killed, 503, black hole, {dose.outage:g} s each", MUST, seen)]
 
 
 def _outage(site: Site, server: TrackingServer, mode: Mode, seconds: float) -> str:

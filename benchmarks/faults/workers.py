@@ -34,8 +34,8 @@ class Wait(NamedTuple):
     """Seconds until an affected trial reported again.
 
     Attributes:
-        from_kill: since the process was killed.
-        from_loss: since the loss was recorded in the ledger.
+        from_kill: Seconds since the process was killed.
+        from_loss: Seconds since the loss was recorded in the ledger.
     """
 
     from_kill: float

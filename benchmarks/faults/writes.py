@@ -18,8 +18,8 @@ from benchmarks.faults.preload import library
 from benchmarks.faults.table import Dose, Row, Tally
 from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CheckpointRecord
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.records import CheckpointRecord
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from tests.orchestrator.ledger.examples import create_sweep, sweep_record, trial_record, writer
 from trainables import checkpoint
 

@@ -1,7 +1,7 @@
-"""What a sweep can be turned into: pandas frames, figures, a report, an Optuna storage, TensorBoard's files.
+"""Results of a sweep as pandas frames, figures, a report, an Optuna storage or TensorBoard files.
 
-Plotly, Optuna, pandas and tensorboardX take seconds to import: `orchestrator.api.sweep` imports this module
-when one of them is needed, and no other module does.
+Plotly, Optuna, pandas and tensorboardX take seconds to import, so `orchestrator.api.local_sweep` imports this
+module only when it needs one of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.export import tensorboard
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.analysis import Analysis, analyse
-from orchestrator.report.compare import SideBySide, side_by_side
+from orchestrator.report.comparison import SideBySide, side_by_side
 from orchestrator.report.figures import figure
 from orchestrator.report.history import History
 from orchestrator.report.report import ReportFiles, write_history
@@ -28,10 +28,10 @@ from orchestrator.study.study import Study, store
 
 @dataclass(frozen=True)
 class Results:
-    """The results of one sweep; `orchestrator.api.sweep.Sweep` describes each method.
+    """The results of one sweep; `orchestrator.api.local_sweep.Sweep` describes each method.
 
     Attributes:
-        history: every row of the ledger about the sweep.
+        history: Every row of the ledger about the sweep.
     """
 
     history: History

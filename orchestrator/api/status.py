@@ -1,146 +1,174 @@
-"""The state of sweeps, read from the ledger alone: no Ray, JAX, MLflow, Optuna or pandas is imported."""
+"""State of sweeps, read from the ledger alone: imports no Ray, JAX, MLflow, Optuna or pandas."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.api.workspace import Workspace, one_of
+from orchestrator.api.workspace import Workspace
+from orchestrator.client.answers import Changes, DetailedStatus, MlflowRun, Status
+from orchestrator.client.names import one_of
 from orchestrator.config import from_document
 from orchestrator.config.strategy import most_trials
 from orchestrator.config.trainable import task_of
-from orchestrator.counts import counted
-from orchestrator.errors import BadInput, Exit
-from orchestrator.ledger import submissions
-from orchestrator.ledger.clock import ClockSetting
-from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.known import KnownSweep, known_sweeps
-from orchestrator.ledger.lease import holder
+from orchestrator.driver.admission import differences
+from orchestrator.errors import BadInput, Exit, counted
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import DRIVEN_SWEEP, FINISHED_SWEEP, UNFINISHED_TRIAL, SweepRecord
-from orchestrator.ledger.selection import best_of_sweep, total_violation, violations_of
-from orchestrator.ledger.submissions import Submission
-from orchestrator.service.starting import seconds_left
+from orchestrator.ledger.pool import claims
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import settings
+from orchestrator.ledger.queue.submissions import Submission
+from orchestrator.ledger.sweeps.index import KnownSweep, earlier_of_file, known_sweeps
+from orchestrator.ledger.sweeps.lease import holder
+from orchestrator.ledger.sweeps.records import DRIVEN_SWEEP, FINISHED_SWEEP, UNFINISHED_TRIAL, SweepRecord
+from orchestrator.ledger.sweeps.selection import best_of_sweep, total_violation, violations_of
+from orchestrator.service.start_order import seconds_left
 from orchestrator.session.board import Progress, TrialBoard
-from orchestrator.system import System
-
-
-@dataclass(frozen=True)
-class Status:
-    """The state of one sweep.
-
-    Attributes:
-        id: id of the sweep.
-        state: the state in the ledger; INTERRUPTED if its driver ended without saying so; QUEUED or PARKED
-            if the service is to start a driver, or no longer does after too many crashes.
-        reason: why the sweep is in this state, or None.
-        task: name of the task.
-        profile: name of the profile, or None.
-        driver: the process that drives the sweep, or None.
-        trials: number of search trials by state.
-        waiting_for_mlflow: number of records that MLflow has not received yet.
-        created_at: seconds since the epoch.
-        finished_at: seconds since the epoch, or None.
-    """
-
-    id: str
-    state: str
-    reason: str | None
-    task: str
-    profile: str | None
-    driver: Holder | None
-    trials: Mapping[str, int]
-    waiting_for_mlflow: int
-    created_at: float
-    finished_at: float | None
-
-    def document(self) -> dict[str, Any]:
-        """Return the attributes above as plain JSON values."""
-        values = asdict(self)
-        return {field.name: values[field.name] for field in fields(Status)}
-
-
-@dataclass(frozen=True)
-class DetailedStatus(Status):
-    """The state of one sweep, its progress and its failures.
-
-    Attributes:
-        metric: the metric that decides which trial is best.
-        progress: search trials by state, the best one so far.
-        failures: number of failed search trials by cause.
-    """
-
-    metric: str
-    progress: Progress
-    failures: Mapping[str, int]
+from orchestrator.sharing.pool_rows import UNIT, PriorityClass
+from orchestrator.system import ClockSetting, System
 
 
 def sweeps(*, root: str | Path | None = None) -> list[Status]:
     """Return the state of every sweep, the oldest first.
 
     Args:
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: there is no ledger.
+        BadInput: There is no ledger.
     """
     with Workspace.at(root).ledger() as ledger:
-        records = ledger.sweeps()
+        classes = claims.priority_classes(ledger)
         submitted = {entry.sweep_id: entry for entry in submissions.submissions(ledger)}
-        known = [overview(ledger, record, submitted.pop(record.id, None)) for record in records]
-        return [*known, *(overview(ledger, None, entry) for entry in submitted.values())]
+        begun = [
+            overview(ledger, record, submitted.pop(record.id, None), classes) for record in ledger.sweeps()
+        ]
+        return [*begun, *(overview(ledger, None, entry, classes) for entry in submitted.values())]
 
 
-def overview(ledger: Ledger, record: SweepRecord | None, submission: Submission | None) -> Status:
-    """Return the state of a sweep whose record or submission, or both, have been read."""
-    if record is not None:
-        return Status(**_row(ledger, record, submission))
-    assert submission is not None, "no sweep is ever forgotten"
-    return Status(**_submitted_row(submission, ledger.system))
+def overview(
+    ledger: Ledger,
+    record: SweepRecord | None,
+    submission: Submission | None,
+    classes: Mapping[str, PriorityClass],
+) -> Status:
+    """Return the state of a sweep from its record, its submission, or both.
+
+    Args:
+        ledger: Ledger of the sweep.
+        record: Record of the sweep, or None before its first driver.
+        submission: Submission of the sweep, or None.
+        classes: Priority classes by sweep; others are `normal`.
+    """
+    return Status(**_row(ledger, record, submission, classes))
 
 
 def status(name: str | None = None, *, root: str | Path | None = None) -> DetailedStatus:
     """Return the state of one sweep.
 
+    >>> status("listops").progress.best_value  # doctest: +SKIP
+    0.41
+
     Args:
-        name: id of the sweep or its beginning; the newest sweep if None.
-        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+        name: ID of the sweep or the beginning of it; the newest sweep if None.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: there is no ledger, or `name` does not name one sweep of it.
+        BadInput: There is no ledger, or `name` does not name one sweep of it.
     """
-    with Workspace.at(root).ledger() as ledger:
+    workspace = Workspace.at(root)
+    with workspace.ledger() as ledger:
         known = known_sweeps(ledger)
-        sweep_id = one_of(known, name) if name else _newest(ledger, known)
-        record = ledger.sweep(sweep_id)
-        if record is not None:
-            return detailed(ledger, record)
-        submission = submissions.submission(ledger, sweep_id)
-        assert submission is not None, "no sweep is ever forgotten"
-        return _submitted(submission, ledger.system)
+        return detailed(
+            ledger, one_of(known, name) if name is not None else _newest(ledger, known), workspace
+        )
 
 
-def detailed(ledger: Ledger, record: SweepRecord) -> DetailedStatus:
-    """Return the state of a sweep whose record has been read."""
-    row = _row(ledger, record, submissions.submission(ledger, record.id))
-    key, value = _best_so_far(ledger, record, row["trials"]) or (None, None)
+def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedStatus:
+    """Return the state of a sweep of the ledger, with its progress, its failures and its file."""
+    record, submission = ledger.sweep(sweep_id), submissions.submission(ledger, sweep_id)
+    row, chosen = _row(ledger, record, submission, {}), settings(ledger, sweep_id)
+    progress = Progress(row["trials"], 0, None, None, state=row["state"], reason=row["reason"])
+    recorded = ""
+    if record is not None:
+        best = _best_so_far(ledger, record, row["trials"])
+        most = max(sum(row["trials"].values()), most_trials(record.document))
+        progress = replace(progress, wanted=most, best_key=best and best[0], best_value=best and best[1])
+        recorded = str(record.facts.get("specification", ""))
+    elif submission is not None:
+        row["metric"] = from_document(submission.document, submission.text).metric
+        progress = replace(progress, wanted=most_trials(submission.document))
+    failures = dict(ledger.failures(sweep_id)) if record else {}
+    trials = ledger.trials(sweep_id) if row["state"] in FINISHED_SWEEP else ()
     return DetailedStatus(
-        **row,
-        metric=str(record.facts["metric"]),
-        progress=Progress(
-            row["trials"],
-            max(sum(row["trials"].values()), most_trials(record.document)),
-            key,
-            value,
-            state=row["state"],
-            reason=row["reason"],
-        ),
-        failures=ledger.failures(record.id),
+        **{**row, "priority_class": chosen.priority_class},
+        direction=record.facts.get("direction") if record else None,
+        progress=progress,
+        failures=failures,
+        text=submission.text if submission else recorded,
+        weight=chosen.weight / UNIT,
+        paused=chosen.paused and row["state"] not in FINISHED_SWEEP,
+        submission=submission.state if submission else None,
+        starts=submission.starts if submission else None,
+        revision=chosen.revision,
+        mlflow=mlflow_run(ledger, sweep_id, row["task"], sweep_id, workspace),
+        exit_code=_exit_code(row, submission, failed=any(trial.state == "FAILED" for trial in trials)),
     )
+
+
+def _exit_code(row: Mapping[str, Any], submission: Submission | None, *, failed: bool) -> Exit | None:
+    """Return the exit code of a sweep that nothing runs, or None while it runs or waits."""
+    if row["driver"] is not None or (submission and submission.state in {"QUEUED", "STARTED"}):
+        return None
+    if submission and submission.state == "ENDED" and submission.code is not None:
+        return Exit(submission.code)
+    if row["state"] not in FINISHED_SWEEP or (submission and submission.state == "PARKED"):
+        return Exit.RESUMABLE
+    return Exit.SOME_FAILED if failed or row["state"] == "FAILED" else Exit.COMPLETE
+
+
+def mlflow_run(ledger: Ledger, sweep_id: str, task: str, run: str, workspace: Workspace) -> MlflowRun:
+    """Return where MLflow shows a sweep or one of its trials.
+
+    Args:
+        ledger: Ledger of the sweep.
+        sweep_id: ID of the sweep.
+        task: Name of its task.
+        run: ID of the sweep, or key of the trial.
+        workspace: Workspace of the sweep.
+    """
+    run_id, server = ledger.mlflow_runs(sweep_id).get(run), workspace.tracking_server or ""
+    is_page = run_id is not None and server.startswith(("http://", "https://"))
+    return MlflowRun(task, run_id, f"{server.rstrip('/')}/#/runs/{run_id}" if is_page else None)
+
+
+def changes(name: str, *, root: str | Path | None = None) -> Changes:
+    """Return how a sweep differs from the previous one of the same file and profile.
+
+    Args:
+        name: ID of the sweep or the beginning of it.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+
+    Raises:
+        BadInput: There is no ledger, or `name` does not name one sweep of it.
+    """
+
+    def document(ledger: Ledger, sweep_id: str) -> Mapping[str, Any]:
+        found = ledger.sweep(sweep_id) or submissions.submission(ledger, sweep_id)
+        assert found is not None, "rows of the ledger are never deleted"
+        return found.document
+
+    with Workspace.at(root).ledger() as ledger:
+        sweep_id = one_of(known_sweeps(ledger), name)
+        own = document(ledger, sweep_id)
+        previous = earlier_of_file(ledger, sweep_id, own)
+        if previous is None:
+            return Changes(None, ())
+        return Changes(previous, tuple(differences(document(ledger, previous), own)))
 
 
 def _best_so_far(ledger: Ledger, record: SweepRecord, states: Mapping[str, int]) -> tuple[str, float] | None:
@@ -168,34 +196,63 @@ def _best_so_far(ledger: Ledger, record: SweepRecord, states: Mapping[str, int])
     return board.best
 
 
-def _submitted(submission: Submission, system: System) -> DetailedStatus:
-    """Return the state of a submitted sweep that no driver has begun."""
-    specification = from_document(submission.document, submission.text)
-    row = _submitted_row(submission, system)
-    most = most_trials(submission.document)
-    progress = Progress({}, most, None, None, state=row["state"], reason=row["reason"])
-    return DetailedStatus(**row, metric=specification.metric, progress=progress, failures={})
-
-
-def _row(ledger: Ledger, record: SweepRecord, submission: Submission | None) -> dict[str, Any]:
+def _row(
+    ledger: Ledger,
+    record: SweepRecord | None,
+    submission: Submission | None,
+    classes: Mapping[str, PriorityClass],
+) -> dict[str, Any]:
+    """Return the values of `Status`."""
+    shared: dict[str, Any] = {
+        "owner": submission.owner if submission else None,
+        "driver": None,
+        "trials": {},
+        "waiting_for_mlflow": 0,
+        "finished_at": None,
+        "metric": None,
+        "best_value": None,
+        "best_trial": None,
+    }
+    if record is None:
+        assert submission is not None, "rows of the ledger are never deleted"
+        refused = "FAILED" if submission.code == Exit.BAD_INPUT else "INTERRUPTED"
+        state, reason = state_without_driver(submission, ledger.system) or (refused, submission.cause)
+        return {
+            **shared,
+            "id": submission.sweep_id,
+            "state": state,
+            "reason": reason,
+            "task": task_of(submission.document),
+            "profile": submission.document.get("profile"),
+            "created_at": submission.at,
+            "priority_class": classes.get(submission.sweep_id, "normal"),
+        }
     driver = holder(ledger, record.id)
-    state: str = record.state
+    best = best_of_sweep(ledger, record) if "direction" in record.facts else None
+    state = record.state
     reason = record.reason or (_why_failed(ledger, record) if state == "FAILED" else None)
-    if driver is None and record.state in DRIVEN_SWEEP:
+    if driver is None and state in DRIVEN_SWEEP:
         state, reason = "INTERRUPTED", "its driver is gone"
-    if driver is None and submission is not None and state not in FINISHED_SWEEP:
+    # Without a service nothing follows the end of a driver: the sweep then is as its driver has left it.
+    has_left = submission is not None and submission.state == "STARTED" and submission.driver is not None
+    if driver is None and submission is not None and state not in FINISHED_SWEEP and not has_left:
         state, reason = state_without_driver(submission, ledger.system) or (state, reason)
     return {
+        **shared,
         "id": record.id,
         "state": state,
         "reason": reason,
         "task": record.task,
         "profile": record.profile,
-        "driver": driver,
+        "driver": str(driver) if driver else None,
         "trials": _as_shown(ledger.states(record.id), runs=driver is not None and state != "WAITING"),
         "waiting_for_mlflow": ledger.backlog(record.id),
         "created_at": record.created_at,
         "finished_at": record.finished_at,
+        "priority_class": classes.get(record.id, "normal"),
+        "metric": record.facts.get("metric"),
+        "best_value": best.value if best else None,
+        "best_trial": best.key if best else None,
     }
 
 
@@ -218,33 +275,18 @@ def _why_failed(ledger: Ledger, record: SweepRecord) -> str | None:
     return f"{count} of {counted(sum(ledger.states(record.id).values()), 'trial')} failed: {cause}"
 
 
-def _submitted_row(submission: Submission, system: System) -> dict[str, Any]:
-    refused = "FAILED" if submission.code == Exit.BAD_INPUT else "INTERRUPTED"
-    state, reason = state_without_driver(submission, system) or (refused, submission.cause)
-    return {
-        "id": submission.sweep_id,
-        "state": state,
-        "reason": reason,
-        "task": task_of(submission.document),
-        "profile": submission.document.get("profile"),
-        "driver": None,
-        "trials": {},
-        "waiting_for_mlflow": 0,
-        "created_at": submission.at,
-        "finished_at": None,
-    }
-
-
 def state_without_driver(submission: Submission, system: System) -> tuple[str, str | None] | None:
     """Return the state of a submission whose sweep no process drives, and the reason; None if it has ended.
 
     Args:
-        submission: of the sweep.
-        system: of this process; times are by its clock, as it is set now.
+        submission: Submission of the sweep.
+        system: System of this process, whose clock gives the times.
     """
     cause = submission.cause
-    if submission.state == "STARTED":
+    if submission.state == "STARTED" and submission.driver is None and submission.code is None:
         return "QUEUED", "its driver is starting"
+    if submission.state == "STARTED":
+        return "QUEUED", "its driver has ended; the service decides what follows"
     if submission.state == "PARKED":
         crashes = counted(submission.crashes, "time")
         return "PARKED", f"crashed {crashes} without a report, the last time: {cause}"

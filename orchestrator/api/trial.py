@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator import concealment
-from orchestrator.api.workspace import Workspace, key_named, trial_named
+from orchestrator import process_secrets
+from orchestrator.api.workspace import Workspace, trial_named
+from orchestrator.client.names import key_named
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
-from orchestrator.export.saved_files import export_saved
-from orchestrator.ledger.known import begun
+from orchestrator.export.folder import export_saved
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import (
+from orchestrator.ledger.sweeps.index import begun
+from orchestrator.ledger.sweeps.records import (
     UNFINISHED_TRIAL,
     AttemptRecord,
     CheckpointRecord,
     ReportRecord,
     TrialRecord,
 )
-from orchestrator.ledger.selection import best_checkpoint
-from orchestrator.ledger.shown import unshown_metrics
+from orchestrator.ledger.sweeps.selection import best_checkpoint
 from orchestrator.storage import store
 from orchestrator.training import evaluation
 from orchestrator.training.process import worker_environment
@@ -51,11 +51,11 @@ class Evaluation:
     """The best checkpoint of a trial, evaluated again.
 
     Attributes:
-        step: step of the checkpoint.
-        metrics: the metrics of this evaluation, such as `accuracy`.
-        recorded: the same metrics as training recorded them.
-        trained_on: kind of device that trained, such as `gpu`, or None if that is not recorded.
-        evaluated_on: kind of device that evaluated now.
+        step: Step of the checkpoint.
+        metrics: The metrics of this evaluation, such as `accuracy`.
+        recorded: The same metrics as training recorded them.
+        trained_on: Kind of device that trained, such as `gpu`, or None if that is not recorded.
+        evaluated_on: Kind of device that evaluated now.
     """
 
     step: int
@@ -97,9 +97,9 @@ class WorkerLogs:
     """What the workers of a trial have written.
 
     Attributes:
-        text: the log on this machine, tracebacks included; empty if no attempt ran here.
-        elsewhere: one line an event for the attempts that ran on other machines, as the ledger knows them.
-        nodes: names of those machines; their logs hold the tracebacks.
+        text: The log on this machine, tracebacks included; empty if no attempt ran here.
+        elsewhere: One line an event for the attempts that ran on other machines, as the ledger knows them.
+        nodes: Names of those machines; their logs hold the tracebacks.
     """
 
     text: str
@@ -112,8 +112,8 @@ class Trial:
     """A trial, as the ledger knew it when this object was made.
 
     Attributes:
-        record: the trial's row of the ledger.
-        workspace: where its checkpoints and logs are.
+        record: The trial's row of the ledger.
+        workspace: Where its checkpoints and logs are.
     """
 
     record: TrialRecord
@@ -125,11 +125,11 @@ class Trial:
 
         Args:
             key: `<sweep>-<number>`, as the leaderboard shows it.
-            root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
-            data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
+            root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+            data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
 
         Raises:
-            BadInput: there is no ledger, or it has no such trial.
+            BadInput: There is no ledger, or it has no such trial.
         """
         workspace = Workspace.at(root, data)
         with workspace.ledger() as ledger:
@@ -140,12 +140,12 @@ class Trial:
         """Return the trial that a person names.
 
         Args:
-            name: a key, whose sweep may be named by its beginning, or a number of the newest sweep.
-            root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
-            data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
+            name: A key, whose sweep may be named by its beginning, or a number of the newest sweep.
+            root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+            data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
 
         Raises:
-            BadInput: there is no ledger, or it has no such trial.
+            BadInput: There is no ledger, or it has no such trial.
         """
         workspace = Workspace.at(root, data)
         with workspace.ledger() as ledger:
@@ -192,8 +192,8 @@ class Trial:
         root, unless it is there already.
 
         Raises:
-            BadInput: the trial has no checkpoint.
-            NoStore: the shared store does not answer.
+            BadInput: The trial has no checkpoint.
+            NoStore: The shared store does not answer.
         """
         return self._at_hand(self._best_checkpoint())
 
@@ -205,8 +205,8 @@ class Trial:
         yet, to the data folder.
 
         Raises:
-            BadInput: the trial has no checkpoint, or the checkpoint cannot be evaluated.
-            NoStore: the shared store does not answer.
+            BadInput: The trial has no checkpoint, or the checkpoint cannot be evaluated.
+            NoStore: The shared store does not answer.
         """
         self._check_kind("be evaluated", "function", "command")
         with self._kept() as (saved, folder):
@@ -226,9 +226,9 @@ class Trial:
             What is guaranteed of the curve, then what may keep it from being equal, one sentence each.
 
         Raises:
-            BadInput: the folder exists, or the trial has not reported anything, or has saved no file.
-            NoStore: the shared store does not answer.
-            DamagedCheckpoint: a file of the checkpoint is not what was recorded, or is another trial's.
+            BadInput: The folder exists, or the trial has not reported anything, or has saved no file.
+            NoStore: The shared store does not answer.
+            DamagedCheckpoint: A file of the checkpoint is not what was recorded, or is another trial's.
         """
         target = Path(folder).absolute()
         if self.runs_script:
@@ -247,9 +247,9 @@ class Trial:
         """Return the trained network of the best checkpoint; imports JAX.
 
         Raises:
-            BadInput: the trial has no checkpoint.
-            NoStore: the shared store does not answer.
-            DamagedCheckpoint: a file of the checkpoint is not what was recorded.
+            BadInput: The trial has no checkpoint.
+            NoStore: The shared store does not answer.
+            DamagedCheckpoint: A file of the checkpoint is not what was recorded.
         """
         self._check_kind("be loaded as one", "function", "command", "program")
         saved = self._best_checkpoint()
@@ -261,10 +261,10 @@ class Trial:
         """Return the program of the best checkpoint with its state; imports JAX and the program.
 
         Raises:
-            BadInput: the trial has no checkpoint, or runs no program.
-            NoStore: the shared store does not answer.
-            DamagedCheckpoint: a file of the checkpoint is not what was recorded.
-            Refusal: the program cannot be imported, or has changed.
+            BadInput: The trial has no checkpoint, or runs no program.
+            NoStore: The shared store does not answer.
+            DamagedCheckpoint: A file of the checkpoint is not what was recorded.
+            Refusal: The program cannot be imported, or has changed.
         """
         section = self._trainable()
         if "program" not in section:
@@ -303,7 +303,7 @@ class Trial:
         """Return what the workers of this trial have written.
 
         Raises:
-            BadInput: no attempt of the trial has started.
+            BadInput: No attempt of the trial has started.
         """
         file = self.workspace.paths.log(self.record.sweep_id, self.key)
         text = file.read_bytes().decode(errors="replace") if file.exists() else ""
@@ -391,7 +391,7 @@ class Trial:
         paths = self.workspace.paths
         words = [str(folder), digest, str(self.workspace.data), "validation", str(paths.compilations)]
         words += [self._trainable().get("folder", ""), self.key]
-        environment, secrets = concealment.parted({**os.environ, **worker_environment(0)})
+        environment, secrets = process_secrets.parted({**os.environ, **worker_environment(0)})
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator.training.evaluation", *words],
             input=secrets.decode(),
@@ -446,3 +446,21 @@ def _lines(attempt: AttemptRecord, reports: Sequence[ReportRecord]) -> Iterator[
             yield line(report.at, f"step {report.step}: {metrics}")
     if attempt.ended_at is not None:
         yield line(attempt.ended_at, f"{attempt.state} {attempt.cause or ''}".rstrip())
+
+
+OF_TRAINING = frozenset({"learning_rate", "tokens_per_second"})
+"""Metrics in every report of a network or a program that tell how it was trained, and not how well."""
+
+
+def unshown_metrics(document: Mapping[str, Any]) -> frozenset[str]:
+    """Return the metrics that are left out where the reports of a sweep are shown.
+
+    Nothing is left out of what a function or a command has reported, nor what decides about trials.
+
+    Args:
+        document: of the sweep.
+    """
+    if {"function", "command"} & document.get("trainable", {}).keys():
+        return frozenset()
+    objectives = {name for names in document.get("objective", {}).values() for name in names}
+    return OF_TRAINING - objectives - (document.get("constraints") or {}).keys()

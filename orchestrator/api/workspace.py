@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.connect import database_file, is_file, parse
-from orchestrator.ledger.keys import sweep_id_of, trial_label
-from orchestrator.ledger.known import begun
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord, TrialRecord
+from orchestrator.ledger.sweeps.records import TrialRecord, sweep_id_of
+from orchestrator.storage import paths
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import ui
 from orchestrator.tracking.address import shown
 
-DEFAULT_ROOT = Path("mlruns")
+DEFAULT_ROOT = paths.DEFAULT_ROOT
 DEFAULT_DATA = Path("data")
 
 
@@ -30,8 +27,8 @@ class Workspace:
     """Where sweeps are written and data sets are read.
 
     Attributes:
-        paths: the files and folders under the root, and the addresses that the environment names.
-        data: folder of the data sets.
+        paths: The files and folders under the root, and the addresses that the environment names.
+        data: Folder of the data sets.
     """
 
     paths: Paths
@@ -45,19 +42,10 @@ class Workspace:
         the places under the root that they name.
 
         Args:
-            root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
-            data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
+            root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+            data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
         """
-        environment = os.environ
-        cache = environment.get("JAX_COMPILATION_CACHE_DIR")
-        paths = Paths(
-            Path(root or environment.get("SWEEP_ROOT") or DEFAULT_ROOT).absolute(),
-            environment.get("SWEEP_LEDGER"),
-            environment.get("MLFLOW_TRACKING_URI"),
-            Path(cache).absolute() if cache else None,
-            environment.get("SWEEP_CHECKPOINTS") or None,
-        )
-        return cls(paths, Path(data or environment.get("SWEEP_DATA") or DEFAULT_DATA).absolute())
+        return cls(Paths.at(root), Path(data or os.environ.get("SWEEP_DATA") or DEFAULT_DATA).absolute())
 
     @property
     def tracking_server(self) -> str | None:
@@ -68,7 +56,7 @@ class Workspace:
         """Return True if the ledger is on a database server, or is a file that exists.
 
         Raises:
-            BadInput: the address of the ledger is not one of a SQLite file or a PostgreSQL database.
+            BadInput: The address of the ledger is not one of a SQLite file or a PostgreSQL database.
         """
         address = parse(self.paths.ledger_url)
         return not is_file(address) or database_file(address).exists()
@@ -78,10 +66,10 @@ class Workspace:
         """Open the ledger for the length of a `with` block.
 
         Args:
-            create: whether to create a ledger that does not exist.
+            create: Whether to create a ledger that does not exist.
 
         Raises:
-            BadInput: the ledger does not exist.
+            BadInput: The ledger does not exist.
         """
         ledger = Ledger.open(self.paths.ledger_url, create=create)
         try:
@@ -104,22 +92,11 @@ class Workspace:
             yield served
 
 
-def sweep_named(ledger: Ledger, name: str) -> SweepRecord:
-    """Return the sweep whose id is `name`, or else the only one whose id begins with it.
-
-    Raises:
-        BadInput: the name is empty, no sweep matches, or several do.
-    """
-    record = ledger.sweep(one_of(begun(ledger), name))
-    assert record is not None, "no sweep is ever forgotten"
-    return record
-
-
 def check_output(file: Path) -> None:
     """Check that a file which a person has named can be written.
 
     Raises:
-        BadInput: its folder does not exist, or it is a folder itself.
+        BadInput: Its folder does not exist, or it is a folder itself.
     """
     if file.is_dir():
         raise BadInput(str(file), "must be a file to write", "a folder", "Name a file in it.")
@@ -128,34 +105,11 @@ def check_output(file: Path) -> None:
         raise BadInput(str(file), "must be in a folder that exists", f"no folder {file.parent}", remedy)
 
 
-def one_of(ids: Collection[str], name: str) -> str:
-    """Return the id that is `name`, or else the only one that begins with it.
-
-    Raises:
-        BadInput: the name is empty, no id matches, or several do.
-    """
-    if not name:  # of an unset variable in a script: every id begins with it
-        must = "must be the id of one sweep, or its beginning"
-        raise BadInput("SWEEP", must, "an empty name", "`list` shows all sweeps.")
-    if name in ids:
-        return name
-    matching = [sweep_id for sweep_id in ids if sweep_id.startswith(name)]
-    if len(matching) == 1:
-        return matching[0]
-    close = matching or get_close_matches(name, ids, n=3, cutoff=0.4)
-    raise BadInput(
-        name[:80],
-        "must be the id of one sweep, or its beginning",
-        f"{len(matching)} sweeps",
-        f"Did you mean {' or '.join(close)}?" if close else "`list` shows all sweeps.",
-    )
-
-
 def trial_named(ledger: Ledger, key: str) -> TrialRecord:
     """Return the trial with this key.
 
     Raises:
-        BadInput: the ledger has no such trial.
+        BadInput: The ledger has no such trial.
     """
     try:
         return ledger.trial(key)
@@ -167,17 +121,3 @@ def trial_named(ledger: Ledger, key: str) -> TrialRecord:
             else "A key is SWEEP-NUMBER; a number is one of the newest sweep. `list` shows all sweeps."
         )
         raise BadInput(key[:80] or "TRIAL", "must be the key of a trial", "no such trial", remedy) from None
-
-
-def key_named(ids: Sequence[str], name: str) -> str:
-    """Return the key of the trial that a person names, which need not exist.
-
-    Args:
-        ids: of the sweeps, the newest last.
-        name: a key, whose sweep may be named by its beginning, or the label of a trial of the newest sweep:
-            its number, `c` before that of a confirmation.
-    """
-    label, before = trial_label(name), sweep_id_of(name)
-    if not re.fullmatch(r"c?[0-9]+", label) or before in ids or not ids:
-        return name
-    return f"{one_of(ids, before) if before else ids[-1]}-{label}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,56 +16,54 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from orchestrator.accounts import files_closed
-from orchestrator.cli.output import Console
-from orchestrator.cli.reach import URL, with_server
-from orchestrator.errors import BadInput, Exit, Refusal, exit_of
+from orchestrator.cli.options import OF_THIS_MACHINE, URL
+from orchestrator.errors import BadInput, Exit, Refusal
+from orchestrator.output import print_error, print_refusal
+from orchestrator.process_secrets import redacted
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Run": {
-        "init": "orchestrator.cli.starting:init",
-        "run": "orchestrator.cli.run:run",
-        "resume": "orchestrator.cli.run:resume",
-        "retry-failed": "orchestrator.cli.run:retry_failed",
-        "stop": "orchestrator.cli.run:stop",
-        "follow": "orchestrator.cli.run:follow",
-        "validate": "orchestrator.cli.run:validate",
-        "import": "orchestrator.cli.drafts:import_options",
-        "experiment": "orchestrator.cli.experiment:experiment",
+        "init": "orchestrator.cli.sweep_verbs:init",
+        "run": "orchestrator.cli.sweep_verbs:run",
+        "resume": "orchestrator.cli.sweep_verbs:resume",
+        "retry-failed": "orchestrator.cli.sweep_verbs:retry_failed",
+        "stop": "orchestrator.cli.sweep_verbs:stop",
+        "follow": "orchestrator.cli.sweep_verbs:follow",
+        "validate": "orchestrator.cli.sweep_verbs:validate",
+        "import": "orchestrator.cli.sweep_verbs:import_options",
+        "experiment": "orchestrator.cli.experiments:experiment",
     },
     "Service": {
         "serve": "orchestrator.cli.serve:serve",
-        "submit": "orchestrator.cli.service:submit",
-        "pause": "orchestrator.cli.service:pause",
-        "release": "orchestrator.cli.service:release",
-        "drive": "orchestrator.cli.service:drive",
-        "user": "orchestrator.cli.users:user_app",
+        "submit": "orchestrator.cli.sweep_verbs:submit",
+        "user": "orchestrator.cli.sharing_verbs:user_app",
     },
     "Look": {
         "list": "orchestrator.cli.look:list_sweeps",
         "status": "orchestrator.cli.look:status",
-        "show": "orchestrator.cli.trials:show",
-        "logs": "orchestrator.cli.trials:logs",
+        "show": "orchestrator.cli.look:show",
+        "logs": "orchestrator.cli.look:logs",
     },
     "Share": {
-        "queue": "orchestrator.cli.queue:queue",
-        "move": "orchestrator.cli.queue:move",
-        "quota": "orchestrator.cli.queue:quota",
+        "queue": "orchestrator.cli.look:queue",
+        "move": "orchestrator.cli.sharing_verbs:move",
+        "quota": "orchestrator.cli.sharing_verbs:quota",
     },
     "Results": {
-        "report": "orchestrator.cli.results:report",
-        "compare": "orchestrator.cli.results:compare",
-        "evaluate": "orchestrator.cli.trials:evaluate",
-        "export": "orchestrator.cli.trials:export",
-        "export-study": "orchestrator.cli.results:export_study",
-        "export-tensorboard": "orchestrator.cli.results:export_tensorboard",
+        "report": "orchestrator.cli.result_verbs:report",
+        "compare": "orchestrator.cli.result_verbs:compare",
+        "evaluate": "orchestrator.cli.result_verbs:evaluate",
+        "export": "orchestrator.cli.result_verbs:export",
+        "export-study": "orchestrator.cli.result_verbs:export_study",
+        "export-tensorboard": "orchestrator.cli.result_verbs:export_tensorboard",
         "ui": "orchestrator.cli.serve:ui",
     },
     "Data sets, machines, upkeep": {
-        "data": "orchestrator.cli.data:data_app",
-        "cluster": "orchestrator.cli.cluster:cluster_app",
-        "check": "orchestrator.cli.upkeep:check",
-        "gc": "orchestrator.cli.upkeep:gc",
-        "recover": "orchestrator.cli.upkeep:recover",
+        "data": "orchestrator.cli.data_verbs:data_app",
+        "cluster": "orchestrator.cli.machine_verbs:cluster_app",
+        "check": "orchestrator.cli.machine_verbs:check",
+        "gc": "orchestrator.cli.machine_verbs:gc",
+        "recover": "orchestrator.cli.machine_verbs:recover",
     },
 }
 """Every verb, by its heading in `--help`, and where it is defined."""
@@ -74,18 +71,10 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 VERBS: Mapping[str, str] = {verb: place for group in GROUPS.values() for verb, place in group.items()}
 """Where each verb is defined. A command line imports its own verb only: `status` must not wait for plotly."""
 
-DRIVING = frozenset({"run", "resume", "retry-failed", "experiment", "drive"})
+DRIVING = frozenset({"run", "resume", "retry-failed", "experiment"})
 """Verbs whose process may drive a sweep."""
 
-_UNUSABLE_PATH = frozenset(
-    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
-)
-"""Numbers of the OSErrors of a path that a person has named wrongly, or may not use. Others are defects."""
-
 _OWN_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
-
-_INTERNAL = frozenset({"drive"})
-"""Verbs that the service calls itself, and that `--help` does not list."""
 
 _VALUES: Mapping[str, str] = {"str": "TEXT", "list[str]": "TEXT", "int": "NUMBER", "float": "NUMBER"}
 """How `--help` names the values of an option, by the type that Typer would show."""
@@ -97,27 +86,20 @@ def run_command(arguments: Sequence[str]) -> int:
     app = build([words[0]] if words and words[0] in VERBS else VERBS)
     try:
         _check_verb(arguments)
-        words = with_server(words, os.environ.get(URL))
         with files_closed():
             result = app(args=words, prog_name="sweep", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where what it refuses is told
-    except Refusal as refusal:
-        for one in refusal.all():
-            _print_error(str(one))
-        return exit_of(refusal)
+    except (Refusal, OSError) as error:
+        return print_refusal(error)
     except typer.TyperException as error:
-        _print_error(error.format_message())
+        message = error.format_message()
+        if getattr(error, "option_name", None) == "--server":
+            message = f"`{words[0]}` works only on this machine: it has no option --server."
+        print_error(message)
         return Exit.BAD_INPUT
     except typer.Abort:
         return Exit.RESUMABLE
-    except OSError as error:
-        if error.filename is None or error.errno not in _UNUSABLE_PATH:
-            raise
-        _print_error(
-            f"{error.filename}: must be usable, got {error.strerror}. Name another, or change its rights."
-        )
-        return Exit.BAD_INPUT
     return int(result or 0)
 
 
@@ -163,13 +145,17 @@ def build(verbs: Iterable[str]) -> typer.Typer:
                 command.cls = _Verb
             app.add_typer(defined, name=verb, cls=_Verbs, rich_help_panel=heading)
         else:
-            hidden = verb in _INTERNAL
-            app.command(verb, cls=_Verb, hidden=hidden, rich_help_panel=heading)(defined)
+            app.command(verb, cls=_Verb, rich_help_panel=heading)(defined)
     return app
 
 
 class _Verb(TyperCommand):
-    """A verb whose `--help` names values by words, and switches without one."""
+    """A verb whose `--help` names values by words, and which checks that its options reach the service."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb, once it is certain which ledger it acts on."""
+        _check_service(ctx, self)
+        return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters."""
@@ -182,6 +168,35 @@ class _Verbs(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters."""
         return _in_words(super().get_params(ctx))
+
+
+def _check_service(ctx: Any, verb: TyperCommand) -> None:
+    """Check that a command line that names a remote service does not act on the ledger of this machine.
+
+    A verb with the parameter `server` works on both. One with `root` alone works on a ledger of this machine.
+
+    Raises:
+        BadInput: The verb or one of its options has no effect on a remote service.
+    """
+    sources = {name: ctx.get_parameter_source(name).name for name in ctx.params}
+    given = [each for each in verb.params if sources.get(str(each.name)) == "COMMANDLINE"]
+    is_here = any(each.name in {"root", "here"} for each in given)
+    url = os.environ.get(URL)
+    if "server" not in ctx.params:
+        if url and "root" in ctx.params and not is_here:
+            must = f"must be unset for `{ctx.info_name}`, which works only on the machine of the service"
+            raise BadInput(URL, must, redacted(url), f"Run it there, unset {URL}, or give `--root`.")
+        return
+    if sources["server"] == "ENVIRONMENT" and is_here:
+        ctx.params["server"] = None
+    if ctx.params["server"] is None:
+        return
+    where = "--server" if sources["server"] == "COMMANDLINE" else URL
+    for each in given:
+        if getattr(each, "rich_help_panel", None) in OF_THIS_MACHINE:
+            must = f"must be left out of `{ctx.info_name}` if {where} is given"
+            got, remedy = redacted(str(ctx.params["server"])), "It has no effect on a remote service."
+            raise BadInput(each.opts[0], must, f"{where} {got}", remedy)
 
 
 def _in_words(parameters: list[Any]) -> list[Any]:
@@ -217,12 +232,12 @@ def _check_verb(arguments: Sequence[str]) -> None:
     """Check that a command line does not begin with a misspelt verb, which would be taken for a file.
 
     Raises:
-        BadInput: its first word is neither a verb nor a file, and resembles a verb.
+        BadInput: Its first word is neither a verb nor a file, and resembles a verb.
     """
     first = next(iter(arguments), "-")
     if first in VERBS or first.startswith("-") or Path(first).exists():
         return
-    if near := get_close_matches(first, VERBS.keys() - _INTERNAL, n=1):
+    if near := get_close_matches(first, VERBS.keys(), n=1):
         got = "neither a verb nor a file that exists"
         raise BadInput(
             first[:80], "must be a verb, or a search-space file", got, f"Did you mean `{near[0]}`?"
@@ -235,7 +250,3 @@ def _with_verb(arguments: Sequence[str]) -> list[str]:
     if first is None or first in VERBS or first in _OWN_OPTIONS:
         return list(arguments)
     return ["run", *arguments]
-
-
-def _print_error(line: str) -> None:
-    Console(stderr=True, soft_wrap=True, highlight=False).print(line, style="red", markup=False)

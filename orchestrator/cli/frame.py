@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from orchestrator.api.live import LiveSweep, RunningTrial
-from orchestrator.counts import counted
+from orchestrator.client.answers import LiveSweep, RunningTrial
+from orchestrator.driver.log import ORDER
+from orchestrator.errors import counted
 from orchestrator.report.words import count, duration, number, numbers
-
-ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")
-"""The states of trials in the order in which they are listed."""
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 _SPARKS, _MOST_BAR, _LEAST_BAR = 20, 40, 4
@@ -23,9 +21,9 @@ def frame(sweep: LiveSweep, width: int, height: int) -> list[Text]:
     """Return the lines that show a sweep on a terminal.
 
     Args:
-        sweep: at this moment.
-        width: columns of the terminal; no line is wider.
-        height: rows of the terminal; running trials that do not fit are counted.
+        sweep: At this moment.
+        width: Columns of the terminal; no line is wider.
+        height: Rows of the terminal; running trials that do not fit are counted.
     """
     above = [_headline(sweep), *_progress(sweep)]
     below = [*_waiting(sweep), *_failures(sweep)]
@@ -40,8 +38,8 @@ def sparkline(values: Sequence[float], most: int = _SPARKS) -> str:
     """Return values as a line of bars, from the smallest value to the largest.
 
     Args:
-        values: in order.
-        most: number of bars; of more values, evenly spaced ones are shown, the last one among them.
+        values: In order.
+        most: Number of bars; of more values, evenly spaced ones are shown, the last one among them.
     """
     if len(values) > most:
         last = len(values) - 1

@@ -1,28 +1,29 @@
-"""The verbs that read the ledger alone: `list`, `status`; they import no other part of the service."""
+"""Verbs that show sweeps, trials and the queue; they import nothing that takes seconds."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from textwrap import wrap
 from typing import Annotated
 
 import typer
 
-from orchestrator.api.live import live
-from orchestrator.api.status import DetailedStatus, sweeps
-from orchestrator.api.status import status as status_of
 from orchestrator.api.workspace import DEFAULT_ROOT
-from orchestrator.cli import remote
-from orchestrator.cli.display import delivered_by, describe, print_json, print_line, waiting
-from orchestrator.cli.listing import ListedSweep, print_sweeps
-from orchestrator.cli.live import shown_live
-from orchestrator.cli.options import Json, Plain, Root
-from orchestrator.cli.output import Console
-from orchestrator.cli.remote import Server
-from orchestrator.counts import counted
+from orchestrator.cli.live_view import shown_live
+from orchestrator.cli.options import Json, Plain, Root, Server, TrialName, backend_of, trial_name
+from orchestrator.cli.printing import deliverer, print_json, print_line, print_sweeps, undelivered
+from orchestrator.client.answers import DetailedStatus, QueuedSweep
+from orchestrator.driver.log import describe
+from orchestrator.errors import counted
+from orchestrator.output import Console, write, write_raw
+from orchestrator.report.words import brief, duration, numbers
 
 _LOOK_SECONDS = 2.0
+_HEADER = ("", "owner", "class", "share", "running", "wanted", "starts")
+_OWNER = 16
+_INDENT = " " * 6
 
 
 def list_sweeps(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = None) -> None:
@@ -32,34 +33,26 @@ def list_sweeps(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server
 
         sweep list
     """
-    if server is not None:
-        remote.list_sweeps(server, as_json=as_json)
-        return
-    listed = sweeps(root=root)
+    listed = backend_of(server, root).sweeps()
     if as_json:
-        print_json([entry.document() for entry in listed])
+        print_json([asdict(entry) for entry in listed])
         return
-    print_sweeps(
-        [
-            ListedSweep(entry.id, entry.state, None, entry.task, entry.trials, entry.created_at)
-            for entry in listed
-        ]
-    )
+    print_sweeps(listed)
     for entry in listed:
         if entry.reason and entry.state in ("PARKED", "FAILED", "PAUSED"):
             print_line(f"{entry.id}: {entry.state}, because: {entry.reason}")
         if entry.waiting_for_mlflow and entry.driver is None:
-            print_line(f"{entry.id}: {waiting(entry.waiting_for_mlflow, delivered_by(entry.id))}")
+            print_line(f"{entry.id}: {undelivered(entry.waiting_for_mlflow, deliverer(entry.id))}")
 
 
 def status(
     sweep: Annotated[
         str | None,
-        typer.Argument(metavar="[SWEEP]", help="Id of a sweep, or its beginning; the newest if left out."),
+        typer.Argument(
+            metavar="[SWEEP]", help="ID of a sweep, or the beginning of it. [default: the newest]"
+        ),
     ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show it until no process drives the sweep.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until the sweep ends.")] = False,
     plain: Plain = False,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
@@ -71,44 +64,149 @@ def status(
 
         sweep status retrieval --watch
     """
-    if server is not None:
-        remote.status(server, sweep, watch=watch, plain=plain, as_json=as_json)
-        return
+    backend = backend_of(server, root)
+    now = backend.status(sweep)
     if watch and not as_json:
-        sweep = _watch_live(sweep, root, plain=plain)
+        with shown_live(lambda: backend.live(now.id), plain=plain) as show:
+            while show is not None and now.driver is not None:
+                time.sleep(_LOOK_SECONDS)
+                now = backend.status(now.id)
     while True:
-        now = status_of(sweep, root=root)
         if as_json:
-            print_json(now.document())
+            print_json(asdict(now))
         else:
             _print_status(now)
         if not watch or now.driver is None:
             return
-        sweep = now.id
         time.sleep(_LOOK_SECONDS)
-
-
-def _watch_live(sweep: str | None, root: Path, *, plain: bool) -> str:
-    """On a terminal, show a sweep until no process drives it; return its id."""
-    now = status_of(sweep, root=root)
-    with shown_live(lambda: live(now.id, root=root), plain=plain) as show:
-        while show is not None and status_of(now.id, root=root).driver is not None:
-            time.sleep(_LOOK_SECONDS)
-    return now.id
+        now = backend.status(now.id)
 
 
 def _print_status(now: DetailedStatus) -> None:
-    console = Console(soft_wrap=True, highlight=False)
     reason = f" ({now.reason})" if now.reason else ""
-    console.print(f"{now.id}: {now.state}{reason}", markup=False)
+    print_line(f"{now.id}: {now.state}{reason}")
     if now.driver:
-        console.print(f"  driven by {now.driver}", markup=False)
+        print_line(f"  driven by {now.driver}")
     progress = replace(now.progress, reason=None)  # the first line gives it
-    console.print("  " + describe(progress, now.metric), markup=False)
+    print_line(f"  {describe(progress, now.metric or '')}")
     for cause, count in now.failures.items():
-        console.print(f"  failed {counted(count, 'time')}: {cause}", markup=False)
+        print_line(f"  failed {counted(count, 'time')}: {cause}")
     if now.waiting_for_mlflow:
-        how = "its driver delivers them" if now.driver else delivered_by(now.id)
-        console.print(f"  {waiting(now.waiting_for_mlflow, how)}", markup=False)
+        how = "its driver delivers them" if now.driver else deliverer(now.id)
+        print_line(f"  {undelivered(now.waiting_for_mlflow, how)}")
     if not now.driver and now.state == "INTERRUPTED":
-        console.print(f"  resume it with: python -m orchestrator.sweep resume {now.id}")
+        print_line(f"  resume it with: python -m orchestrator.sweep resume {now.id}")
+
+
+def show(trial: TrialName, root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = None) -> None:
+    """Show a trial: hyperparameters, attempts, reports, checkpoints.
+
+    Example:
+
+        sweep show 7
+    """
+    backend = backend_of(server, root)
+    found = backend.trial(trial_name(trial))
+    reports, row = backend.reports(found.trial.key), found.trial
+    if as_json:
+        print_json({**asdict(found), "reports": [asdict(report) for report in reports]})
+        return
+    cause = f" ({row.cause})" if row.cause else ""
+    print_line(f"{row.key}: {row.state}{cause}, step {row.step} of {row.total_steps}")
+    for name, value in row.params.items():
+        print_line(f"  {name} = {value}")
+    for attempt in found.attempts:
+        node = f" on {attempt.node}" if attempt.node else ""
+        print_line(f"  attempt {attempt.number}: {attempt.state}{node} {attempt.cause or ''}".rstrip())
+    for line in found.code_changes:
+        print_line(f"  {line}")
+    hidden = (found.last_report.metrics.keys() if found.last_report else set()) - set(found.shown_metrics)
+    names = dict.fromkeys(name for report in reports for name in report.metrics if name not in hidden)
+    curves = {name: numbers([report.metrics.get(name) for report in reports], brief) for name in names}
+    for index, report in enumerate(reports):
+        metrics = ", ".join(f"{name} {curves[name][index]}" for name in names if name in report.metrics)
+        print_line(f"  step {report.step}: {metrics}")
+    for saved in found.checkpoints:
+        print_line(f"  checkpoint ({saved.kind}): {saved.path}")
+
+
+def logs(
+    trial: TrialName,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Keep control characters; only to a file or a pipe.")
+    ] = False,
+    root: Root = DEFAULT_ROOT,
+    server: Server = None,
+) -> None:
+    """Print the log of a trial's workers with tracebacks; for other machines, the events of the ledger.
+
+    Control characters are escaped.
+
+    Example:
+
+        sweep logs retrieval 7
+    """
+    print_text, backend = write_raw if raw else write, backend_of(server, root)
+    found = backend.trial(trial_name(trial))
+    position, size = 0, 1
+    while position < size:
+        part = backend.trial_log(found.trial.key, position)
+        print_text(part.text)
+        position, size = part.end, part.size
+    for line in found.elsewhere:
+        print_line(line)
+    if found.nodes:
+        nodes = ", ".join(found.nodes)
+        line = f"The attempts on {nodes} come from the ledger; the logs on those machines hold tracebacks."
+        Console(stderr=True, soft_wrap=True).print(line, markup=False)
+
+
+def queue(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = None) -> None:
+    """Show which sweeps run and which wait: position, share, running trials, expected start, and why.
+
+    Example:
+
+        sweep queue
+    """
+    entries = backend_of(server, root).queue()
+    if as_json:
+        print_json([asdict(entry) for entry in entries])
+        return
+    if not entries:
+        print_line("No sweep runs or waits for the service.")
+        return
+    for line in table(entries, Console().width, time.time()):
+        print_line(line)
+
+
+def table(entries: Sequence[QueuedSweep], width: int, now: float) -> list[str]:
+    """Return the lines of the queue: of every sweep its ID, its figures, and why it waits.
+
+    Args:
+        entries: Entries of the queue.
+        width: Columns of the terminal; from 72 on, no line is wider.
+        now: Seconds since the epoch.
+    """
+    lines = [_row(*_HEADER)]
+    for entry in entries:
+        position = str(entry.position) if entry.position else ""
+        amounts = (str(entry.share), str(entry.running), str(entry.wanted))
+        figures = _row(position, entry.owner, entry.priority_class, *amounts, _start(entry, now))
+        why = wrap(entry.why or "", max(20, width - len(_INDENT)))
+        lines += [*wrap(entry.sweep, width), figures, *(f"{_INDENT}{part}" for part in why)]
+    return lines
+
+
+def _start(entry: QueuedSweep, now: float) -> str:
+    if entry.position is None:
+        return ""
+    if entry.expected_start is None:
+        return "unknown"
+    return f"in {duration(max(0.0, entry.expected_start - now))}"
+
+
+def _row(position: str, owner: str, priority_class: str, *figures: str) -> str:
+    cut = owner if len(owner) <= _OWNER else f"{owner[: _OWNER - 1]}…"
+    share, running, wanted, start = figures
+    named = f"{position:>4}  {cut:<{_OWNER}}  {priority_class:<6}"
+    return f"{named}  {share:>6}  {running:>7}  {wanted:>6}  {start}".rstrip()

@@ -1,4 +1,4 @@
-"""Options that several verbs share, each declared once."""
+"""Options that several verbs share, and the backend that they choose."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.api.local import LocalBackend
+from orchestrator.client.http import HttpBackend
+from orchestrator.client.protocol import Backend
 from orchestrator.errors import BadInput
+
+URL = "SWEEP_URL"
+"""Environment variable: URL of a remote service. `--root` and `--here` override it."""
 
 _FOLDERS = "Folders"
 EXECUTION = "Execution"
 """Heading in `--help` of the options that change how a sweep is run, not what it computes."""
 
-SweepId = Annotated[str, typer.Argument(metavar="SWEEP", help="Id of a sweep, or its beginning.")]
+OF_THIS_MACHINE = frozenset({_FOLDERS, EXECUTION})
+"""Headings of the options that have no effect on a remote service."""
+
+SweepId = Annotated[str, typer.Argument(metavar="SWEEP", help="ID of a sweep, or the beginning of it.")]
 TrialName = Annotated[
     list[str],
     typer.Argument(
         metavar="TRIAL",
-        help="Key of a trial, as the leaderboard shows it; or its number, of a sweep or the newest one.",
+        help="Key of a trial, or its number: in a sweep (`SWEEP 7`) or in the newest sweep (`7`).",
     ),
 ]
 Root = Annotated[
@@ -41,20 +50,38 @@ TrackingPatience = Annotated[
         "--tracking-patience",
         metavar="SECONDS",
         envvar="SWEEP_TRACKING_PATIENCE",
-        help="How long to wait for MLflow at the end. Records that it has not taken stay in the ledger.",
+        help="Seconds to wait for MLflow at the end. Undelivered records stay queued.",
         rich_help_panel=EXECUTION,
     ),
 ]
-Plain = Annotated[
-    bool, typer.Option("--plain", help="Print lines on a terminal too, instead of a view that is redrawn.")
+Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines instead of a live view.")]
+
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        envvar=URL,
+        show_envvar=False,
+        help="URL of a remote service. [env: SWEEP_URL; token: SWEEP_TOKEN]",
+    ),
 ]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", help="Idempotency key: repeating the request with it adds nothing."),
+]
+
+
+def backend_of(server: str | None, root: Path) -> Backend:
+    """Return the service at a URL, or else the ledger of this machine."""
+    return LocalBackend(root) if server is None else HttpBackend(server)
 
 
 def trial_name(words: list[str]) -> str:
     """Return what names a trial, given as one word, or as a sweep and a number.
 
     Raises:
-        BadInput: there are more words.
+        BadInput: There are more words.
     """
     if len(words) > 2:
         must = "must be one trial: its key, its number, or a sweep and a number"

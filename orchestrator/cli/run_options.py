@@ -1,4 +1,4 @@
-"""The options of every verb that runs a sweep, each declared once."""
+"""Options of the verbs that run a sweep."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from orchestrator.api.following import DETACH
-from orchestrator.api.sweep import DEADLINE_SECONDS, TRACKING_SECONDS
+from orchestrator.api.local_sweep import DEADLINE_SECONDS, TRACKING_SECONDS
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.cli.options import EXECUTION, Data, Plain, Root, TrackingPatience
-
-NOTIFY = "SWEEP_NOTIFY"
-"""Environment variable: what receives notices of sweeps."""
+from orchestrator.driver.detached import DETACH
+from orchestrator.driver.notifications import NOTIFY
 
 File = Annotated[
     Path,
-    typer.Argument(metavar="FILE", help="A search-space file, such as search_spaces/retrieval.yaml."),
+    typer.Argument(metavar="FILE", help="Search-space file, such as search_spaces/retrieval.yaml."),
 ]
 Extend = Annotated[
     str | None,
@@ -29,18 +27,22 @@ Extend = Annotated[
 ]
 Resume = Annotated[
     bool,
-    typer.Option("--resume", help="If the file was changed since its last sweep, go on with that sweep."),
+    typer.Option(
+        "--resume",
+        help="Continue the last sweep of the file even if the file has changed.",
+        rich_help_panel=EXECUTION,
+    ),
 ]
 Profile = Annotated[
     str | None,
-    typer.Option(help="A profile of the file; `full` for none. If left out, `laptop` where there is no GPU."),
+    typer.Option(help="Profile of the file; `full` for none. [default: `laptop` without a GPU]"),
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change a key of the file, such as `training.steps=1000`; may be given several times.",
+        help="Override a key of the file, such as `training.steps=1000`; repeatable.",
     ),
 ]
 
@@ -56,7 +58,7 @@ class RunOptions:
         typer.Option(
             "--deadline",
             metavar="SECONDS",
-            help="How long a running trial may neither train nor report before it is killed and retried.",
+            help="Kill and retry a trial that makes no progress for this long.",
             rich_help_panel=EXECUTION,
         ),
     ] = DEADLINE_SECONDS
@@ -67,8 +69,8 @@ class RunOptions:
             "--wait",
             metavar="SECONDS",
             envvar="SWEEP_WAIT",
-            help="How long to wait while no trial can start. If left out: 3600 on a cluster; on this machine"
-            " 10, or without limit while other sweeps use it.",
+            help="Give up if no trial can start for this long. [default: 3600 on a cluster, 10 on one"
+            " machine; no limit while other sweeps run]",
             rich_help_panel=EXECUTION,
         ),
     ] = None
@@ -77,12 +79,12 @@ class RunOptions:
         typer.Option(
             "--unless-stopped",
             envvar="SWEEP_UNLESS_STOPPED",
-            help="End at once if `stop` has ended the sweep: for a start by a batch system.",
+            help="Exit immediately if the sweep was stopped (for batch jobs that restart).",
             rich_help_panel=EXECUTION,
         ),
     ] = False
     quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print the result alone.", rich_help_panel=EXECUTION)
+        bool, typer.Option("--quiet", help="Print only the result.", rich_help_panel=EXECUTION)
     ] = False
     plain: Plain = False
     notify: Annotated[
@@ -91,8 +93,8 @@ class RunOptions:
             "--notify",
             envvar=NOTIFY,
             metavar="COMMAND|URL",
-            help="Receives JSON at a new best trial, at a failure and at the end: a command on its standard"
-            " input, a URL by POST.",
+            help="Send JSON events (new best trial, failure, end) to the standard input of a command, or POST"
+            " them to a URL.",
             rich_help_panel=EXECUTION,
         ),
     ] = None
@@ -100,7 +102,7 @@ class RunOptions:
         bool,
         typer.Option(
             "--here",
-            help="Run the sweep in this process, even if a service runs for the root.",
+            help="Run the sweep in this process even if a service is running.",
             rich_help_panel=EXECUTION,
         ),
     ] = False
@@ -109,8 +111,7 @@ class RunOptions:
         typer.Option(
             "--detach",
             envvar=DETACH,
-            help="Run the sweep in a process of its own and follow it: closing the terminal ends only the"
-            " following.",
+            help="Run the sweep in the background and follow it; it survives closing the terminal.",
             rich_help_panel=EXECUTION,
         ),
     ] = False

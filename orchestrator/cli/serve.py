@@ -12,28 +12,28 @@ from typing import Annotated
 import typer
 
 from orchestrator.accounts import CODE_AS_USERS, check_closed
-from orchestrator.api import service, users
+from orchestrator.api import serving as service
+from orchestrator.api import user_admin as users
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT, Workspace
-from orchestrator.cli.display import print_line
 from orchestrator.cli.options import Data, Root
+from orchestrator.cli.printing import print_line
 from orchestrator.system import handled
 from orchestrator.web import mlflow_pages
+from orchestrator.web.app_state import KEY_SECONDS, OneTimeKey
 from orchestrator.web.server import LOOPBACK, Listening, serving
-from orchestrator.web.site import KEY_SECONDS, OneTimeKey
 
 _HTTP = "HTTP"
 
 
 def serve(
     drivers: Annotated[
-        int, typer.Option("--drivers", metavar="N", help="Most sweeps that are driven at once.")
+        int, typer.Option("--drivers", metavar="N", help="Maximum number of concurrent sweeps.")
     ] = service.DRIVERS_AT_ONCE,
     stop_drivers: Annotated[
         bool,
         typer.Option(
             "--stop-drivers",
-            help="When the service is ended, let its drivers save their trials and end too: for a container"
-            " or a batch job.",
+            help="On shutdown, save the trials and stop running sweeps too (for containers and batch jobs).",
         ),
     ] = False,
     http: Annotated[
@@ -64,7 +64,7 @@ def serve(
         bool,
         typer.Option(
             "--behind-proxy",
-            help="A proxy on this machine receives all requests over TLS and passes them on.",
+            help="Trust a reverse proxy on this machine that terminates TLS.",
             rich_help_panel=_HTTP,
         ),
     ] = False,
@@ -72,7 +72,7 @@ def serve(
         list[str] | None,
         typer.Option(
             "--host-name",
-            help="Name under which browsers reach the server; may be given several times.",
+            help="Host name that browsers use for the server; repeatable.",
             rich_help_panel=_HTTP,
         ),
     ] = None,
@@ -80,7 +80,7 @@ def serve(
         bool,
         typer.Option(
             "--allow-plugins",
-            help="Let files that are submitted over HTTP name what other installed packages have added.",
+            help="Allow files submitted over HTTP to use plugins of other installed packages.",
             rich_help_panel=_HTTP,
         ),
     ] = False,
@@ -90,11 +90,10 @@ def serve(
             "--code-as-users",
             metavar="GROUP",
             envvar=CODE_AS_USERS,
-            help="Run the functions and commands of each owner in this group of the machine as the account of"
-            " that name, and no other code of users. For root.",
+            help="Run user code as the owner's Unix account; owners must belong to GROUP. Requires root.",
         ),
     ] = None,
-    root: Root = DEFAULT_ROOT,
+    own_root: Root = DEFAULT_ROOT,
     data: Data = DEFAULT_DATA,
 ) -> int:
     """Run the service of a root: start the driver of each submitted sweep, and start it again after a crash.
@@ -109,7 +108,7 @@ def serve(
         sweep serve --http 8080
     """
     if code_as_users is not None:
-        service.run_code_as_users(code_as_users, root=root, data=data)
+        service.run_code_as_users(code_as_users, root=own_root, data=data)
     rounds, later = service.Rounds(), list[str]()
     beside: AbstractContextManager[None] = nullcontext()
 
@@ -123,9 +122,9 @@ def serve(
             check_closed("--certificate" if key is None else "--key", private)
         names = tuple(host_names or ())
         listening = Listening(http, host, certificate, key, behind_proxy, names, allow_plugins)
-        beside = _answering(Workspace.at(root, data), listening, rounds, later, stop_drivers=stop_drivers)
+        beside = _answering(Workspace.at(own_root, data), listening, rounds, later, stop_drivers=stop_drivers)
     return service.serve(
-        say, drivers=drivers, stop_drivers=stop_drivers, root=root, beside=beside, rounds=rounds
+        say, drivers=drivers, stop_drivers=stop_drivers, root=own_root, beside=beside, rounds=rounds
     )
 
 

@@ -1,4 +1,4 @@
-"""The search-space file: from YAML to a frozen, validated sweep."""
+"""Search-space files: from YAML to a frozen, validated sweep."""
 
 from orchestrator.config.resolve import from_dict, from_document, load
 from orchestrator.config.space import Distribution

@@ -1,6 +1,6 @@
-"""Drafts a search-space file from the options that a Python script declares with `argparse`.
+"""Draft of a search-space file from the `argparse` options of a Python script.
 
-The script is read, not run. What is searched is a guess from types and defaults, for a person to correct.
+The script is parsed, not run. Distributions are guessed from types and defaults and are meant to be edited.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _PLAIN = re.compile(r"--?[A-Za-z][\w.-]*|python|[A-Za-z][\w-]*\.py")
 
 
 @dataclass(frozen=True)
-class Option:
+class ScriptOption:
     """An option of a script.
 
     Attributes:
-        flag: what precedes its value on the command line, such as `--lr`; '' for a positional argument.
-        name: under which the script reads it.
-        kind: name of its type: `str` if it has none, '' if it takes no value or its type is no plain name.
-        default: its default, or None if it has none that is written out.
-        choices: the values that it accepts, none if it accepts any, or None if they are not written out.
-        required: whether the script does not run without it.
-        takes_value: whether a value follows its flag.
+        flag: What precedes its value on the command line, such as `--lr`; '' for a positional argument.
+        name: Name under which the script reads it.
+        kind: Name of its type: `str` if it has none, '' if it takes no value or its type is no plain name.
+        default: Its default, or None if it has none that is written out.
+        choices: Values that it accepts, none if it accepts any, or None if they are not written out.
+        required: Whether the script does not run without it.
+        takes_value: Whether a value follows its flag.
     """
 
     flag: str
@@ -67,14 +67,14 @@ class Option:
 
     @property
     def words(self) -> list[str]:
-        """Return its flag as words of a command."""
+        """Return the words of a command that set the option."""
         return [self.flag] if self.flag else []
 
     def distribution(self) -> str | None:
-        """Return the distribution around its default as YAML, or None if it has none of a number.
+        """Return a distribution around a numeric default as YAML, or None.
 
         Raises:
-            _NotSearchedError: it cannot be searched for a reason that its author may not expect.
+            _NotSearchedError: It cannot be searched for a reason that its author may not expect.
         """
         if self.name in CLOCKS | GIVEN or not self.kind:
             return None
@@ -95,7 +95,7 @@ class Option:
         return None
 
     def _accepted(self) -> list[Any]:
-        """Return those of its choices that can be given on a command line and searched."""
+        """Return the choices that a command line and a search can express."""
         if self.kind not in _TYPES:
             raise _NotSearchedError(f"what {self.kind} makes of a word is not known")
         given = dict.fromkeys(choice for choice in self.choices or () if _is_of(self.kind, choice))
@@ -112,7 +112,7 @@ class Option:
 
 
 class _NotSearchedError(Exception):
-    """Raised for an option that is left out; its text says why."""
+    """An option that cannot be searched, with the reason."""
 
 
 _TYPES: Mapping[str, Any] = {"str": (str,), "int": (int,), "float": (int, float)}
@@ -146,15 +146,15 @@ def _around_whole(value: int) -> str:
     return f"{{int: {flow([max(1, value // 2), value * 2])}}}"
 
 
-def options_of(source: str, script: str) -> list[Option]:
+def options_of(source: str, script: str) -> list[ScriptOption]:
     """Return the options that a script declares, in its order.
 
     Args:
-        source: text of the script.
-        script: its name, for errors.
+        source: Text of the script.
+        script: Its name, for errors.
 
     Raises:
-        BadInput: the text is not Python, or the script has commands with options of their own.
+        BadInput: The text is not Python, or the script has commands with options of their own.
     """
     try:
         calls = [node for node in ast.walk(parsed(source, script)) if isinstance(node, ast.Call)]
@@ -172,7 +172,7 @@ def _method(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
-def _option(call: ast.Call) -> Option | None:
+def _option(call: ast.Call) -> ScriptOption | None:
     """Return the option of a call of `add_argument`; None if its name is not written out."""
     names = [name for name in map(_literal, call.args) if isinstance(name, str) and name.isprintable()]
     if not names:
@@ -180,16 +180,17 @@ def _option(call: ast.Call) -> Option | None:
     given = {word.arg: word.value for word in call.keywords if word.arg}
     flags = [name for name in names if name.startswith("-")]
     flag = next((name for name in flags if name.startswith("--")), flags[0] if flags else "")
-    default, choices = _literal(given.get("default")), _literal(given.get("choices"), ())
+    default, choices = _literal(given.get("default")), _literal(given.get("choices"))
+    are_known = isinstance(choices, list | tuple) and len(choices) > 0
     has_default = default is not _NO_DEFAULT and default is not None
     dest = _literal(given.get("dest"))
     optional = _literal(given.get("nargs")) in ("?", "*")
-    return Option(
+    return ScriptOption(
         flag=flag,
         name=dest if isinstance(dest, str) else (flag or names[0]).lstrip("-").replace("-", "_"),
         kind=_kind(given),
         default=default if has_default else None,
-        choices=tuple(choices) if isinstance(choices, list | tuple) else None,
+        choices=() if "choices" not in given else tuple(choices) if are_known else None,
         required=_literal(given.get("required")) is True or (not flag and not optional and not has_default),
         takes_value=_action(given) not in _WITHOUT_VALUE,
     )
@@ -215,7 +216,7 @@ def _kind(given: Mapping[str, ast.expr]) -> str:
 
 
 def _literal(node: ast.expr | None, missing: Any = _NO_DEFAULT) -> Any:
-    """Return the value of an expression that is written out, `missing` without one."""
+    """Return the value of a literal expression, or `missing`."""
     if node is None:
         return missing
     try:
@@ -228,11 +229,11 @@ def draft(source: str, script: str) -> str:
     """Return a search-space file for a script, with comments on what is to be completed.
 
     Args:
-        source: text of the script.
-        script: its file name, beside which the file is to stand.
+        source: Text of the script.
+        script: Its file name, beside which the file is to stand.
 
     Raises:
-        BadInput: no option of the script can be searched.
+        BadInput: No option of the script can be searched.
     """
     options = options_of(source, script)
     searched, reasons = _searched(options)
@@ -272,8 +273,8 @@ def _silent(script: str) -> list[str]:
     ]
 
 
-def _searched(options: Sequence[Option]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the distributions of options by name, and why others are left out although they look alike."""
+def _searched(options: Sequence[ScriptOption]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the distributions of options by name, and the reasons against options that look similar."""
     searched: dict[str, str] = {}
     reasons: dict[str, str] = {}
     variables: set[str] = set()
@@ -295,7 +296,9 @@ def _searched(options: Sequence[Option]) -> tuple[dict[str, str], dict[str, str]
     return searched, reasons
 
 
-def _command(options: Sequence[Option], searched: Mapping[str, str], script: str, steps: int) -> list[str]:
+def _command(
+    options: Sequence[ScriptOption], searched: Mapping[str, str], script: str, steps: int
+) -> list[str]:
     words, named = ["python", _literally(script)], set()
     for option in options:
         flags = [_literally(word) for word in option.words]
@@ -308,7 +311,7 @@ def _command(options: Sequence[Option], searched: Mapping[str, str], script: str
             words += [f"{flags[0]}={{{option.name}}}"] if dashed else [*flags, f"{{{option.name}}}"]
         elif option.name == "seed" and option.kind and option.choices == ():
             words += [*flags, "{seed}"]
-        elif option.name in CLOCKS and option.kind:
+        elif option.name in CLOCKS and option.kind and option.choices == ():
             words += [*flags, str(steps)]
         elif option.required:
             words += [*flags, *([f"<{_literally(option.name)}>"] if option.takes_value else [])]
@@ -316,26 +319,26 @@ def _command(options: Sequence[Option], searched: Mapping[str, str], script: str
 
 
 def _literally(word: str) -> str:
-    """Return a word of a command that stands for itself."""
+    """Return a word of a command with its braces escaped."""
     return word.replace("{", "{{").replace("}", "}}")
 
 
 def _shown(text: str) -> str:
-    """Return a text as it stands in a comment of one line."""
+    """Return a text as one line of a comment."""
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
-def _because(option: Option, reasons: Mapping[str, str]) -> str:
+def _because(option: ScriptOption, reasons: Mapping[str, str]) -> str:
     return f" ({reasons[option.name]})" if option.name in reasons else ""
 
 
 def _word(word: str) -> str:
-    """Return a word of a command as YAML reads it back: in quotes unless it can only be a word."""
+    """Quote a word of a command for YAML where needed."""
     return word if _PLAIN.fullmatch(word) else _quoted(word)
 
 
 def _left_out(
-    options: Sequence[Option], searched: Mapping[str, str], reasons: Mapping[str, str]
+    options: Sequence[ScriptOption], searched: Mapping[str, str], reasons: Mapping[str, str]
 ) -> list[str]:
     """Return comments on the options that are not searched."""
     required = [option.name for option in options if option.required and option.name not in searched]

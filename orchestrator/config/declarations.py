@@ -1,8 +1,8 @@
-"""What a sampler and a scheduler declare: their options, and what they can do.
+"""Declarations of samplers and schedulers: their options and abilities.
 
 A sampler class assigns one `SamplerSettings` to its attribute `settings`, a scheduler class one
-`SchedulerSettings`. The registries of `orchestrator.config.strategy` read that expression from the source of
-the class, without importing Optuna or Ray; so it may use literals and the names in `__all__` below.
+`SchedulerSettings`. In this package the expression uses only literals and the names of this module, so that
+`trainables.declare` can copy it to a module without Optuna and Ray.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class Setting:
     """An option of a sampler or a scheduler.
 
     Attributes:
-        kind: type of its values; `pair` is a list of two numbers, `words` a list of words.
-        summary: one sentence for the reference page and for editors.
-        default: value used where a file gives none; if left out, a file must give one.
-        example: value that errors show; the default if left out.
-        at_least: smallest legal number; for `words`, the smallest number of them.
-        above: the number must be larger than this one.
-        at_most: largest legal number; for `words`, the largest number of them.
-        below: the number must be smaller than this one.
-        choices: the legal words.
-        optional: whether None is legal too.
+        kind: Type of its values; `pair` is a list of two numbers, `words` a list of words.
+        summary: One sentence for the reference page and for editors.
+        default: Value used where a file gives none; if left out, a file must give one.
+        example: Value that errors show; the default if left out.
+        at_least: Smallest legal number; for `words`, the smallest number of them.
+        above: Exclusive lower bound of a number.
+        at_most: Largest legal number; for `words`, the largest number of them.
+        below: Exclusive upper bound of a number.
+        choices: Legal words.
+        optional: Whether None is legal too.
     """
 
     kind: Kind
@@ -71,20 +71,20 @@ class Setting:
 
 @dataclass(frozen=True)
 class SamplerSettings:
-    """What a sampler accepts, and what it can do. Every sampler has the option `seed` beside its own.
+    """Options and abilities of a sampler. Every sampler also has the option `seed`.
 
     Attributes:
-        summary: one sentence for the reference page.
-        options: its options by name.
-        needs: rules that its options must keep together.
-        conditions: whether it takes spaces with conditions (`when:`).
-        conditional_needs: further rules for a space with conditions.
-        constraints: whether it learns from `constraints:`.
-        several_objectives: whether it takes more than one objective.
-        warm_start: whether it learns from trials of earlier sweeps.
-        finite: whether every distribution must have finitely many values; each combination is one trial.
-        ranges: smallest number of searched ranges of numbers.
-        packages: packages that must be installed beside the locked ones.
+        summary: One sentence for the reference page.
+        options: Its options by name.
+        needs: Rules that its options must keep together.
+        conditions: Whether it takes spaces with conditions (`when:`).
+        conditional_needs: Further rules for a space with conditions.
+        constraints: Whether it learns from `constraints:`.
+        several_objectives: Whether it takes more than one objective.
+        warm_start: Whether it learns from trials of earlier sweeps.
+        finite: Whether every distribution must have finitely many values; each combination is one trial.
+        ranges: Smallest number of searched ranges of numbers.
+        packages: Packages that must be installed beside the locked ones.
     """
 
     summary: str
@@ -107,14 +107,14 @@ class SamplerSettings:
 
 @dataclass(frozen=True)
 class SchedulerSettings:
-    """What a scheduler accepts, and what it does.
+    """Options and behaviour of a scheduler.
 
     Attributes:
-        summary: one sentence for the reference page.
-        options: its options by name.
-        needs: rules that its options must keep together.
-        stops_trials: whether it may end a trial before its last step.
-        mutations: name of the option that lists hyperparameters which it changes while trials run, or None.
+        summary: One sentence for the reference page.
+        options: Its options by name.
+        needs: Rules that its options must keep together.
+        stops_trials: Whether it may end a trial before its last step.
+        mutations: Name of the option that lists hyperparameters which it changes while trials run, or None.
     """
 
     summary: str

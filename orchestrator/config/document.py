@@ -1,4 +1,4 @@
-"""A search-space file as a tree that knows where each value stands, and the errors that point into it."""
+"""Tree of a search-space file with the position of each value, and errors that name the position."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ MOST_NODES = 5_000
 
 
 class Violation(Exception):
-    """Raised by the rules of the format; `LocatedValue.pointing` turns it into a refusal that names a line.
+    """A broken rule of the file format. `LocatedValue.pointing` adds the line to it.
 
     Args:
-        path: keys and indices that lead to the value.
-        must: what must hold.
-        remedy: what would be right.
-        got: what was found; if None, the value at `path`.
+        path: Keys and indices that lead to the value.
+        must: Requirement.
+        remedy: Correction to suggest.
+        got: Wrong value; if None, the value at `path`.
 
     Attributes:
-        others: further violations that the same check has found.
+        others: Further violations that the same check has found.
     """
 
     def __init__(self, path: Path, must: str, remedy: str, got: str | None = None) -> None:
@@ -43,7 +43,7 @@ class Violation(Exception):
 
 
 def raise_all(violations: Sequence[Violation]) -> None:
-    """Raise the first of some violations with the others; do nothing without any."""
+    """Raise the first violation with the others attached, if there is one."""
     if violations:
         first, *others = violations
         first.others = (*first.others, *(inner for other in others for inner in (other, *other.others)))
@@ -51,12 +51,12 @@ def raise_all(violations: Sequence[Violation]) -> None:
 
 
 class Mistake(BadInput):
-    """A violation as a user reads it.
+    """A violation with its position, as shown to users.
 
     Attributes:
-        path: keys and indices that lead to the value.
-        same_check: further mistakes that the same check has found.
-        repaired: what the file says where it is right, or None if its code is not known.
+        path: Keys and indices that lead to the value.
+        same_check: Further mistakes that the same check has found.
+        repaired: Result of the file with its mistakes corrected, or None if its code is not known.
     """
 
     path: Path = ()
@@ -65,7 +65,7 @@ class Mistake(BadInput):
 
     @property
     def is_unknown_key(self) -> bool:
-        """Return True if the file is right without the key."""
+        """Return True if the violation is an unknown key."""
         return self.must == UNKNOWN_KEY
 
 
@@ -74,9 +74,9 @@ class LocatedValue:
     """A value of the file.
 
     Attributes:
-        value: a scalar, a tuple of nodes, or a dict of nodes by key.
+        value: Scalar, a tuple of nodes, or a dict of nodes by key.
         where: `file:line` of the value's key, or the option that gave the value; empty for neither.
-        text: the characters of a scalar as written.
+        text: Characters of a scalar as written.
     """
 
     value: Scalar | tuple[LocatedValue, ...] | dict[str, LocatedValue]
@@ -109,10 +109,10 @@ class LocatedValue:
 
     @contextmanager
     def pointing(self) -> Iterator[None]:
-        """Turn a violation inside a `with` block into a refusal that names its place in this tree.
+        """Turn a violation inside a `with` block into a mistake with its position in this tree.
 
         Raises:
-            BadInput: a violation was raised.
+            BadInput: A violation was raised.
         """
         try:
             yield
@@ -149,10 +149,10 @@ class LocatedValue:
 
 
 def strange(text: str, path: Path) -> str | None:
-    """Return the first character of a text that it must not have, or None.
+    """Return the first forbidden character of a text, or None.
 
-    Line ends, controls, marks that reorder text and halves of characters belong in no name. Only a command
-    may have several lines.
+    Line ends, control characters, bidirectional marks and surrogates are forbidden. Only a command may have
+    several lines.
     """
     is_command = tuple(part for part in path if isinstance(part, str))[-2:] == ("trainable", "command")
     allowed = "\n\t" if is_command else ""
@@ -160,12 +160,12 @@ def strange(text: str, path: Path) -> str | None:
 
 
 def dotted(path: Path) -> str:
-    """Return a path as a person writes it: `search.learning_rate.uniform`."""
+    """Return a path as dotted text: `search.learning_rate.uniform`."""
     return ".".join(part for part in path if isinstance(part, str))
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return the remedy for an unknown name: the known name closest to it, or all known names."""
+    """Suggest the closest known name for an unknown one, or list all known names."""
     known = sorted(names)
     close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.6)
     if close:
@@ -175,7 +175,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def flow(value: Any) -> str:
-    """Return a value as YAML writes it on one line."""
+    """Return a value in YAML's flow style."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -191,11 +191,11 @@ def tree_of(document: Any, where: str = "") -> LocatedValue:
     """Return mappings, lists and scalars as a tree, under the same limits as a file.
 
     Args:
-        document: a mapping of plain values, as JSON has them; tuples count as lists.
-        where: name of the document, which errors put in front of a key; empty for none.
+        document: Mapping of plain values, as JSON has them; tuples count as lists.
+        where: Name of the document, which errors put in front of a key; empty for none.
 
     Raises:
-        BadInput: the document is no mapping, or holds something that a file cannot hold.
+        BadInput: The document is no mapping, or holds something that a file cannot hold.
     """
     node = LocatedValue(None, where)
     with LocatedValue({}, where).pointing():
@@ -206,7 +206,7 @@ def tree_of(document: Any, where: str = "") -> LocatedValue:
 
 
 class _Converter:
-    """Turns plain values into nodes, refusing whatever a search-space file cannot hold."""
+    """Converts plain values to nodes and refuses values that a search-space file cannot hold."""
 
     def __init__(self, where: str) -> None:
         self._where, self._nodes = where, 0

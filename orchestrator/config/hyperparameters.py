@@ -1,4 +1,4 @@
-"""What may be searched: fields of model and training, options and initialisation ranges of a layer."""
+"""Searchable hyperparameters: fields of model and training, options and initialisation ranges of a layer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from orchestrator.config import space
 from orchestrator.config.sections import OWN_FIELDS, ModelSection, TrainingSection
 from trainables.layers import LAYERS
-from trainables.settings import Option, Range
+from trainables.settings import Option, Range, range_ends
 
 Kind = Literal["real", "whole", "flag", "word"]
 
@@ -68,12 +68,12 @@ class Hyperparameter:
     """A name that `search` may hold, or an option.
 
     Attributes:
-        kind: the type of its values.
-        mutable: whether a running trial can take another value: free, and not spent at its start.
-        must: its type and bounds in words.
-        allows: returns True if a value of the right type is within its bounds.
-        sample: a legal value, for errors.
-        most: the largest legal number. It is far above any that makes sense, so `must` says nothing of it.
+        kind: Type of its values.
+        mutable: Whether a running trial can take another value: free, and not spent at its start.
+        must: Its type and bounds in words.
+        allows: Returns True if a value of the right type is within its bounds.
+        sample: Legal value, for errors.
+        most: Largest legal number. It is far above any that makes sense, so `must` says nothing of it.
     """
 
     kind: Kind
@@ -93,7 +93,7 @@ class Hyperparameter:
         return _is(self.kind, value) and not self._is_too_large(value) and self.allows(value)
 
     def must_of(self, value: Any) -> str:
-        """Return what must hold of a value that does not `holds`."""
+        """Return the broken requirement of an illegal value."""
         too_large = _is(self.kind, value) and self._is_too_large(value)
         return f"at most {self.most:,}" if too_large else self.must
 
@@ -101,11 +101,11 @@ class Hyperparameter:
         return self.most < math.inf and bool(value > self.most)
 
     def cast(self, value: Any) -> Any:
-        """Return a value that `holds` in the one type that the science expects."""
+        """Convert a legal value to the type that training expects."""
         return {"real": float, "whole": int, "flag": bool, "word": str}[self.kind](value)
 
     def example(self, name: str) -> str:
-        """Return the remedy that shows a legal value."""
+        """Return a remedy with a legal value."""
         sample = str(self.sample).lower() if isinstance(self.sample, bool) else self.sample
         return f"For example {name}: {sample}."
 
@@ -133,8 +133,8 @@ def own_hyperparameters(layer: str) -> dict[str, Hyperparameter]:
     own = {field[0]: _field(*field) for field in _FIELDS if field[0] in OWN_FIELDS}
     own |= {name: option_hyperparameter(option) for name, option in declared.options.items()}
     for name, spec in declared.ranges.items():
-        for end, default in zip(("min", "max"), spec.default, strict=True):
-            own[f"{name}.{end}"] = _range_end(spec, default)
+        for end, default in zip(range_ends(name), spec.default, strict=True):
+            own[end] = _range_end(spec, default)
     return own
 
 
@@ -157,7 +157,7 @@ def _range_end(spec: Range, default: float) -> Hyperparameter:
 
 
 def _field(name: str, section: type[BaseModel], kind: Kind, mutable: bool) -> Hyperparameter:
-    """Read the bounds where they are written once: in the section's field."""
+    """Return a hyperparameter with the bounds of the section's field."""
     field = section.model_fields[name]
     sample = field.examples[0] if field.examples else field.default
     if words := _literals(field.annotation):

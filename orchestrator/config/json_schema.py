@@ -73,7 +73,7 @@ def schema() -> dict[str, Any]:
 
 
 def _kind_of_file(trainings: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
-    """Return the rule for a file with a `trainable`, and that for a file with a task and a network."""
+    """Return the conditional rules for files with a `trainable` and for files with a task and a network."""
     left_out = dict.fromkeys(("task", "data", "model", "evaluate"), False)
     network = {"training": trainings[_TASK], "search": {"propertyNames": {"enum": _searchable()}}}
     return {
@@ -84,7 +84,7 @@ def _kind_of_file(trainings: Mapping[str, Any], required: Sequence[str]) -> dict
 
 
 def _plain(part: Any) -> Any:
-    """Return a part of pydantic's schema without titles, and with numbers as the file may write them."""
+    """Return part of pydantic's schema without titles and with expressions allowed as numbers."""
     if isinstance(part, list):
         return [_plain(item) for item in part]
     if not isinstance(part, dict):
@@ -112,7 +112,7 @@ def _searchable() -> list[str]:
 
 
 def _model(section: dict[str, Any]) -> dict[str, Any]:
-    """Return the model's section with the keys of every layer, for all layers and for each alone."""
+    """Return the schema of `model` with the keys of every layer."""
     properties = dict(section["properties"])
     properties["layer"] = {**properties["layer"], "enum": sorted(LAYERS)}
     sizes = {name: properties[name] for name in OWN_FIELDS}
@@ -175,7 +175,7 @@ def _or_null(part: Any) -> Any:
 
 
 def _profile(properties: Mapping[str, Any], sections: dict[str, Any]) -> dict[str, Any]:
-    """Return what a profile may say: any section, merged ones in part, and null for what it takes out."""
+    """Return the schema of a profile: partial sections, and null for removed ones."""
     parts = {name: _or_null(_in_part(name, part, sections)) for name, part in properties.items()}
     return {"type": "object", "properties": parts, "additionalProperties": False}
 

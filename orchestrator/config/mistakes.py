@@ -1,4 +1,4 @@
-"""All mistakes of a file at once: each one found is corrected in a copy, which is then read again."""
+"""Search for all mistakes of a file: each mistake is corrected in a copy, which is then read again."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _DEPENDENT: dict[str, tuple[str, ...]] = {
 
 
 def read_with_all_mistakes(read: Callable[[LocatedValue], Read], root: LocatedValue) -> Read:
-    """Return what a function reads from a file.
+    """Read a file; report all of its mistakes at once.
 
     Args:
-        read: validates the sections of a file.
-        root: the sections.
+        read: Function that validates the sections of a file.
+        root: Sections of the file.
 
     Raises:
-        BadInput: the first mistake, with the others as its `more`.
+        BadInput: The first mistake, with the others as its `more`.
     """
     try:
         return read(root)
@@ -99,7 +99,7 @@ def _others(read: Callable[[LocatedValue], Any], root: LocatedValue, first: Mist
 
 
 def _corrected(root: LocatedValue, path: Path, tried: int, *, is_unknown: bool) -> LocatedValue:
-    """Return a file with another value at a path, or without one."""
+    """Return a file with another value at a path, or with the value removed."""
     if path[0] == "search" and len(path) > 1 and not is_unknown:
         path = path[:2]
         given = root.at(path).value
@@ -123,7 +123,7 @@ def _values(path: Path) -> tuple[Any, ...]:
 
 
 def _with(node: LocatedValue, path: Path, value: LocatedValue | None) -> LocatedValue:
-    """Return a tree with a value at a path, or without one; of a list, it takes the place of the whole."""
+    """Return a tree with a value set or removed at a path. A list is replaced as a whole."""
     key = path[0]
     entries = dict(node.value) if isinstance(node.value, dict) else {}
     if len(path) == 1 or not isinstance(path[1], str):

@@ -1,4 +1,4 @@
-"""The goal of a search: its objectives, its constraints, and the published values that it starts from."""
+"""Objectives, constraints and published values of a search."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SENSE: dict[Direction, str] = {"maximize": "high", "minimize": "low"}
 
 
 def read_objectives(file: SpaceFile) -> tuple[Objective, ...]:
-    """Return the objectives, first the one that decides which trial is best.
+    """Return the objectives. The first one ranks the trials.
 
     Raises:
-        Violation: no trial reports a metric, or its direction is wrong.
+        Violation: No trial reports a metric, or its direction is wrong.
     """
     score = TASKS[file.task].metric
     example = f"For example objective: {{{_better(f'val/{score}')}: val/{score}}}."
@@ -39,14 +39,14 @@ def read_objectives(file: SpaceFile) -> tuple[Objective, ...]:
 
 
 def read_named_objectives(file: TrainableFile, order: Sequence[str]) -> tuple[Objective, ...]:
-    """Return the objectives of a file with a `trainable`; the first one that it names decides.
+    """Return the objectives of a file with a `trainable`. The first one in the file ranks the trials.
 
     Args:
-        file: the file.
-        order: the keys of its section `objective`, as they are written.
+        file: Validated file.
+        order: Keys of its section `objective`, as they are written.
 
     Raises:
-        Violation: there is none, or one is named twice.
+        Violation: There is none, or one is named twice.
     """
     example = "For example objective: {minimize: val/loss}."
     objectives = _objectives(file.objective) if file.objective is not None else []
@@ -91,7 +91,7 @@ def read_constraints(file: SpaceFile | TrainableFile) -> tuple[Constraint, ...]:
     """Return the constraints in the order of their metrics.
 
     Raises:
-        Violation: no trial reports a metric, or nothing can be within the bounds.
+        Violation: No trial reports a metric, or nothing can be within the bounds.
     """
     constraints = []
     for metric, bound in sorted(file.constraints.items()):
@@ -115,7 +115,7 @@ def read_published(
     """Return the published values and results, or None if the file has none.
 
     Raises:
-        Violation: the values are not one assignment of the space, or a result is of another metric.
+        Violation: The values are not one assignment of the space, or a result is of another metric.
     """
     if file.published is None:
         return None
@@ -162,7 +162,7 @@ def tested_metrics(task: str, data: Mapping[str, Any]) -> list[str]:
 
 
 def _results(given: Mapping[str, Any], known: Sequence[str] | None) -> dict[str, float]:
-    """Return the published results; of a `trainable` any metric may be one."""
+    """Return the published results. A `trainable` may have results of any metric."""
     for name, value in given.items():
         path = ("published", name)
         if known is not None and name not in known:

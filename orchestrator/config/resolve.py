@@ -1,4 +1,4 @@
-"""From a file or a mapping, a profile and overrides to one validated sweep."""
+"""Loading of search-space files: a file or a mapping, a profile and overrides become one validated sweep."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from orchestrator.config.sections import (
 )
 from orchestrator.config.space import read_space
 from orchestrator.config.strategy import check_installed, check_mutations, read_strategy
-from orchestrator.config.sweep_config import FIRST, SweepConfig, current
+from orchestrator.config.sweep_config import FIRST, SweepConfig
 from orchestrator.config.trainable import read_trainable
 from orchestrator.config.yaml_reader import parse_document, parse_fragment, read_document, shown
-from orchestrator.errors import BadInput, redacted
+from orchestrator.errors import BadInput
+from orchestrator.process_secrets import redacted
 
 AUTOMATIC = "laptop"
 """The profile that `auto` means where there is no GPU, if the file has it."""
@@ -35,13 +36,13 @@ def load(path: Path, *, profile: str | None, overrides: Sequence[str] = (), gpus
     """Read, resolve and validate a search-space file.
 
     Args:
-        path: the file.
-        profile: a name of the file's `profiles`; None or `full` for none; `auto` for `laptop` without a GPU.
+        path: Path of the file.
+        profile: Name of the file's `profiles`; None or `full` for none; `auto` for `laptop` without a GPU.
         overrides: `key=value` each, applied after the profile, such as `training.steps=1000`.
-        gpus: number of GPUs; it decides `auto` and nothing else.
+        gpus: Number of GPUs; it decides `auto` and nothing else.
 
     Raises:
-        BadInput: the file, the profile or an override is wrong.
+        BadInput: The file, the profile or an override is wrong.
     """
     _check_name(path.stem, shown(path), "the file's name", "Rename it: it names the sweep.")
     root, text = read_document(path)
@@ -52,13 +53,13 @@ def from_dict(document: Mapping[str, Any], *, name: str, profile: str | None, gp
     """Resolve and validate a search-space file that is given as a mapping.
 
     Args:
-        document: mappings, lists, numbers, strings, booleans and None, as the file would hold them.
-        name: name of the sweep, as the stem of the file would be.
-        profile: as in `load`.
-        gpus: as in `load`.
+        document: Mappings, lists, numbers, strings, booleans and None, as the file would hold them.
+        name: Name of the sweep, as the stem of the file would be.
+        profile: As in `load`.
+        gpus: Number of GPUs, as in `load`.
 
     Raises:
-        BadInput: the mapping or the profile is wrong; the error names the key.
+        BadInput: The mapping or the profile is wrong; the error names the key.
     """
     _check_name(name, "name", "a sweep's name", "Choose another.")
     root = tree_of(document)
@@ -71,13 +72,13 @@ def from_tree(
     """Validate a search-space file that was put together from parts of other files.
 
     Args:
-        root: the sections of the file, without `profiles`; an error names the line that a value came from.
-        name: name of the sweep.
-        profile: name under which the sweep is smaller than published, or None.
+        root: Sections of the file, without `profiles`; an error names the line that a value came from.
+        name: Name of the sweep.
+        profile: Name under which the sweep is smaller than published, or None.
         overrides: `key=value` each, such as `resources.gpu=1`.
 
     Raises:
-        BadInput: a section or an override is wrong.
+        BadInput: A section or an override is wrong.
     """
     _check_name(name, "name", "a sweep's name", "Choose another.")
     for override in overrides:
@@ -92,17 +93,17 @@ def from_tree(
 def from_document(
     document: Mapping[str, Any], source_text: str = "", overrides: Sequence[str] = ()
 ) -> SweepConfig:
-    """Return the sweep that `SweepConfig.document`, of this version or an earlier one, wrote.
+    """Return the sweep of a `SweepConfig.document`.
 
     Args:
-        document: what it wrote.
-        source_text: the file it was read from.
+        document: Document of the sweep.
+        source_text: File it was read from.
         overrides: `key=value` each, such as `budget.trials=128`.
 
     Raises:
-        BadInput: the document is no valid one, or an override is wrong.
+        BadInput: The document is no valid one, or an override is wrong.
     """
-    fields = current(document)
+    fields = dict(document)
     name, profile = fields.pop("name"), fields.pop("profile", None)
     trainable = fields.get("trainable")
     if trainable is not None:
@@ -116,7 +117,7 @@ def from_document(
 
 
 def _in_order(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section `objective` of a document, whose keys are sorted, in the order of the file."""
+    """Restore the order of the objectives in a document with sorted keys."""
     directions = sorted(recorded.keys() - {FIRST}, key=lambda name: name != recorded.get(FIRST, "maximize"))
     return {direction: recorded[direction] for direction in directions}
 
@@ -171,7 +172,7 @@ def _check_profile(name: str, node: LocatedValue) -> None:
 
 
 def budget_in(text: str, profile: str | None) -> Any:
-    """Return what the text of a file says of the budget, under a profile; None if it is not known."""
+    """Return the budget of a file under a profile, or None if it is unknown."""
     try:
         return with_profile(parse_document(text, "the file"), profile).entries["budget"].plain()
     except (BadInput, Violation, KeyError):
@@ -179,14 +180,14 @@ def budget_in(text: str, profile: str | None) -> Any:
 
 
 def with_profile(root: LocatedValue, name: str | None) -> LocatedValue:
-    """Return the tree of a file with one of its profiles applied, or none; `profiles` is left out."""
+    """Return the tree of a file without `profiles`, with one of them applied if there is one."""
     sections = {key: node for key, node in root.entries.items() if key != "profiles"}
     file = LocatedValue(sections, root.where)
     return file if name is None else merged(file, root.at(("profiles", name)))
 
 
 def merged(root: LocatedValue, changes: LocatedValue) -> LocatedValue:
-    """Return the tree of a file with changes applied as those of a profile are."""
+    """Return the tree of a file with changes merged like a profile."""
     sections = dict(root.entries)
     for key, node in changes.entries.items():
         _apply(sections, key, node)
@@ -197,12 +198,12 @@ def profile_of(root: LocatedValue, wanted: str | None, gpus: int) -> str | None:
     """Return the name of the profile of a file to apply, or None for the file as it stands.
 
     Args:
-        root: the file.
-        wanted: as in `load`.
-        gpus: as in `load`.
+        root: Sections of the file.
+        wanted: Profile, as in `load`.
+        gpus: Number of GPUs, as in `load`.
 
     Raises:
-        BadInput: the file has no such profile, or its profiles are wrong.
+        BadInput: The file has no such profile, or its profiles are wrong.
     """
     with root.pointing():
         return choose_profile(_profile_names(root.entries.get("profiles")), wanted, gpus)
@@ -212,12 +213,12 @@ def choose_profile(names: Collection[str], wanted: str | None, gpus: int) -> str
     """Return the name of the profile to apply, or None for the file as it stands.
 
     Args:
-        names: of the profiles that the file has.
-        wanted: as in `load`.
-        gpus: as in `load`.
+        names: Names of the profiles that the file has.
+        wanted: Profile, as in `load`.
+        gpus: Number of GPUs, as in `load`.
 
     Raises:
-        BadInput: the file has no such profile.
+        BadInput: The file has no such profile.
     """
     if wanted == "auto":
         return AUTOMATIC if gpus == 0 and AUTOMATIC in names else None
@@ -230,7 +231,7 @@ def choose_profile(names: Collection[str], wanted: str | None, gpus: int) -> str
 
 
 def _apply(sections: dict[str, LocatedValue], key: str, node: LocatedValue) -> None:
-    """Apply one section of a profile to the file's; `null` removes what it stands for."""
+    """Merge one section of a profile; `null` removes a key."""
     base = sections.get(key)
     if node.value is None:
         sections.pop(key, None)
@@ -244,13 +245,7 @@ def _apply(sections: dict[str, LocatedValue], key: str, node: LocatedValue) -> N
 
 
 def _overridden(root: LocatedValue, override: str, option: str) -> LocatedValue:
-    """Return the tree with one override applied.
-
-    Args:
-        root: the tree.
-        override: `key=value`.
-        option: the option that gave it, in front of the key in errors.
-    """
+    """Return the tree with one override applied."""
     key, equals, text = override.partition("=")
     key = key.strip()
     if not equals or not key:
@@ -264,15 +259,7 @@ def _overridden(root: LocatedValue, override: str, option: str) -> LocatedValue:
 def _replaced(
     node: LocatedValue, key: str, value: LocatedValue, where: str, path: tuple[str, ...] = ()
 ) -> LocatedValue:
-    """Return the tree with `value` at a dotted key; an existing name that holds dots is preferred.
-
-    Args:
-        node: the tree.
-        key: the rest of the key, below `path`.
-        value: of the key.
-        where: the option that gave the key, for errors.
-        path: keys that lead to the tree.
-    """
+    """Return the tree with `value` at a dotted key; an existing name that holds dots is preferred."""
     if not isinstance(node.value, dict):
         remedy = "For example --set training.steps=1000."
         raise BadInput(where, "must name a key inside a mapping", node.shown(), remedy)
@@ -306,16 +293,7 @@ def _validated(
     folder: Path = Path(),
     recorded: Mapping[str, Any] | None = None,
 ) -> SweepConfig:
-    """Return the validated sweep.
-
-    Args:
-        root: the sections.
-        name: of the sweep.
-        profile: that was applied, or None.
-        text: of the file.
-        folder: of the file, in which a trainable is looked for unless the sections name a folder.
-        recorded: the section `trainable` of the ledger, if the sections are those of a recorded sweep.
-    """
+    """Return the validated sweep."""
     with root.pointing():
         if "trainable" in root.entries:
             return _of_trainable(root, name, profile, text, folder, recorded)

@@ -1,4 +1,4 @@
-"""Rules between the task, the layer, the sizes and the space of a file, checked for every possible draw."""
+"""Rules between task, layer, sizes and search space, checked for every possible draw."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.config.hyperparameters import (
     own_hyperparameters,
     searchable,
 )
-from orchestrator.config.matching import matched_sizes
+from orchestrator.config.networks import matched_sizes
 from orchestrator.config.sections import (
     LIMITS,
     OWN_FIELDS,
@@ -23,16 +23,16 @@ from orchestrator.config.sections import (
     TrainingSection,
 )
 from orchestrator.config.space import Distribution, combinations, size
-from orchestrator.config.sweep_config import EARLIER_OPTIONS, naming
 from trainables.data.task import Signature, completed
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
 from trainables.optimizers import OPTIMIZERS
-from trainables.settings import Need, Range
+from trainables.settings import Need, Range, range_ends
 from trainables.tasks import TASKS
 
 Space = Mapping[str, Distribution]
 
+_DELTA_RULES = ("delta_net", "gated_delta_net", "delta_product")
 MOST_COMBINATIONS = 10_000
 
 
@@ -40,7 +40,7 @@ def read_task_options(file: SpaceFile) -> dict[str, Any]:
     """Return the options of the task that the file gives.
 
     Raises:
-        Violation: the task or an option is unknown, or the task refuses the options.
+        Violation: The task or an option is unknown, or the task refuses the options.
     """
     if file.task not in TASKS:
         raise Violation(("task",), "must name a task", nearest(file.task, TASKS))
@@ -67,23 +67,18 @@ def _value(path: Path, known: Hyperparameter, value: Any) -> Any:
 
 
 def read_model(file: SpaceFile, space: Space) -> ModelSection:
-    """Return the network, the layer's own keys, the task's pooling and changed defaults included.
+    """Return the network with the layer's own keys and the task's pooling and defaults.
 
-    Every draw of the space can be built.
+    Every draw of the space is checked.
 
     Raises:
-        Violation: a layer, an option, a range or a size does not fit the others.
+        Violation: A layer, an option, a range or a size does not fit the others.
     """
     layers = _layers(file.model, space)
     model = _with_layers(_with_extras(file.model, layers))
     if model.pooling is None:
         model = model.model_copy(update={"pooling": TASKS[file.task].pooling})
-    changed = {
-        layer: {name: LAYERS.settings(layer).default(name) for name in names}
-        for layer, names in EARLIER_OPTIONS.items()
-    }
-    named = naming(changed, layers, model.extras, model.layers)
-    model = model.model_copy(update={"layers": named})
+    model = model.model_copy(update={"layers": _with_heads(model, layers)})
     if model.match is not None:
         model = matched_sizes(model, model.match, layers, _signature(file), space)
     for name, distribution in space.items():
@@ -98,12 +93,21 @@ def read_model(file: SpaceFile, space: Space) -> ModelSection:
     return model
 
 
+def _with_heads(model: ModelSection, layers: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Return `model.layers` with the heads of delta rules, which are part of a sweep's identity."""
+    own = dict(model.layers)
+    for layer in layers:
+        if layer in _DELTA_RULES and "heads" not in model.extras:
+            own[layer] = {"heads": LAYERS.settings(layer).default("heads"), **own.get(layer, {})}
+    return own
+
+
 def _signature(file: SpaceFile) -> Signature:
     """Return the signature of the published data of the task."""
     task = TASKS[file.task]
     signature = task.outline(completed(file.task, task.options, file.data))
     if signature is None:
-        must = f"must stand beside a task that declares the signature of its data, which {file.task} does not"
+        must = f"requires a task that declares the signature of its data, and {file.task} does not"
         raise Violation(("model", "match"), must, "Give the sizes themselves.")
     return signature
 
@@ -151,7 +155,7 @@ def _extra(name: str, value: Any, layers: tuple[str, ...]) -> Any:
 
 
 def _with_layers(model: ModelSection) -> ModelSection:
-    """Return the network, what it says for single layers checked."""
+    """Return the network with the values of single layers checked."""
     for layer in model.layers:
         if layer not in LAYERS:
             path = ("model", "layers", layer)
@@ -207,13 +211,13 @@ def _check_searched(name: str, distribution: Distribution, layer: str) -> None:
 
 @dataclass(frozen=True)
 class _View:
-    """A sweep as the trials of one layer see it.
+    """The part of a sweep that concerns the trials of one layer.
 
     Attributes:
-        layer: its name.
-        model: the network, with what holds for this layer only.
-        space: what is drawn with this layer, by the names without the layer's; no condition names the layer.
-        searched: name in the file of each name of `space`.
+        layer: Its name.
+        model: Settings of the network with this layer.
+        space: Distributions drawn with this layer, by names without the layer's. No condition names it.
+        searched: Name in the file of each name of `space`.
     """
 
     layer: str
@@ -222,7 +226,7 @@ class _View:
     searched: Mapping[str, str]
 
     def path(self, *names: str) -> Path:
-        """Return where in the file one of some names is given: searched, for this layer, or for all."""
+        """Return the path of the first given name: in the search, for this layer, or for all layers."""
         for name in names:
             if name in self.searched:
                 return ("search", self.searched[name])
@@ -257,7 +261,7 @@ def _check_ranges(view: _View) -> None:
     """Refuse a space in which the low end of a range can be drawn above its high end."""
     for name, spec in LAYERS.settings(view.layer).ranges.items():
         low, high = view.model.extras.get(name, spec.default)
-        lowest, highest = f"{name}.min", f"{name}.max"
+        lowest, highest = range_ends(name)
         top = _extreme(view.space, lowest, low, max)
         bottom = _extreme(view.space, highest, high, min)
         if top >= bottom:
@@ -296,10 +300,10 @@ def _fixed(view: _View, name: str) -> Any:
 
 
 def read_training(file: SpaceFile, model: ModelSection, space: Space) -> TrainingSection:
-    """Return how trials are trained, with the task's own way to carry states.
+    """Return the settings of training, with the task's default for carried states.
 
     Raises:
-        Violation: a rate is missing, the interval is longer than a trial, an optimiser without a weight decay
+        Violation: A rate is missing, the interval is longer than a trial, an optimiser without a weight decay
             is given one, labels are to be smoothed where there are none, or states are to be carried where
             they cannot be.
     """
@@ -309,7 +313,7 @@ def read_training(file: SpaceFile, model: ModelSection, space: Space) -> Trainin
     if carries is None:
         carries = task.carries_state
     if carries and not task.carries_state:
-        must = f"must be left out for {file.task}, whose examples are no consecutive segments"
+        must = f"is not available for {file.task}, because its examples are not consecutive segments"
         raise Violation(("training", "carry_state"), must, "Leave it out.")
     if carries:
         _check_looking_back(model, space)
@@ -317,12 +321,12 @@ def read_training(file: SpaceFile, model: ModelSection, space: Space) -> Trainin
 
 
 def _check_labels(file: SpaceFile, space: Space) -> None:
-    """Refuse to smooth labels where targets are numbers; a task whose data are unknown says so later."""
+    """Refuse label smoothing for regression. A task with unknown data is checked when it is loaded."""
     task = TASKS[file.task]
     signature = task.outline(completed(file.task, task.options, file.data))
     if signature is None or signature.output != "value":
         return
-    must = f"must be left out for {file.task}, whose targets are no classes"
+    must = f"is not available for {file.task}, because its targets are not classes"
     if "label_smoothing" in space:
         raise Violation(("search", "label_smoothing"), must, "Leave it out.")
     if file.training.label_smoothing is not None:
@@ -330,7 +334,7 @@ def _check_labels(file: SpaceFile, space: Space) -> None:
 
 
 def _check_looking_back(model: ModelSection, space: Space) -> None:
-    """Refuse a space in which a network that carries its state may read backwards too."""
+    """Refuse bidirectional networks with carried states."""
     for layer in _layers(model, space):
         view = _view(model, space, layer)
         drawn = view.space.get("bidirectional")
@@ -364,28 +368,28 @@ def _check_no_decay(training: TrainingSection, optimizer: str, space: Space) -> 
         path = ("training", "weight_decay")
     else:
         return
-    must = f"must be 0 with the optimizer {optimizer}, which has none"
+    must = f"must be 0 with the optimizer {optimizer}, which does not support it"
     able = ", ".join(name for name, declared in OPTIMIZERS.items() if declared.decays)
     got = str(training.weight_decay) if path[0] == "training" else flow(list(decay.ends())) if decay else ""
     raise Violation(path, must, f"Write weight_decay: 0, or one of these optimizers: {able}.", got)
 
 
 def mutable(file: SpaceFile, space: Space) -> frozenset[str]:
-    """Return the hyperparameters that act throughout training, so that a running trial can take others."""
+    """Return the hyperparameters that can change during training."""
     layers = space["layer"].choices if "layer" in space else (file.model.layer,)
     known = [known for layer in layers for known in searchable(str(layer)).items()]
     return frozenset(name for name, hyperparameter in known if hyperparameter.mutable)
 
 
 def check_resources(resources: ResourcesSection) -> None:
-    """Check the share of a GPU, and that no limit is given that a network does not need.
+    """Check the share of a GPU, and refuse limits that apply to scripts only.
 
     Raises:
-        Violation: the share is wrong, or there is a limit of memory, disk or minutes.
+        Violation: The share is wrong, or there is a limit of memory, disk or minutes.
     """
     for name in LIMITS:
         if getattr(resources, name) is not None:
-            must = "must stand beside a `trainable` that is a function or a command"
+            must = "requires a `trainable` that is a function or a command"
             raise Violation(("resources", name), must, "Leave it out.")
     check_share(resources)
 
@@ -394,11 +398,11 @@ def check_share(resources: ResourcesSection) -> None:
     """Check that a trial takes no GPU, a whole GPU, or a slot of one.
 
     Raises:
-        Violation: the share is not 0, 1 or 1/K, or `slots` stands beside another share than 1.
+        Violation: The share is not 0, 1 or 1/K, or `slots` stands beside another share than 1.
     """
     share = resources.gpu
     if resources.slots is not None and share != 1:
-        must = "must stand beside gpu: 1, which the slots then share"
+        must = "requires gpu: 1, which the slots share"
         raise Violation(("resources", "slots"), must, "Write gpu: 1, or leave it out.")
     if share and abs(1 / share - round(1 / share)) > 1e-6:
         remedy = f"Write gpu: 1/{max(1, round(1 / share))}."

@@ -508,12 +508,12 @@ def validated(model: type[Model], value: Any, path: Path = ()) -> Model:
     """Return a value of the file as a section.
 
     Args:
-        model: class of the section.
-        value: plain values.
-        path: where the value stands in the file.
+        model: Class of the section.
+        value: Plain values.
+        path: Path where the value stands in the file.
 
     Raises:
-        Violation: a field is wrong, with all others. Of several errors an unknown key comes first: it often
+        Violation: A field is wrong, with all others. Of several errors an unknown key comes first: it often
             explains what is missing.
     """
     try:
@@ -529,8 +529,8 @@ def example_of(model: type[BaseModel], names: Path) -> Any:
     """Return the example of a field of a section, or None if it has none.
 
     Args:
-        model: class of the section.
-        names: keys that lead to the field.
+        model: Class of the section.
+        names: Keys that lead to the field.
     """
     owner = _model_at(model, names[:-1])
     field = owner.model_fields.get(str(names[-1])) if owner else None

@@ -1,4 +1,4 @@
-"""The section `search`: a distribution for each hyperparameter, their conditions, and what can be drawn."""
+"""Search space: a distribution for each hyperparameter, and conditions between them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ KINDS: tuple[Kind, ...] = ("uniform", "log_uniform", "int", "log_int", "choice")
 
 
 class DistributionError(ValueError):
-    """Raised for a distribution that nothing can be drawn from.
+    """A distribution without values.
 
     Args:
-        must: what must hold.
-        remedy: what would be right.
+        must: Requirement.
+        remedy: Correction to suggest.
     """
 
     def __init__(self, must: str, remedy: str) -> None:
@@ -33,15 +33,15 @@ class DistributionError(ValueError):
 
 @dataclass(frozen=True)
 class Distribution:
-    """The values of one hyperparameter, and when it is drawn.
+    """Distribution and conditions of one hyperparameter.
 
     Attributes:
-        kind: uniform and log_uniform draw real numbers, int and log_int whole ones, choice a listed value.
-        low: smallest value, inclusive; None for a choice.
-        high: largest value, inclusive; None for a choice.
-        step: distance between the values of a uniform or int range; None for a continuous one.
-        choices: the values of a choice, all of one type.
-        when: other hyperparameters, and the values of each under which this one is drawn.
+        kind: Uniform and log_uniform draw real numbers, int and log_int whole ones, choice a listed value.
+        low: Smallest value, inclusive; None for a choice.
+        high: Largest value, inclusive; None for a choice.
+        step: Distance between the values of a uniform or int range; None for a continuous one.
+        choices: Values of a choice, all of one type.
+        when: Other hyperparameters, and the values of each under which this one is drawn.
     """
 
     kind: Kind
@@ -58,7 +58,7 @@ class Distribution:
         return self.low, self.high
 
     def count(self) -> int | None:
-        """Return how many values can be drawn, or None for a continuous range."""
+        """Return the number of values, or None for a continuous range."""
         if self.kind == "choice":
             return len(self.choices)
         low, high = self._bounds()
@@ -69,13 +69,13 @@ class Distribution:
         return None if self.step is None else round((high - low) / self.step) + 1
 
     def values(self) -> tuple[Value, ...]:
-        """Return every value that can be drawn; only for distributions with a `count`."""
+        """Return all values. The distribution must have a `count`."""
         count = self.count()
         assert count is not None, "a continuous range has no list of values"
         return tuple(self.value(index) for index in range(count))
 
     def value(self, index: int) -> Value:
-        """Return one of the values, which are counted from 0; only for distributions with a `count`."""
+        """Return the value with an index from 0. The distribution must have a `count`."""
         if self.kind == "choice":
             return self.choices[index]
         low, high = self._bounds()
@@ -84,7 +84,7 @@ class Distribution:
         return min(low + index * (self.step or 0.0), high)
 
     def index(self, value: Any) -> int:
-        """Return the index of a value; in a range of the nearest one, as multiples of a step are rounded."""
+        """Return the index of a value, in a range the index of the nearest one, because steps are rounded."""
         if self.kind == "choice":
             return self.choices.index(value)
         low, _ = self._bounds()
@@ -134,7 +134,7 @@ def ranged(kind: Kind, low: float | int, high: float | int, step: float | None) 
     """Return the distribution of a range.
 
     Raises:
-        DistributionError: low > high, a logarithm of zero, or a step that does not divide the range.
+        DistributionError: `low` > `high`, a logarithm of zero, or a step that does not divide the range.
     """
     if low > high:
         raise DistributionError("low <= high must hold", f"Write [{high:g}, {low:g}].")
@@ -173,10 +173,10 @@ def _check_step(low: float, high: float, step: float) -> None:
 
 
 def chosen(values: list[Any]) -> Distribution:
-    """Return the distribution of a choice; whole and real numbers together become real ones.
+    """Return the distribution of a choice. Mixed whole and real numbers become real numbers.
 
     Raises:
-        DistributionError: the list is empty, too long, nested, mixed or has duplicates.
+        DistributionError: The list is empty, too long, nested, mixed or has duplicates.
     """
     if not values:
         raise DistributionError("a choice must have at least one value", "Write choice: [a, b].")
@@ -200,12 +200,12 @@ def chosen(values: list[Any]) -> Distribution:
 
 
 def ordered(search: Mapping[str, Distribution]) -> dict[str, Distribution]:
-    """Return the space by name, but every hyperparameter after those that its condition names.
+    """Sort the space by name, with conditions after the hyperparameters that they name.
 
-    The order does not depend on that of the file: a sampler draws the same from a file and its record.
+    The order does not depend on the file, so that a sampler draws the same from a file and its record.
 
     Raises:
-        DistributionError: the conditions form a cycle.
+        DistributionError: The conditions form a cycle.
     """
     done: dict[str, Distribution] = {}
     while len(done) < len(search):
@@ -221,7 +221,7 @@ def read_space(section: Mapping[str, SearchEntry]) -> dict[str, Distribution]:
     """Return the space of the section `search`, in canonical order.
 
     Raises:
-        Violation: nothing can be drawn from a distribution, or a condition is wrong.
+        Violation: Nothing can be drawn from a distribution, or a condition is wrong.
     """
     free: dict[str, Distribution] = {}
     wrong: list[Violation] = []
@@ -294,8 +294,8 @@ def combinations(search: Mapping[str, Distribution], names: frozenset[str]) -> I
     """Yield every assignment of some hyperparameters and of those that their conditions name.
 
     Args:
-        search: an ordered space.
-        names: hyperparameters with finitely many values; those that are not searched are ignored.
+        search: Ordered space.
+        names: Hyperparameters with finitely many values; those that are not searched are ignored.
     """
     wanted = _with_parents(search, names)
     domains = [search[name].values() for name in wanted]

@@ -1,4 +1,4 @@
-"""The search strategy of a file: its sampler proposes trials, its scheduler stops or changes them early."""
+"""Samplers, which propose trials, and schedulers, which stop or change trials early."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from orchestrator.config import declarations
 from orchestrator.config.declarations import SamplerSettings, SchedulerSettings
+from orchestrator.config.declared import DECLARED
 from orchestrator.config.document import Path, Violation, flow, nearest
 from orchestrator.config.sections import SearchEntry, Section, StudySections, TrainableFile, validated
 from orchestrator.config.space import Distribution, read_space, size
@@ -31,7 +31,7 @@ SAMPLERS: DeclaredRegistry[Any, SamplerSettings] = DeclaredRegistry(
     "orchestrator.samplers",
     subclass_of("orchestrator.study.samplers:SamplerAdapter", "orchestrator.study.samplers:GridAdapter"),
     declared=SamplerSettings,
-    vocabulary=declarations,
+    generated=DECLARED,
 )
 """Samplers by the names of a search-space file. `SAMPLERS.settings(name)` does not import Optuna."""
 
@@ -46,7 +46,7 @@ SCHEDULERS: DeclaredRegistry[Any, SchedulerSettings] = DeclaredRegistry(
     "orchestrator.schedulers",
     subclass_of("orchestrator.schedule.schedulers:SchedulerAdapter"),
     declared=SchedulerSettings,
-    vocabulary=declarations,
+    generated=DECLARED,
 )
 """Schedulers by the names of a search-space file. `SCHEDULERS.settings(name)` does not import Ray."""
 
@@ -67,13 +67,13 @@ def read_strategy(
     """Return the sampler and the scheduler of a file, every option with a value.
 
     Args:
-        file: the file.
-        space: its space.
-        objectives: number of its objectives.
-        mutable: hyperparameters of which a trial can take other values when it goes on.
+        file: Validated file.
+        space: Space of the search.
+        objectives: Number of its objectives.
+        mutable: Hyperparameters of which a trial can take other values when it goes on.
 
     Raises:
-        Violation: a name or an option is unknown, or the strategy does not suit the rest of the file.
+        Violation: A name or an option is unknown, or the strategy does not suit the rest of the file.
     """
     is_default = "scheduler" not in file.model_fields_set
     chosen = _default_scheduler(file, objectives) if is_default else file.scheduler
@@ -94,9 +94,9 @@ def read_strategy(
 def _default_scheduler(file: StudySections, objectives: int) -> Any:
     """Return the scheduler of a file that names none.
 
-    A trial of a network or a program is compared from a tenth of its steps on. What a script reports first
-    says little: its trials are compared from a quarter of their steps on, or not at all if they report
-    seldom. Nor are trials with several objectives: one of them would decide.
+    Trials of a network or a program are compared from a tenth of their steps on. First reports of scripts are
+    less reliable: their trials are compared from a quarter of their steps on, and never if they report
+    seldom. Trials with several objectives are never compared.
     """
     if objectives > 1:
         return "none"
@@ -110,7 +110,7 @@ def check_installed(sampler: Sampler) -> None:
     """Check that the packages of a sampler are installed.
 
     Raises:
-        Violation: a package is missing.
+        Violation: A package is missing.
     """
     packages = SAMPLERS.settings(sampler.name).packages
     if missing := [package for package in packages if find_spec(package) is None]:
@@ -122,11 +122,10 @@ def check_installed(sampler: Sampler) -> None:
 def check_mutations(space: Space, scheduler: Scheduler) -> None:
     """Check that a scheduler changes no hyperparameter on which others depend.
 
-    A trial would go on with hyperparameters of another branch. Only files are checked: what a ledger holds of
-    an earlier version can still be read.
+    A trial would go on with hyperparameters of another branch.
 
     Raises:
-        Violation: it changes one.
+        Violation: It changes one.
     """
     option = SCHEDULERS.settings(scheduler.name).mutations
     if option is None:
@@ -144,17 +143,17 @@ def options_section(kind: str, name: str) -> type[Section]:
 
     Args:
         kind: `sampler` or `scheduler`.
-        name: its name.
+        name: Its name.
     """
     section: type[Section] = _REGISTRIES[kind].settings(name).section()
     return section
 
 
 def most_trials(document: Mapping[str, Any]) -> int:
-    """Return how many trials the search of a sweep has at most: its budget, or all combinations of a grid.
+    """Return the largest number of trials: the budget, or the combinations of a grid.
 
     Args:
-        document: of the sweep, as the ledger records it. A sampler that is no longer installed has no limit.
+        document: Document of the sweep in the ledger. A sampler that is not installed any more has no limit.
     """
     budget = int(document["budget"]["trials"])
     (sampler,) = document["sampler"]
@@ -238,7 +237,7 @@ def _check_mutations(
             must = "must name searched hyperparameters"
             raise Violation(path, must, nearest(name, mutable & set(space)), f"`{name}`")
         if name not in mutable:
-            must = "must name what acts throughout training, not at its start or on the compiled program"
+            must = "must name hyperparameters that can change during training"
             declare = (
                 "If a function or a command can go on with another value, name it in `trainable.mutable`."
             )

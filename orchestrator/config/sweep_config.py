@@ -1,10 +1,10 @@
-"""A sweep, validated and frozen: what a search-space file means, its profile and overrides applied."""
+"""The validated and frozen configuration of a sweep, with its profile and overrides applied."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -22,13 +22,13 @@ from orchestrator.config.sections import (
 from orchestrator.config.space import Distribution, active, combinations
 from orchestrator.config.trainable import Trainable
 from trainables.layers import LAYERS
+from trainables.settings import range_ends
 from trainables.trial import (
     Clock,
     ModelSettings,
     Settings,
     TrainingSettings,
     TrialSettings,
-    in_current_names,
 )
 
 Direction = Literal["maximize", "minimize"]
@@ -36,85 +36,36 @@ Direction = Literal["maximize", "minimize"]
 CHANGEABLE = frozenset({"budget", "resources"})
 """Sections that may change between two runs of one sweep, and so are no part of its identity."""
 
-
-_ADDED = ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder")
-_ADDED_TO_TRAINING = ("optimizer", "schedule", "plateau_factor", "plateau_patience", "carry_state")
-EARLIER_CHOICES: Mapping[str, Mapping[str, Any]] = {
-    "model": {"layers": {}, "match": None, **{name: getattr(ModelSettings, name) for name in _ADDED}},
-    "training": {name: getattr(TrainingSettings, name) for name in _ADDED_TO_TRAINING},
+_MODEL = ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder")
+_TRAINING = ("optimizer", "schedule", "plateau_factor", "plateau_patience", "carry_state")
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "model": {"layers": {}, "match": None, **{name: getattr(ModelSettings, name) for name in _MODEL}},
+    "training": {name: getattr(TrainingSettings, name) for name in _TRAINING},
 }
-"""By section: what earlier versions did where their documents have no key for it."""
+"""By section: values that are not part of a sweep's identity, because they are the defaults."""
 
 FIRST = "first"
 """Key of a document in its section `objective`: the direction that decides, if it is not `maximize`."""
 
-EARLIER_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    layer: {"heads": 4} for layer in ("delta_net", "gated_delta_net", "delta_product")
-}
-"""By layer: the defaults of earlier versions that are others now. Documents name these options since."""
-
-
-def naming(
-    options: Mapping[str, Mapping[str, Any]],
-    layers: Iterable[str],
-    model: Mapping[str, Any],
-    own: Mapping[str, Mapping[str, Any]],
-) -> dict[str, Any]:
-    """Return the key `layers` of a network, in which some options are named that the network leaves out.
-
-    Args:
-        options: by layer, the values of options that must be named.
-        layers: that trials may have.
-        model: what the network says for all layers.
-        own: what it says for single ones, its key `layers`.
-    """
-    named = dict(own)
-    for layer in layers:
-        missing = {name: value for name, value in options.get(layer, {}).items() if name not in model}
-        if missing:
-            named[layer] = {**missing, **named.get(layer, {})}
-    return named
-
-
-def current(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document that this version or an earlier one recorded, as this version would record it."""
-    if "trainable" in document:
-        return dict(document)
-    renamed = {name: in_current_names(document.get(name) or {}) for name in ("model", "training", "search")}
-    for name, choices in EARLIER_CHOICES.items():
-        renamed[name] = {**choices, **renamed[name]}
-    model, layer = renamed["model"], renamed["search"].get("layer")
-    layers: list[str] = layer["choice"] if layer else [model["layer"]]
-    model["layers"] = naming(EARLIER_OPTIONS, layers, model, model["layers"])
-    for name, entry in renamed["search"].items():
-        if "when" in entry:
-            renamed["search"][name] = {**entry, "when": in_current_names(entry["when"])}
-    if published := document.get("published"):
-        renamed["published"] = {**published, "values": in_current_names(published["values"])}
-    return {name: renamed.get(name, value) for name, value in document.items()}
-
 
 def identity(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of everything in a document that makes a sweep another sweep.
-
-    What earlier versions did without recording it is left out: their sweeps keep their digests and ids.
-    """
-    kept = {key: value for key, value in current(document).items() if key not in CHANGEABLE}
+    """Return the SHA-256 of the parts of a document that identify a sweep."""
+    kept = {key: value for key, value in document.items() if key not in CHANGEABLE}
     if trainable := kept.get("trainable"):
         # The same files in another folder, such as a copy on a cluster, are the same sweep. `free` is part of
         # the code, whose changes a sweep records by themselves.
         kept["trainable"] = {
             name: value for name, value in trainable.items() if name not in {"folder", "free"}
         }
-    for name in EARLIER_CHOICES.keys() & kept.keys():
-        choices = EARLIER_CHOICES[name]
-        kept[name] = {key: value for key, value in kept[name].items() if choices.get(key) != value}
+    for name in _DEFAULTS.keys() & kept.keys():
+        defaults = _DEFAULTS[name]
+        kept[name] = {key: value for key, value in kept[name].items() if defaults.get(key) != value}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A metric that trials report, and which way is better."""
+    """A reported metric and its direction."""
 
     metric: str
     direction: Direction
@@ -122,7 +73,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Constraint:
-    """Bounds that a feasible trial's metric keeps."""
+    """Bounds of a metric of feasible trials."""
 
     metric: str
     at_least: float | None
@@ -131,25 +82,25 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Sampler:
-    """How trials are proposed: a name of `orchestrator.config.strategy.SAMPLERS`, and all its options."""
+    """A sampler of `orchestrator.config.strategy.SAMPLERS` with all its options."""
 
     name: str
     options: Mapping[str, Any]
 
     @property
     def seed(self) -> int:
-        """Return the seed that every draw of the sweep derives from."""
+        """Return the seed of all draws of the sweep."""
         return int(self.options["seed"])
 
 
 @dataclass(frozen=True)
 class Scheduler:
-    """Which trials end early: a name of `orchestrator.config.strategy.SCHEDULERS`, and all its options.
+    """A scheduler of `orchestrator.config.strategy.SCHEDULERS` with all its options.
 
     Attributes:
-        name: of the scheduler.
-        options: all of them.
-        is_default: whether the file names none.
+        name: Name of the scheduler.
+        options: All of them.
+        is_default: Whether the file names none.
     """
 
     name: str
@@ -161,7 +112,8 @@ class Scheduler:
         if "grace" not in self.options:
             return None
         steps = training.steps
-        return min(max(round(self.options["grace"] * steps), training.interval, 1), steps)
+        grace = float(self.options["grace"])
+        return min(max(round(grace * steps), training.interval, 1), steps)
 
     def phrase(self, training: TrainingSection | ClockSection) -> str:
         """Return the scheduler in words, such as `asha, grace 3 of 12 steps (default)`."""
@@ -175,9 +127,9 @@ class Published:
     """Published values of a paper.
 
     Attributes:
-        source: paper and table.
-        values: a value for every hyperparameter that these values make active; empty where none are known.
-        results: published figures by metric, such as `test/accuracy`; comparable without a profile only.
+        source: Paper and table.
+        values: Value for every hyperparameter that these values make active; empty where none are known.
+        results: Published figures by metric, such as `test/accuracy`; comparable without a profile only.
     """
 
     source: str
@@ -187,30 +139,30 @@ class Published:
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """One sweep, complete.
+    """Complete configuration of one sweep.
 
     Attributes:
-        name: stem of the file, a slug.
-        profile: name of the applied profile, or None for the whole file as it stands.
-        task: a name of `trainables.tasks.TASKS`; of a trainable, its own name.
-        task_options: options of the task that the file sets.
-        model: the network, where the search says nothing else; None if the file has a trainable.
-        training: how trials are trained, where the search says nothing else.
-        evaluate: what an evaluation reads.
-        search: the space; a hyperparameter stands after those its condition names.
-        objectives: what is optimised; the first one decides which trial is best.
-        constraints: what a feasible trial keeps.
-        sampler: how trials are proposed.
-        scheduler: which trials are stopped early.
-        budget: when the search ends.
-        resources: what one trial takes.
-        confirm: retrainings of the best trial.
-        published: values tried first, or None.
-        warm_start: ids of earlier sweeps to learn from.
-        source_text: the file as it was read.
-        trainable: the function, command or program that trials run, or None: they train a network.
-        edition: number of this sweep among those of the same file, from 1.
-        recorded_id: id of the sweep in the ledger, or None if it has neither run nor been submitted.
+        name: Stem of the file, a slug.
+        profile: Name of the applied profile, or None for the whole file as it stands.
+        task: Name of `trainables.tasks.TASKS`; of a trainable, its own name.
+        task_options: Options of the task that the file sets.
+        model: Settings of the network, where the search has no value; None if the file has a trainable.
+        training: Settings of training, where the search has no value.
+        evaluate: Examples that an evaluation reads.
+        search: Space; a hyperparameter stands after those its condition names.
+        objectives: Optimised metrics; the first one decides which trial is best.
+        constraints: Bounds of the metrics of a feasible trial.
+        sampler: Sampler that proposes trials.
+        scheduler: Rule that stops trials early.
+        budget: Limits that end the search.
+        resources: Resources of one trial.
+        confirm: Retrainings of the best trial.
+        published: Values tried first, or None.
+        warm_start: Ids of earlier sweeps to learn from.
+        source_text: File as it was read.
+        trainable: Function, command or program that trials run, or None: they train a network.
+        edition: Number of this sweep among those of the same file, from 1.
+        recorded_id: Id of the sweep in the ledger, or None if it has neither run nor been submitted.
     """
 
     name: str
@@ -248,7 +200,7 @@ class SweepConfig:
 
     @property
     def subject(self) -> str:
-        """Return what is trained, in words, such as `rotrnn on listops` or `the function train.py:train`."""
+        """Describe what is trained, such as `rotrnn on listops` or `the function train.py:train`."""
         return f"{self.kind} on {self.task}" if self.trainable is None else f"the {self.kind} {self.task}"
 
     @property
@@ -258,22 +210,22 @@ class SweepConfig:
 
     @property
     def objective(self) -> Objective:
-        """Return the objective that decides which trial is best."""
+        """Return the objective that ranks the trials."""
         return self.objectives[0]
 
     @property
     def metric(self) -> str:
-        """Return the metric that decides which trial is best, such as `val/accuracy`."""
+        """Return the metric that ranks the trials, such as `val/accuracy`."""
         return self.objective.metric
 
     @property
     def direction(self) -> Direction:
-        """Return which way of the metric is better."""
+        """Return `maximize` or `minimize`."""
         return self.objective.direction
 
     @property
     def objective_metrics(self) -> tuple[str, ...]:
-        """Return the metrics of the objectives, the one that decides which trial is best first."""
+        """Return the metrics of the objectives. The first one ranks the trials."""
         return tuple(objective.metric for objective in self.objectives)
 
     @property
@@ -334,11 +286,11 @@ class SweepConfig:
         return document
 
     def settings(self, params: Mapping[str, Any], seed: int) -> Settings:
-        """Return what a trial with these hyperparameters trains.
+        """Return the settings of a trial with these hyperparameters.
 
         Args:
-            params: a value for every active hyperparameter of the search, as the study drew them.
-            seed: of the trial.
+            params: Value for every active hyperparameter of the search, as the study drew them.
+            seed: Seed of the trial.
         """
         assert set(params) == self.active(params), f"{sorted(params)} is no assignment of the space"
         if self.trainable is not None:
@@ -347,7 +299,7 @@ class SweepConfig:
         return self.network_settings(params, seed)
 
     def network_settings(self, params: Mapping[str, Any], seed: int) -> TrialSettings:
-        """Return what a trial with these hyperparameters trains; the sweep has no trainable."""
+        """Return the settings of a trial with these hyperparameters. The sweep must train a network."""
         known = searchable(str(params.get("layer", self.network.layer)))
         drawn = {name: known[name].cast(value) for name, value in params.items()}
         assert isinstance(self.training, TrainingSection)
@@ -369,10 +321,10 @@ class SweepConfig:
         return set(drawn)
 
     def largest(self, lowest: Collection[str] = ()) -> dict[str, Any]:
-        """Return the assignment of the space's upper ends: as large a trial as the search has.
+        """Return the hyperparameters of the largest trial: the upper ends of the space.
 
         Args:
-            lowest: hyperparameters to give their lower ends instead.
+            lowest: Hyperparameters to give their lower ends instead.
         """
         drawn: dict[str, Any] = {}
         for name, distribution in self.search.items():
@@ -381,14 +333,14 @@ class SweepConfig:
         return drawn
 
     def networks(self, names: frozenset[str]) -> Iterator[ModelSettings]:
-        """Yield a network for every draw of some static choices; everything else is as the file fixes it."""
+        """Yield a network for every combination of static choices."""
         for drawn in combinations(self.search, names):
             yield model_settings(self.network, drawn)
 
     def trial_seed(self, number: int, params: Mapping[str, Any]) -> int:
-        """Return the seed of trial `number`: of its initialisation, its order of data and its dropout.
+        """Return the seed of trial `number`, which determines initialisation, data order and dropout.
 
-        A seed among its hyperparameters comes first.
+        A searched seed takes precedence.
         """
         return int(params.get("seed", self._seed("trial", number)))
 
@@ -408,12 +360,12 @@ class SweepConfig:
 def model_settings(section: ModelSection, drawn: Mapping[str, Any]) -> ModelSettings:
     """Return the network of a trial.
 
-    Drawn values come first, then what the file says for the layer alone, then what it says for all layers,
-    then the defaults of the layer.
+    Drawn values take precedence over the file's values for the layer, these over its values for all layers,
+    and these over the defaults of the layer.
 
     Args:
-        section: of the file, with its pooling.
-        drawn: values of searched hyperparameters by name.
+        section: Section of the file, with its pooling.
+        drawn: Values of searched hyperparameters by name.
     """
     layer = drawn.get("layer", section.layer)
     drawn = {name.removeprefix(f"{layer}."): value for name, value in drawn.items()}
@@ -428,13 +380,15 @@ def model_settings(section: ModelSection, drawn: Mapping[str, Any]) -> ModelSett
             for name, option in declared.options.items()
         },
         ranges={
-            name: _ends(name, extras.get(name, spec.default), drawn) for name, spec in declared.ranges.items()
+            name: _range(name, extras.get(name, spec.default), drawn)
+            for name, spec in declared.ranges.items()
         },
     )
 
 
-def _ends(name: str, fixed: Sequence[float], drawn: Mapping[str, Any]) -> tuple[float, float]:
-    return drawn.get(f"{name}.min", fixed[0]), drawn.get(f"{name}.max", fixed[1])
+def _range(name: str, fixed: Sequence[float], drawn: Mapping[str, Any]) -> tuple[float, float]:
+    low, high = range_ends(name)
+    return drawn.get(low, fixed[0]), drawn.get(high, fixed[1])
 
 
 def _training_settings(section: TrainingSection, drawn: Mapping[str, Any]) -> TrainingSettings:

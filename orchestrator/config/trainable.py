@@ -1,18 +1,18 @@
-"""What a trial runs if not a network of this package: a function, a command, or a program of one's own."""
+"""User code as a trainable: a function, a command or a program."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from importlib.metadata import packages_distributions
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from orchestrator.config.document import Violation, nearest, raise_all
-from orchestrator.config.program_source import free_of, why_not_kept, why_not_registered
 from orchestrator.config.sections import LIMITS, ResourcesSection, TrainableFile, TrainableSection
 from orchestrator.config.space import Distribution
-from orchestrator.errors import redacted
 from orchestrator.placeholders import (
     LONGEST_WORD,
     NAME,
@@ -20,7 +20,9 @@ from orchestrator.placeholders import (
     PlaceholderError,
     parsed,
 )
-from trainables.sources import digest_of
+from orchestrator.process_secrets import redacted
+from trainables import parsing
+from trainables.sources import digest_of, module_in, source_of, text_of
 from trainables.trial import Clock, ProgramSettings, ScriptSettings, variable_of
 
 Space = Mapping[str, Distribution]
@@ -30,6 +32,7 @@ KINDS: tuple[Kind, ...] = ("function", "command", "program")
 _REFERENCE = re.compile(r"^([A-Za-z_][\w.]*|[^:\0]+\.py):[A-Za-z_]\w*$")
 _OWN = frozenset({"seed", "step", "folder", "resume"})
 """Names that every command has beside its hyperparameters."""
+_PROGRAM_PATH = ("trainable", "program")
 _PATHS = frozenset({"folder", "resume"})
 
 _SCRIPT = re.compile(r"[^'\"$;&|<>]+\.[A-Za-z]{1,4}")
@@ -44,17 +47,17 @@ DISK = 20
 
 @dataclass(frozen=True)
 class Trainable:
-    """What a trial runs.
+    """A function, a command or a program of a user.
 
     Attributes:
-        kind: which of the three.
+        kind: `function`, `command` or `program`.
         target: `module:name` of a function or a program; the words of a command.
-        folder: working folder, and where files are looked for.
-        shell: whether a command is one text for a shell.
-        free: the hyperparameters of a program that are traced numbers; empty for the others.
-        mlflow: whether a function or a command writes to the run of its trial in MLflow.
-        mutable: the hyperparameters of a function or a command that may differ when it goes on.
-        predictor: the function that makes a predictor of what a function or a command has saved, or ''.
+        folder: Working folder, and where files are looked for.
+        shell: Whether a command is one text for a shell.
+        free: Hyperparameters of a program that are traced numbers; empty for the others.
+        mlflow: Whether a function or a command writes to the run of its trial in MLflow.
+        mutable: Hyperparameters of a function or a command that may differ when it goes on.
+        predictor: Function that makes a predictor of what a function or a command has saved, or ''.
     """
 
     kind: Kind
@@ -85,7 +88,7 @@ class Trainable:
 
     @property
     def changeable(self) -> frozenset[str]:
-        """Return the hyperparameters of which a trial can take other values when it goes on."""
+        """Return the hyperparameters that may change when a trial resumes."""
         return frozenset(self.free or self.mutable)
 
     def code(self) -> str:
@@ -93,14 +96,14 @@ class Trainable:
         return digest_of(self.target, Path(self.folder))
 
     def imported_code(self) -> str:
-        """Return the digest of the code that a worker itself imports, which only a program's does, or ''."""
+        """Return the digest of a program's code, which workers import, or ''."""
         return self.code() if self.kind == "program" else ""
 
     def why_not_registered(self) -> str | None:
-        """Return why the chosen trial does not become a registered model, or None if it does.
+        """Return the reason why the best trial cannot become a registered model, or None.
 
         Raises:
-            Violation: the class of a program cannot be read.
+            Violation: The class of a program cannot be read.
         """
         if self.predictor:
             return why_not_kept(self.predictor, Path(self.folder))
@@ -124,14 +127,14 @@ class Trainable:
         seed: int,
         limits: ResourcesSection,
     ) -> ProgramSettings | ScriptSettings:
-        """Return what a trial with these hyperparameters runs.
+        """Return the settings of a trial with these hyperparameters.
 
         Args:
-            params: a value for every active hyperparameter.
-            clock: how long.
-            seed: of the trial; a searched `seed` is replaced by it, since the params of a confirmation are
-                those of the best trial.
-            limits: what the process of a function or a command may use.
+            params: Value for every active hyperparameter.
+            clock: Length of the trial.
+            seed: Seed of the trial. It replaces a searched `seed`, because a confirmation has the params of
+                the best trial.
+            limits: Limits of the process of a function or a command.
         """
         own = _with_seed(params, seed)
         if self.kind == "program":
@@ -152,7 +155,7 @@ class Trainable:
 
 
 def _with_seed(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Return hyperparameters in which a searched seed is that of the trial."""
+    """Replace a searched seed by the seed of the trial."""
     if int(params.get("seed", seed)) == seed:  # it may have been drawn as 0.75, of which the trial's is 0
         return dict(params)
     return {**params, "seed": seed}
@@ -172,17 +175,17 @@ def task_of(document: Mapping[str, Any]) -> str:
 def read_trainable(
     file: TrainableFile, space: Space, folder: Path, recorded: Mapping[str, Any] | None = None
 ) -> Trainable:
-    """Return what the trials of a file run.
+    """Return the trainable of a file.
 
     Args:
-        file: the file.
-        space: its space.
-        folder: of the file, unless it names another.
-        recorded: the section as `Trainable.document` wrote it, if the file is the record of a sweep, which is
+        file: Validated file.
+        space: Space of the search.
+        folder: Folder of the file, unless it names another.
+        recorded: Section as `Trainable.document` wrote it, if the file is the record of a sweep, which is
             read also after its code has gone; None for a file of a user.
 
     Raises:
-        Violation: the section, a name in `search`, the clock or the resources are wrong.
+        Violation: The section, a name in `search`, the clock or the resources are wrong.
     """
     section = file.trainable
     given = [kind for kind in KINDS if getattr(section, kind) is not None]
@@ -191,9 +194,9 @@ def read_trainable(
         raise Violation(("trainable",), must, "For example {function: train.py:train}.")
     (kind,) = given
     if section.shell and kind != "command":
-        raise Violation(("trainable", "shell"), "must stand beside a command", "Leave it out.")
+        raise Violation(("trainable", "shell"), "requires `command`", "Leave it out.")
     if section.mlflow and kind == "program":
-        must = "must stand beside a function or a command: a program logs nothing itself"
+        must = "requires a function or a command, because a program logs nothing itself"
         raise Violation(("trainable", "mlflow"), must, "Leave it out.")
     _check_names(space, kind)
     _check_mutable(section, space, kind)
@@ -209,18 +212,18 @@ def read_trainable(
     _check_reference(kind, reference)
     free: tuple[str, ...] = ()
     if kind == "program":
-        free = free_of(reference, Path(place)) if recorded is None else _recorded_free(recorded, space, place)
+        free = free_of(reference, Path(place)) if recorded is None else tuple(recorded["free"])
     return Trainable(kind, reference, place, free=free, **own)
 
 
 def _command(section: TrainableSection, space: Space) -> tuple[str, ...]:
-    """Return the words of a command, whose placeholders name hyperparameters."""
+    """Return the words of a command, with checked placeholders."""
     words = tuple(section.command or ())
     if section.shell and len(words) != 1:
         must = "must be one text where shell is true"
         raise Violation(("trainable", "command"), must, "Write command: ['...'].", f"{len(words)} words")
     if redacted(" ".join(words), secrets=()) != " ".join(words):
-        must = "must hold no user or password of an address: it is recorded and shown"
+        must = "must not contain credentials, because commands are stored and displayed"
         raise Violation(("trainable", "command"), must, "Let the script read it from a file.")
     known = [*space, *sorted(_OWN - set(space))]
     wrong: list[Violation] = []
@@ -261,10 +264,10 @@ def _check_word(word: str, space: Space, known: Sequence[str], *, shell: bool) -
 
 
 def _texts(placeholder: Placeholder, space: Space) -> list[str]:
-    """Return texts that stand for a placeholder: of every choice, or of the ends of a range.
+    """Return the texts of every choice or of both ends of a range.
 
     Raises:
-        Violation: its format does not suit its values, or a shell would take a value for several words.
+        Violation: Its format does not suit its values, or a shell would take a value for several words.
     """
     path, name, context = ("trainable", "command"), placeholder.name, placeholder.context
     values: Sequence[Any] = (2**31,) if name in ("seed", "step") else ("",)
@@ -286,7 +289,7 @@ def _texts(placeholder: Placeholder, space: Space) -> list[str]:
         if context != "unclear" or not (is_path or (is_number and not placeholder.keeps_numbers_harmless)):
             return texts
         problem = f"{{{name}}}"
-    must = "a value must stand where it can be quoted: not in `...`, ${...}, after a \\ or after <<"
+    must = "a placeholder must be where a shell can quote it: not in `...`, ${...}, after a \\ or after <<"
     variable = f"SWEEP_{name.upper()}" if name not in space else variable_of(name)
     raise Violation(path, must, f"Move {{{name}}}, or write the variable ${variable}.", problem)
 
@@ -307,7 +310,7 @@ def _check_names(space: Space, kind: Kind) -> None:
 def _check_mutable(section: TrainableSection, space: Space, kind: Kind) -> None:
     path = ("trainable", "mutable")
     if section.mutable and kind == "program":
-        must = "must stand beside a function or a command: of a program, `free` may change"
+        must = "requires a function or a command; of a program, `free` can change"
         raise Violation(path, must, "Leave it out.")
     for name in section.mutable:
         if name not in space:
@@ -318,7 +321,7 @@ def _check_predictor(section: TrainableSection, kind: Kind) -> None:
     if section.predictor is None:
         return
     if kind == "program":
-        must = "must stand beside a function or a command: of a program, `predict` of its class is it"
+        must = "requires a function or a command; a program has the method `predict`"
         raise Violation(("trainable", "predictor"), must, "Leave it out.")
     _check_reference("predictor", section.predictor)
 
@@ -331,7 +334,7 @@ def _check_reference(name: str, reference: str) -> None:
 
 def _check_clock(file: TrainableFile, kind: Kind) -> None:
     if file.training.reproducible is not None and kind != "program":
-        must = "must stand beside a program: what the other kinds compute is up to their code"
+        must = "requires a program, because functions and commands control their own computation"
         raise Violation(("training", "reproducible"), must, "Leave it out, and use the trial's seed.")
     steps, interval = file.training.steps, file.training.interval
     if interval > steps:
@@ -344,24 +347,90 @@ def _check_resources(file: TrainableFile, kind: Kind) -> None:
     if kind == "program":
         for name in LIMITS:
             if getattr(resources, name) is not None:
-                must = "must stand beside a function or a command: trials of a program share a process"
+                must = "requires a function or a command, because trials of a program share a process"
                 raise Violation(("resources", name), must, "Leave it out.")
         return
     if resources.slots is not None or 0 < resources.gpu < 1:
         name = "gpu" if resources.slots is None else "slots"
-        must = f"must be left to programs: every trial of a {kind} has a process of its own"
+        must = f"is for programs only, because every trial of a {kind} has its own process"
         raise Violation(("resources", name), must, "Write gpu: 1, or gpu: 0.")
 
 
-def _recorded_free(recorded: Mapping[str, Any], space: Space, place: str) -> tuple[str, ...]:
-    """Return `free` of a program as it was when its sweep was recorded.
+def free_of(reference: str, folder: Path) -> tuple[str, ...]:
+    """Return `free` of a program's class.
 
-    Earlier versions did not record it. If the class is gone as well, no trial can run any more, and every
-    hyperparameter counts as free, so that no check of the record fails.
+    Args:
+        reference: `module:Name` or `file.py:Name`.
+        folder: Folder in which files are looked for.
+
+    Raises:
+        Violation: There is no such file or class, or its `free` is no list of words.
     """
-    if "free" in recorded:
-        return tuple(recorded["free"])
+    found = _class_of(reference, folder)
+    for node in found.body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if any(isinstance(target, ast.Name) and target.id == "free" for target in targets):
+            return _free_words(node.value, found.name)
+    return ("learning_rate",)
+
+
+def why_not_registered(reference: str, folder: Path) -> str | None:
+    """Return the reason why a program's best trial cannot become a registered model, or None.
+
+    Args:
+        reference: `module:Name` or `file.py:Name`.
+        folder: Folder in which files are looked for.
+
+    Raises:
+        Violation: There is no such file or class.
+    """
+    found = _class_of(reference, folder)
+    if not any(isinstance(node, ast.FunctionDef) and node.name == "predict" for node in found.body):
+        return f"class {found.name} does not define `predict`"
+    return why_not_kept(reference, folder)
+
+
+def why_not_kept(reference: str, folder: Path) -> str | None:
+    """Return the reason why a registered model cannot contain the code of a class or a function, or None."""
+    module = reference.partition(":")[0]
+    if module.endswith(".py"):
+        file = PurePath(module)
+        return f"{module} is not below {folder}" if file.is_absolute() or ".." in file.parts else None
+    top = module.partition(".")[0]
+    if not module_in(folder, module) and top not in packages_distributions():
+        return f"{top} belongs to no installed distribution, and is not in {folder}"
+    return None
+
+
+def _class_of(reference: str, folder: Path) -> ast.ClassDef:
+    module, _, name = reference.partition(":")
+    file = source_of(module, folder)
+    if file is None or not file.is_file():
+        must = "must name a class whose source can be read"
+        remedy = "Write package.module:Name of an installed package, or file.py:Name beside this file."
+        raise Violation(_PROGRAM_PATH, must, remedy, f"no file for `{module}`")
     try:
-        return free_of(recorded["program"], Path(place))
-    except Violation:
-        return tuple(space)
+        tree = parsing.parsed(text_of(file), str(file))
+    except (SyntaxError, ValueError, OSError) as error:
+        raise Violation(
+            _PROGRAM_PATH, "must name a class in valid Python", "Correct the file.", str(error)
+        ) from None
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    if name not in classes:
+        raise Violation(
+            _PROGRAM_PATH, f"must name a class of {file.name}", nearest(name, classes), f"`{name}`"
+        )
+    return classes[name]
+
+
+def _free_words(node: ast.expr | None, name: str) -> tuple[str, ...]:
+    try:
+        words = ast.literal_eval(node) if node is not None else None
+    except ValueError:
+        words = None
+    if not isinstance(words, tuple | list) or not all(isinstance(word, str) for word in words):
+        must = f"`free` of {name} must be a tuple of names, written out"
+        raise Violation(_PROGRAM_PATH, must, 'For example free = ("learning_rate",).')
+    return tuple(words)

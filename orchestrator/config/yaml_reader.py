@@ -1,4 +1,4 @@
-"""Read YAML 1.2, and only its harmless part, into a tree that knows the line of every key.
+"""Parser of a safe subset of YAML 1.2, which records the line of every key.
 
 No tags, no anchors or aliases, no directives, one document, no duplicate keys, few levels. A plain scalar is
 a word, a number, or one of `true`, `false`, `null`; a number is an optional sign and factors joined by `*`
@@ -59,7 +59,7 @@ def read_document(path: Path) -> tuple[LocatedValue, str]:
     """Read a file into its tree and its text.
 
     Raises:
-        BadInput: the file cannot be read as text, or is not plain YAML 1.2.
+        BadInput: The file cannot be read as text, or is not plain YAML 1.2.
     """
     text = read_text(path)
     return parse_document(text, shown(path)), text
@@ -69,7 +69,7 @@ def parse_document(text: str, name: str) -> LocatedValue:
     """Parse the text of a whole file; errors name lines as `name:line`.
 
     Raises:
-        BadInput: the text is not one mapping of plain YAML 1.2.
+        BadInput: The text is not one mapping of plain YAML 1.2.
     """
     node = _Builder(name, numbered=True).build(text)
     if not isinstance(node.value, dict):
@@ -81,7 +81,7 @@ def parse_fragment(text: str, where: str) -> LocatedValue:
     """Parse one value given on the command line; errors name `where`.
 
     Raises:
-        BadInput: the text is not one line of plain YAML 1.2.
+        BadInput: The text is not one line of plain YAML 1.2.
     """
     if not text.isprintable():
         raise BadInput(where, "must be one line of text", ascii(text[:60]), "Write the value on one line.")
@@ -89,7 +89,7 @@ def parse_fragment(text: str, where: str) -> LocatedValue:
 
 
 def shown(path: Path) -> str:
-    """Return a path as one line of an error shows it, whatever characters it has."""
+    """Return a path as one printable line."""
     return str(path).encode("unicode_escape").decode()[:200]
 
 
@@ -97,7 +97,7 @@ def read_text(path: Path) -> str:
     """Return the file's text; a byte order mark and any line ends are fine.
 
     Raises:
-        BadInput: it is missing, unreadable, too long, empty or not UTF-8 text indented by spaces.
+        BadInput: It is missing, unreadable, too long, empty or not UTF-8 text indented by spaces.
     """
     where, data = shown(path), _bytes(path)
     if data.startswith(_UTF16):
@@ -144,14 +144,14 @@ def _bytes(path: Path) -> bytes:
 
 
 class NotFiniteError(ValueError):
-    """Raised for text that is a number by its form but has no finite 64-bit value."""
+    """A number without a finite 64-bit value."""
 
 
 def parse_number(text: str) -> int | float | None:
-    """Return the number that `text` spells, or None when it spells none.
+    """Return the number in a text, or None.
 
     Raises:
-        NotFiniteError: the value overflows, or a divisor is zero.
+        NotFiniteError: The value overflows, or a divisor is zero.
     """
     text = text.strip()
     if text.lower().lstrip("+-") in {".inf", ".nan"}:
@@ -211,7 +211,7 @@ def _printable(name: Any) -> str:
 
 
 class _Builder:
-    """Turn parser events into nodes, refusing whatever a search-space file does not need."""
+    """Converts parser events to nodes, and refuses YAML features that a search-space file does not need."""
 
     def __init__(self, name: str, *, numbered: bool) -> None:
         self._name = name
@@ -225,11 +225,11 @@ class _Builder:
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             problem = " ".join(str(error.problem or error.context or "a syntax error").split())
-            raise BadInput(self._line(mark), "must be YAML 1.2", problem[:160], "Mend the syntax.") from None
+            raise BadInput(self._line(mark), "must be YAML 1.2", problem[:160], "Fix the syntax.") from None
         except (YAMLError, ValueError, IndexError, OverflowError) as error:
             # ruamel's scanner raises ValueError on some malformed escapes and directives.
             problem = " ".join(str(error).split())[:160] or "a syntax error"
-            raise BadInput(self._name, "must be YAML 1.2", problem, "Mend the syntax.") from None
+            raise BadInput(self._name, "must be YAML 1.2", problem, "Fix the syntax.") from None
 
     def _line(self, mark: Any) -> str:
         return f"{self._name}:{mark.line + 1}" if self._numbered and mark is not None else self._name

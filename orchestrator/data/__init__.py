@@ -1,1 +1,1 @@
-"""Published data sets: fetching them, and what the data folder holds."""
+"""Published data sets: download and inventory."""

@@ -40,9 +40,9 @@ class Fetched:
     """The result of fetching one file.
 
     Attributes:
-        place: path of the file or folder in the data folder.
-        sha256: of the fetched file; None if it was in place before.
-        pinned: whether the file has the published sum; False if none is published, or the user gave another.
+        place: Path of the file or folder in the data folder.
+        sha256: Sha256 of the fetched file; None if it was in place before.
+        pinned: Whether the file has the published sum; False if none is published, or the user gave another.
     """
 
     place: Path
@@ -64,15 +64,15 @@ def fetch(
     If there is no published sum and `sha256` is None, the sum of the first fetch is written to `downloads/`.
 
     Args:
-        remote: the file.
-        folder: the data folder.
-        progress: in bytes.
-        given: a file of the user's own, or its folder, to use instead of a download.
-        sha256: sum of that file, in any case of letters, if it is not the published file.
-        open_url: opens a request; the network.
+        remote: File to fetch.
+        folder: Data folder.
+        progress: Progress in bytes.
+        given: File of the user's own, or its folder, to use instead of a download.
+        sha256: Sum of that file, in any case of letters, if it is not the published file.
+        open_url: Function that opens a request.
 
     Raises:
-        BadData: the file cannot be downloaded, or is not the published one.
+        BadData: The file cannot be downloaded, or is not the published one.
     """
     place, downloads = folder / remote.place, folder / DOWNLOADS
     if given is not None:
@@ -125,7 +125,7 @@ def _put(remote: Remote, path: Path, place: Path, progress: Progress) -> None:
 
 
 def _known(remote: Remote, sha256: str | None, record: Path) -> Remote:
-    """Return a file with the size and the sum that it must have, by the user, the publisher or the record."""
+    """Return a file with its expected size and sum, from the user, the publisher or an earlier fetch."""
     if sha256 is not None:
         return replace(remote, sha256=sha256.lower(), size=None)
     return replace(remote, sha256=remote.sha256 or _recorded(record))
@@ -142,13 +142,13 @@ def download(remote: Remote, path: Path, progress: Progress, open_url: Open = ur
     Resume an interrupted download if the server allows it.
 
     Args:
-        remote: the file.
-        path: to download it to.
-        progress: in bytes.
-        open_url: opens a request; the network.
+        remote: File to fetch.
+        path: Path to download it to.
+        progress: Progress in bytes.
+        open_url: Function that opens a request.
 
     Raises:
-        BadData: the server cannot be reached, or the file has another size or sum than published.
+        BadData: The server cannot be reached, or the file has another size or sum than published.
     """
     part = path.with_name(f"{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -165,14 +165,14 @@ def download(remote: Remote, path: Path, progress: Progress, open_url: Open = ur
 
 
 class _Unreachable(Exception):
-    """Raised when the network fails, with its error message."""
+    """The network has failed; the text has its error message."""
 
 
 def verify(remote: Remote, path: Path) -> str:
     """Return the SHA-256 of a file, after comparing size and sum with the published ones.
 
     Raises:
-        BadData: the size or the sum differs.
+        BadData: The size or the sum differs.
     """
     size = path.stat().st_size
     if remote.size is not None and size != remote.size:
@@ -189,7 +189,7 @@ def verify(remote: Remote, path: Path) -> str:
 
 
 def by_hand(remote: Remote, path: Path) -> str:
-    """Return an instruction for a machine without a network: which file to put at which path."""
+    """Return instructions for a machine without a network."""
     known = [
         f"{remote.size:,} bytes" if remote.size else "",
         f"SHA-256 {remote.sha256}" if remote.sha256 else "",

@@ -1,4 +1,4 @@
-"""An inventory of the data folder: what it holds for each task."""
+"""Inventory of the data folder by task."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _FILES_TO_SUM = 20
 
 
 @dataclass(frozen=True)
-class Holding:
-    """One path that a source is read from.
+class StoredPath:
+    """One file or folder of a source.
 
     Attributes:
-        path: a file or a folder.
-        files: number of files.
-        bytes: of all files together.
-        sha256: of a file; None for a folder, or if the source has many files.
+        path: File or a folder.
+        files: Number of files.
+        bytes: Bytes of all files together.
+        sha256: Sha256 of a file; None for a folder, or if the source has many files.
     """
 
     path: Path
@@ -35,12 +35,12 @@ class Holding:
 
 @dataclass(frozen=True)
 class State:
-    """Whether the data of a task is complete.
+    """State of the data of a task.
 
     Attributes:
-        source: what the task would read, or None if something is missing.
-        missing: what is missing and what to do, or ''.
-        bytes: of the files that the task would read.
+        source: Data that the task would read, or None if something is missing.
+        missing: Message about missing data, or ''.
+        bytes: Bytes of the files that the task would read.
     """
 
     source: Source | None
@@ -49,7 +49,7 @@ class State:
 
 
 def state(task: Task, options: Mapping[str, Any], folder: Path) -> State:
-    """Return whether the data of a task is complete, and what it would read."""
+    """Return the state of the data of a task."""
     try:
         source = task.check(options, folder)
     except BadData as error:
@@ -57,12 +57,12 @@ def state(task: Task, options: Mapping[str, Any], folder: Path) -> State:
     return State(source, "", sum(_size(path)[1] for path in source.files))
 
 
-def holdings(source: Source) -> list[Holding]:
-    """Return the size and the sum of every path that a source is read from."""
+def stored_paths(source: Source) -> list[StoredPath]:
+    """Return size and sum of every path of a source."""
     sizes = [(path, *_size(path)) for path in source.files]
     few = sum(files for _, files, _ in sizes) <= _FILES_TO_SUM
     return [
-        Holding(path, files, size, _sum(path) if few and path.is_file() else None)
+        StoredPath(path, files, size, _sum(path) if few and path.is_file() else None)
         for path, files, size in sizes
     ]
 

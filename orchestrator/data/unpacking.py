@@ -1,4 +1,4 @@
-"""Unpack an untrusted archive: regular files and folders only, inside one folder, up to a limit."""
+"""Safe unpacking of untrusted archives: regular files and folders only, inside one folder, up to a limit."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def unpack(
     Modes, owners and times in the archive are ignored.
 
     Args:
-        archive: a tar file, packed with gzip, bzip2, xz or not.
-        inside: the folder of the archive that becomes `target`; "" for the whole archive.
-        target: folder to create; must not exist.
-        progress: in bytes of the archive that were read, of all.
-        most_bytes: largest total size of the files.
-        most_members: largest number of files and folders.
+        archive: Tar file, packed with gzip, bzip2, xz or not.
+        inside: Folder of the archive that becomes `target`; "" for the whole archive.
+        target: Folder to create; must not exist.
+        progress: Progress in bytes of the archive that were read, of all.
+        most_bytes: Largest total size of the files.
+        most_members: Largest number of files and folders.
 
     Raises:
-        BadData: the archive is damaged, lacks the folder, exceeds a limit, or has a member that is a link, a
+        BadData: The archive is damaged, lacks the folder, exceeds a limit, or has a member that is a link, a
             device, an absolute path, a path above its folder, or a repeated one.
     """
     if (size := archive.stat().st_size) < _LEAST_BYTES:
@@ -92,7 +92,7 @@ def _safe(archive: Path, member: tarfile.TarInfo, inside: str) -> PurePosixPath 
     """Return the member's path below `inside`, or None if it is not below it.
 
     Raises:
-        BadData: the member is not allowed in an archive.
+        BadData: The member is not allowed in an archive.
     """
     name = PurePosixPath(member.name)
     if name.is_absolute() or ".." in name.parts or "\\" in member.name or "\0" in member.name:

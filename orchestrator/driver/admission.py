@@ -1,4 +1,4 @@
-"""Which sweep a driver runs, and the right to run it."""
+"""Admission of a sweep: its identity in the ledger, and the lease that lets this driver run it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any
 
 from orchestrator.config import from_document
 from orchestrator.config.resolve import budget_in
-from orchestrator.config.sweep_config import SweepConfig, current, identity
+from orchestrator.config.sweep_config import SweepConfig, identity
 from orchestrator.driver import preflight
-from orchestrator.driver.departure import Departure
 from orchestrator.driver.preflight import ON_THIS_MACHINE, Patience
+from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import BadInput
-from orchestrator.ledger.known import begun
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.index import begun
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepRecord
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.board import Progress
 from orchestrator.storage.paths import Paths
@@ -37,10 +37,10 @@ OWNER = "SWEEP_OWNER"
 
 
 def current_owner() -> str:
-    """Return in whose name this process runs sweeps.
+    """Return the owner of the sweeps that this process runs.
 
     Raises:
-        BadInput: if the environment does not say so and the user of this process has no name.
+        BadInput: The environment does not say so and the user of this process has no name.
     """
     try:
         return os.environ.get(OWNER) or getpass.getuser()
@@ -71,20 +71,20 @@ class Observer:
 
 @dataclass(frozen=True)
 class Run:
-    """What one invocation adds to a specification.
+    """One invocation of a sweep: options beside its specification.
 
     Attributes:
-        paths: where everything is written.
-        data: folder of the data sets.
-        hardware: what trials can run on.
-        known: id of the sweep of the ledger to resume, or None to find it by its file.
-        new: start another sweep even if the ledger knows one of this file.
-        reopen: keys of failed trials to run again.
-        deadline: seconds that a running attempt may neither train nor report.
-        tracking_patience: seconds to wait, at the end, for MLflow to accept what is pending.
-        wait: how long to wait while no trial can start.
-        unless_stopped: leave a sweep as it is that a person has stopped.
-        owner: in whose name the sweep runs, for its share of a cluster.
+        paths: Paths where everything is written.
+        data: Folder of the data sets.
+        hardware: What trials can run on.
+        known: Id of the sweep of the ledger to resume, or None to find it by its file.
+        new: Start another sweep even if the ledger knows one of this file.
+        reopen: Keys of failed trials to run again.
+        deadline: Seconds that a running attempt may neither train nor report.
+        tracking_patience: Seconds to wait, at the end, for MLflow to accept what is pending.
+        wait: How long to wait while no trial can start.
+        unless_stopped: Leave a sweep as it is that a person has stopped.
+        owner: Owner in whose name the sweep runs, for its share of a cluster.
     """
 
     paths: Paths
@@ -100,17 +100,28 @@ class Run:
     owner: str = field(default_factory=current_owner)
 
 
+DRIVER_OPTIONS: Mapping[str, Any] = {
+    "deadline": Run.deadline,
+    "tracking_patience": Run.tracking_patience,
+    "wait": None,
+}
+"""Options of a submission for its driver, with their defaults."""
+
+RETRY_FAILED = "retry_failed"
+"""Option of a submission: whether the driver of a finished sweep runs the failed trials once more."""
+
+
 @dataclass(frozen=True)
-class Claim:
+class LeasedSweep:
     """A sweep that this driver may run, because it holds its lease.
 
     Attributes:
-        sweep: under its id in the ledger.
-        run: this invocation.
-        ledger: of the sweep.
-        lease: of the sweep, held.
-        observer: shows the progress.
-        departure: says when to leave.
+        sweep: Sweep under its id in the ledger.
+        run: This invocation.
+        ledger: Ledger of the sweep.
+        lease: Lease of the sweep, held.
+        observer: Observer of its progress.
+        shutdown: Shutdown of this process.
     """
 
     sweep: SweepConfig
@@ -118,7 +129,7 @@ class Claim:
     ledger: Ledger
     lease: Lease
     observer: Observer
-    departure: Departure
+    shutdown: Shutdown
 
     @property
     def writer(self) -> SweepWriter:
@@ -127,18 +138,20 @@ class Claim:
 
 
 @contextmanager
-def claimed(sweep: SweepConfig, run: Run, observer: Observer, departure: Departure) -> Iterator[Claim]:
+def leased_sweep(
+    sweep: SweepConfig, run: Run, observer: Observer, shutdown: Shutdown
+) -> Iterator[LeasedSweep]:
     """Hold the lease of a sweep, after the preflight checks of its paths and checkpoints.
 
     Args:
-        sweep: as the file describes it.
-        run: this invocation.
-        observer: shows why a lease takes long.
-        departure: ends the process when the lease is lost.
+        sweep: Sweep as the file describes it.
+        run: This invocation.
+        observer: Observer of a long wait for the lease.
+        shutdown: Shutdown of this process, for a lost lease.
 
     Raises:
-        BadInput: if a path or the file is wrong, or checkpoints are missing.
-        Busy: if another driver holds the sweep.
+        BadInput: A path or the file is wrong, or checkpoints are missing.
+        Busy: Another driver holds the sweep.
     """
     preflight.check_paths(run.paths)
     run.paths.create()
@@ -147,9 +160,9 @@ def claimed(sweep: SweepConfig, run: Run, observer: Observer, departure: Departu
         sweep = identify(sweep, ledger, known=run.known, new=run.new)
         preflight.check_paths(run.paths, sweep.id)
         lost = f"{sweep.id}: another driver has taken over, so this one leaves."
-        with Lease(ledger, sweep.id, observer.say, lambda: departure.end(lost)) as lease:
+        with Lease(ledger, sweep.id, observer.say, lambda: shutdown.end(lost)) as lease:
             preflight.check_checkpoints(run.paths, ledger, sweep.id)
-            yield Claim(sweep, run, ledger, lease, observer, departure)
+            yield LeasedSweep(sweep, run, ledger, lease, observer, shutdown)
 
 
 def identify(
@@ -161,13 +174,13 @@ def identify(
     the sweep of the unchanged file is unfinished.
 
     Args:
-        sweep: as the file describes it.
-        ledger: of all sweeps.
-        known: id of the sweep to resume, which need not match the file; None to find it by the file.
-        new: start another sweep even if the ledger knows one of this file.
+        sweep: Sweep as the file describes it.
+        ledger: Ledger of all sweeps.
+        known: Id of the sweep to resume, which need not match the file; None to find it by the file.
+        new: Start another sweep even if the ledger knows one of this file.
 
     Raises:
-        BadInput: if the file differs from that of its unfinished sweep, or names a sweep to learn from that
+        BadInput: The file differs from that of its unfinished sweep, or names a sweep to learn from that
             is missing or has another objective.
     """
     check_warm_start(sweep, ledger)
@@ -187,9 +200,9 @@ def newest(sweep: SweepConfig, ledger: Ledger, *, budget_is_given: bool = False)
     Its budget is the one that it was extended to, unless the file has another one since.
 
     Args:
-        sweep: as the file describes it.
-        ledger: of all sweeps.
-        budget_is_given: whether a command line gives the budget, which then is not that of the file.
+        sweep: Sweep as the file describes it.
+        ledger: Ledger of all sweeps.
+        budget_is_given: Whether a command line gives the budget, which then is not that of the file.
     """
     for record in _newest_first(ledger):
         if identity(record.document) == sweep.digest:
@@ -199,7 +212,7 @@ def newest(sweep: SweepConfig, ledger: Ledger, *, budget_is_given: bool = False)
 
 
 def _with_budget(sweep: SweepConfig, record: SweepRecord) -> SweepConfig:
-    """Return a sweep with the budget of its record, if its file says of it what it has said before."""
+    """Return a sweep with the budget of its record, unless the budget in the file has changed."""
     before = str(record.facts.get(SPECIFICATION, ""))
     if budget_in(sweep.source_text, sweep.profile) != budget_in(before, sweep.profile):
         return sweep
@@ -207,7 +220,7 @@ def _with_budget(sweep: SweepConfig, record: SweepRecord) -> SweepConfig:
 
 
 def before_change(sweep: SweepConfig, ledger: Ledger) -> SweepRecord | None:
-    """Return the newest sweep of a file from before it was changed; None if the file has not been changed.
+    """Return the newest sweep of a file before its last change, or None without a change.
 
     A file that differs only by what a command line overrides has not.
     """
@@ -240,14 +253,14 @@ def unused(sweep: SweepConfig, ledger: Ledger) -> SweepConfig:
 
 
 def check_warm_start(sweep: SweepConfig, ledger: Ledger | None) -> None:
-    """Check that the sweeps that a sweep learns from are in its ledger, with its objective.
+    """Check that the warm-start sweeps are in the ledger, with the same objective.
 
     Args:
-        sweep: with their ids.
+        sweep: Sweep with the ids.
         ledger: None if there is none yet.
 
     Raises:
-        BadInput: one is not.
+        BadInput: One is not.
     """
     for name in sweep.warm_start:
         record = None if ledger is None else ledger.sweep(name)
@@ -278,15 +291,10 @@ def _refuse_change(sweep: SweepConfig, ledger: Ledger) -> None:
 SPECIFICATION = "specification"
 """The fact of a sweep that holds its file, as it was read last."""
 
-_FREE = "trainable.free"
-"""What earlier versions did not record: its appearance is no change."""
-
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return one phrase for each field that differs, such as `training.steps 600 -> 800`."""
-    old, new = dict(_leaves(current(before))), dict(_leaves(now))
-    if _FREE not in old:
-        new.pop(_FREE, None)
+    old, new = dict(_leaves(before)), dict(_leaves(now))
     keys = [*old, *(key for key in new if key not in old)]
     return [
         f"{key} {old.get(key, 'nothing')} -> {new.get(key, 'nothing')}"

@@ -1,4 +1,4 @@
-"""A driver in a session of its own, whose log a terminal follows; closing the terminal ends only that."""
+"""Detached drivers: processes in their own session, with a log that a terminal can follow."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator import concealment
-from orchestrator.priority import lower_session
-from orchestrator.system import DETACHED
+from orchestrator import process_secrets
+from orchestrator.system import DETACHED, lower_session
 
 DETACH = "SWEEP_DETACH"
-"""Environment variable: if set, the verbs that run a sweep start a detached driver and follow it."""
+"""Environment variable: if set, the commands that run a sweep start a detached driver and follow it."""
 
 POLL_SECONDS = 0.5
 LAST_BYTES = 4000
-"""How much of an existing log `last_lines` shows at most."""
+"""Maximum size of the part of an existing log that `last_lines` finds."""
 
 Show = Callable[[str], None]
 
@@ -29,20 +28,20 @@ Show = Callable[[str], None]
 def begin(
     arguments: Sequence[str], log: Path, variables: Mapping[str, str] = MappingProxyType({})
 ) -> subprocess.Popen[bytes]:
-    """Start a driver in a session of its own; its output is appended to its log.
+    """Start a driver in its own session; its output is appended to a log.
 
     Args:
-        arguments: command line of the driver; `--detach` is left out.
-        log: of the sweep's drivers; created if it is missing.
-        variables: environment variables to set for the driver, besides those of this process.
+        arguments: Arguments of Python, such as `-m MODULE WORD ...`; `--detach` is left out.
+        log: Log of the sweep's drivers; created if it is missing.
+        variables: Further environment variables of the driver.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     own = [word for word in arguments if word != "--detach"]
     environment = {name: value for name, value in os.environ.items() if name != DETACH}
-    environment, secrets = concealment.parted({**environment, **variables, DETACHED: "1"})
+    environment, secrets = process_secrets.parted({**environment, **variables, DETACHED: "1"})
     with log.open("ab") as out:
         driver = subprocess.Popen(
-            [sys.executable, "-u", "-m", "orchestrator.sweep", *own],
+            [sys.executable, "-u", *own],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=out,
@@ -57,12 +56,12 @@ def begin(
 
 
 def end_of(log: Path) -> int:
-    """Return the size of a log in bytes, where the next output begins; 0 if it does not exist."""
+    """Return the size of a log in bytes; 0 if it does not exist."""
     return log.stat().st_size if log.exists() else 0
 
 
 def last_lines(log: Path) -> int:
-    """Return the offset of the last whole lines of a log, in bytes."""
+    """Return the offset of the last complete lines of a log, in bytes."""
     start = max(0, end_of(log) - LAST_BYTES)
     if start == 0:
         return 0
@@ -72,7 +71,7 @@ def last_lines(log: Path) -> int:
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log that is not empty, or an empty text."""
+    """Return the last non-empty line of a log, or an empty string."""
     if not log.exists():
         return ""
     with log.open("rb") as file:
@@ -82,13 +81,13 @@ def last_line(log: Path) -> str:
 
 
 def follow(log: Path, start: int, over: Callable[[], bool], show: Show) -> None:
-    """Show the output of a driver until it ends, and then the rest.
+    """Show the output of a driver until it ends.
 
     Args:
-        log: of the driver.
-        start: offset in bytes.
-        over: returns True once the driver has ended.
-        show: receives each piece of output.
+        log: Log of the driver.
+        start: Offset in bytes.
+        over: Returns True once the driver has ended.
+        show: Receives each piece of output.
     """
     with log.open("rb") as file:
         file.seek(start)

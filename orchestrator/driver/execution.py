@@ -1,4 +1,4 @@
-"""The part of a driver that needs Ray, Optuna and plotly, all of which take seconds to import.
+"""Execution of a sweep: the part of a driver that needs Ray, Optuna and plotly, which import slowly.
 
 `orchestrator.schedule.environment.prepare` must have run before this module is imported.
 """
@@ -14,14 +14,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator import priority
+from orchestrator import system
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.counts import counted
 from orchestrator.driver import publication, sweep_rows
-from orchestrator.driver.accounts import account_for
-from orchestrator.driver.admission import Claim
-from orchestrator.errors import DamagedCheckpoint, Exit, ForeignAnswer, redacted
-from orchestrator.ledger.records import (
+from orchestrator.driver.admission import LeasedSweep
+from orchestrator.driver.user_code import account_for
+from orchestrator.errors import DamagedCheckpoint, Exit, ForeignAnswer, counted
+from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
+from orchestrator.ledger.sweeps.records import (
     FINISHED_SWEEP,
     STEP_WORK,
     CheckpointRecord,
@@ -31,11 +31,10 @@ from orchestrator.ledger.records import (
     SweepState,
     TrialRecord,
 )
-from orchestrator.ledger.selection import best_of_sweep, ranked, violations_of
-from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
-from orchestrator.schedule import cluster, hung, sent_code, tuner
-from orchestrator.schedule.engine_pool import BorrowedEngine, EnginePool
-from orchestrator.schedule.engines import Engines
+from orchestrator.ledger.sweeps.selection import best_of_sweep, ranked, violations_of
+from orchestrator.process_secrets import redacted
+from orchestrator.schedule import cluster, orphaned_actors, sent_code, tuner
+from orchestrator.schedule.engines import BorrowedEngine, EnginePool, Engines
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.schedule.shares import ClusterShare
 from orchestrator.session.limits import Stop
@@ -56,59 +55,61 @@ COUNTED = 8
 """Static choices whose work is counted at the end of a sweep, each by a compilation of a few seconds."""
 
 _POLL_SECONDS = 0.5
+"""Poll interval during an outage, for its end, a signal and a stop request."""
 
 CODE_SECONDS = 2.0
-"""Seconds between two looks at whether the code of a trainable has changed."""
-"""How often a driver that waits for the end of an outage looks for it, for a signal and a stop request."""
+"""Time between two checks whether the code of a trainable has changed."""
 
 
 @contextmanager
-def connected(claim: Claim) -> Iterator[ExitStack]:
+def connected(leased: LeasedSweep) -> Iterator[ExitStack]:
     """Join the cluster of RAY_ADDRESS, or the Ray that drivers share on this machine; leave it on exit.
 
     Yields:
         What is to be done before it is left.
 
     Raises:
-        NoCluster: if the cluster or the Ray of this machine cannot be joined, or Ray does not start.
+        NoCluster: The cluster or the Ray of this machine cannot be joined, or Ray does not start.
     """
-    ray = cluster.connected(claim.run.hardware, _code_to_send(claim), needs_gpu=claim.sweep.resources.gpu > 0)
+    ray = cluster.connected(
+        leased.run.hardware, _code_to_send(leased), needs_gpu=leased.sweep.resources.gpu > 0
+    )
     with ExitStack() as stack:
-        died = claim.departure.interruptible(lambda: stack.enter_context(ray))
-        stack.enter_context(claim.departure.unless(died))
-        if claim.sweep.resources.gpu and not os.environ.get("RAY_ADDRESS"):
-            stack.enter_context(hung.ended(claim.observer.say))
-        priority.lower(os.getpid())  # not before: a Ray that this driver has started would have it too
+        died = leased.shutdown.interruptible(lambda: stack.enter_context(ray))
+        stack.enter_context(leased.shutdown.unless(died))
+        if leased.sweep.resources.gpu and not os.environ.get("RAY_ADDRESS"):
+            stack.enter_context(orphaned_actors.ended(leased.observer.say))
+        system.lower_priority(os.getpid())  # not before: a Ray that this driver has started would have it too
         yield stack
 
 
-def _code_to_send(claim: Claim) -> Path | None:
-    """Return the folder of a trainable that other machines need, or None where it is too large for that."""
-    folder = sent_code.folder_to_send(claim.sweep.trainable) if os.environ.get("RAY_ADDRESS") else None
+def _code_to_send(leased: LeasedSweep) -> Path | None:
+    """Return the code folder to send to other machines, or None if it is too large."""
+    folder = sent_code.folder_to_send(leased.sweep.trainable) if os.environ.get("RAY_ADDRESS") else None
     if folder is None or sent_code.size_of(folder) <= sent_code.MOST:
         return folder
-    claim.observer.say(
-        f"{folder} holds more than {sent_code.MOST >> 20} MiB and is not sent to the other machines, which "
-        "must have it too. Put the code into a folder of its own, and name that as `trainable.folder`."
+    leased.observer.say(
+        f"{folder} is larger than {sent_code.MOST >> 20} MiB, so it is not sent to the other machines "
+        "and must exist there. Or move the code to its own folder and set `trainable.folder`."
     )
     return None
 
 
-def with_slots(claim: Claim) -> SweepConfig:
-    """Return the sweep with the share of a GPU for each trial that its number of slots gives."""
-    run = claim.run
-    slotted = claim.departure.interruptible(
-        lambda: cluster.with_slots(claim.sweep, str(run.data.absolute()), str(run.paths.compilations)),
-        lambda: _heed_stop_request(claim),
+def with_slots(leased: LeasedSweep) -> SweepConfig:
+    """Return the sweep with the GPU share that follows from its number of slots."""
+    run = leased.run
+    slotted = leased.shutdown.interruptible(
+        lambda: cluster.with_slots(leased.sweep, str(run.data.absolute()), str(run.paths.compilations)),
+        lambda: _obey_stop_request(leased),
     )
-    if claim.sweep.resources.slots == "auto":
+    if leased.sweep.resources.slots == "auto":
         sharing = counted(round(1 / slotted.resources.gpu), "trial has a GPU", "trials share a GPU")
-        claim.observer.say(f"{sharing}, by measurement.")
+        leased.observer.say(f"{sharing}, by measurement.")
     return slotted
 
 
 def run_session(
-    claim: Claim,
+    leased: LeasedSweep,
     slotted: SweepConfig,
     curves: Sequence[CurvePoint],
     nudge: Callable[[], None],
@@ -117,27 +118,27 @@ def run_session(
     """Run trials until none is left or the sweep stops; return why it stopped, or None, and its engines.
 
     Args:
-        claim: of the sweep.
-        slotted: the sweep with its number of slots fixed.
-        curves: the objectives and constrained metrics in the reports of earlier runs.
-        nudge: called twice a second, when there may be news in the ledger's outbox.
-        leaving: what is to be done before the cluster is left.
+        leased: The leased sweep.
+        slotted: The sweep with its number of slots fixed.
+        curves: The objectives and constrained metrics in the reports of earlier runs.
+        nudge: Function that is called twice a second, when there may be news in the ledger's outbox.
+        leaving: What is to be done before the cluster is left.
 
     Raises:
-        BadInput: the folder of the checkpoints belongs to another ledger.
-        NoSpace: the disk is full.
+        BadInput: The folder of the checkpoints belongs to another ledger.
+        NoSpace: The disk is full.
     """
-    run, observer = claim.run, claim.observer
+    run, observer = leased.run, leased.observer
     resources = AvailableResources(slotted.resources.cpu, slotted.resources.gpu)
     trainable = slotted.trainable
     program = trainable.imported_code() if trainable else ""
     pool = EnginePool.of(str(run.paths.compilations), program)
-    share = ClusterShare(claim.writer, resources, sweep_rows.claim_of(claim, slotted), pool=pool)
+    share = ClusterShare(leased.writer, resources, sweep_rows.claim_of(leased, slotted), pool=pool)
     leaving.callback(share.engines.close)
     session = Session(
         slotted,
-        claim.writer,
-        rebuilt_study(claim, curves),
+        leased.writer,
+        rebuilt_study(leased, curves),
         run.paths,
         run.data.absolute(),
         resources=resources,
@@ -151,13 +152,13 @@ def run_session(
 
     def tick(session: Session) -> None:
         nonlocal code_due
-        if (reason := claim.departure.reason) and session.stopped is None:
+        if (reason := leased.shutdown.reason) and session.stopped is None:
             session.stop(f"stopped by {reason}", "INTERRUPTED")
-            observer.say(f"{reason}: saving every running trial; once more to leave at once.")
+            observer.say(f"{reason}: saving all running trials. Send it again to exit immediately.")
         session.check_limits()
         observer.show(session.progress())
         if trainable is not None and (now := time.monotonic()) >= code_due:
-            sweep_rows.note_code(claim)
+            sweep_rows.note_code(leased)
             # A look at a large folder takes long; it is to take a hundredth of the time at most.
             code_due = time.monotonic() + max(CODE_SECONDS, 100 * (time.monotonic() - now))
         nudge()
@@ -165,8 +166,8 @@ def run_session(
             delete()
 
     observer.show(session.progress())
-    own(run.paths.checkpoints(claim.sweep.id), claim.ledger.id)
-    with deleting(claim.lease) as delete:
+    own(run.paths.checkpoints(leased.sweep.id), leased.ledger.id)
+    with deleting(leased.lease) as delete:
         tuner.run(session, share, curves, deadline=run.deadline, tick=tick)
         session.check_limits()
     observer.show(session.progress())
@@ -174,55 +175,57 @@ def run_session(
 
 
 @without_garbage_collection()
-def rebuilt_study(claim: Claim, curves: Sequence[CurvePoint]) -> Study:
+def rebuilt_study(leased: LeasedSweep, curves: Sequence[CurvePoint]) -> Study:
     """Rebuild the study from the search's trials of the sweep and of those that it learns from."""
-    sweep, ledger = claim.sweep, claim.ledger
+    sweep, ledger = leased.sweep, leased.ledger
     earlier = [trial for name in sweep.warm_start for trial in ledger.trials(name, role="search")]
     others = [point for name in sweep.warm_start for point in ledger.curves(name, sweep.observed_metrics)]
     return Study(sweep, ledger.trials(sweep.id, role="search"), [*curves, *others], earlier)
 
 
-def evaluate_test(claim: Claim, engines: Engines) -> None:
-    """Evaluate test for the best trial and each complete confirmation, once; every evaluation is a row.
+def evaluate_test(leased: LeasedSweep, engines: Engines) -> None:
+    """Evaluate the test split once for the best trial and each complete confirmation.
 
     A trial whose checkpoint turns out to be damaged is left out. If it was the best one, the next takes its
     place, as in the report: its weights can be loaded. An outage of the checkpoint store, or a full disk,
     pauses the sweep as it does during the search. An idle engine evaluates, if there is one; then it ends.
     """
-    probes = probes_of(claim.run.paths, claim.ledger, claim.sweep.id)
-    outages = Outages(claim.writer, probes, claim.ledger.system.monotonic)
+    probes = probes_of(leased.run.paths, leased.ledger, leased.sweep.id)
+    outages = Outages(leased.writer, probes, leased.ledger.system.monotonic)
     may_have_changed = True
     while may_have_changed:
         may_have_changed = False
-        for trial, row in sweep_rows.without_test(claim):
+        for trial, row in sweep_rows.without_test(leased):
             try:
-                answer = _outlast(claim, outages, partial(_evaluated, claim, trial, row, engines))
+                answer = _outlast(leased, outages, partial(_evaluated, leased, trial, row, engines))
             except DamagedCheckpoint as damage:
-                claim.writer.drop_checkpoint(trial.key, Path(row.path))
+                leased.writer.drop_checkpoint(trial.key, Path(row.path))
                 why = f"{damage.where}: {damage.must}, got {damage.got}"
-                claim.observer.say(f"{trial.key} is left out of the evaluation of test. {why}.")
+                leased.observer.say(f"{trial.key} has no test result. {why}.")
                 may_have_changed = True  # another trial may be the best one now
                 continue
             except ForeignAnswer as foreign:
-                claim.observer.say(f"{trial.key} is not evaluated on test: {foreign}")
+                leased.observer.say(f"{trial.key} has no test result: {foreign}")
                 continue
             metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
             record = EvaluationRecord(
-                trial.key, answer["step"], "test", metrics, claim.ledger.now(), answer["scores"]
+                trial.key, answer["step"], "test", metrics, leased.ledger.now(), answer["scores"]
             )
-            claim.writer.add_evaluation(record, events=[events.points(record)])
+            leased.writer.add_evaluation(record, events=[events.points(record)])
     engines.retire()
 
 
-def _evaluated(claim: Claim, trial: TrialRecord, row: CheckpointRecord, engines: Engines) -> dict[str, Any]:
+def _evaluated(
+    leased: LeasedSweep, trial: TrialRecord, row: CheckpointRecord, engines: Engines
+) -> dict[str, Any]:
     """Return the step, the metrics and the packed scores of a checkpoint on the test split.
 
     Raises:
-        ForeignAnswer: the answer is that to another question.
+        ForeignAnswer: The answer is that to another question.
     """
-    sweep, run = claim.sweep, claim.run
+    sweep, run = leased.sweep, leased.run
     folder = run.paths.at_hand(sweep.id, trial.key, row.path)
-    url, data = run.paths.stored(claim.ledger.id, sweep.id, trial.key), str(run.data.absolute())
+    url, data = run.paths.stored(leased.ledger.id, sweep.id, trial.key), str(run.data.absolute())
     trainable = sweep.trainable
     request = cluster.EvaluationRequest(
         *(str(folder), row.digest, data, "test", str(run.paths.compilations), url),
@@ -239,72 +242,68 @@ def _evaluated(claim: Claim, trial: TrialRecord, row: CheckpointRecord, engines:
         answer = asked(engines.idle)
     except ForeignAnswer:
         answer = asked(None)
-    claim.lease.check()
+    leased.lease.check()
     if url:
         # The report and the registered model read it on this machine.
         store.fetch(folder, url, row.digest)
     return answer
 
 
-def _outlast(claim: Claim, outages: Outages, work: Callable[[], Result]) -> Result:
-    """Return what `work` returns; after an outage of the store or a disk, call it again.
+def _outlast(leased: LeasedSweep, outages: Outages, work: Callable[[], Result]) -> Result:
+    """Return the result of `work`, which is called again after an outage of the store or a disk.
 
     Raises:
-        KeyboardInterrupt: the driver is to leave.
+        KeyboardInterrupt: The driver is to leave.
     """
-    heed = partial(_heed_stop_request, claim)
+    check_stop = partial(_obey_stop_request, leased)
     while True:
         try:
-            return claim.departure.interruptible(work, heed)
+            return leased.shutdown.interruptible(work, check_stop)
         except Exception as error:
             cause = store.outage_of(error)
             if cause is None:
                 raise
             outages.begin(cause, redacted(str(error)))
-        claim.observer.say(f"The sweep is paused: {outages.reason}.")
+        leased.observer.say(f"The sweep is paused: {outages.reason}.")
         while outages.reason:
-            heed()
-            claim.departure.check()
-            claim.ledger.system.sleep(_POLL_SECONDS)
+            check_stop()
+            leased.shutdown.check()
+            leased.ledger.system.sleep(_POLL_SECONDS)
             outages.poll()
-        claim.observer.say("The sweep continues.")
+        leased.observer.say("The sweep continues.")
 
 
-def _heed_stop_request(claim: Claim) -> None:
-    """Leave on a stop request that comes while no session looks for it."""
-    if asker := asked_to_stop(claim.ledger, claim.sweep.id):
-        claim.departure.request(reason_of(asker))
+def _obey_stop_request(leased: LeasedSweep) -> None:
+    """Obey a stop request while no session polls for it."""
+    if asker := asked_to_stop(leased.ledger, leased.sweep.id):
+        leased.shutdown.request(reason_of(asker))
 
 
-def count_work(claim: Claim, signature: Signature) -> None:
+def count_work(leased: LeasedSweep, signature: Signature) -> None:
     """Count the work of a training step of the best static choices, and record it among the sweep's facts.
 
     A choice that an earlier driver counted is not counted again. A failure is only reported: no result
     depends on the count.
-
-    Args:
-        claim: of the sweep.
-        signature: of its task.
     """
-    record = sweep_rows.record_of(claim)
-    choices = _choices(claim, record)
+    record = sweep_rows.record_of(leased)
+    choices = _choices(leased, record)
     known = {key: entry for entry in record.facts.get(STEP_WORK, ()) for key in entry["trials"]}
     unknown = [
         choice for choice, trials in choices.items() if not any(trial.key in known for trial in trials)
     ]
     names = {choice: choices[choice][0].key for choice in unknown}
     settings = {
-        name: claim.sweep.network_settings(choices[choice][0].params, seed=0)
+        name: leased.sweep.network_settings(choices[choice][0].params, seed=0)
         for choice, name in names.items()
     }
-    compilations = str(claim.run.paths.compilations)
+    compilations = str(leased.run.paths.compilations)
     try:
-        found = claim.departure.interruptible(
+        found = leased.shutdown.interruptible(
             lambda: cluster.work(settings, signature, compilations) if settings else {},
-            partial(_heed_stop_request, claim),
+            partial(_obey_stop_request, leased),
         )
     except Exception as error:  # noqa: BLE001 - described above
-        claim.observer.say(f"The work of a training step is not counted: {redacted(str(error))}")
+        leased.observer.say(f"The FLOPs of a training step could not be counted: {redacted(str(error))}")
         return
     new = {choice: found[name] for choice, name in names.items()}
     entries = [
@@ -315,21 +314,21 @@ def count_work(claim: Claim, signature: Signature) -> None:
         for choice, trials in choices.items()
     ]
     facts = {**record.facts, STEP_WORK: entries}
-    claim.writer.amend_sweep(record.document, record.digest, facts)
+    leased.writer.amend_sweep(record.document, record.digest, facts)
 
 
-def _choices(claim: Claim, record: SweepRecord) -> dict[Hashable, list[TrialRecord]]:
+def _choices(leased: LeasedSweep, record: SweepRecord) -> dict[Hashable, list[TrialRecord]]:
     """Return the complete trials of the best static choices, by choice."""
-    trials = claim.ledger.trials(claim.sweep.id)
+    trials = leased.ledger.trials(leased.sweep.id)
     best_first = ranked(
         trials,
-        maximize=claim.sweep.direction == "maximize",
-        violations=violations_of(claim.ledger, record),
+        maximize=leased.sweep.direction == "maximize",
+        violations=violations_of(leased.ledger, record),
     )
     confirmations = [t for t in trials if t.role == "confirmation" and t.state == "COMPLETE"]
     choices: dict[Hashable, list[TrialRecord]] = {}
     for trial in [*best_first, *confirmations]:
-        choices.setdefault(claim.sweep.settings(trial.params, trial.seed).static(), []).append(trial)
+        choices.setdefault(leased.sweep.settings(trial.params, trial.seed).static(), []).append(trial)
     return dict(islice(choices.items(), COUNTED))
 
 
@@ -337,20 +336,20 @@ def _entry_of(trials: Sequence[TrialRecord], known: Mapping[str, Mapping[str, An
     return next(known[trial.key] for trial in trials if trial.key in known)
 
 
-def conclude(claim: Claim, stopped: Stop | None) -> Exit:
+def conclude(leased: LeasedSweep, stopped: Stop | None) -> Exit:
     """Write the report, then the sweep's state together with its events for MLflow; return the exit code.
 
     Args:
-        claim: of the sweep.
-        stopped: why the session launched nothing more, or None if it has finished.
+        leased: The leased sweep.
+        stopped: Why the session launched nothing more, or None if it has finished.
     """
-    sweep, ledger = claim.sweep, claim.ledger
-    best = best_of_sweep(ledger, sweep_rows.record_of(claim))
+    sweep, ledger = leased.sweep, leased.ledger
+    best = best_of_sweep(ledger, sweep_rows.record_of(leased))
     state: SweepState = "COMPLETE" if best else "FAILED"
     reason = stopped.reason if stopped else None
     if stopped is not None and stopped.state != "COMPLETE":
         state = stopped.state
-    claim.lease.check()
-    published = publication.conclude(ledger, sweep.id, claim.run.paths, state, reason)
-    claim.writer.set_sweep_state(state, reason, events=published)
-    return sweep_rows.exit_code(claim) if state in FINISHED_SWEEP else Exit.RESUMABLE
+    leased.lease.check()
+    published = publication.conclude(ledger, sweep.id, leased.run.paths, state, reason)
+    leased.writer.set_sweep_state(state, reason, events=published)
+    return sweep_rows.exit_code(leased) if state in FINISHED_SWEEP else Exit.RESUMABLE

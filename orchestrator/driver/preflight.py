@@ -1,4 +1,4 @@
-"""Everything that is checked or estimated before a sweep starts: resources, paths, checkpoints, cost.
+"""Preflight checks and estimates of a sweep: resources, paths, checkpoints, cost.
 
 Imports neither JAX nor, unless a cluster is to be joined, Ray.
 """
@@ -14,13 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.sweep_config import SweepConfig, current
-from orchestrator.driver.accounts import account_for, opened_as
-from orchestrator.driver.code import check_code
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.driver.user_code import account_for, check_code, opened_as
 from orchestrator.errors import BadInput, Refusal, check_all
 from orchestrator.ledger.connect import NETWORK_FILE_SYSTEMS, file_system, is_file, parse
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import UNFINISHED_TRIAL, SweepRecord
+from orchestrator.ledger.sweeps.records import UNFINISHED_TRIAL, SweepRecord
 from orchestrator.machines import hardware
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule import environment
@@ -51,11 +50,11 @@ def available_hardware(paths: Paths) -> Hardware:
     """Return the hardware that trials can run on: this machine's, or that of the cluster of RAY_ADDRESS.
 
     Args:
-        paths: where sweeps write. A cluster of several hosts must share them.
+        paths: Paths where sweeps write. A cluster of several hosts must share them.
 
     Raises:
-        BadInput: if the cluster answers without a token, or refuses ours.
-        NoCluster: if it does not answer.
+        BadInput: The cluster answers without a token, or refuses ours.
+        NoCluster: It does not answer.
     """
     address = cluster_address()
     if address is None:
@@ -72,11 +71,11 @@ def available_hardware(paths: Paths) -> Hardware:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a driver waits while no trial can start.
+    """Time limits of a driver while no trial can start.
 
     Attributes:
-        node: seconds to wait while no node could hold a trial; a cluster may still grow.
-        busy: seconds to wait while the nodes that could hold one are in use, such as by another sweep.
+        node: Seconds to wait while no node could hold a trial; a cluster may still grow.
+        busy: Seconds to wait while the nodes that could hold one are in use, such as by another sweep.
     """
 
     node: float
@@ -99,15 +98,15 @@ def check_sweep(sweep: SweepConfig, available: Hardware, data: Path, owner: str)
     A trainable loads its own data: their source is not known.
 
     Args:
-        sweep: to be run.
-        available: hardware that its trials can use.
-        data: folder of the data sets.
-        owner: in whose name it runs.
+        sweep: Sweep to be run.
+        available: Hardware that its trials can use.
+        data: Folder of the data sets.
+        owner: Owner in whose name it runs.
 
     Raises:
-        BadInput: if a trial needs more resources than are available, or the code of a trainable is missing
-            or may not run as the owner.
-        BadData: if files of the task are missing or wrong.
+        BadInput: A trial needs more resources than are available, or the code of a trainable is missing or
+            may not run as the owner.
+        BadData: Files of the task are missing or wrong.
     """
     check_all([partial(_check_resources, sweep, available), partial(_check_code, sweep, owner)])
     return None if sweep.trainable is not None else TASKS[sweep.task].check(sweep.task_options, data)
@@ -148,11 +147,11 @@ def check_widths(sweep: SweepConfig, signature: Signature) -> None:
     """Check that every network without an encoder has the width of the task's arrays.
 
     Args:
-        sweep: to be run.
-        signature: of its task's arrays, known once they are loaded.
+        sweep: Sweep to be run.
+        signature: Signature of its task's arrays, known once they are loaded.
 
     Raises:
-        BadInput: if one has not.
+        BadInput: One has not.
     """
     own = {f"{layer}.d_model" for layer in LAYERS}
     try:
@@ -170,12 +169,8 @@ def check_paths(paths: Paths, sweep_id: str | None = None) -> None:
 
     The root itself may be a link, so that it can be on a larger disk.
 
-    Args:
-        paths: where everything is written.
-        sweep_id: of a sweep whose own folders are checked too.
-
     Raises:
-        BadInput: names the first path or address that is wrong.
+        BadInput: A path or address is wrong.
     """
     parse(paths.ledger_url)
     address.check(paths.tracking_uri)
@@ -197,7 +192,7 @@ def check_shared_paths(paths: Paths) -> None:
     """Refuse paths of this host alone, for a cluster of several hosts.
 
     Raises:
-        BadInput: names the path and how to share it.
+        BadInput: A path is not shared.
     """
     if is_file(parse(paths.ledger_url)):
         raise BadInput(
@@ -219,8 +214,8 @@ def check_checkpoints(paths: Paths, ledger: Ledger, sweep_id: str) -> None:
     """Refuse to resume a sweep if this machine has none of its unfinished trials' checkpoints.
 
     Raises:
-        BadInput: if they are on another machine; here every trial would start over.
-        NoStore: if the shared store does not answer.
+        BadInput: They are on another machine; here every trial would start over.
+        NoStore: The shared store does not answer.
     """
     unfinished = {trial.key for trial in ledger.trials(sweep_id) if trial.state in UNFINISHED_TRIAL}
     rows = [row for row in ledger.checkpoints(sweep_id) if row.kind == "last" and row.trial_key in unfinished]
@@ -264,9 +259,9 @@ class Estimate:
     """The measured cost of one trial.
 
     Attributes:
-        source: id of the sweep that it was measured in, on the machine of that sweep.
-        seconds: of training and evaluation of a complete trial, without compilation.
-        bytes: of its largest checkpoint: weights and optimiser state, without activations.
+        source: Id of the sweep that it was measured in, on the machine of that sweep.
+        seconds: Seconds of training and evaluation of a complete trial, without compilation.
+        bytes: Bytes of its largest checkpoint: weights and optimiser state, without activations.
     """
 
     source: str
@@ -277,9 +272,7 @@ class Estimate:
 def estimate(sweep: SweepConfig, ledger: Ledger) -> Estimate | None:
     """Return the cost of a trial in the newest sweep of the same program, or None without one."""
     for record in reversed(ledger.sweeps()):
-        if _same_program(current(record.document), sweep.document()) and (
-            cost := _measured(record, sweep, ledger)
-        ):
+        if _same_program(record.document, sweep.document()) and (cost := _measured(record, sweep, ledger)):
             return cost
     return None
 

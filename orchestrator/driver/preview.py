@@ -1,31 +1,46 @@
-"""What a trainable will run, in words, for a person before it is started: nothing is imported or run."""
+"""Preview of a sweep before it starts: what its trials run, and the sizes of its networks.
+
+A driver does not import JAX, so another process counts the networks.
+"""
 
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
 import shlex
 import shutil
+import signal
+import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
+from orchestrator import process_secrets
 from orchestrator.config.trainable import Trainable
+from orchestrator.errors import BadInput, Unfinished
 from orchestrator.placeholders import Placeholder
 from orchestrator.placeholders import parsed as parsed_command
+from orchestrator.training import costs
+from orchestrator.training.process import worker_environment
+from trainables.cost import Cost
+from trainables.data.task import Signature
 from trainables.parsing import parsed
 from trainables.sources import source_of, text_of
+from trainables.trial import TrialSettings
 
 _PLAIN = re.compile(r"[^\s'\"\\$`|&;<>()*?]+")
 """Words that a reader takes for one word without quotes."""
 
 
 def runs(trainable: Trainable, searched: Collection[str]) -> list[str]:
-    """Return the lines that say what a trial runs.
+    """Return the description of what a trial runs, in lines.
 
     Args:
-        trainable: whose code has been checked (`orchestrator.driver.code`).
-        searched: names of its hyperparameters.
+        trainable: Trainable whose code has been checked (`orchestrator.driver.user_code`).
+        searched: Names of its hyperparameters.
     """
     if isinstance(trainable.target, tuple):
         return list(_command(trainable, trainable.target, searched))
@@ -92,3 +107,54 @@ def _defined(file: Path, name: str) -> ast.FunctionDef | ast.ClassDef | None:
         node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
     )
     return next(defined, None)
+
+
+_MODULE = costs.__name__
+
+
+def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bool = False) -> list[Cost]:
+    """Return the size of each network. Nothing is written.
+
+    Args:
+        settings: Settings of the trials.
+        signature: Signature of their task.
+        work: Whether to count the work of a training step too, which compiles each of them.
+
+    Raises:
+        BadInput: A network cannot be built.
+        Refusal: The process has answered for others.
+        Unfinished: The process was ended by a signal, or has found too little memory.
+    """
+    named = {str(number): one for number, one in enumerate(settings)}
+    document = {
+        "settings": {name: asdict(one) for name, one in named.items()},
+        "signature": asdict(signature),
+        "compiled": work,
+    }
+    environment, secrets = process_secrets.parted({**os.environ, **worker_environment(0)})
+    done = subprocess.run(
+        [sys.executable, "-m", _MODULE],
+        input=secrets.decode() + json.dumps(document),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        _check_end(done)
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise BadInput("model", "must be a network that can be built", lines[-1], "Change its options.")
+    answer = json.loads(done.stdout)
+    costs.check_names(answer, named)
+    return [Cost.from_document(answer[name]) for name in named]
+
+
+def _check_end(done: subprocess.CompletedProcess[str]) -> None:
+    if done.returncode < 0:
+        got = signal.Signals(-done.returncode).name
+    elif "MemoryError" in done.stderr:
+        got = "too little memory"
+    else:
+        return
+    must, remedy = "must be counted before its process is ended", "Search fewer networks, or give it more."
+    raise Unfinished("model", must, got, remedy)

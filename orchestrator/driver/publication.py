@@ -9,13 +9,12 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from orchestrator.config.document import Violation
-from orchestrator.config.program_source import why_not_kept, why_not_registered
-from orchestrator.config.trainable import KINDS, task_of
-from orchestrator.counts import counted
+from orchestrator.config.trainable import KINDS, task_of, why_not_kept, why_not_registered
 from orchestrator.driver.sweep_rows import CODE
+from orchestrator.errors import counted
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import FINISHED_SWEEP, CheckpointRecord, Event, SweepState
-from orchestrator.ledger.selection import best_checkpoint
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, CheckpointRecord, Event, SweepState
+from orchestrator.ledger.sweeps.selection import best_checkpoint
 from orchestrator.report import report, words
 from orchestrator.report.answer import answer, caveats, findings, notes
 from orchestrator.report.history import History, read
@@ -40,10 +39,10 @@ def publication(history: History, summary: Summary, files: Sequence[Path], at_ms
     """Return the events that close a sweep's run in MLflow.
 
     Args:
-        history: of the sweep in its last state.
-        summary: of the same history.
-        files: kept with the run, at the root of its artifacts.
-        at_ms: end of the sweep, in milliseconds since 1970.
+        history: History of the sweep in its last state.
+        summary: Summary of the same history.
+        files: Kept with the run, at the root of its artifacts.
+        at_ms: End of the sweep, in milliseconds since 1970.
     """
     run = summary.sweep_id
     note = "\n\n".join([answer(summary), bullets(notes(summary))])
@@ -67,7 +66,7 @@ def _states(summary: Summary) -> str:
 
 
 def _results(summary: Summary) -> dict[str, float]:
-    """Return the final metrics of a sweep; none if it can be resumed, because it would get them twice."""
+    """Return the final metrics of a sweep; none for one that can be resumed and would log them twice."""
     chosen = summary.chosen
     if chosen is None or summary.state not in FINISHED_SWEEP:
         return {}

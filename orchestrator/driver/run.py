@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.accounts import files_closed
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.counts import counted
 from orchestrator.driver import sweep_rows
-from orchestrator.driver.admission import Claim, Observer, Run, claimed
-from orchestrator.driver.departure import Departure
+from orchestrator.driver.admission import LeasedSweep, Observer, Run, leased_sweep
 from orchestrator.driver.preflight import check_widths
-from orchestrator.errors import Damaged, Exit, NoCluster, NoSpace
+from orchestrator.driver.shutdown import Shutdown
+from orchestrator.errors import Damaged, Exit, NoCluster, NoSpace, counted
 from orchestrator.schedule import environment
 from orchestrator.storage.store import outage_of
 from orchestrator.tracking.shipper import Shipper
@@ -49,56 +48,51 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
     Preflight checks, lease, integrity check, load the data, connect to Ray, fix the slots, run the session,
     conclude. A damaged ledger is rebuilt from its backup, and the sweep goes on.
 
-    Args:
-        sweep: to run.
-        run: this invocation.
-        observer: shows the progress.
-
     Raises:
-        BadInput: if the file differs from that of its unfinished sweep.
-        Busy: if another driver holds the sweep.
-        BadData: if the task's data cannot be read.
-        Damaged: if the ledger is damaged beyond its backup.
+        BadInput: The file differs from that of its unfinished sweep.
+        Busy: Another driver holds the sweep.
+        BadData: The task's data cannot be read.
+        Damaged: The ledger is damaged beyond its backup.
     """
-    concealment.conceal()  # of a process that calls this from Python
-    with files_closed(), Departure() as departure, claimed(sweep, run, observer, departure) as claim:
-        if sweep_rows.is_stopped(claim):
-            return claim.sweep.id, Exit.COMPLETE
-        curves = sweep_rows.check_integrity(claim)
-        sweep_rows.compare_with_mlflow(claim)
-        data = _load_data(claim)
-        sweep_rows.enter(claim, data)
-        departure.at_the_end(lambda reason: sweep_rows.abandon(claim, f"stopped by {reason}"))
-        with _shipping(claim) as shipper, _resumable(claim):
-            if sweep_rows.is_finished(claim):
+    process_secrets.conceal()  # of a process that calls this from Python
+    with files_closed(), Shutdown() as shutdown, leased_sweep(sweep, run, observer, shutdown) as leased:
+        if sweep_rows.is_stopped(leased):
+            return leased.sweep.id, Exit.COMPLETE
+        curves = sweep_rows.check_integrity(leased)
+        sweep_rows.compare_with_mlflow(leased)
+        data = _load_data(leased)
+        sweep_rows.enter(leased, data)
+        shutdown.at_the_end(lambda reason: sweep_rows.abandon(leased, f"stopped by {reason}"))
+        with _shipping(leased) as shipper, _resumable(leased):
+            if sweep_rows.is_finished(leased):
                 how = "`--extend` with a larger budget continues it (trials=128); `--new` starts another"
-                observer.say(f"{claim.sweep.id} is finished. {how}.")
-                return claim.sweep.id, sweep_rows.exit_code(claim)
-            sweep_rows.resume(claim)
+                observer.say(f"{leased.sweep.id} is finished. {how}.")
+                return leased.sweep.id, sweep_rows.exit_code(leased)
+            sweep_rows.resume(leased)
             environment.prepare(run.paths.token)
             # Ray, Optuna and plotly take seconds to import: not before all that can be refused has been.
             from orchestrator.driver import execution
 
-            with execution.connected(claim) as leaving:
-                slotted = execution.with_slots(claim)
-                sweep_rows.record_resources(claim, slotted)
-                stopped, engines = execution.run_session(claim, slotted, curves, shipper.nudge, leaving)
+            with execution.connected(leased) as leaving:
+                slotted = execution.with_slots(leased)
+                sweep_rows.record_resources(leased, slotted)
+                stopped, engines = execution.run_session(leased, slotted, curves, shipper.nudge, leaving)
                 if stopped is None or stopped.state == "COMPLETE":
                     if sweep.evaluates_test:
-                        execution.evaluate_test(claim, engines)
+                        execution.evaluate_test(leased, engines)
                     if data is not None:
-                        execution.count_work(claim, data.signature)
-            return claim.sweep.id, execution.conclude(claim, stopped)
-        return claim.sweep.id, Exit.RESUMABLE
+                        execution.count_work(leased, data.signature)
+            return leased.sweep.id, execution.conclude(leased, stopped)
+        return leased.sweep.id, Exit.RESUMABLE
 
 
-def _load_data(claim: Claim) -> TaskData | None:
+def _load_data(leased: LeasedSweep) -> TaskData | None:
     """Return the data of the task; a trainable loads its own."""
-    sweep, observer = claim.sweep, claim.observer
+    sweep, observer = leased.sweep, leased.observer
     if sweep.trainable is not None:
         return None
-    data = claim.departure.interruptible(
-        lambda: TASKS[sweep.task].load(sweep.task_options, claim.run.data, observer.loading)
+    data = leased.shutdown.interruptible(
+        lambda: TASKS[sweep.task].load(sweep.task_options, leased.run.data, observer.loading)
     )
     observer.say(f"Data: {data.source}.{_remark(data)}")
     check_widths(sweep, data.signature)
@@ -113,17 +107,17 @@ def _remark(data: TaskData) -> str:
 
 
 @contextmanager
-def _shipping(claim: Claim) -> Iterator[Shipper]:
+def _shipping(leased: LeasedSweep) -> Iterator[Shipper]:
     """Ship the outbox of a sweep to MLflow; on exit, wait a while for what is pending."""
-    paths, observer = claim.run.paths, claim.observer
-    shipper = Shipper(claim.lease, paths.tracking_uri, paths.artifacts)
+    paths, observer = leased.run.paths, leased.observer
+    shipper = Shipper(leased.lease, paths.tracking_uri, paths.artifacts)
     shipper.start()
-    claim.departure.kill_at_the_end(shipper.kill)
+    leased.shutdown.kill_at_the_end(shipper.kill)
     try:
         yield shipper
     finally:
         observer.close()
-        pending = shipper.drain(claim.run.tracking_patience, lambda: claim.departure.reason is not None)
+        pending = shipper.drain(leased.run.tracking_patience, lambda: leased.shutdown.reason is not None)
         shipper.close()
         if pending:
             records = counted(pending, "record waits", "records wait")
@@ -132,7 +126,7 @@ def _shipping(claim: Claim) -> Iterator[Shipper]:
 
 
 @contextmanager
-def _resumable(claim: Claim) -> Iterator[None]:
+def _resumable(leased: LeasedSweep) -> Iterator[None]:
     """Suppress the errors after which the same command can resume a sweep; record them if the ledger can."""
     try:
         yield
@@ -140,9 +134,9 @@ def _resumable(claim: Claim) -> Iterator[None]:
         if not isinstance(error, NoSpace) and outage_of(error) != "disk full":
             raise
         # The state cannot be written either; an unfinished sweep without a driver counts as interrupted.
-        claim.observer.say(f"{error} Everything reported so far is kept; the same command resumes the sweep.")
+        leased.observer.say(f"{error} Every report so far is kept; the same command resumes the sweep.")
     except NoCluster as lack:
-        claim.observer.say(str(lack))
-        sweep_rows.interrupt(claim, f"{lack.where} {lack.must}, got {lack.got}")
-    except KeyboardInterrupt as departure:
-        sweep_rows.interrupt(claim, f"stopped by {departure}")
+        leased.observer.say(str(lack))
+        sweep_rows.interrupt(leased, f"{lack.where} {lack.must}, got {lack.got}")
+    except KeyboardInterrupt as shutdown:
+        sweep_rows.interrupt(leased, f"stopped by {shutdown}")

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import provenance
-from orchestrator.config.sweep_config import SweepConfig, current
-from orchestrator.counts import counted
-from orchestrator.driver.accounts import account_for, opened_as
-from orchestrator.driver.admission import SPECIFICATION, Claim, Run, differences
-from orchestrator.errors import Exit
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.driver.admission import SPECIFICATION, LeasedSweep, Run, differences
+from orchestrator.driver.user_code import account_for, opened_as
+from orchestrator.errors import Exit, counted
 from orchestrator.ledger.compaction import compact_beside
 from orchestrator.ledger.integrity import examine
-from orchestrator.ledger.records import (
+from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
+from orchestrator.ledger.sweeps.records import (
     HARDWARE,
     RESOURCES,
     UNFINISHED_TRIAL,
@@ -26,11 +26,10 @@ from orchestrator.ledger.records import (
     TrialRecord,
     by_trial,
 )
-from orchestrator.ledger.selection import best_checkpoint, best_of_sweep, best_of_trials
-from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
+from orchestrator.ledger.sweeps.selection import best_checkpoint, best_of_sweep, best_of_trials
 from orchestrator.machines import devices
 from orchestrator.machines.hardware import Hardware
-from orchestrator.sharing import rows as sharing
+from orchestrator.sharing import pool_rows as sharing
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
@@ -40,97 +39,90 @@ from trainables.data.task import TaskData
 
 
 @without_garbage_collection()
-def check_integrity(claim: Claim) -> Sequence[CurvePoint]:
+def check_integrity(leased: LeasedSweep) -> Sequence[CurvePoint]:
     """Verify the ledger's rows of a sweep, and delete the checkpoints to which none of them refers.
 
     Returns:
         What the study and the scheduler need of the reports of earlier runs, which are read only once.
 
     Raises:
-        Damaged: if a row is not what was written.
+        Damaged: A row is not what was written.
     """
-    sweep_id, ledger, say = claim.sweep.id, claim.ledger, claim.observer.say
-    examined = examine(ledger, sweep_id, claim.sweep.observed_metrics)
+    sweep_id, ledger, say = leased.sweep.id, leased.ledger, leased.observer.say
+    examined = examine(ledger, sweep_id, leased.sweep.observed_metrics)
     for fault in examined.faults:
         say(fault)
     if examined.is_long:
         compact_beside(ledger, sweep_id)
-    for path in clear(ledger, sweep_id, claim.run.paths.checkpoints(sweep_id)):
+    for path in clear(ledger, sweep_id, leased.run.paths.checkpoints(sweep_id)):
         say(f"Deleted orphaned checkpoint {path}.")
     return examined.curves
 
 
-def compare_with_mlflow(claim: Claim) -> None:
-    """Deliver everything again of a sweep of earlier runs whose copy in MLflow's database has lost something.
+def compare_with_mlflow(leased: LeasedSweep) -> None:
+    """Deliver a sweep to MLflow again if its copy there has lost records.
 
     Somebody has deleted runs, for example, or restored an older database.
     """
-    database = sqlite_path(claim.run.paths.tracking_uri)
-    record = claim.ledger.sweep(claim.sweep.id)
-    if database is None or record is None or claim.ledger.backlog(record.id):
+    database = sqlite_path(leased.run.paths.tracking_uri)
+    record = leased.ledger.sweep(leased.sweep.id)
+    if database is None or record is None or leased.ledger.backlog(record.id):
         return
-    if lost := disagreements(claim.ledger, record, Path(database)):
-        put_back(claim.lease.writer)
+    if lost := disagreements(leased.ledger, record, Path(database)):
+        put_back(leased.lease.writer)
         why = f"{lost[0].where}: {lost[0].problem.removesuffix(f'; {REMEDY}')}"
-        claim.observer.say(f"MLflow gets everything of {record.id} again: {why}.")
+        leased.observer.say(f"Sending {record.id} to MLflow again: {why}.")
 
 
-def is_stopped(claim: Claim) -> bool:
+def is_stopped(leased: LeasedSweep) -> bool:
     """Return True if a stop request still holds; a start by a person deletes the request instead."""
-    asker = asked_to_stop(claim.ledger, claim.sweep.id)
+    asker = asked_to_stop(leased.ledger, leased.sweep.id)
     if asker is None:
         return False
-    if claim.run.unless_stopped:
-        claim.observer.say(f"{claim.sweep.id}: {reason_of(asker)}; `resume` goes on with it.")
+    if leased.run.unless_stopped:
+        leased.observer.say(f"{leased.sweep.id}: {reason_of(asker)}; `resume` goes on with it.")
         return True
-    claim.writer.forget_stop_request()
+    leased.writer.forget_stop_request()
     return False
 
 
-def enter(claim: Claim, data: TaskData | None) -> None:
+def enter(leased: LeasedSweep, data: TaskData | None) -> None:
     """Create the row of a new sweep, or prepare the rows of a known one for another run."""
-    sweep, ledger, say = claim.sweep, claim.ledger, claim.observer.say
+    sweep, ledger, say = leased.sweep, leased.ledger, leased.observer.say
     known = ledger.sweep(sweep.id)
     if known is None:
-        record = _new_record(sweep, data, claim.run, ledger.now())
-        claim.writer.create_sweep(record, events=[events.sweep_started(record, sweep)])
+        record = _new_record(sweep, data, leased.run, ledger.now())
+        leased.writer.create_sweep(record, events=[events.sweep_started(record, sweep)])
         return
     document = sweep.document()
-    if claim.run.reopen or (known.finished_at and current(known.document)["budget"] != document["budget"]):
+    if leased.run.reopen or (known.finished_at and known.document["budget"] != document["budget"]):
         # Before the changes: after a kill between them, the next driver must not leave the sweep as finished.
-        claim.writer.reopen("it is to go on", claim.run.reopen)
-    if lost := claim.writer.lose_attempts():
+        leased.writer.reopen("it is to go on", leased.run.reopen)
+    if lost := leased.writer.lose_attempts():
         say(f"Ended {counted(lost, 'attempt')} of a dead driver at the last report.")
     now_used = {**known.facts, SPECIFICATION: sweep.source_text}
-    facts, news = _with_code(now_used, sweep, claim.run.owner, ledger.now())
+    facts, news = _with_code(now_used, sweep, leased.run.owner, ledger.now())
     if news:
         say(news)
     if changed := differences(known.document, document):
         say(f"Changed: {'; '.join(changed)}.")
     if changed or facts != known.facts:
-        claim.writer.amend_sweep(document, sweep.digest, facts)
+        leased.writer.amend_sweep(document, sweep.digest, facts)
 
 
-def note_code(claim: Claim) -> None:
+def note_code(leased: LeasedSweep) -> None:
     """Record the code of the trainable if it has changed meanwhile, and say so: new attempts run it."""
-    record = record_of(claim)
-    facts, news = _with_code(record.facts, claim.sweep, claim.run.owner, claim.ledger.now())
+    record = record_of(leased)
+    facts, news = _with_code(record.facts, leased.sweep, leased.run.owner, leased.ledger.now())
     if news:
-        claim.observer.say(news)
-        claim.writer.amend_sweep(record.document, record.digest, facts)
+        leased.observer.say(news)
+        leased.writer.amend_sweep(record.document, record.digest, facts)
 
 
 def _with_code(
     facts: Mapping[str, Any], sweep: SweepConfig, owner: str, now: float
 ) -> tuple[Mapping[str, Any], str | None]:
-    """Return the facts with the code that trials run from now on, and one line if it has changed.
-
-    Args:
-        facts: of the sweep.
-        sweep: to go on with.
-        owner: in whose name it runs.
-        now: time of the ledger.
-    """
+    """Return the facts with the code that trials run from now on, and one line if it has changed."""
     if sweep.trainable is None:
         return facts, None
     with opened_as(account_for(sweep.trainable, owner)):
@@ -145,25 +137,13 @@ def _with_code(
 
 
 def _with_hardware(facts: Mapping[str, Any], hardware: Hardware) -> Mapping[str, Any]:
-    """Return the facts of a known sweep with what trials run on from now on.
-
-    Args:
-        facts: of the sweep; earlier versions did not record the hardware.
-        hardware: what trials can run on.
-    """
+    """Return the facts of a known sweep with the present hardware."""
     known, own = list(facts.get(HARDWARE, ("unknown hardware",))), devices.described(hardware)
     return {**facts, HARDWARE: known if known[-1] == own else [*known, own]}
 
 
 def _new_record(sweep: SweepConfig, data: TaskData | None, run: Run, now: float) -> SweepRecord:
-    """Return the row of a sweep that begins now, with everything needed to repeat it.
-
-    Args:
-        sweep: that begins.
-        data: of its task, or None if trials load their own.
-        run: the run that begins it.
-        now: time of the ledger.
-    """
+    """Return the row of a sweep that begins now, with everything needed to repeat it."""
     facts: Mapping[str, Any] = {
         "git_commit": provenance.git_commit(),
         "versions": provenance.versions(),
@@ -208,60 +188,62 @@ def _facts_of(sweep: SweepConfig, data: TaskData) -> dict[str, Any]:
     }
 
 
-def is_finished(claim: Claim) -> bool:
+def is_finished(leased: LeasedSweep) -> bool:
     """Return True if an earlier driver has concluded the sweep and nothing was asked of it since.
 
     It may have fewer trials than its budget: if its space is exhausted, its hours are spent or every trial
     has failed.
     """
-    return record_of(claim).finished_at is not None and not without_test(claim)
+    return record_of(leased).finished_at is not None and not without_test(leased)
 
 
 @without_garbage_collection()
-def resume(claim: Claim) -> None:
+def resume(leased: LeasedSweep) -> None:
     """Open a sweep of an earlier driver again, in the ledger and in MLflow, and record its hardware."""
-    sweep, ledger = claim.sweep, claim.ledger
-    record, trials = record_of(claim), ledger.trials(sweep.id)
+    sweep, ledger = leased.sweep, leased.ledger
+    record, trials = record_of(leased), ledger.trials(sweep.id)
     # Not when the driver enters: a sweep that is finished runs nothing here.
-    facts = _with_hardware(record.facts, claim.run.hardware)
+    facts = _with_hardware(record.facts, leased.run.hardware)
     if facts != record.facts:
-        claim.writer.amend_sweep(record.document, record.digest, facts)
+        leased.writer.amend_sweep(record.document, record.digest, facts)
     if not trials and record.state == "RUNNING":
         return
     unfinished = [trial for trial in trials if trial.state in UNFINISHED_TRIAL]
     if trials:
         done = len(trials) - len(unfinished)
-        claim.observer.say(f"Resuming {sweep.id}: {counted(done, 'trial')} done, {len(unfinished)} to go on.")
+        leased.observer.say(
+            f"Resuming {sweep.id}: {counted(done, 'trial')} done, {len(unfinished)} to go on."
+        )
     opened = events.trials_resumed(unfinished, events.milliseconds(ledger.now()))
-    claim.writer.set_sweep_state("RUNNING", events=[events.sweep_started(record, sweep), *opened])
+    leased.writer.set_sweep_state("RUNNING", events=[events.sweep_started(record, sweep), *opened])
 
 
-def record_resources(claim: Claim, slotted: SweepConfig) -> None:
-    """Record what an attempt takes from now on, if that is new.
+def record_resources(leased: LeasedSweep, slotted: SweepConfig) -> None:
+    """Record the resources of an attempt, if they have changed.
 
     Args:
-        claim: of the sweep.
-        slotted: the sweep with its number of slots fixed.
+        leased: The leased sweep.
+        slotted: The sweep with its number of slots fixed.
     """
-    record, resources = record_of(claim), slotted.resources
+    record, resources = record_of(leased), slotted.resources
     known = list(record.facts.get(RESOURCES, ()))
     if known and (known[-1]["cpu"], known[-1]["gpu"]) == (resources.cpu, resources.gpu):
         return
-    taken = {"cpu": resources.cpu, "gpu": resources.gpu, "at": claim.ledger.now()}
-    claim.writer.amend_sweep(record.document, record.digest, {**record.facts, RESOURCES: [*known, taken]})
+    taken = {"cpu": resources.cpu, "gpu": resources.gpu, "at": leased.ledger.now()}
+    leased.writer.amend_sweep(record.document, record.digest, {**record.facts, RESOURCES: [*known, taken]})
 
 
-def without_test(claim: Claim) -> list[tuple[TrialRecord, CheckpointRecord]]:
-    """Return the best trial and the complete confirmations that test was not evaluated for.
+def without_test(leased: LeasedSweep) -> list[tuple[TrialRecord, CheckpointRecord]]:
+    """Return the best trial and the complete confirmations without a test evaluation.
 
     Each comes with the checkpoint to evaluate; a trial whose checkpoint is not kept is left out. Nothing is
     missing where the service cannot evaluate a checkpoint.
     """
-    if not claim.sweep.evaluates_test:
+    if not leased.sweep.evaluates_test:
         return []
-    sweep_id, ledger = claim.sweep.id, claim.ledger
+    sweep_id, ledger = leased.sweep.id, leased.ledger
     trials, checkpoints = ledger.trials(sweep_id), by_trial(ledger.checkpoints(sweep_id))
-    best = best_of_trials(ledger, record_of(claim), trials, checkpoints)
+    best = best_of_trials(ledger, record_of(leased), trials, checkpoints)
     confirmed = [trial for trial in trials if trial.role == "confirmation" and trial.state == "COMPLETE"]
     evaluated = {evaluation.trial_key for evaluation in ledger.evaluations(sweep_id)}
     missing = [trial for trial in [best, *confirmed] if trial is not None and trial.key not in evaluated]
@@ -269,50 +251,50 @@ def without_test(claim: Claim) -> list[tuple[TrialRecord, CheckpointRecord]]:
     return [(trial, row) for trial, row in rows if row is not None]
 
 
-def exit_code(claim: Claim) -> Exit:
+def exit_code(leased: LeasedSweep) -> Exit:
     """Return the exit code of a finished sweep."""
-    trials = claim.ledger.trials(claim.sweep.id)
-    best = best_of_sweep(claim.ledger, record_of(claim))
+    trials = leased.ledger.trials(leased.sweep.id)
+    best = best_of_sweep(leased.ledger, record_of(leased))
     failed = best is None or any(trial.state == "FAILED" for trial in trials)
     return Exit.SOME_FAILED if failed else Exit.COMPLETE
 
 
-def record_of(claim: Claim) -> SweepRecord:
+def record_of(leased: LeasedSweep) -> SweepRecord:
     """Return the row of the sweep, which `enter` has written."""
-    record = claim.ledger.sweep(claim.sweep.id)
+    record = leased.ledger.sweep(leased.sweep.id)
     assert record is not None, "a driver enters its sweep in the ledger first"
     return record
 
 
-def claim_of(claim: Claim, slotted: SweepConfig) -> sharing.PoolClaim:
-    """Return what a sweep asks for in the pool that it shares with other sweeps.
+def claim_of(leased: LeasedSweep, slotted: SweepConfig) -> sharing.PoolClaim:
+    """Return the claim of a sweep on the pool that it shares with other sweeps.
 
     Args:
-        claim: of the sweep.
-        slotted: the sweep with its number of slots fixed.
+        leased: The leased sweep.
+        slotted: The sweep with its number of slots fixed.
     """
     return sharing.PoolClaim.of(
-        claim.sweep.id,
-        claim.run.owner,
-        record_of(claim).created_at,
+        leased.sweep.id,
+        leased.run.owner,
+        record_of(leased).created_at,
         slotted.resources.cpu,
         slotted.resources.gpu,
     )
 
 
-def abandon(claim: Claim, reason: str) -> None:
+def abandon(leased: LeasedSweep, reason: str) -> None:
     """Record the end of a driver that has no time to save: its trials resume after their last report."""
-    claim.writer.abandon_sweep(reason, partial(_closed, claim, reason))
+    leased.writer.abandon_sweep(reason, partial(_closed, leased, reason))
 
 
-def interrupt(claim: Claim, reason: str) -> None:
+def interrupt(leased: LeasedSweep, reason: str) -> None:
     """Set a sweep that no session runs to INTERRUPTED, in MLflow too; leave a finished one as it is."""
-    trials = claim.ledger.trials(claim.sweep.id)
-    claim.writer.interrupt_sweep(reason, events=_closed(claim, reason, trials))
+    trials = leased.ledger.trials(leased.sweep.id)
+    leased.writer.interrupt_sweep(reason, events=_closed(leased, reason, trials))
 
 
-def _closed(claim: Claim, reason: str, trials: Sequence[TrialRecord]) -> list[Event]:
+def _closed(leased: LeasedSweep, reason: str, trials: Sequence[TrialRecord]) -> list[Event]:
     """Return the events that close the runs in MLflow of an interrupted sweep and its unfinished trials."""
-    now = events.milliseconds(claim.ledger.now())
-    ended = events.sweep_ended(claim.sweep.id, "INTERRUPTED", now, reason=reason)
+    now = events.milliseconds(leased.ledger.now())
+    ended = events.sweep_ended(leased.sweep.id, "INTERRUPTED", now, reason=reason)
     return [*events.trials_left(trials, now), ended]

@@ -1,1 +1,1 @@
-"""Published tables and figures as files: sweeps, their seeds, what is compared, and a verdict."""
+"""Published tables and figures as experiment files: arms, seeds, comparisons and verdicts."""

@@ -1,8 +1,7 @@
-"""From the parts of an experiment file to the search-space file of each arm.
+"""The search-space file of each arm, merged from the parts of an experiment file.
 
-An arm is put together in this order, a later part changing what earlier ones say, as a profile of a
-search-space file does: the file that `space` names, `common`, the parts in `use`, the arm's own sections, and
-the same three of the chosen profile.
+Later parts override earlier ones, as a profile of a search-space file does: the file that `space` names,
+`common`, the parts in `use`, the arm's own sections, and the same three of the chosen profile.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from orchestrator.config.document import Path as Keys
 from orchestrator.config.resolve import merged, profile_of, with_profile
 from orchestrator.config.sections import SpaceFile
 from orchestrator.config.yaml_reader import read_document
-from orchestrator.experiment.sections import (
+from orchestrator.experiment.file_format import (
     OF_A_SPACE,
     ArmSection,
     ExperimentFile,
@@ -26,15 +25,15 @@ from orchestrator.experiment.sections import (
 
 
 @dataclass(frozen=True)
-class Source:
-    """An experiment file, read.
+class ExperimentSource:
+    """A parsed experiment file.
 
     Attributes:
-        path: of the file.
-        root: its tree.
-        file: its sections.
-        profile: name of the chosen profile, or None.
-        overrides: of the resources of all arms, `key=value` each.
+        path: Path of the file.
+        root: Tree of located values.
+        file: Validated sections.
+        profile: Name of the chosen profile, or None.
+        overrides: Overrides of the resources of all arms, as `key=value`.
     """
 
     path: Path
@@ -45,12 +44,12 @@ class Source:
 
     @property
     def seeds(self) -> int:
-        """Return the number of seeds of every arm."""
+        """Number of seeds of every arm."""
         chosen = self.file.profiles[self.profile].seeds if self.profile else None
         return chosen or self.file.seeds
 
     def places(self, arm: str) -> Iterator[tuple[Keys, PartSection]]:
-        """Yield the keys that lead to each part of an arm, and the part, in the order in which they apply.
+        """Yield the keys and the section of each part of an arm, in the order in which they apply.
 
         Raises:
             Violation: the arm uses a part that the file does not have.
@@ -74,7 +73,7 @@ class Source:
                 yield (*start, "arms", arm), changes
 
     def arms(self) -> Iterator[tuple[str, ArmSection]]:
-        """Yield the arms that the profile keeps, with what it says of their figures.
+        """Yield the arms that the profile keeps, with its changes to their figures.
 
         Raises:
             Violation: the profile changes an arm or a part that the file does not have.
@@ -88,7 +87,7 @@ class Source:
 
 
 def check_names(file: ExperimentFile) -> None:
-    """Check that parts have known keys, and that profiles and claims name arms and parts of the file.
+    """Check that parts have known keys, and that profiles and claims name existing arms and parts.
 
     Raises:
         Violation: a name is unknown.
@@ -124,8 +123,12 @@ def _parts(file: ExperimentFile) -> Iterator[tuple[Keys, PartSection]]:
             if arm is not None:
                 yield ("profiles", name, "arms", key), arm
                 if arm.use:
-                    must = "an arm's parts are those of the file"
-                    raise Violation(("profiles", name, "arms", key, "use"), must, "Change its sections.")
+                    must = "must be left out: a profile cannot change the parts of an arm"
+                    raise Violation(
+                        ("profiles", name, "arms", key, "use"),
+                        must,
+                        "Change the sections of the arm instead.",
+                    )
 
 
 def _check_keys(path: Keys, part: PartSection) -> None:
@@ -136,12 +139,12 @@ def _check_keys(path: Keys, part: PartSection) -> None:
             raise Violation((*path, key), "must be a known key", remedy, f"`{key}`")
 
 
-def space_of(source: Source, arm: str) -> LocatedValue:
-    """Return the search-space file of an arm, as a tree that knows the line of every value.
+def space_of(source: ExperimentSource, arm: str) -> LocatedValue:
+    """Return the search-space file of an arm, as a tree of located values.
 
     Args:
-        source: of the experiment.
-        arm: one of its names.
+        source: Parsed experiment file.
+        arm: Name of an arm.
 
     Raises:
         BadInput: the file that `space` names cannot be read, or lacks the profile.
@@ -160,7 +163,7 @@ def space_of(source: Source, arm: str) -> LocatedValue:
     return LocatedValue({**tree.entries, "confirm": confirm}, source.root.at(("arms", arm)).where)
 
 
-def _base(source: Source, parts: list[tuple[Keys, PartSection]]) -> LocatedValue:
+def _base(source: ExperimentSource, parts: list[tuple[Keys, PartSection]]) -> LocatedValue:
     spaces = [part.space for _, part in parts if part.space is not None]
     if not spaces:
         return LocatedValue({}, "")

@@ -1,31 +1,114 @@
-"""From the rows of the ledger to the results of an arm."""
+"""The results of an arm, collected from the rows of its sweep.
+
+A metric that ends with `*`, such as `hidden_norm/layer_*`, stands for one curve per layer.
+"""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from orchestrator.counts import counted
-from orchestrator.experiment.comparable import from_paper
-from orchestrator.experiment.controls import base_of, chance_of
+from orchestrator.errors import counted
+from orchestrator.experiment.departures import from_paper
+from orchestrator.experiment.experiment_results import ArmResult, Origin, Seed
 from orchestrator.experiment.file import Arm, Experiment
-from orchestrator.experiment.reductions import REDUCTIONS, Curves
-from orchestrator.experiment.results import ArmResult, Origin, Seed
-from orchestrator.ledger.records import HARDWARE, AttemptRecord
+from orchestrator.ledger.sweeps.records import HARDWARE, AttemptRecord
 from orchestrator.report.answer import size
 from orchestrator.report.figures.style import thinned
-from orchestrator.report.history import History
-from orchestrator.report.seeds import seed_results
+from orchestrator.report.history import History, seed_results
 from orchestrator.report.summary import cost_of, test_metric
 from trainables.cost import Cost
 from trainables.tasks import TASKS
 
 MOST_POINTS = 60
 """Points of a curve that is kept with the results."""
+
+
+@dataclass(frozen=True)
+class SeedCurves:
+    """The curves of one seed.
+
+    Attributes:
+        steps: Steps of the reports, shape (reports,).
+        values: Values by layer, shape (layers, reports); one row for a metric without layers.
+        best: Index of the report with the best validation value.
+    """
+
+    steps: np.ndarray
+    values: np.ndarray
+    best: int
+
+
+Reduce = Callable[[Sequence[SeedCurves]], list[float]]
+"""Reduces the curves of all seeds to one number per seed."""
+
+
+def _at_best(seeds: Sequence[SeedCurves]) -> list[float]:
+    return [float(seed.values[:, seed.best].mean()) for seed in seeds]
+
+
+def _mean(seeds: Sequence[SeedCurves]) -> list[float]:
+    return [float(seed.values.mean()) for seed in seeds]
+
+
+def _last(seeds: Sequence[SeedCurves]) -> list[float]:
+    return [float(seed.values[:, -1].mean()) for seed in seeds]
+
+
+def _drift(seeds: Sequence[SeedCurves]) -> list[float]:
+    return [float(np.mean(seed.values.std(axis=1) / seed.values.mean(axis=1))) for seed in seeds]
+
+
+def _over_layers(seeds: Sequence[SeedCurves]) -> list[float]:
+    return [float(np.mean(seed.values.std(axis=0) / seed.values.mean(axis=0))) for seed in seeds]
+
+
+def _over_seeds(seeds: Sequence[SeedCurves]) -> list[float]:
+    means = np.array(_mean(seeds))
+    middle = float(np.median(means))
+    return [float(abs(mean - middle) / middle) for mean in means]
+
+
+REDUCTIONS: Mapping[str, Reduce] = {
+    "value": _at_best,
+    "mean": _mean,
+    "last": _last,
+    "drift": _drift,
+    "layers": _over_layers,
+    "seeds": _over_seeds,
+}
+"""Reductions of curves to one number per seed, by the name in `compare.of`.
+
+`drift` is the coefficient of variation over training, averaged over the layers; `layers` the coefficient of
+variation over the layers, averaged over training. `seeds` is the distance of a seed's mean from the median of
+all seeds, divided by that median: comparing its means is Brown and Forsythe's test for equal spread.
+
+Source: Brown & Forsythe, Journal of the American Statistical Association 69 (1974).
+"""
+
+
+_LENGTH = re.compile(r"_(x\d+)$")
+
+
+def base_of(metric: str) -> str:
+    """Return a metric without the suffix of a longer test split: `test/accuracy` for `test/accuracy_x4`."""
+    return _LENGTH.sub("", metric)
+
+
+def chance_of(metric: str, history: History) -> float | None:
+    """Return the score of the best constant answer on the test split, or None for another kind of metric.
+
+    For splits of longer sequences it is taken from the test split itself, whose answers follow the same rule.
+    """
+    if base_of(metric).removeprefix("test/") != history.metric.removeprefix("val/"):
+        return None
+    chance: float | None = history.sweep.facts.get("chance", {}).get("test")
+    return chance
 
 
 def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
@@ -68,10 +151,10 @@ def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
 
 
 def size_of(document: Mapping[str, Any]) -> str:
-    """Return the size of a sweep's networks and of their training in words.
+    """Format the size of a sweep's networks and of their training.
 
     Args:
-        document: the resolved specification.
+        document: Resolved specification.
     """
     model, training = document["model"], document["training"]
     blocks = counted(model["depth"], "block")
@@ -79,12 +162,7 @@ def size_of(document: Mapping[str, Any]) -> str:
 
 
 def _lengths(history: History, metric: str) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """Yield the values of the seeds on the test split and on each split of longer sequences, by its name.
-
-    Args:
-        history: of the sweep.
-        metric: on the test split, such as `test/accuracy`.
-    """
+    """Yield the values by seed on the test split and on each split of longer sequences, by name."""
     names = {name for rows in history.evaluations.values() for row in rows for name in row.metrics}
     longer = (re.fullmatch(rf"{re.escape(metric)}_x(\d+)", name) for name in names)
     times = sorted(int(match[1]) for match in longer if match)
@@ -95,7 +173,7 @@ def _lengths(history: History, metric: str) -> Iterator[tuple[str, tuple[float, 
 
 
 def _cost(seeds: Sequence[Seed], history: History) -> Cost | None:
-    """Return the size of the network that stands for the arm, or else of the first that reported its own."""
+    """Return the size of the network that represents the arm, or of the first trial that reported one."""
     stands = {seed.trial for seed in seeds}
     ordered = sorted(history.trials, key=lambda trial: trial.key not in stands)
     return next((cost for trial in ordered if (cost := cost_of(history, trial)) is not None), None)
@@ -109,13 +187,13 @@ def _origin(history: History) -> Origin:
 
 
 def obstacle(experiment: Experiment, arm: Arm, history: History | None, cost: Cost | None = None) -> str:
-    """Return every reason why figures of an arm do not compare with published ones; '' for a hypothesis.
+    """Return the reasons why figures of an arm cannot be compared with published ones; '' for a hypothesis.
 
     Args:
-        experiment: of the arm.
-        arm: one of its arms.
-        history: of its sweep, or None if the arm has none.
-        cost: the size of its network, or None if it is not recorded.
+        experiment: Experiment of the arm.
+        arm: Arm of the experiment.
+        history: History of its sweep, or None if it has not started.
+        cost: Size of its network, or None if it is not recorded.
     """
     if arm.hypothesis:
         return ""
@@ -128,13 +206,13 @@ def obstacle(experiment: Experiment, arm: Arm, history: History | None, cost: Co
 
 
 def _is_named(change: str, data: str, history: History | None) -> bool:
-    """Return True if the note on the data names an option that a profile changes."""
+    """Return whether the note on the data already names an option that a profile changes."""
     name = change.partition(" ")[0]
     return history is not None and name in TASKS[history.sweep.task].published and name in data
 
 
 def _other_data(history: History) -> str:
-    """Return why the data of a sweep are not the published ones; '' if they are."""
+    """Return the reason why the data are not the published ones; '' if they are."""
     facts = history.sweep.facts
     return (
         ""
@@ -144,7 +222,7 @@ def _other_data(history: History) -> str:
 
 
 def _params(history: History | None) -> Mapping[str, Any]:
-    """Return the hyperparameters of a trial that stands for a sweep."""
+    """Return the hyperparameters of a trial that represents the sweep."""
     trials = () if history is None else seed_results(history, test_metric(history.metric)).results
     keys = {seed.trial for seed in trials}
     known = () if history is None else history.trials
@@ -152,7 +230,7 @@ def _params(history: History | None) -> Mapping[str, Any]:
 
 
 def seeds_of(experiment: Experiment, history: History) -> list[Seed]:
-    """Return the seeds of a sweep that have a value; `seed_results` says which trials stand for it."""
+    """Return the seeds of a sweep that have a value, from the trials of `seed_results`."""
     metric = experiment.metric
     if metric.startswith("test/"):
         tested = seed_results(history, metric).results
@@ -171,8 +249,8 @@ def seeds_of(experiment: Experiment, history: History) -> list[Seed]:
     ]
 
 
-def _curves(history: History, key: str, metric: str) -> Curves | None:
-    """Return the curves of a trial that match a metric, or None if the trial does not report it."""
+def _curves(history: History, key: str, metric: str) -> SeedCurves | None:
+    """Return the curves of a trial that match a metric, or None if there are none."""
     (trial,) = (trial for trial in history.trials if trial.key == key)
     pattern = re.compile(re.escape(metric).replace(r"\*", ".+"))
     rows = history.reports.get(key, ())
@@ -182,11 +260,11 @@ def _curves(history: History, key: str, metric: str) -> Curves | None:
         return None
     steps = np.array([row.step for row in rows])
     values = np.array([[row.metrics[name] for row in rows] for name in names])
-    return Curves(steps, values, int(np.argmin(np.abs(steps - (trial.best_step or steps[-1])))))
+    return SeedCurves(steps, values, int(np.argmin(np.abs(steps - (trial.best_step or steps[-1])))))
 
 
-def _drawn(curves: Curves | None) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return steps and values for a figure: thinned, the mean over the layers, six digits."""
+def _drawn(curves: SeedCurves | None) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return steps and values for a figure: thinned, averaged over the layers, with six digits."""
     if curves is None:
         return (), ()
     points = list(zip(curves.steps.tolist(), curves.values.mean(axis=0).tolist(), strict=True))
@@ -195,7 +273,7 @@ def _drawn(curves: Curves | None) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def _span(attempt: AttemptRecord, history: History) -> tuple[float, float]:
-    """Return when an attempt began and ended; one that has not ended lasts until its last report."""
+    """Return the start and end of an attempt; a running attempt ends at its latest report."""
     reports = history.reports.get(attempt.trial_key, ())
     own = [row.at for row in reports if row.attempt_id == attempt.id]
     start = attempt.held_from or attempt.started_at
@@ -203,7 +281,7 @@ def _span(attempt: AttemptRecord, history: History) -> tuple[float, float]:
 
 
 def covered(spans: Sequence[tuple[float, float]]) -> float:
-    """Return the seconds during which at least one span lasted."""
+    """Return the total length of the union of intervals, in seconds."""
     total, until = 0.0, -float("inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, until))

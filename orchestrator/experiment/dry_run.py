@@ -1,4 +1,4 @@
-"""Check that every arm of an experiment can be trained: one step of each static choice, on drawn examples.
+"""The dry run of an experiment: one training step of each static choice, on random examples.
 
 The network has one block instead of `depth` equal ones, and a batch has two examples, so that a step at
 published shapes takes seconds.
@@ -26,7 +26,7 @@ EXAMPLES = 2
 
 
 def settings_of(sweep: SweepConfig) -> TrialSettings:
-    """Return the settings of a trial with the published values, or the largest ones, for a single step."""
+    """Return the settings of one training step with the published hyperparameters, or the largest ones."""
     settings = sweep.network_settings(sweep.published_params() or sweep.largest(), seed=0)
     batch = min(settings.training.batch_size, EXAMPLES)
     training = replace(settings.training, steps=1, interval=1, batch_size=batch, accumulate=1)
@@ -34,13 +34,13 @@ def settings_of(sweep: SweepConfig) -> TrialSettings:
 
 
 def dry_run(experiment: Experiment, compilations: Path) -> Iterator[str]:
-    """Take one training step of every static choice in a process of its own; yield a line for each.
+    """Take one training step of every static choice in a subprocess; yield a line for each.
 
-    Of an experiment that measures a function, the function is looked up and not called.
+    The function of an experiment that measures one is imported and not called.
 
     Args:
-        experiment: validated.
-        compilations: folder of JAX's persistent compilation cache.
+        experiment: Validated experiment.
+        compilations: Folder of JAX's persistent compilation cache.
 
     Raises:
         BadInput: an arm cannot be trained, or the function does not exist.
@@ -61,13 +61,13 @@ def dry_run(experiment: Experiment, compilations: Path) -> Iterator[str]:
     for answer in _answers(chosen, compilations):
         names = of_first[answer["name"]]
         if "loss" not in answer:
-            must = "must be trainable for one step"
+            must = "must be able to take a training step"
             raise BadInput(f"{experiment.name}: {names}", must, str(answer["refused"]), "Change the arm.")
         yield f"{names}: loss {answer['loss']:.4g} after one step on drawn examples"
 
 
 def _answers(settings: dict[str, TrialSettings], compilations: Path) -> Iterator[dict[str, Any]]:
-    """Yield an answer for each of the settings, which names it."""
+    """Yield the answer for each trial; `name` is its key in `settings`."""
     left = set(settings)
     cache = {
         "JAX_COMPILATION_CACHE_DIR": str(compilations),

@@ -1,4 +1,4 @@
-"""From an experiment file and a profile to one validated experiment."""
+"""Experiment files: from a file and a profile to a validated experiment."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from orchestrator.config.sections import validated
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.config.yaml_reader import read_document
 from orchestrator.errors import BadInput
-from orchestrator.experiment.arms import Source, check_names, space_of
-from orchestrator.experiment.comparable import changes
-from orchestrator.experiment.sections import (
+from orchestrator.experiment.arms import ExperimentSource, check_names, space_of
+from orchestrator.experiment.departures import changes
+from orchestrator.experiment.file_format import (
     ArmSection,
     ClaimSection,
     CompareSection,
     ExperimentFile,
     PaperSection,
 )
-from orchestrator.experiment.verdict import Published
+from orchestrator.experiment.verdict import StatedFigure
 from trainables.tasks import TASKS
 
 _NORMS = "hidden_norm/layer_*"
@@ -40,21 +40,21 @@ class Arm:
     """One arm.
 
     Attributes:
-        name: within the experiment.
-        sweep: what it runs; None if the experiment measures a function.
-        arguments: of that function.
-        published: what the paper prints, or None.
-        departure: how the arm departs from the paper so that figures cannot be compared; '' if it does not.
-        cell: row and column of the paper's table, or None.
-        hypothesis: whether `published` is a bound of the file itself, from no paper.
-        changes: what the profile changes of the published data, network and training, such as `depth 2
-            instead of 6`.
+        name: Name within the experiment.
+        sweep: Sweep of the arm; None if the experiment measures a function.
+        arguments: Arguments of that function.
+        published: Published figure or bound, or None.
+        departure: Departure from the paper that rules out a comparison; '' if there is none.
+        cell: Row and column of the paper's table, or None.
+        hypothesis: Whether `published` is the file's own bound instead of a paper's.
+        changes: Changes by the profile to the published data, network and training, such as `depth 2 instead
+            of 6`.
     """
 
     name: str
     sweep: SweepConfig | None
     arguments: Mapping[str, Any]
-    published: Published | None
+    published: StatedFigure | None
     departure: str
     cell: tuple[str, str] | None
     hypothesis: bool = False
@@ -62,8 +62,8 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """An order of two arms that the paper states; with `hypothesis`, one of the file itself."""
+class OrderClaim:
+    """A claim that one arm is better than another, by the paper or as a hypothesis of the file."""
 
     better: str
     than: str
@@ -72,24 +72,24 @@ class Claim:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A published table or figure, ready to be run.
+    """A published table or figure, ready to run.
 
     Attributes:
-        name: stem of the file.
-        profile: name of the applied profile, or None.
-        is_published_size: whether figures of this size compare with published ones.
-        title: of its page.
-        source: paper, and table or figure.
-        claim: what the paper claims.
-        seeds: of every arm.
-        metric: what arms are compared by.
-        maximize: whether a higher value is better.
-        reduction: a name of `orchestrator.experiment.reductions.REDUCTIONS`.
-        paired: whether the values of a seed belong together over all arms.
+        name: Stem of the file.
+        profile: Name of the applied profile, or None.
+        is_published_size: Whether figures of this size compare with published ones.
+        title: Title of the page.
+        source: Paper, and table or figure.
+        claim: Claim of the paper.
+        seeds: Number of seeds of every arm.
+        metric: Metric that arms are compared by.
+        maximize: Whether a higher value is better.
+        reduction: A name of `orchestrator.experiment.collected.REDUCTIONS`.
+        paired: Whether arms are compared by the differences of each seed.
         measure: `module:function`, or None for sweeps.
-        arms: in the order of the file.
-        claims: orders of arms that the paper states.
-        not_shown: what the results do not show, or ''.
+        arms: Arms in the order of the file.
+        claims: Orders of arms that the paper states.
+        not_shown: Limits of the results, or ''.
     """
 
     name: str
@@ -105,12 +105,12 @@ class Experiment:
     paired: bool
     measure: str | None
     arms: tuple[Arm, ...]
-    claims: tuple[Claim, ...]
+    claims: tuple[OrderClaim, ...]
     not_shown: str = ""
 
     @property
     def id(self) -> str:
-        """Return the name of the files of its results: the file's stem and the profile."""
+        """Name of the files of its results: the file's stem and the profile."""
         return f"{self.name}-{self.profile}" if self.profile else self.name
 
 
@@ -118,10 +118,10 @@ def load(path: Path, *, profile: str | None, gpus: int, overrides: Sequence[str]
     """Read and validate an experiment file, and the search-space file of every arm.
 
     Args:
-        path: the file.
-        profile: a name of the file's `profiles`; None or `full` for none; `auto` for `laptop` without a GPU.
-        gpus: number of GPUs; it decides `auto` and nothing else.
-        overrides: `key=value` each, of `resources` alone, which are no part of what an arm is.
+        path: Path of the file.
+        profile: A name of the file's `profiles`; None or `full` for none; `auto` for `laptop` without a GPU.
+        gpus: Number of GPUs, which decides `auto`.
+        overrides: Overrides of `resources` as `key=value`; they are not part of an arm's specification.
 
     Raises:
         BadInput: the file, the profile, an override or a search-space file is wrong.
@@ -136,7 +136,9 @@ def load(path: Path, *, profile: str | None, gpus: int, overrides: Sequence[str]
     if overrides and file.measure is not None:
         must = f"must be left out: {path.stem} calls a function and trains nothing"
         raise BadInput("--set", must, f"`{overrides[0]}`", "Give a value to the function, under `arguments`.")
-    source = Source(path, root, file, choose_profile(file.profiles, profile, gpus), tuple(overrides))
+    source = ExperimentSource(
+        path, root, file, choose_profile(file.profiles, profile, gpus), tuple(overrides)
+    )
     with root.pointing():
         kept = dict(source.arms())
         arms = tuple(_arm(source, name, arm) for name, arm in kept.items())
@@ -160,7 +162,7 @@ def load(path: Path, *, profile: str | None, gpus: int, overrides: Sequence[str]
 
 
 def selected(experiment: Experiment, names: Sequence[str]) -> Experiment:
-    """Return an experiment with some of its arms, and the claims about these alone.
+    """Return an experiment with some of its arms, and the claims about them.
 
     Raises:
         BadInput: the experiment has no such arm.
@@ -176,7 +178,7 @@ def selected(experiment: Experiment, names: Sequence[str]) -> Experiment:
 
 
 def function_of(measure: str) -> Measure:
-    """Return the function that a `measure` names.
+    """Import the function named by `measure`.
 
     Raises:
         BadInput: the module or the function does not exist.
@@ -190,8 +192,8 @@ def function_of(measure: str) -> Measure:
     return function
 
 
-def _claim(file: ExperimentFile, section: ClaimSection) -> Claim:
-    return Claim(section.better, section.than, _either(section.hypothesis, file))
+def _claim(file: ExperimentFile, section: ClaimSection) -> OrderClaim:
+    return OrderClaim(section.better, section.than, _either(section.hypothesis, file))
 
 
 def _either(own: bool | None, file: ExperimentFile) -> bool:
@@ -203,28 +205,28 @@ def _kept(claim: Any, arms: Mapping[str, ArmSection]) -> bool:
 
 
 def _check_overrides(overrides: Sequence[str]) -> None:
-    """Check that overrides leave alone what an arm is."""
+    """Check that overrides change resources only."""
     for override in overrides:
         if not override.startswith("resources."):
-            must = "must change what a trial takes, a key of `resources`"
-            remedy = "For example resources.gpu=1/4. Anything else makes another experiment: edit its file."
+            must = "must override a key of `resources`"
+            remedy = "For example resources.gpu=1/4. Edit the file to change anything else."
             raise BadInput("--set", must, f"`{override[:80]}`", remedy)
 
 
 def _check_comparison(compare: CompareSection) -> None:
     if compare.paired:
-        must = "must stand beside `measure`: the seed of a trial draws nothing that all arms share"
+        must = "requires `measure`: arms that are sweeps share no random draws"
         raise Violation(("compare", "paired"), must, "Leave it out.")
     if compare.of != "value" and compare.metric.startswith("test/"):
-        must = "must be value where the metric is read once, at the end"
-        raise Violation(("compare", "of"), must, "Compare a metric that trials report, or leave `of` out.")
+        must = "must be `value` for a metric of the test split, which is evaluated once"
+        raise Violation(("compare", "of"), must, "Leave `of` out, or compare a metric that trials report.")
 
 
-def _arm(source: Source, name: str, section: ArmSection) -> Arm:
+def _arm(source: ExperimentSource, name: str, section: ArmSection) -> Arm:
     file = source.file
     if section.arguments and file.measure is None:
-        must = "must stand beside `measure`"
-        raise Violation(("arms", name, "arguments"), must, "Write sections of a search-space file.")
+        must = "require `measure`"
+        raise Violation(("arms", name, "arguments"), must, "Write sections of a search-space file instead.")
     sweep = None if file.measure else _sweep(source, name)
     return Arm(
         name=name,
@@ -238,14 +240,14 @@ def _arm(source: Source, name: str, section: ArmSection) -> Arm:
     )
 
 
-def _changes(source: Source, arm: str, sweep: SweepConfig | None) -> tuple[str, ...]:
-    """Return what the profile changes of an arm that published figures depend on."""
+def _changes(source: ExperimentSource, arm: str, sweep: SweepConfig | None) -> tuple[str, ...]:
+    """Return the changes by the profile to an arm that rule out a comparison."""
     if source.profile is None or sweep is None:
         return ()
     return changes(_sweep(replace(source, profile=None), arm).document(), sweep.document())
 
 
-def _sweep(source: Source, arm: str) -> SweepConfig:
+def _sweep(source: ExperimentSource, arm: str) -> SweepConfig:
     tree = space_of(source, arm)
     name = f"{source.file.shares or source.path.stem}-{arm}"
     sweep = from_tree(tree, name=name, profile=source.profile, overrides=source.overrides)
@@ -257,7 +259,7 @@ def _sweep(source: Source, arm: str) -> SweepConfig:
     return sweep
 
 
-def _published(source: Source, arm: str, paper: PaperSection | None) -> Published | None:
+def _published(source: ExperimentSource, arm: str, paper: PaperSection | None) -> StatedFigure | None:
     if paper is None:
         return None
     tolerance = paper.tolerance or source.file.compare.tolerance
@@ -270,7 +272,7 @@ def _published(source: Source, arm: str, paper: PaperSection | None) -> Publishe
     if paper.value is not None and tolerance is None:
         must = "must have a tolerance, here or in `compare`"
         raise Violation(path, must, "For example {value: 0.611, tolerance: 0.01}.", "none")
-    return Published(
+    return StatedFigure(
         value=paper.value,
         error=paper.error,
         tolerance=tolerance,

@@ -1,4 +1,4 @@
-"""Which of two arms is better, as far as the values of their seeds and test examples support it."""
+"""The difference of two arms, and whether their seeds and test examples establish it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 import scipy
 
 from orchestrator.report import words
-from orchestrator.report.noise import Measured, Sample, Variance, welch
-from orchestrator.report.statistics import CONFIDENCE, LEAST_SEEDS, compared, seeds_needed
+from orchestrator.report.noise import Measured, Sample, Variance, mean_of, welch
+from orchestrator.report.statistics import CONFIDENCE, LEAST_SEEDS, compared, estimated, seeds_needed
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """The mean of one arm minus that of another, and which of the two is better.
+    """The mean of one arm minus the mean of another, and the better arm if there is one.
 
     Attributes:
-        mean: the difference.
-        low: lower end of its interval; None if no source of noise is known.
-        high: upper end.
-        p: two-sided p value, corrected for the number of claims; None if it is not known.
-        winner: name of the arm that is established to be better, or None.
-        reason: why there is no winner; '' if there is one.
-        sources: the sources of noise that the interval contains: `seeds` or `paired seeds`, `examples`.
-        enough: seeds of each arm that would establish a difference of the measured size; None if there is a
-            winner, or if no such number is known.
+        mean: Difference of the means.
+        low: Lower end of its interval; None if no source of noise is known.
+        high: Upper end.
+        p: Two-sided p value, corrected for the number of claims; None if unknown.
+        winner: Name of the arm that is established to be better, or None.
+        reason: Reason why there is no winner; '' if there is one.
+        sources: Sources of noise in the interval: `seeds` or `paired seeds`, `examples`.
+        enough: Number of seeds per arm that would establish a difference of the measured size; None if there
+            is a winner, or if no such number is known.
     """
 
     mean: float
@@ -40,12 +40,20 @@ class Ordering:
 
     @property
     def phrase(self) -> str:
-        """Return the difference with its interval and the noise that it contains."""
+        """The difference with its interval and the sources of noise in it."""
         if self.low is None or self.high is None:
             return words.setting(self.mean)
         p = "" if self.p is None else f"p = {self.p:.2g}; "
         ends = f"{words.setting(self.low)} to {words.setting(self.high)}"
         return f"{words.setting(self.mean)} ({ends}; {p}noise of {' and '.join(self.sources)})"
+
+    @property
+    def why(self) -> str:
+        """The reason why there is no winner, and the number of seeds that would suffice."""
+        if self.enough is None:
+            return self.reason
+        needed = f"{self.enough} seeds of each would be enough"
+        return f"{self.reason}; if difference and noise are as measured, {needed}"
 
 
 def ordering(
@@ -59,17 +67,17 @@ def ordering(
 ) -> Ordering:
     """Compare two arms.
 
-    With the scores of single test examples, both sources of noise count; values without examples, such as
-    norms of hidden states or a loss, are compared over seeds alone. Where scores belong to the metric and are
-    missing, the noise of the examples is unknown, and no arm is named better.
+    With the scores of test examples, both sources of noise count. Other values, such as norms of hidden
+    states or a loss, are compared over seeds only. Where the scores of the metric are missing, no arm is
+    named better.
 
     Args:
-        first: results of the one arm.
-        second: of the other.
-        maximize: whether a higher value is better.
-        comparisons: number of claims that share the confidence.
-        paired: whether both have values of the same seeds, in the same order, and share what a seed draws.
-        scored: whether the metric is a mean over test examples whose scores are recorded.
+        first: Results of the first arm.
+        second: Results of the second arm.
+        maximize: Whether a higher value is better.
+        comparisons: Number of claims that share the confidence.
+        paired: Whether both have the same seeds in the same order, and share the random draws of a seed.
+        scored: Whether the metric is a mean over test examples whose scores are recorded.
     """
     if unlike := _unlike(first, second, scored=scored):
         return Ordering(first.mean - second.mean, None, None, None, None, unlike, ())
@@ -92,7 +100,7 @@ def ordering(
 
 
 def _unlike(first: Sample, second: Sample, *, scored: bool) -> str:
-    """Return why two arms cannot be compared, '' if they can."""
+    """Return the reason why two arms cannot be compared; '' if they can."""
     both = (first, second)
     if wrong := [sample.name for sample in both if not np.isfinite(sample.values).all()]:
         return f"a value of {' and of '.join(wrong)} is not finite"
@@ -136,17 +144,17 @@ def _of_single_seed(mean: float) -> Ordering:
 def _by_t(
     mean: float, noise: tuple[Variance, ...], leads: str, comparisons: int, source: str, fewest: int
 ) -> Ordering:
-    """Return what Student's t says of a difference.
+    """Test a difference by Student's t.
 
-    Seeds of equal values show no noise: that no other seed would have another value is not established.
+    Equal seeds show no noise, and so establish nothing about other seeds.
 
     Args:
-        mean: the difference.
-        noise: over seeds, whose sum is the variance of the difference.
-        leads: the arm with the better mean.
-        comparisons: number of claims that share the confidence.
-        source: of the noise.
-        fewest: number of seeds of the arm that has fewer.
+        noise: Variances over seeds, which add up to the variance of the difference.
+        mean: Difference of the means.
+        leads: Arm with the better mean.
+        comparisons: Number of claims that share the confidence.
+        source: Name of the source of noise.
+        fewest: Number of seeds of the arm with fewer.
     """
     total, tail = welch(noise), (1 - CONFIDENCE) / 2 / comparisons
     error = math.sqrt(total.value)
@@ -162,3 +170,13 @@ def _by_t(
     # Without examples there is no noise over them; one degree of freedom of nothing changes nothing.
     enough = seeds_needed(Measured(mean, mean, noise, Variance(0.0, 1.0)), tail)
     return Ordering(mean, low, high, p, None, f"no difference is established, p = {p:.2g}", (source,), enough)
+
+
+def interval_of(sample: Sample) -> tuple[float, float] | None:
+    """Return the interval of a mean with the noise of seeds and test examples, if both are known."""
+    if not mean_of(sample).complete:
+        return None
+    found = estimated(sample)
+    assert found.low is not None
+    assert found.high is not None
+    return float(found.low), float(found.high)

@@ -1,6 +1,6 @@
-"""A picture of an experiment as SVG: every seed of every arm, beside what is published and chance.
+"""An SVG figure of an experiment: every seed of every arm, beside published figures and chance.
 
-Written by hand, because Plotly draws SVG in a browser only; a text of some kilobytes that diffs well.
+Plotly can write SVG only through a browser; this text has a few kilobytes and diffs well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from html import escape
 
 import numpy as np
 
-from orchestrator.experiment.results import ArmResult, Results
+from orchestrator.experiment.experiment_results import ArmResult, ExperimentResults
 from orchestrator.experiment.verdict import interval
 
 WIDTH, LEFT, RIGHT = 720, 210, 20
@@ -29,28 +29,28 @@ _INK, _FAINT, _SEED, _STATED, _CHANCE = "#1f2328", "#d0d7de", "#0969da", "#c6efc
 
 
 @dataclass(frozen=True)
-class Axis:
-    """The horizontal axis: from `low` to `high`, both inside it."""
+class ValueAxis:
+    """The horizontal axis, from `low` to `high` inclusive."""
 
     low: float
     high: float
     logarithmic: bool
 
     def at(self, value: float) -> float:
-        """Return the place of a value in pixels; values outside lie on the ends."""
+        """Return the position of a value in pixels, clipped to the axis."""
         low, high, value = self.low, self.high, min(max(value, self.low), self.high)
         if self.logarithmic:
             low, high, value = math.log(low), math.log(high), math.log(value)
         return LEFT + (WIDTH - LEFT - RIGHT) * (value - low) / (high - low)
 
     def ticks(self) -> list[float]:
-        """Return the values that are written below the axis."""
+        """Return the values of the ticks."""
         space = np.geomspace if self.logarithmic else np.linspace
         return [float(value) for value in space(self.low, self.high, _TICKS)]
 
 
-def svg(results: Results) -> str:
-    """Return the picture; an arm without a value has an empty row. '' if no arm has one."""
+def svg(results: ExperimentResults) -> str:
+    """Return the figure; '' if no arm has a value. Arms without a value have an empty row."""
     values = [value for arm in results.arms for value in arm.values if math.isfinite(value)]
     if not values:
         return ""
@@ -69,13 +69,13 @@ def svg(results: Results) -> str:
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
-def _legend(results: Results) -> str:
+def _legend(results: ExperimentResults) -> str:
     named = "hypothesis" if any(arm.hypothesis for arm in results.arms) else "published"
     chance = "; red: chance" if any(arm.chance is not None for arm in results.arms) else ""
     return f"blue: seeds; line: mean and 95 % confidence; green: {named}{chance}"
 
 
-def _axis(values: Sequence[float], arms: Sequence[ArmResult]) -> Axis:
+def _axis(values: Sequence[float], arms: Sequence[ArmResult]) -> ValueAxis:
     marks = [arm.chance for arm in arms if arm.chance is not None]
     for arm in arms:
         if arm.published is not None:
@@ -83,12 +83,12 @@ def _axis(values: Sequence[float], arms: Sequence[ArmResult]) -> Axis:
     low, high = min([*values, *marks]), max([*values, *marks])
     logarithmic = low > 0 and high / low > LOGARITHMIC
     if logarithmic:
-        return Axis(low / 1.5, high * 1.5, True)
+        return ValueAxis(low / 1.5, high * 1.5, True)
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
-    return Axis(low - margin, high + margin, False)
+    return ValueAxis(low - margin, high + margin, False)
 
 
-def _scale(axis: Axis, height: int, results: Results) -> Iterator[str]:
+def _scale(axis: ValueAxis, height: int, results: ExperimentResults) -> Iterator[str]:
     floor = height - BOTTOM
     for tick in axis.ticks():
         x = axis.at(tick)
@@ -99,7 +99,7 @@ def _scale(axis: Axis, height: int, results: Results) -> Iterator[str]:
     yield f'<text x="{middle:.1f}" y="{floor + 30}" text-anchor="middle">{escape(results.metric + of)}</text>'
 
 
-def _row(arm: ArmResult, top: int, axis: Axis) -> Iterator[str]:
+def _row(arm: ArmResult, top: int, axis: ValueAxis) -> Iterator[str]:
     middle, name = top + ROW / 2, arm.name if len(arm.name) <= 34 else f"{arm.name[:33]}…"
     if arm.published is not None:
         low, high = (axis.at(end) for end in arm.published.range)

@@ -1,4 +1,4 @@
-"""Whether results reproduce what a paper prints: pure functions of values by seed and published figures."""
+"""Verdicts: whether values by seed reproduce published figures or confirm hypotheses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 import scipy
 
-from orchestrator.counts import counted
+from orchestrator.errors import counted
+from orchestrator.experiment.order import Ordering
 from orchestrator.report import words
 
 Outcome = Literal["reproduced", "not reproduced", "not comparable", "not established"]
@@ -32,18 +33,18 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Published:
-    """What a paper prints: a figure with a tolerance, or a bound. Exactly one of the three is given.
+class StatedFigure:
+    """A stated figure with a tolerance, or a bound; exactly one of the three is given.
 
     Attributes:
-        value: the figure.
-        error: its published standard error, or None.
-        tolerance: largest distance that counts as reproduced.
-        at_least: lower bound.
-        at_most: upper bound.
-        source: paper, and table or figure.
-        note: a remark, or ''.
-        layer_parameters: trained numbers of the published layers, or None if they are not given.
+        value: Figure.
+        error: Published standard error, or None.
+        tolerance: Largest distance that counts as reproduced.
+        at_least: Lower bound.
+        at_most: Upper bound.
+        source: Paper, and table or figure.
+        note: Remark, or ''.
+        layer_parameters: Published number of parameters of the layers, or None.
     """
 
     value: float | None = None
@@ -57,7 +58,7 @@ class Published:
 
     @property
     def phrase(self) -> str:
-        """Return the figure or the bound in words."""
+        """The text on a page."""
         if self.value is not None:
             error = "" if self.error is None else f" ({words.setting(self.error)})"
             return f"{words.setting(self.value)}{error}"
@@ -67,7 +68,7 @@ class Published:
 
     @property
     def range(self) -> tuple[float, float]:
-        """Return the lowest and the highest mean that reproduce it; an end may be infinite."""
+        """The lowest and the highest mean that reproduce it; an end may be infinite."""
         if self.value is not None:
             assert self.tolerance is not None, "a figure has a tolerance"
             return self.value - self.tolerance, self.value + self.tolerance
@@ -78,28 +79,28 @@ class Published:
 
 @dataclass(frozen=True)
 class Verdict:
-    """An outcome, and the reason for it; no outcome where nothing is stated that could be judged."""
+    """An outcome and its reason; the outcome is None if nothing is stated."""
 
     outcome: Outcome | Answer | None
     reason: str
 
     @property
     def phrase(self) -> str:
-        """Return the outcome with its reason, as a page prints it."""
+        """The text on a page."""
         if self.outcome is None:
             return self.reason
         joint = ", because " if self.outcome == "not comparable" else ": "
         return f"{self.outcome}{joint}{self.reason}" if self.reason else self.outcome
 
 
-def judged(values: Sequence[float], published: Published | None, *, seeds: int, obstacle: str) -> Verdict:
+def judged(values: Sequence[float], published: StatedFigure | None, *, seeds: int, obstacle: str) -> Verdict:
     """Judge the results of one arm against a published figure.
 
     Args:
-        values: by seed.
-        published: what the paper prints for the arm, or None.
-        seeds: number of seeds that the experiment asks for.
-        obstacle: why results of this arm do not compare with the paper's; '' if they do.
+        values: Value of each seed.
+        published: Published figure of the arm, or None.
+        seeds: Number of seeds that the experiment asks for.
+        obstacle: Reasons against a comparison with the paper; '' if there are none.
     """
     if published is None:
         return Verdict(None, "the paper prints no figure for it")
@@ -114,22 +115,23 @@ def judged(values: Sequence[float], published: Published | None, *, seeds: int, 
 
 def answered(
     values: Sequence[float],
-    bound: Published | None,
+    bound: StatedFigure | None,
     *,
     seeds: int,
     size: str,
     lack: str = "",
     ends: Interval | None = None,
 ) -> Verdict:
-    """Test a hypothesis about one arm: the interval of its mean lies within the bound, outside, or across.
+    """Test a hypothesis about one arm: whether the interval of its mean lies within a bound, outside it or
+    across.
 
     Args:
-        values: by seed.
-        bound: what the hypothesis says of the mean, or None if it says nothing of this arm.
-        seeds: number of seeds that the experiment asks for.
-        size: at which it is tested, such as `at the size of the profile laptop`.
-        lack: why the arm has not run; '' if it has.
-        ends: of the interval with the noise of test examples; that over seeds alone is taken if it is None.
+        values: Value of each seed.
+        bound: Bound that the hypothesis states, or None.
+        seeds: Number of seeds that the experiment asks for.
+        size: Size of the arms, such as `at the size of the profile laptop`.
+        lack: Reason why the arm has not run; '' if it has.
+        ends: Interval with the noise of test examples, or None for the interval over seeds.
     """
     if bound is None:
         return Verdict(None, "no bound is stated for it")
@@ -151,7 +153,7 @@ def answered(
 
 
 def _lies_within(mean: float, limits: Interval) -> bool:
-    """Return True if a mean lies within limits, or on one of them but for rounding."""
+    """Return whether a mean lies within limits, up to rounding."""
     return limits[0] <= mean <= limits[1] or bool(np.isclose(mean, limits, rtol=1e-9, atol=1e-12).any())
 
 
@@ -164,7 +166,7 @@ def _few(values: Sequence[float], seeds: int) -> str:
     return f"{len(values)} of {counted(seeds, 'seed')} {have} a value"
 
 
-def _against(values: Sequence[float], published: Published, ends: Interval | None = None) -> str:
+def _against(values: Sequence[float], published: StatedFigure, ends: Interval | None = None) -> str:
     return f"{_measured(values, ends)} against {published.phrase}{_tolerance(published)}"
 
 
@@ -179,8 +181,8 @@ def _measured(values: Sequence[float], wide: Interval | None) -> str:
     return f"{words.setting(mean)} (from {low} to {high} with 95 % confidence, {len(values)} seeds{of})"
 
 
-def _loose(values: Sequence[float], published: Published, *, is_within: bool) -> str:
-    """Return that other seeds could well have another outcome, if the interval of the mean says so."""
+def _loose(values: Sequence[float], published: StatedFigure, *, is_within: bool) -> str:
+    """Return a remark if the interval of the mean allows for another outcome with other seeds."""
     ends, (low, high) = interval(values), published.range
     if ends is None:
         return ""
@@ -192,14 +194,14 @@ def _loose(values: Sequence[float], published: Published, *, is_within: bool) ->
     return ""
 
 
-def _tolerance(published: Published) -> str:
+def _tolerance(published: StatedFigure) -> str:
     return "" if published.value is None else f" ± {words.setting(published.tolerance)}"
 
 
 def interval(values: Sequence[float]) -> Interval | None:
     """Return the confidence interval of a mean over seeds by Student's t.
 
-    None for fewer than two seeds, and for seeds of equal values, which show no noise.
+    None for fewer than two seeds, and for equal values, which show no noise.
     """
     if len(values) < 2 or _are_equal(values):
         return None
@@ -209,47 +211,24 @@ def interval(values: Sequence[float]) -> Interval | None:
     return mean - half, mean + half
 
 
-@dataclass(frozen=True)
-class Found:
-    """What a comparison has found about two arms.
-
-    Attributes:
-        winner: the arm that is established to be better, or None.
-        reason: why there is no winner; '' if there is one.
-        enough: seeds of each arm that would establish a difference of the measured size; None if unknown.
-    """
-
-    winner: str | None
-    reason: str
-    enough: int | None = None
-
-    @property
-    def why(self) -> str:
-        """Return why there is no winner, and how many seeds would be enough if nothing else changed."""
-        if self.enough is None:
-            return self.reason
-        needed = f"{self.enough} seeds of each would be enough"
-        return f"{self.reason}; if difference and noise are as measured, {needed}"
-
-
 def ordered(
-    better: str, than: str, found: Found, *, lack: str = "", obstacle: str = "", size: str = ""
+    better: str, than: str, found: Ordering | None, *, lack: str = "", obstacle: str = "", size: str = ""
 ) -> Verdict:
     """Judge the published claim that one arm is better than another.
 
-    A claim is not reproduced if the opposite is established. Without an established difference, the seeds
-    tell nothing: the claim is not established, which says nothing against the paper. Arms that are not the
-    published ones neither reproduce a claim nor fail to: what was found of them is said beside the reason.
+    A claim is not reproduced if the opposite is established. Without an established difference, the claim is
+    not established either way. Arms that differ from the published ones cannot decide a claim: the reason
+    then includes the finding about them.
 
     Args:
-        better: name of the arm that the paper calls better.
-        than: name of the other one.
-        found: by comparing the two.
-        lack: why the arms cannot be compared with each other; '' if they can.
-        obstacle: every reason why their figures do not compare with the paper's; '' if they do.
-        size: the size of the arms.
+        better: Name of the arm that the paper calls better.
+        than: Name of the other arm.
+        found: Measured difference, or None if `lack` says why there is none.
+        lack: Reason why the arms cannot be compared with each other; '' if they can.
+        obstacle: Reasons against a comparison with the paper; '' if there are none.
+        size: Size of the arms.
     """
-    if lack:
+    if lack or found is None:
         return Verdict("not comparable", "; ".join(filter(None, (lack, obstacle))))
     if obstacle:
         here = found.why if found.winner is None else f"{found.winner} is better"
@@ -261,18 +240,20 @@ def ordered(
     return Verdict("not reproduced", f"{than} is better")
 
 
-def answered_order(better: str, than: str, found: Found, *, size: str, lack: str = "") -> Verdict:
+def answered_order(better: str, than: str, found: Ordering | None, *, size: str, lack: str = "") -> Verdict:
     """Test the hypothesis that one arm is better than another.
 
     Args:
-        better: name of the arm that is supposed to be better.
-        than: name of the other one.
-        found: by comparing the two.
-        size: at which it is tested.
-        lack: why the arms cannot be compared yet; '' if they can.
+        better: Name of the arm that is supposed to be better.
+        than: Name of the other arm.
+        found: Measured difference, or None if `lack` says why there is none.
+        size: Size of the arms.
+        lack: Reason why the arms cannot be compared yet; '' if they can.
     """
-    if lack or found.winner is None:
-        return Verdict("not established", lack or f"{found.why}, {size}")
+    if lack or found is None:
+        return Verdict("not established", lack)
+    if found.winner is None:
+        return Verdict("not established", f"{found.why}, {size}")
     if found.winner == better:
         return Verdict("confirmed", f"{better} is better {size}")
     return Verdict("refuted", f"{than} is better {size}")

@@ -1,4 +1,4 @@
-"""A trial as a folder from which another machine reproduces it: settings, code, versions and the curve."""
+"""Export of a trial to a self-contained folder: settings, code, versions and the curve."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from orchestrator import provenance
 from orchestrator.accounts import umask
 from orchestrator.assignment import SIZE
 from orchestrator.config import from_document
-from orchestrator.counts import counted
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, counted
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord, TrialRecord
+from orchestrator.ledger.sweeps.records import CheckpointRecord, SweepRecord, TrialRecord
 from orchestrator.training.process import worker_environment
 from trainables import checkpoint
 from trainables.sources import digest_of, files_of_reference, module_in
@@ -46,21 +45,21 @@ def export(
     facts: Mapping[str, Any],
     state: Mapping[str, np.ndarray],
 ) -> list[str]:
-    """Write a trial to a new folder; return sentences on whether training it again gives the same curve.
+    """Write a trial to a new folder; return notes on its reproducibility.
 
     Args:
-        ledger: of the trial.
-        trial: to export, of a network of this package or of a program.
-        folder: to create.
-        facts: of the trial's last checkpoint: on which device, by which programs and on which data it was
+        ledger: Ledger of the trial.
+        trial: Trial to export, of a network of this package or of a program.
+        folder: Folder to create.
+        facts: Facts of the trial's last checkpoint: the device, the programs and the data with which it was
             trained; empty if there is none.
-        state: arrays of a program's best checkpoint, by the names of their paths; empty of a network.
+        state: Arrays of a program's best checkpoint, by the names of their paths; empty of a network.
 
     Returns:
         What is guaranteed, and then what may prevent it.
 
     Raises:
-        BadInput: the folder exists, the trial has reported nothing, or its program is gone or is outside its
+        BadInput: The folder exists, the trial has reported nothing, or its program is gone or is outside its
             folder.
     """
     sweep = ledger.sweep(trial.sweep_id)
@@ -120,17 +119,17 @@ def _document(
 
 
 def files_of_program(reference: str, source: Path) -> list[tuple[str, Path]]:
-    """Return the Python files of a user's program by relative names; none of one that is installed.
+    """Return the Python files of a user's program by relative names; none for an installed package.
 
     Args:
         reference: `file.py:Name` or `package.module:Name`.
-        source: folder of the trainable.
+        source: Folder of the trainable.
 
     Raises:
-        BadInput: they are gone, or the program is outside the folder.
+        BadInput: They are gone, or the program is outside the folder.
     """
     where, module = "trainable.program", reference.partition(":")[0]
-    must = "must still be there to be exported"
+    must = "must exist to be exported"
     if not module.endswith(".py") and not module_in(source, module):
         if find_spec(module.partition(".")[0]) is None:
             raise BadInput(where, must, f"no module {module}", "Install it, or move its files back.")
@@ -145,7 +144,7 @@ def files_of_program(reference: str, source: Path) -> list[tuple[str, Path]]:
 
 
 def _notes_on_program(reference: str, source: Path, sweep: SweepRecord) -> list[str]:
-    """Return what may prevent the curve of a user's program."""
+    """Return warnings about the reproducibility of a user's program."""
     notes = ["requirements.txt lacks the packages that only the program imports."]
     if [one["digest"] for one in sweep.facts.get("code", ())] != [digest_of(reference, source)]:
         notes.append(f"The code in {source} has changed since the sweep began.")
@@ -158,7 +157,7 @@ def _notes_on_program(reference: str, source: Path, sweep: SweepRecord) -> list[
 def _guarantee(
     trial: TrialRecord, settings: TrialSettings | ProgramSettings, facts: Mapping[str, Any]
 ) -> str:
-    """Return what `guarantee` says, or that the trial went on from the state of another one."""
+    """Return the guarantee, or a note if the trial has continued the state of another one."""
     segments = trial.system_attrs.get("segments", ())
     if not segments:
         return guarantee(settings, facts)
@@ -170,11 +169,11 @@ def _guarantee(
 
 
 def guarantee(settings: TrialSettings | ProgramSettings, facts: Mapping[str, Any]) -> str:
-    """Return a sentence on when a trial that is trained again has the same values to the last digit.
+    """Describe the conditions under which a repeated trial has identical values.
 
     Args:
-        settings: of the trial.
-        facts: of its last checkpoint: on which kinds of device and by which programs it was trained.
+        settings: Settings of the trial.
+        facts: Facts of its last checkpoint: the kinds of device and the programs that trained it.
     """
     device, sizes = facts.get("device"), [size for part in facts.get("stretches", ()) for _, _, size in part]
     bits, of_package = settings.training.reproducible == "bits", isinstance(settings, TrialSettings)
@@ -228,7 +227,7 @@ def _commit(sweep: SweepRecord) -> str:
 
 
 def _notes(sweep: SweepRecord, trial: TrialRecord, lock: str | None) -> list[str]:
-    """Return what may prevent the same curve, one sentence each."""
+    """Return warnings about reproducibility, one sentence each."""
     notes = []
     then, now = str(sweep.facts.get("git_commit", "unknown")), provenance.git_commit(_SOURCE)
     if then != now or now.endswith("+changes") or now == "unknown":
@@ -274,3 +273,45 @@ _ROWS_OF_PROGRAM = (
 
 def _write(file: Path, content: str) -> None:
     file.write_text(content, encoding="utf-8")
+
+
+def export_saved(trial: TrialRecord, saved: CheckpointRecord, kept: Path, folder: Path) -> None:
+    """Write the files of a script's checkpoint to `checkpoint/` of a new folder, and `trial.json` beside it.
+
+    Args:
+        trial: Trial of the checkpoint.
+        saved: Record of the checkpoint.
+        kept: Its folder.
+        folder: Folder to create.
+
+    Raises:
+        BadInput: The folder exists, or the script has saved nothing.
+        DamagedCheckpoint: A file of the checkpoint is not what was recorded, or is another trial's.
+    """
+    _check_new(folder)
+    facts = checkpoint.facts_of(kept, saved.digest)
+    checkpoint.check_trial(kept, facts, trial.key)
+    if not facts["resumable"]:
+        must, remedy = (
+            "must have saved files to export",
+            "Report a checkpoint: trial.report(..., checkpoint=folder).",
+        )
+        raise BadInput(trial.key, must, "reports without a checkpoint", remedy)
+    checkpoint.extract(kept, saved.digest, folder / "checkpoint")
+    _write_document(trial, facts, folder)
+
+
+def _check_new(folder: Path) -> None:
+    if folder.exists():
+        raise BadInput(str(folder), "must not exist", "an existing folder", "Name another with --to.")
+
+
+def _write_document(trial: TrialRecord, facts: Mapping[str, Any], folder: Path) -> None:
+    text = json.dumps(_saved_document(trial, facts), indent=1)
+    folder.mkdir(parents=True, exist_ok=True)  # a checkpoint may be an empty folder
+    (folder / "trial.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def _saved_document(trial: TrialRecord, facts: Mapping[str, Any]) -> dict[str, Any]:
+    known = {"trial": trial.key, "params": dict(trial.params), "seed": trial.seed}
+    return {**known, "step": facts["step"], "metrics": facts["metrics"]}

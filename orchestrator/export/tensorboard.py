@@ -1,4 +1,4 @@
-"""A sweep for TensorBoard: one run a trial, with its curves and its hyperparameters for the HParams page."""
+"""Export of a sweep to TensorBoard: one run for each trial, with curves and hyperparameters."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tensorboardX.summary import hparams
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord, by_trial
+from orchestrator.ledger.sweeps.records import SweepRecord, by_trial
 
 
 def write(ledger: Ledger, sweep: SweepRecord, folder: Path) -> int:
     """Write every trial that has reported to `folder/TRIAL`; return their number.
 
     Raises:
-        BadInput: the folder exists, or no trial has reported.
+        BadInput: The folder exists, or no trial has reported.
     """
     if folder.exists():
         raise BadInput(str(folder), "must not exist", "an existing folder", "Name another, or remove it.")

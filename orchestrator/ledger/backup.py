@@ -5,9 +5,9 @@ commit. Each commit is therefore also appended to a log, as one line with its ow
 
     <sweeps>.backup/<sweep id>.log      <digest> [number, [[table, key, changed columns or null], ...]]
     <sweeps>.backup/ledger.id           the id of the ledger
-    <sweeps>.backup/submissions/        one file for each submission: `submission_backup.py`
-    <sweeps>.backup/users/              one file for each user: `user_backup.py`
-    <sweeps>.backup/decisions/          one file for each stop request, weight and quota: `decision_backup.py`
+    <sweeps>.backup/submissions/        one file for each submission, see `row_backup.py`
+    <sweeps>.backup/users/              one file for each user
+    <sweeps>.backup/decisions/          one file for each stop request, priority and owner
 
 A log that has been rewritten starts with the whole state of the sweep instead, in one or more lines with the
 number of its last commit: `[number, [...], lines of the state that follow]`.
@@ -32,9 +32,10 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import URL
+from sqlalchemy import URL, Table
 
 from orchestrator.ledger.connect import database_file
+from orchestrator.ledger.tables import OWNER, PRIORITY, SERVICE_USER, STOP_REQUEST, SUBMISSION
 from trainables.durable import flush_folder, make_folder, replace_file
 
 DIGEST_LENGTH = 16
@@ -42,6 +43,15 @@ DIGEST_LENGTH = 16
 
 BLOCK = 1 << 16
 """Bytes that are read at a time from the end of a log."""
+
+ROW_FOLDERS: Mapping[Table, str] = {
+    SUBMISSION: "submissions",
+    SERVICE_USER: "users",
+    STOP_REQUEST: "decisions/stop_request",
+    PRIORITY: "decisions/priority",
+    OWNER: "decisions/owner",
+}
+"""Tables whose rows have one file each in the backup, and the folders of these files."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,8 +74,8 @@ class Entry:
     following: int = 0
 
 
-class Place(NamedTuple):
-    """The place of a line in a log: number and number of following parts of its entry."""
+class LinePosition(NamedTuple):
+    """Position of a line in a log: number of the commit and of the following parts of the same state."""
 
     number: int
     following: int
@@ -77,25 +87,15 @@ def backup_folder(address: URL) -> Path:
 
 
 def has_backup(address: URL) -> bool:
-    """Return True if the backup of a SQLite ledger holds a sweep, a submission, a user or a decision."""
+    """Return True if the backup of a SQLite ledger holds anything but the ID of the ledger."""
     folder = backup_folder(address)
-    kept = (submission_folder(address), user_folder(address), decision_folder(address))
-    return any(folder.glob("*.log")) or any(any(one.rglob("*.json")) for one in kept)
+    rows = (row_folder(address, table).glob("*.json") for table in ROW_FOLDERS)
+    return any(folder.glob("*.log")) or any(map(any, rows))
 
 
-def submission_folder(address: URL) -> Path:
-    """Return the folder with one file for each submission."""
-    return backup_folder(address) / "submissions"
-
-
-def user_folder(address: URL) -> Path:
-    """Return the folder with one file for each user of the HTTP API."""
-    return backup_folder(address) / "users"
-
-
-def decision_folder(address: URL) -> Path:
-    """Return the folder with one file for each decision of a person."""
-    return backup_folder(address) / "decisions"
+def row_folder(address: URL, table: Table) -> Path:
+    """Return the folder with one file for each row of a table."""
+    return backup_folder(address) / ROW_FOLDERS[table]
 
 
 def backup_file(address: URL, sweep_id: str) -> Path:
@@ -169,7 +169,7 @@ class Log:
         flush_folder(self._path.parent)
 
 
-def begin_anew(path: Path) -> None:
+def drop_torn_start(path: Path) -> None:
     """Empty a log without an intact line: a first commit that was lost has left a part of its line.
 
     The lines of later commits would join it.
@@ -218,7 +218,7 @@ def flush(path: Path) -> None:
 
 def entries(path: Path) -> Iterator[Entry]:
     """Yield the entries from the start, up to the first line that is damaged, torn or out of sequence."""
-    last: Place | None = None
+    last: LinePosition | None = None
     for line in _lines(path):
         place = _place(line)
         if place is None or not _follows(place, last):
@@ -251,7 +251,7 @@ def complete_until(path: Path) -> int:
 
     The changes of the lines are not parsed: their digests say that they are as they were written.
     """
-    last: Place | None = None
+    last: LinePosition | None = None
     for line in _lines(path):
         place = _place(line)
         if place is None or not _follows(place, last):
@@ -268,13 +268,13 @@ def _lines(path: Path) -> Iterator[bytes]:
         return
 
 
-def _follows(place: Place, before: Place | None) -> bool:
+def _follows(place: LinePosition, before: LinePosition | None) -> bool:
     """Return True if a line is the next commit, or the next part of a state."""
     if before is None:
         return True
     if before.following:
-        return place == Place(before.number, before.following - 1)
-    return place == Place(before.number + 1, 0)
+        return place == LinePosition(before.number, before.following - 1)
+    return place == LinePosition(before.number + 1, 0)
 
 
 def _line(entry: Entry) -> bytes:
@@ -289,7 +289,7 @@ def _entry(line: bytes) -> Entry:
     return Entry(number, [tuple(change) for change in changes], *following)
 
 
-def _place(line: bytes) -> Place | None:
+def _place(line: bytes) -> LinePosition | None:
     """Return the place of a line without parsing its changes, or None if it is damaged or torn."""
     # A view: a line of a rewritten log is long, and copying it takes as long as its digest.
     text = memoryview(line)[DIGEST_LENGTH + 1 : -1]
@@ -297,7 +297,7 @@ def _place(line: bytes) -> Place | None:
     if not (line.startswith(digest + b" ") and line.endswith(b"\n")):
         return None
     following = 0 if line.endswith(b"]]\n") else int(line[line.rindex(b",") + 1 : -2])
-    return Place(int(line[DIGEST_LENGTH + 2 : line.index(b",")]), following)
+    return LinePosition(int(line[DIGEST_LENGTH + 2 : line.index(b",")]), following)
 
 
 def write(path: Path, entries: Iterable[Entry]) -> Path:

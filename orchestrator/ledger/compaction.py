@@ -14,8 +14,8 @@ from sqlalchemy import Connection, select
 from orchestrator.ledger import backup
 from orchestrator.ledger.backup import Change, Entry
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.rows import rows_of_sweep
 from orchestrator.ledger.tables import TALLY
-from orchestrator.ledger.verified_rows import verified
 from orchestrator.system import without_garbage_collection
 
 ROWS_A_PART = 1000
@@ -81,7 +81,7 @@ def _whole_state(connection: Connection, sweep_id: str, commits: int) -> Iterato
 
 
 def _changes(connection: Connection, sweep_id: str) -> Iterator[Change]:
-    for table, batches in verified(connection, sweep_id):
+    for table, batches in rows_of_sweep(connection, sweep_id):
         names, key = table.columns.keys(), table.primary_key.columns.keys()
         for row in chain.from_iterable(batches):
             columns = dict(zip(names, row, strict=True))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+from urllib.parse import unquote
 
 from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import DBAPIError
@@ -18,10 +19,10 @@ from orchestrator.ledger.backup import Entry
 from orchestrator.ledger.compaction import compact
 from orchestrator.ledger.connect import RECOVER, database_file
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CurvePoint
-from orchestrator.ledger.rows import DIGEST_MODULUS, curve_points, later_columns
-from orchestrator.ledger.tables import FORMER_NAMES, METADATA, REPORT, SWEEP, TALLY
-from orchestrator.ledger.verified_rows import verified
+from orchestrator.ledger.row_backup import Row, keep, keeping, kept, row_file, row_files
+from orchestrator.ledger.rows import DIGEST_MODULUS, curve_points, rows_of_sweep
+from orchestrator.ledger.sweeps.records import CurvePoint
+from orchestrator.ledger.tables import REPORT, SUBMISSION, SWEEP, TALLY
 
 SHORT_LOG = 1 << 20
 """Bytes up to which a backup is never rewritten for its length."""
@@ -121,7 +122,7 @@ def _examine(ledger: Ledger, sweep_id: str, metrics: Sequence[str], repair_backu
         raise Damaged(f"ledger {file} and {file.name}-wal", must, got, RECOVER)
     if commits == 0:
         if repair_backup:
-            backup.begin_anew(log)
+            backup.drop_torn_start(log)
         return Examination([], stored.curves)
     # A log that is about to be rewritten from verified rows need not be compared with them.
     if repair_backup and newest == commits and _is_long(log, stored.bytes):
@@ -186,7 +187,7 @@ def _checked(connection: Connection, sweep_id: str, file: Path, metrics: Sequenc
     digests: list[int] = []
     lengths: list[int] = []
     curves: list[CurvePoint] = []
-    for table, batches in verified(connection, sweep_id):
+    for table, batches in rows_of_sweep(connection, sweep_id):
         for rows in batches:
             digests.extend([row[-1] for row in rows])
             lengths.append(len(repr(rows[0])))
@@ -233,12 +234,72 @@ def starts_whole(first: Entry) -> bool:
 
 
 def replay(entry: Entry, rows: dict[tuple[Any, ...], dict[str, Any]]) -> None:
-    """Apply an entry, perhaps of an earlier version, to rows by table and key."""
-    for name, key, columns in entry.changes:
-        table = FORMER_NAMES.get(name, name)
+    """Apply an entry to rows by table and key."""
+    for table, key, columns in entry.changes:
         identity = (table, *key.values())
         if columns is None:
             rows.pop(identity, None)
-            continue
-        row = rows.setdefault(identity, dict.fromkeys(later_columns(METADATA.tables[table])))
-        row.update(columns)
+        else:
+            rows.setdefault(identity, {}).update(columns)
+
+
+def verify_submissions(ledger: Ledger, *, repair_backup: bool = True) -> list[str]:
+    """Compare every submission with its file in the backup; PostgreSQL compares nothing.
+
+    Args:
+        ledger: Ledger of the submissions.
+        repair_backup: Whether to rewrite a file that is missing, damaged or behind.
+
+    Returns:
+        One sentence for each fault of the backup.
+
+    Raises:
+        Damaged: The database has lost a commit, or a row is not as it was written.
+    """
+    if not ledger.is_file:
+        return []
+    rows = _submission_rows(ledger)
+    names = {unquote(file.stem) for file in row_files(ledger.address, SUBMISSION)}
+    if not rows and not names:
+        return []
+    faults = []
+    with keeping(ledger):
+        rows = _submission_rows(ledger)
+        for sweep_id in sorted({*rows, *names}):
+            row = rows.get(sweep_id)
+            if fault := _submission_fault(ledger, sweep_id, row):
+                faults.append(fault)
+                if repair_backup and row is not None:
+                    keep(ledger.address, SUBMISSION, row)
+    return faults
+
+
+def _submission_rows(ledger: Ledger) -> dict[str, Row]:
+    def read() -> dict[str, Row]:
+        with ledger.reader() as connection:
+            rows = connection.execute(select(*SUBMISSION.columns)).mappings()
+            return {row["sweep_id"]: dict(row) for row in rows}
+
+    return ledger.retried(read)
+
+
+def _submission_fault(ledger: Ledger, sweep_id: str, row: Row | None) -> str | None:
+    """Return the fault of a submission's file, or None if the file equals the row.
+
+    Raises:
+        Damaged: The file proves that the database is damaged.
+    """
+    file = row_file(ledger.address, SUBMISSION, sweep_id)
+    copy = kept(file)
+    if copy is None:
+        return f"The backup {file} of a submission was missing or damaged."
+    if row is None or copy["revision"] > row["revision"]:
+        got = f"{row['revision'] if row else 'none'} of {copy['revision']} changes of submission {sweep_id}"
+        must = "must hold every commit that was made"
+        raise Damaged(f"ledger {database_file(ledger.address)}", must, got, RECOVER)
+    if copy["revision"] < row["revision"]:
+        return f"The backup {file} of a submission was behind."
+    if copy != row:
+        must, got = "must hold each row as it was written", f"another submission {sweep_id}"
+        raise Damaged(f"ledger {database_file(ledger.address)}", must, got, RECOVER)
+    return None

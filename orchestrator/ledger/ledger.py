@@ -6,10 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import URL, Connection, Engine, Select
+from sqlalchemy import (
+    URL,
+    BindParameter,
+    Connection,
+    Engine,
+    Select,
+    bindparam,
+    func,
+    select,
+    tuple_,
+    union_all,
+)
 
 from orchestrator.errors import BadInput
-from orchestrator.ledger import backup, queries
+from orchestrator.ledger import backup
 from orchestrator.ledger.backup import backup_file
 from orchestrator.ledger.connect import (
     RECONNECT_SECONDS,
@@ -25,19 +36,6 @@ from orchestrator.ledger.connect import (
 from orchestrator.ledger.holder import Token, busy
 from orchestrator.ledger.lease_backends import holds
 from orchestrator.ledger.prepared import Values, read
-from orchestrator.ledger.records import (
-    AttemptRecord,
-    CheckpointRecord,
-    CurvePoint,
-    EvaluationRecord,
-    Event,
-    OutboxRow,
-    ReportRecord,
-    Role,
-    SweepRecord,
-    TrialRecord,
-    TrialState,
-)
 from orchestrator.ledger.rows import (
     ATTEMPTS,
     CHECKPOINTS,
@@ -53,9 +51,30 @@ from orchestrator.ledger.rows import (
     opened,
 )
 from orchestrator.ledger.schema import ledger_id, migrate
+from orchestrator.ledger.sweeps.records import (
+    POINTS,
+    AttemptRecord,
+    CheckpointRecord,
+    CurvePoint,
+    EvaluationRecord,
+    Event,
+    OutboxRow,
+    ReportRecord,
+    Role,
+    SweepRecord,
+    TrialRecord,
+    TrialState,
+)
 from orchestrator.ledger.tables import (
+    ATTEMPT,
+    CHECKPOINT,
+    DELETION,
+    EVALUATION,
+    MLFLOW_RUN,
     OUTBOX,
     REPORT,
+    SWEEP,
+    TRIAL,
 )
 from orchestrator.ledger.transaction import Transaction
 from orchestrator.system import System
@@ -156,11 +175,11 @@ class Ledger:
 
     def sweep(self, sweep_id: str) -> SweepRecord | None:
         """Return a sweep, or None."""
-        return self._one(SWEEPS, queries.ONE_SWEEP, id=sweep_id)
+        return self._one(SWEEPS, _ONE_SWEEP, id=sweep_id)
 
     def sweeps(self) -> list[SweepRecord]:
         """Return every sweep, the oldest first."""
-        return self._all(SWEEPS, queries.SWEEPS)
+        return self._all(SWEEPS, _SWEEPS)
 
     def trial(self, key: str) -> TrialRecord:
         """Return a trial.
@@ -168,7 +187,7 @@ class Ledger:
         Raises:
             KeyError: the ledger has no trial of that key.
         """
-        trial = self._one(TRIALS, queries.ONE_TRIAL, key=key)
+        trial = self._one(TRIALS, _ONE_TRIAL, key=key)
         if trial is None:
             raise KeyError(f"no trial {key!r} in the ledger")
         return trial
@@ -176,64 +195,62 @@ class Ledger:
     def trials(self, sweep_id: str, role: Role | None = None) -> list[TrialRecord]:
         """Return the trials of a sweep in one role, or in all, by number; the search comes first."""
         if role is None:
-            return self._all(TRIALS, queries.TRIALS, sweep_id=sweep_id)
-        return self._all(TRIALS, queries.TRIALS_OF_ROLE, sweep_id=sweep_id, role=role)
+            return self._all(TRIALS, _TRIALS, sweep_id=sweep_id)
+        return self._all(TRIALS, _TRIALS_OF_ROLE, sweep_id=sweep_id, role=role)
 
     def states(self, sweep_id: str) -> dict[str, int]:
         """Return the number of search trials of a sweep by state, without reading the trials."""
-        return dict(cast(list[tuple[str, int]], self._read(queries.STATES, sweep_id=sweep_id)))
+        return dict(cast(list[tuple[str, int]], self._read(_STATES, sweep_id=sweep_id)))
 
     def trials_in_state(self, sweep_id: str, state: TrialState) -> list[TrialRecord]:
         """Return the trials of a sweep in one state, by number, without reading the others."""
-        return self._all(TRIALS, queries.TRIALS_IN_STATE, sweep_id=sweep_id, state=state)
+        return self._all(TRIALS, _TRIALS_IN_STATE, sweep_id=sweep_id, state=state)
 
     def best_value(self, sweep_id: str, *, maximize: bool) -> TrialRecord | None:
         """Return the complete trial of a search with the best value, or None; constraints do not count."""
-        query = queries.LARGEST_VALUE if maximize else queries.SMALLEST_VALUE
+        query = _LARGEST_VALUE if maximize else _SMALLEST_VALUE
         return self._one(TRIALS, query, sweep_id=sweep_id)
 
     def failures(self, sweep_id: str) -> dict[str, int]:
         """Return the number of failed search trials of a sweep by cause."""
-        return {str(cause): count for cause, count in self._read(queries.FAILURES, sweep_id=sweep_id)}
+        return {str(cause): count for cause, count in self._read(_FAILURES, sweep_id=sweep_id)}
 
     def running_by_node(self, sweep_id: str) -> dict[str | None, int]:
         """Return the number of running trials of a sweep by node; None before their first reports."""
-        return dict(
-            cast(list[tuple[str | None, int]], self._read(queries.RUNNING_BY_NODE, sweep_id=sweep_id))
-        )
+        return dict(cast(list[tuple[str | None, int]], self._read(_RUNNING_BY_NODE, sweep_id=sweep_id)))
 
     def recent_attempts(self, sweep_id: str, limit: int) -> list[AttemptRecord]:
         """Return the attempts of a sweep that have started or ended last, the newest first."""
-        return self._all(ATTEMPTS, queries.RECENT_ATTEMPTS, sweep_id=sweep_id, limit=limit)
+        return self._all(ATTEMPTS, _RECENT_ATTEMPTS, sweep_id=sweep_id, limit=limit)
 
     def attempts(self, sweep_id: str) -> list[AttemptRecord]:
         """Return the attempts of a sweep by trial and number."""
-        return self._all(ATTEMPTS, queries.ATTEMPTS, sweep_id=sweep_id)
+        return self._all(ATTEMPTS, _ATTEMPTS, sweep_id=sweep_id)
 
     def trial_attempts(self, trial_key: str) -> list[AttemptRecord]:
         """Return the attempts of a trial by number."""
-        return self._all(ATTEMPTS, queries.TRIAL_ATTEMPTS, trial_key=trial_key)
+        return self._all(ATTEMPTS, _TRIAL_ATTEMPTS, trial_key=trial_key)
 
     def last_attempt(self, trial_key: str) -> AttemptRecord | None:
         """Return the newest attempt of a trial, or None, without reading the earlier ones."""
-        return self._one(ATTEMPTS, queries.LAST_ATTEMPT, trial_key=trial_key)
+        return self._one(ATTEMPTS, _LAST_ATTEMPT, trial_key=trial_key)
 
     def reports(self, sweep_id: str) -> list[ReportRecord]:
         """Return the reports of a sweep by trial and step."""
-        return self._all(REPORTS, queries.REPORTS, sweep_id=sweep_id)
+        return self._all(REPORTS, _REPORTS, sweep_id=sweep_id)
 
     def trial_reports(self, trial_key: str) -> list[ReportRecord]:
         """Return the reports of a trial by step."""
-        return self._all(REPORTS, queries.TRIAL_REPORTS, trial_key=trial_key)
+        return self._all(REPORTS, _TRIAL_REPORTS, trial_key=trial_key)
 
     def curves(self, sweep_id: str, metrics: Sequence[str]) -> list[CurvePoint]:
         """Return the named metrics of all reports of a sweep, by trial and step."""
-        batches = checked_batches(REPORT, self._read(queries.REPORTS, sweep_id=sweep_id))
+        batches = checked_batches(REPORT, self._read(_REPORTS, sweep_id=sweep_id))
         return [point for rows in batches for point in curve_points(rows, metrics)]
 
     def recent_reports(self, trial_key: str, limit: int) -> list[ReportRecord]:
         """Return the last reports of a trial by step, at most `limit`, without reading the earlier ones."""
-        newest_first = self._all(REPORTS, queries.RECENT_REPORTS, trial_key=trial_key, limit=limit)
+        newest_first = self._all(REPORTS, _RECENT_REPORTS, trial_key=trial_key, limit=limit)
         return newest_first[::-1]
 
     def reports_after(self, sweep_id: str, last: ReportRecord | None, limit: int) -> list[ReportRecord]:
@@ -246,51 +263,49 @@ class Ledger:
         """
         place = ("", -1, 0.0) if last is None else (last.trial_key, last.step, last.at)
         values = dict(zip(("trial_key", "step", "at"), place, strict=True))
-        return self._all(REPORTS, queries.REPORTS_AFTER, sweep_id=sweep_id, limit=limit, **values)
+        return self._all(REPORTS, _REPORTS_AFTER, sweep_id=sweep_id, limit=limit, **values)
 
     def deletions(self, sweep_id: str, limit: int) -> list[str]:
         """Return what is to be deleted outside the ledger: the least tried first, then the oldest."""
-        return [target for (target,) in self._read(queries.DELETIONS, sweep_id=sweep_id, limit=limit)]
+        return [target for (target,) in self._read(_DELETIONS, sweep_id=sweep_id, limit=limit)]
 
     def reporters(self, trial_key: str) -> frozenset[str]:
         """Return the ids of the attempts of a trial that were the first to report some step."""
-        return frozenset(attempt_id for (attempt_id,) in self._read(queries.REPORTERS, trial_key=trial_key))
+        return frozenset(attempt_id for (attempt_id,) in self._read(_REPORTERS, trial_key=trial_key))
 
     def last_report_at(self, sweep_id: str) -> float:
         """Return the time of the latest report of a sweep; 0 without reports."""
-        [(latest,)] = self._read(queries.LAST_REPORT_AT, sweep_id=sweep_id)
+        [(latest,)] = self._read(_LAST_REPORT_AT, sweep_id=sweep_id)
         return float(latest or 0.0)
 
     def best_metrics(self, sweep_id: str) -> dict[str, Mapping[str, float]]:
         """Return the metrics that each trial of a sweep reported at its best step, by trial key."""
-        return {
-            row.trial_key: row.metrics for row in self._all(REPORTS, queries.BEST_REPORTS, sweep_id=sweep_id)
-        }
+        return {row.trial_key: row.metrics for row in self._all(REPORTS, _BEST_REPORTS, sweep_id=sweep_id)}
 
     def checkpoints(self, sweep_id: str) -> list[CheckpointRecord]:
         """Return the checkpoints of a sweep by trial, the newest of a trial first."""
-        return self._all(CHECKPOINTS, queries.CHECKPOINTS, sweep_id=sweep_id)
+        return self._all(CHECKPOINTS, _CHECKPOINTS, sweep_id=sweep_id)
 
     def trial_checkpoints(self, trial_key: str) -> list[CheckpointRecord]:
         """Return the checkpoints of a trial, the newest first."""
-        return self._all(CHECKPOINTS, queries.TRIAL_CHECKPOINTS, trial_key=trial_key)
+        return self._all(CHECKPOINTS, _TRIAL_CHECKPOINTS, trial_key=trial_key)
 
     def evaluations(self, sweep_id: str) -> list[EvaluationRecord]:
         """Return the evaluations of a sweep on held-out splits, in order of time."""
-        return self._all(EVALUATIONS, queries.EVALUATIONS, sweep_id=sweep_id)
+        return self._all(EVALUATIONS, _EVALUATIONS, sweep_id=sweep_id)
 
     def mlflow_runs(self, sweep_id: str) -> dict[str, str]:
         """Return MLflow's ids of the runs that get the events of a sweep, by sweep id and trial key."""
-        return {row.run: row.run_id for row in self._all(MLFLOW_RUNS, queries.MLFLOW_RUNS, sweep_id=sweep_id)}
+        return {row.run: row.run_id for row in self._all(MLFLOW_RUNS, _MLFLOW_RUNS, sweep_id=sweep_id)}
 
     def mlflow_run(self, sweep_id: str, run: str) -> str | None:
         """Return MLflow's id of the run that gets the events of a sweep or a trial, or None."""
-        row = self._one(MLFLOW_RUNS, queries.ONE_MLFLOW_RUN, sweep_id=sweep_id, run=run)
+        row = self._one(MLFLOW_RUNS, _ONE_MLFLOW_RUN, sweep_id=sweep_id, run=run)
         return None if row is None else row.run_id
 
     def pending(self, sweep_id: str, limit: int) -> list[OutboxRow]:
         """Return the oldest events that are not delivered yet, at most `limit`; flush them to disk first."""
-        rows = [opened(OUTBOX, row) for row in self._read(queries.PENDING, sweep_id=sweep_id, limit=limit)]
+        rows = [opened(OUTBOX, row) for row in self._read(_PENDING, sweep_id=sweep_id, limit=limit)]
         if rows:
             self.flush()
         return [
@@ -300,12 +315,12 @@ class Ledger:
 
     def kept_points(self, sweep_id: str) -> list[Event]:
         """Return the points in the outbox; those that an earlier version has delivered are among them."""
-        rows = [opened(OUTBOX, row) for row in self._read(queries.KEPT_POINTS, sweep_id=sweep_id)]
+        rows = [opened(OUTBOX, row) for row in self._read(_KEPT_POINTS, sweep_id=sweep_id)]
         return [Event(row["kind"], row["run"], row["payload"], row["at_ms"]) for row in rows]
 
     def backlog(self, sweep_id: str) -> int:
         """Return the number of events that are not delivered yet."""
-        [(count,)] = self._read(queries.BACKLOG, sweep_id=sweep_id)
+        [(count,)] = self._read(_BACKLOG, sweep_id=sweep_id)
         return int(count)
 
     def _one(self, codec: Codec[Record], query: Select[Any], **values: Any) -> Record | None:
@@ -325,27 +340,28 @@ class Ledger:
         """
         return read(self._engine, query, values)
 
-    def _write(
+    def write(
         self,
         change: Callable[[Transaction], Result],
         token: Token,
-        acted_on: Callable[[Result], bool],
+        acted_on: Callable[[Any], bool] = lambda _: False,
     ) -> Result:
-        """Run a change as one transaction, for `SweepWriter` and for nothing else.
+        """Run a change of a sweep as one transaction.
 
         Args:
-            change: running it twice must be correct.
-            token: that must be the newest of its sweep when the change is committed.
-            acted_on: returns True if something outside the ledger will act on a result, which is then flushed
-                to disk.
+            change: Change; it may run several times.
+            token: Token of the sweep, which must be the newest one when the change is committed.
+            acted_on: True for a result on which something outside the ledger acts, so that it is flushed to
+                disk.
 
         Raises:
-            Busy: the token is not the newest.
+            Busy: The token is not the newest.
         """
+        now = self.now()
 
         def attempt() -> Result:
             with self.writer() as connection:
-                transaction = Transaction(connection)
+                transaction = Transaction(connection, now)
                 result = change(transaction)
                 _check(connection, transaction, token)
                 number = transaction.close()
@@ -417,3 +433,137 @@ def _prepare_folder(file: Path, create: bool) -> None:
         make_folder(file.parent)
     elif not file.exists():
         raise BadInput(f"ledger {file}", "must exist", "no such file", "Run a sweep first, or name another.")
+
+
+_OF_SWEEP: BindParameter[str] = bindparam("sweep_id")
+_OF_TRIAL: BindParameter[str] = bindparam("trial_key")
+
+
+def _of_its_trials(column: Any) -> Any:
+    # By the rows of its trials and not by its id, which may be the key of another sweep's trial: the second
+    # sweep of a file is `x-2`, as is trial 2 of the first one.
+    return column.in_(select(TRIAL.c.key).where(TRIAL.c.sweep_id == _OF_SWEEP))
+
+
+_SWEEPS = select(*SWEEP.columns).order_by(SWEEP.c.created_at, SWEEP.c.id)
+_ONE_SWEEP = select(*SWEEP.columns).where(SWEEP.c.id == bindparam("id"))
+_ONE_TRIAL = select(*TRIAL.columns).where(TRIAL.c.key == bindparam("key"))
+_TRIALS = (
+    select(*TRIAL.columns).where(TRIAL.c.sweep_id == _OF_SWEEP).order_by(TRIAL.c.role.desc(), TRIAL.c.number)
+)
+_TRIALS_OF_ROLE = _TRIALS.where(TRIAL.c.role == bindparam("role"))
+_TRIALS_IN_STATE = _TRIALS.where(TRIAL.c.state == bindparam("state"))
+_CANDIDATES = select(*TRIAL.columns).where(
+    TRIAL.c.sweep_id == _OF_SWEEP,
+    TRIAL.c.role == "search",
+    TRIAL.c.state == "COMPLETE",
+    TRIAL.c.value.is_not(None),
+)
+_LARGEST_VALUE = _CANDIDATES.order_by(TRIAL.c.value.desc(), TRIAL.c.number).limit(1)
+_SMALLEST_VALUE = _CANDIDATES.order_by(TRIAL.c.value, TRIAL.c.number).limit(1)
+_FAILURES = (
+    select(TRIAL.c.cause, func.count())
+    .where(TRIAL.c.sweep_id == _OF_SWEEP, TRIAL.c.role == "search", TRIAL.c.state == "FAILED")
+    .group_by(TRIAL.c.cause)
+)
+_STATES = (
+    select(TRIAL.c.state, func.count())
+    .where(TRIAL.c.sweep_id == _OF_SWEEP, TRIAL.c.role == "search")
+    .group_by(TRIAL.c.state)
+)
+_ATTEMPTS = (
+    select(*ATTEMPT.columns)
+    .where(_of_its_trials(ATTEMPT.c.trial_key))
+    .order_by(ATTEMPT.c.trial_key, ATTEMPT.c.number)
+)
+_TRIAL_ATTEMPTS = select(*ATTEMPT.columns).where(ATTEMPT.c.trial_key == _OF_TRIAL).order_by(ATTEMPT.c.number)
+_LAST_ATTEMPT = (
+    select(*ATTEMPT.columns)
+    .where(ATTEMPT.c.trial_key == _OF_TRIAL)
+    .order_by(ATTEMPT.c.number.desc())
+    .limit(1)
+)
+_RUNNING_BY_NODE = (
+    select(ATTEMPT.c.node, func.count())
+    .join(TRIAL, TRIAL.c.key == ATTEMPT.c.trial_key)
+    .where(TRIAL.c.sweep_id == _OF_SWEEP, TRIAL.c.state == "RUNNING", ATTEMPT.c.state == "RUNNING")
+    .group_by(ATTEMPT.c.node)
+)
+_LAST_CHANGE = func.coalesce(ATTEMPT.c.ended_at, ATTEMPT.c.started_at)
+_RECENT_ATTEMPTS = (
+    select(*ATTEMPT.columns)
+    .join(TRIAL, TRIAL.c.key == ATTEMPT.c.trial_key)
+    .where(TRIAL.c.sweep_id == _OF_SWEEP)
+    .order_by(_LAST_CHANGE.desc(), ATTEMPT.c.id)
+    .limit(bindparam("limit"))
+)
+_REPORTS = (
+    select(*REPORT.columns)
+    .where(_of_its_trials(REPORT.c.trial_key))
+    .order_by(REPORT.c.trial_key, REPORT.c.step)
+)
+_TRIAL_REPORTS = select(*REPORT.columns).where(REPORT.c.trial_key == _OF_TRIAL).order_by(REPORT.c.step)
+_RECENT_REPORTS = (
+    select(*REPORT.columns)
+    .where(REPORT.c.trial_key == _OF_TRIAL)
+    .order_by(REPORT.c.step.desc())
+    .limit(bindparam("limit"))
+)
+_REPORTS_AFTER = (
+    select(*REPORT.columns)
+    .join(TRIAL, TRIAL.c.key == REPORT.c.trial_key)
+    .where(
+        TRIAL.c.sweep_id == _OF_SWEEP,
+        tuple_(REPORT.c.at, REPORT.c.trial_key, REPORT.c.step)
+        > tuple_(bindparam("at"), bindparam("trial_key"), bindparam("step")),
+    )
+    .order_by(REPORT.c.at, REPORT.c.trial_key, REPORT.c.step)
+    .limit(bindparam("limit"))
+)
+_REPORTERS = select(REPORT.c.attempt_id).where(REPORT.c.trial_key == _OF_TRIAL).distinct()
+_NEWEST_OF_TRIAL = (
+    select(REPORT.c.at)
+    .where(REPORT.c.trial_key == TRIAL.c.key)
+    .order_by(REPORT.c.step.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+# The index finds both: the newest time of all trials, and the trials that an earlier version wrote. These
+# report rising steps, so that the primary key finds their newest reports, those of the highest steps.
+_TIMES = union_all(
+    select(func.max(TRIAL.c.reported_at).label("at")).where(TRIAL.c.sweep_id == _OF_SWEEP),
+    select(func.max(_NEWEST_OF_TRIAL)).where(
+        TRIAL.c.sweep_id == _OF_SWEEP, TRIAL.c.reported_at.is_(None), TRIAL.c.step > 0
+    ),
+).subquery()
+_LAST_REPORT_AT = select(func.max(_TIMES.c.at))
+_BEST_REPORTS = (
+    select(*REPORT.columns)
+    .join(TRIAL, (REPORT.c.trial_key == TRIAL.c.key) & (REPORT.c.step == TRIAL.c.best_step))
+    .where(TRIAL.c.sweep_id == _OF_SWEEP)
+)
+_CHECKPOINTS = (
+    select(*CHECKPOINT.columns)
+    .where(_of_its_trials(CHECKPOINT.c.trial_key))
+    .order_by(CHECKPOINT.c.trial_key, CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
+)
+_TRIAL_CHECKPOINTS = (
+    select(*CHECKPOINT.columns)
+    .where(CHECKPOINT.c.trial_key == _OF_TRIAL)
+    .order_by(CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
+)
+_EVALUATIONS = (
+    select(*EVALUATION.columns).where(_of_its_trials(EVALUATION.c.trial_key)).order_by(EVALUATION.c.at)
+)
+_MLFLOW_RUNS = select(*MLFLOW_RUN.columns).where(MLFLOW_RUN.c.sweep_id == _OF_SWEEP)
+_ONE_MLFLOW_RUN = _MLFLOW_RUNS.where(MLFLOW_RUN.c.run == bindparam("run"))
+_DELETIONS = (
+    select(DELETION.c.target)
+    .where(DELETION.c.sweep_id == _OF_SWEEP)
+    .order_by(DELETION.c.tries, DELETION.c.since)
+    .limit(bindparam("limit"))
+)
+_UNDELIVERED = (OUTBOX.c.sweep_id == _OF_SWEEP) & ~OUTBOX.c.delivered
+_PENDING = select(*OUTBOX.columns).where(_UNDELIVERED).order_by(OUTBOX.c.seq).limit(bindparam("limit"))
+_BACKLOG = select(func.count()).where(_UNDELIVERED)
+_KEPT_POINTS = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == _OF_SWEEP, OUTBOX.c.kind == POINTS)

@@ -1,7 +1,7 @@
-"""Conversion between records and rows: JSON in text columns, and a digest over every row.
+"""Codec between records and rows: JSON in text columns, and a digest over every row.
 
 SQLite keeps no checksums of its pages, so a flipped bit would be read as a value. Each row therefore carries
-a digest of its own columns, which is computed when the row is written and compared whenever it is read.
+a digest of its own columns, which is compared whenever the row is read.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast
 
-from sqlalchemy import Boolean, Float, Table
+from sqlalchemy import BindParameter, Boolean, Connection, Float, Select, Table, bindparam, select
 
 from orchestrator.errors import Damaged
 from orchestrator.ledger.connect import RECOVER
-from orchestrator.ledger.records import (
+from orchestrator.ledger.prepared import fetched
+from orchestrator.ledger.sweeps.records import (
     STATES,
     AttemptRecord,
     CheckpointRecord,
@@ -32,7 +33,16 @@ from orchestrator.ledger.records import (
     SweepRecord,
     TrialRecord,
 )
-from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, EVALUATION, MLFLOW_RUN, REPORT, SWEEP, TRIAL
+from orchestrator.ledger.tables import (
+    ATTEMPT,
+    CHECKPOINT,
+    EVALUATION,
+    MLFLOW_RUN,
+    OUTBOX,
+    REPORT,
+    SWEEP,
+    TRIAL,
+)
 
 Record = TypeVar("Record")
 
@@ -47,7 +57,10 @@ DIGEST_MODULUS = 1 << 62  # the sum of two digests still fits a signed column
 
 @dataclass(frozen=True)
 class Codec(Generic[Record]):
-    """The conversion between one kind of record and the rows of its table."""
+    """Conversion between one kind of record and the rows of its table.
+
+    Every method raises Damaged for a row that does not match its digest.
+    """
 
     record: type[Record]
     table: Table
@@ -56,7 +69,7 @@ class Codec(Generic[Record]):
         """Return the row of a record, including its digest.
 
         Raises:
-            ValueError: the record has no legal state.
+            ValueError: The record has an illegal state.
         """
         self._check_state(record)
         values = {field.name: getattr(record, field.name) for field in fields(self.record)}  # type: ignore[arg-type]
@@ -68,27 +81,19 @@ class Codec(Generic[Record]):
         return _columns(self.table)
 
     def changed(self, row: Mapping[str, Any], new: Record, names: Iterable[str]) -> dict[str, Any]:
-        """Return a stored row with the named fields taken from a new record, and the row's new digest."""
+        """Return a stored row with the named fields of a new record, and its new digest."""
         self._check_state(new)
         floats = _floats(self.table)
         columns = {name: _plain(name, getattr(new, name), name in floats) for name in names}
         return _with_digest(self.table, {**row, **columns})
 
     def decode(self, row: Sequence[Any]) -> Record:
-        """Return the record of a row, which must hold all columns of the table in order.
-
-        Raises:
-            Damaged: the row does not match its digest.
-        """
+        """Return the record of a row with all columns of the table in order."""
         (record,) = self.decoded([row])
         return record
 
     def decoded(self, rows: Iterable[Sequence[Any]]) -> Iterator[Record]:
-        """Yield the records of rows, each of which must hold all columns of the table in order.
-
-        Raises:
-            Damaged: a row does not match its digest.
-        """
+        """Yield the records of rows with all columns of the table in order."""
         build, (fields_at, json_at) = self.record, self._fields_at
         for row in checked(self.table, rows):
             values = list(fields_at(row))
@@ -98,7 +103,7 @@ class Codec(Generic[Record]):
 
     @cached_property
     def _fields_at(self) -> tuple[Callable[[Sequence[Any]], tuple[Any, ...]], list[int]]:
-        """What picks the fields of a record, in order, from a row; and which of the fields are JSON."""
+        """A function that picks the fields of a record from a row, and the indexes of the JSON fields."""
         names = [field.name for field in fields(self.record)]  # type: ignore[arg-type]
         json_at = [index for index, name in enumerate(names) if name in JSON_COLUMNS]
         return itemgetter(*(self.columns.index(name) for name in names)), json_at
@@ -110,7 +115,7 @@ class Codec(Generic[Record]):
 
 
 def curve_points(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterator[CurvePoint]:
-    """Return the named metrics of rows of reports that were compared with their digests."""
+    """Return the named metrics of verified rows of reports."""
     keys, steps, _, texts, times, _ = zip(*rows, strict=True)
     columns = [_numbers(texts, name) for name in names]
     if all(len(column) == len(rows) for column in columns):
@@ -128,7 +133,7 @@ _new_point = cast(Callable[[tuple[Any, ...]], CurvePoint], partial(tuple.__new__
 
 
 def _numbers(texts: Iterable[str], name: str) -> list[float]:
-    """Return the numbers that JSON objects have by a name; one without it is left out."""
+    """Return the numbers under a name in JSON objects; an object without it is left out."""
     return list(map(float, _pattern(name).findall("\n".join(texts))))
 
 
@@ -147,14 +152,14 @@ def sealed(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def opened(table: Table, row: Sequence[Any]) -> dict[str, Any]:
-    """Verify a selected row of `table` and return its values without the digest.
+    """Verify a selected row of `table` and return its decoded values without the digest.
 
     Raises:
-        Damaged: the row does not match its digest.
+        Damaged: The row does not match its digest.
     """
     values = verified(table, row)
     del values["row_digest"]
-    for name in _json(table):
+    for name in values.keys() & JSON_COLUMNS:
         values[name] = json.loads(values[name])
     return values
 
@@ -163,50 +168,57 @@ def verified(table: Table, row: Sequence[Any]) -> dict[str, Any]:
     """Verify a selected row of `table` and return its columns as they are stored.
 
     Raises:
-        Damaged: the row does not match its digest.
+        Damaged: The row does not match its digest.
     """
     (same,) = checked(table, [row])
     return dict(zip(_columns(table), same, strict=True))
 
 
 def checked(table: Table, rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
-    """Yield selected rows of `table`, each as it is stored, once it has been compared with its digest.
+    """Verify selected rows of `table`, and yield each as it is stored.
 
     Raises:
-        Damaged: a row does not match its digest.
+        Damaged: A row does not match its digest.
     """
     return chain.from_iterable(checked_batches(table, rows))
 
 
 def checked_batches(table: Table, rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
-    """Yield selected rows of `table` in lists, once they have been compared with their digests.
+    """Verify selected rows of `table`, and yield them in lists.
 
     Raises:
-        Damaged: a row does not match its digest.
+        Damaged: A row does not match its digest.
     """
     layout, remaining = _layout(table), iter(rows)
     while batch := list(islice(remaining, BATCH)):
         if layout.booleans_at:  # which SQLite returns as 0 or 1
             batch = [layout.with_booleans(row) for row in batch]
-        digests = _digests(layout.texts(batch))
+        digests = _digests([layout.content % layout.at(row) for row in batch])
         if digests != [row[-1] for row in batch]:
             damaged = next(row for row, digest in zip(batch, digests, strict=True) if digest != row[-1])
             raise damaged_row(table, dict(zip(_columns(table), damaged, strict=True)))
         yield batch
 
 
+def rows_of_sweep(
+    connection: Connection, sweep_id: str
+) -> Iterator[tuple[Table, Iterator[list[Sequence[Any]]]]]:
+    """Yield every table with its verified rows of a sweep, in lists; a row comes after those it refers to.
+
+    Raises:
+        Damaged: While the rows are taken, if one does not match its digest.
+    """
+    for table, query in _QUERIES:
+        result = connection.execute(query, {"sweep_id": sweep_id})
+        # The cursor of SQLite yields plain tuples, which cost less than rows.
+        yield table, checked_batches(table, fetched(cast(Iterable[Sequence[Any]], result.cursor)))
+        result.close()
+
+
 def row_digest(table: Table, row: Mapping[str, Any]) -> int:
     """Return the digest of a row's columns, below `DIGEST_MODULUS`."""
     layout = _layout(table)
-    fields = layout.named(row)
-    if layout.later_at:
-        fields = (*fields, _later_text((name, row[name]) for name, _ in layout.later_at))
-    return _digests([layout.content % fields])[0]
-
-
-def _later_text(columns: Iterable[tuple[str, Any]]) -> str:
-    """Return the part of a digested text for the columns that rows of an earlier version lack."""
-    return "".join(f", {column!r}" for column in columns if column[1] is not None)
+    return _digests([layout.content % layout.named(row)])[0]
 
 
 def _digests(texts: Iterable[str]) -> list[int]:
@@ -216,14 +228,10 @@ def _digests(texts: Iterable[str]) -> list[int]:
 
 
 def damaged_row(table: Table, values: Mapping[str, Any]) -> Damaged:
-    """Return the refusal for a damaged row, which names its table and primary key."""
+    """Return the error for a damaged row, with its table and primary key."""
     key = ", ".join(f"{column.name}={values[column.name]!r}" for column in table.primary_key)
-    return Damaged(
-        f"ledger table {table.name}, row {key}",
-        "a row must match the digest written with it",
-        "other content",
-        RECOVER,
-    )
+    must = "a row must match the digest written with it"
+    return Damaged(f"ledger table {table.name}, row {key}", must, "other content", RECOVER)
 
 
 def _with_digest(table: Table, row: dict[str, Any]) -> dict[str, Any]:
@@ -244,62 +252,39 @@ def _columns(table: Table) -> tuple[str, ...]:
     return tuple(column.name for column in table.columns)
 
 
-@cache
-def later_columns(table: Table) -> tuple[str, ...]:
-    """Return the names of the columns that rows of an earlier version of `table` lack."""
-    return tuple(column.name for column in table.columns if column.info.get("later"))
-
-
 @dataclass(frozen=True)
 class _Layout:
-    """Where a row of a table has what its digest and its record consist of; the digest is the last column.
+    """Layout of the digested text of a table's rows; the digest is the last column.
 
     Attributes:
-        content: format of the digested text: a list of all columns but later ones, and what follows of those.
-        named: returns the columns of the list of a row by name.
-        at: returns the columns of the list of a row by position.
-        later_at: name and position of each column that rows of an earlier version lack.
-        booleans_at: positions of the boolean columns.
+        content: Format of the text: a list of all digested columns.
+        named: Function that returns these columns of a row by name.
+        at: Function that returns these columns of a row by position.
+        booleans_at: Positions of the boolean columns.
     """
 
     content: str
     named: Callable[[Mapping[str, Any]], tuple[Any, ...]]
     at: Callable[[Sequence[Any]], tuple[Any, ...]]
-    later_at: tuple[tuple[str, int], ...]
     booleans_at: frozenset[int]
 
-    def texts(self, rows: Sequence[Sequence[Any]]) -> list[str]:
-        """Return the digested text of each row."""
-        content, at = self.content, self.at
-        if not self.later_at:
-            return [content % at(row) for row in rows]
-        later = [[(name, row[place]) for name, place in self.later_at] for row in rows]
-        return [content % (*at(row), _later_text(columns)) for row, columns in zip(rows, later, strict=True)]
-
     def with_booleans(self, row: Sequence[Any]) -> tuple[Any, ...]:
-        """Return a row whose boolean columns are no numbers."""
+        """Return a row of SQLite with booleans instead of 0 and 1."""
         return tuple(bool(value) if at in self.booleans_at else value for at, value in enumerate(row))
 
 
 @cache
 def _layout(table: Table) -> _Layout:
-    columns, later = _columns(table), later_columns(table)
+    columns = _columns(table)
     assert columns[-1] == "row_digest", f"the digest is the last column of {table.name}"
-    names = [name for name in columns if name not in {*UNDIGESTED, *later}]
-    # The text is `repr((table, [column, ...]))`, for which a format with all columns is faster than a list.
-    digested_as = table.info.get("digested_as", table.name)
+    names = [name for name in columns if name not in UNDIGESTED]
     return _Layout(
-        f"({digested_as!r}, [{', '.join(['%r'] * len(names))}{'%s' if later else ''}])",
+        # The text is `repr((table, [column, ...]))`, for which one format is faster than a list.
+        f"({table.name!r}, [{', '.join(['%r'] * len(names))}])",
         itemgetter(*names),
         itemgetter(*(columns.index(name) for name in names)),
-        tuple((name, columns.index(name)) for name in later),
         frozenset(columns.index(column.name) for column in table.columns if isinstance(column.type, Boolean)),
     )
-
-
-@cache
-def _json(table: Table) -> tuple[str, ...]:
-    return tuple(name for name in _columns(table) if name in JSON_COLUMNS)
 
 
 @cache
@@ -317,9 +302,22 @@ def _plain(name: str, value: Any, is_float: bool) -> Any:
         return to_json(value)
     if isinstance(value, str):
         return storable(value)
-    # SQLite returns 0.0 for -0.0, which the sum is too: the digest is of what comes back.
+    # SQLite returns 0.0 for -0.0, which the sum is too: the digest is of the value that is read back.
     return float(value) + 0.0 if is_float and value is not None else value
 
+
+def _queries() -> Iterator[tuple[Table, Select[Any]]]:
+    sweep_id: BindParameter[str] = bindparam("sweep_id")
+    yield SWEEP, select(*SWEEP.columns).where(SWEEP.c.id == sweep_id)
+    yield TRIAL, select(*TRIAL.columns).where(TRIAL.c.sweep_id == sweep_id).order_by(TRIAL.c.number)
+    for table in (ATTEMPT, REPORT, CHECKPOINT, EVALUATION):
+        of_trial = table.c.trial_key == TRIAL.c.key
+        yield table, select(*table.columns).join(TRIAL, of_trial).where(TRIAL.c.sweep_id == sweep_id)
+    yield MLFLOW_RUN, select(*MLFLOW_RUN.columns).where(MLFLOW_RUN.c.sweep_id == sweep_id)
+    yield OUTBOX, select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == sweep_id).order_by(OUTBOX.c.seq)
+
+
+_QUERIES = tuple(_queries())  # built once: building a query costs more than running it on a small ledger
 
 SWEEPS = Codec(SweepRecord, SWEEP)
 TRIALS = Codec(TrialRecord, TRIAL)

@@ -29,8 +29,8 @@ from sqlalchemy.dialects import sqlite
 
 from orchestrator.ledger.backup import Change
 from orchestrator.ledger.prepared import execute
-from orchestrator.ledger.records import Event
 from orchestrator.ledger.rows import DIGEST_MODULUS, Codec, Record, row_digest, sealed, verified
+from orchestrator.ledger.sweeps.records import Event
 from orchestrator.ledger.tables import OUTBOX, TALLY
 
 
@@ -60,12 +60,13 @@ class Transaction:
     """The transaction that a change runs in: it verifies what it reads, and counts and logs what it writes.
 
     Attributes:
+        now: Time of the change, seconds since the epoch; the same when it is retried.
         sweep_id: the one sweep that the transaction changes.
         changes: the rows written so far, for the backup.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, connection: Connection, now: float) -> None:
+        self.connection, self.now = connection, now
         self.sweep_id: str | None = None
         self.changes: list[Change] = []
         self._is_file = connection.dialect.name == "sqlite"

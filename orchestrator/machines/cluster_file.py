@@ -44,7 +44,7 @@ _SECRET_FILE = re.compile(r"(token|key|credential|password|pgpass|\.pem)[^/]*$",
 
 
 def problem_of_kind(name: str, text: str) -> BadInput | None:
-    """Return what is wrong with a file that starts neither a cluster nor a service, or else None."""
+    """Return the error in a file that starts neither a cluster nor a service, or None."""
     if _KNOWN.search(text):
         return None
     must = "must be a script, or a file for `ray up`, Kubernetes, Docker Compose or systemd"
@@ -56,8 +56,8 @@ def problems_of_text(name: str, text: str) -> Iterator[BadInput]:
     """Yield every line of a file that holds a credential or opens the cluster to the world.
 
     Args:
-        name: of the file, for messages.
-        text: of the file, of any kind: for `ray up`, Kubernetes or Slurm.
+        name: Name of the file, for messages.
+        text: Text of the file, of any kind: for `ray up`, Kubernetes or Slurm.
     """
     for number, line in enumerate(text.splitlines(), start=1):
         where, code = f"{name}:{number}", line.partition(" #")[0]
@@ -81,12 +81,12 @@ def is_for_ray_up(text: str) -> bool:
 
 
 def problems(name: str, document: Mapping[str, Any], mode_of: ModeOf) -> Iterator[BadInput]:
-    """Yield what is wrong with the keys of a file for `ray up`; `problems_of_text` checks its lines.
+    """Yield the errors in the keys of a file for `ray up`; `problems_of_text` checks its lines.
 
     Args:
-        name: of the file, for messages.
-        document: its content.
-        mode_of: returns the permission bits of the files that it names.
+        name: Name of the file, for messages.
+        document: Its content.
+        mode_of: Function that returns the permission bits of the files that it names.
     """
     for key, value in _leaves(document):
         if UNFILLED in str(value):
@@ -157,10 +157,10 @@ def ensure_token(file: Path) -> Path:
 
 
 def renew_token(file: Path) -> None:
-    """Replace the token of a file, which must exist, by a fresh one.
+    """Replace the token in an existing file by a new one.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: There is no such file.
     """
     file.stat()
     _new_token(file).replace(file)

@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs of this machine, which belong to one Ray at a time, whoever has started it.
+"""Locks on the NVIDIA GPUs of this machine, so that each belongs to one Ray at a time.
 
 A folder that all users share has a file for each GPU. The head of a Ray holds a lock on the files of its
 GPUs: it inherits the open files, so that the kernel releases them when the head has ended, however it ended.
@@ -30,8 +30,7 @@ from pathlib import Path
 
 import psutil
 
-from orchestrator.counts import counted
-from orchestrator.errors import NoCluster
+from orchestrator.errors import NoCluster, counted
 from orchestrator.machines.hardware import Hardware, host_devices
 
 LOCKS = "SWEEP_DEVICE_LOCKS"
@@ -57,8 +56,8 @@ class Gpu:
     """A GPU.
 
     Attributes:
-        index: as `nvidia-smi` counts.
-        uuid: such as `GPU-5fe0...`; of an instance of a partitioned GPU, `MIG-...`.
+        index: Index as `nvidia-smi` counts.
+        uuid: Such as `GPU-5fe0...`; of an instance of a partitioned GPU, `MIG-...`.
     """
 
     index: str
@@ -70,9 +69,9 @@ class Grant:
     """GPUs that a Ray may use.
 
     Attributes:
-        uuids: of the GPUs.
-        files: descriptors of the open files whose locks are held, one for each GPU.
-        folder: descriptor of the folder of the locks, which is locked too: `systemd-tmpfiles` deletes old
+        uuids: Uuids of the GPUs.
+        files: Descriptors of the open files whose locks are held, one for each GPU.
+        folder: Descriptor of the folder of the locks, which is locked too: `systemd-tmpfiles` deletes old
             files of a folder that nobody has locked, and a lock on a deleted file keeps nobody out.
     """
 
@@ -107,10 +106,10 @@ def has_locks(hardware: Hardware) -> bool:
     """Return True if the GPUs of this machine are NVIDIA's, which have locks.
 
     Args:
-        hardware: what this process may use.
+        hardware: What this process may use.
 
     Raises:
-        NoCluster: they are, and nothing tells which processes use them.
+        NoCluster: They are, and nothing tells which processes use them.
     """
     if not hardware.gpus or host_devices():
         return False
@@ -123,7 +122,7 @@ def has_locks(hardware: Hardware) -> bool:
 
 
 def described(hardware: Hardware) -> str:
-    """Return what trials run on as a phrase, such as `16 cores, 1 NVIDIA H200, Linux on x86_64`."""
+    """Return the hardware of trials as a phrase, such as `16 cores, 1 NVIDIA H200, Linux on x86_64`."""
     cores, gpus = counted(hardware.cpus, "core"), "no GPU"
     if hardware.gpus:
         gpus = counted(hardware.gpus, "GPU" if hardware.nodes or host_devices() else _model())
@@ -146,12 +145,12 @@ def granted(hardware: Hardware, *, needs_gpu: bool = True, patient: bool = True)
     """Lock the free GPUs that this process may see, within a `with` block; a child may keep the locks.
 
     Args:
-        hardware: what this process may use.
-        needs_gpu: whether a grant without a GPU is refused.
-        patient: whether to ask for a needed GPU that another Ray has locked, and to wait a moment for it.
+        hardware: What this process may use.
+        needs_gpu: Whether a grant without a GPU is refused.
+        patient: Whether to ask for a needed GPU that another Ray has locked, and to wait a moment for it.
 
     Raises:
-        NoCluster: every GPU is used by another user or locked by another Ray and one is needed, or the folder
+        NoCluster: Every GPU is used by another user or locked by another Ray and one is needed, or the folder
             is not safe.
     """
     if not has_locks(hardware):
@@ -174,12 +173,12 @@ def granted(hardware: Hardware, *, needs_gpu: bool = True, patient: bool = True)
 
 @dataclass(frozen=True)
 class _Found:
-    """What a try to lock GPUs has found.
+    """Result of an attempt to lock GPUs.
 
     Attributes:
-        held: descriptors of the locked files, by UUID.
-        refused: a line for each GPU that is not locked.
-        locked: whether another Ray has locked one of these.
+        held: Descriptors of the locked files, by UUID.
+        refused: A line for each GPU that is not locked.
+        locked: Whether another Ray has locked one of these.
     """
 
     held: dict[str, int]
@@ -206,7 +205,7 @@ def _lock(stack: ExitStack, folder: int, gpus: Sequence[Gpu]) -> _Found:
 
 
 def _asked_for(stack: ExitStack, folder: int, gpus: Sequence[Gpu], found: _Found) -> _Found:
-    """Ask the other Rays for GPUs, and try again until one has left or the time is over."""
+    """Ask the other Rays for GPUs, and retry until one has ended or the time is over."""
     deadline = time.monotonic() + HANDOVER_SECONDS
     with ExitStack() as asking:
         for gpu in gpus:
@@ -235,7 +234,7 @@ def wanted(uuids: Sequence[str]) -> bool:
 
 
 def has_more(held: Sequence[str], hardware: Hardware) -> bool:
-    """Return True if a Ray that is started now would have a GPU that is not among `held`."""
+    """Return True if a new Ray would get a GPU that is not among `held`."""
     if not held or len(held) >= hardware.gpus:
         return False
     with suppress(NoCluster), granted(hardware, patient=False):
@@ -248,7 +247,7 @@ def visible(present: Sequence[Gpu], names: str | None) -> list[Gpu]:
 
     Args:
         present: GPUs of this machine.
-        names: value of the variable: indices as `nvidia-smi` counts, beginnings of UUIDs, or instances of a
+        names: Value of the variable: indices as `nvidia-smi` counts, beginnings of UUIDs, or instances of a
             partitioned GPU; None if it is not set.
     """
     if names is None:
@@ -272,7 +271,7 @@ def _present() -> list[Gpu]:
 
 
 def _foreign_users() -> dict[str, str]:
-    """Return, by GPU, who else than this user computes on it."""
+    """Return the processes of other users on each GPU."""
     uses = _uses()
     if any(not psutil.pid_exists(pid) for _, pid in uses):
         time.sleep(_ENDING_SECONDS)
@@ -290,7 +289,7 @@ def _answers(query: str) -> list[list[str]]:
     """Return the lines that the driver of the GPUs answers, split into their columns.
 
     Raises:
-        NoCluster: it does not answer.
+        NoCluster: It does not answer.
     """
     command = [_PROGRAM, query, "--format=csv,noheader,nounits"]
     try:
@@ -303,7 +302,7 @@ def _answers(query: str) -> list[list[str]]:
 
 def _uid(pid: int) -> int | None:
     try:
-        return psutil.Process(pid).uids().effective
+        return int(psutil.Process(pid).uids().effective)
     except psutil.Error:
         return None  # of another container, or hidden: not of this user, as far as can be seen
 

@@ -22,7 +22,7 @@ def drain(seconds: float) -> str:
     """Ask Ray to place nothing more on this node; return the last line of its answer.
 
     Args:
-        seconds: that this machine still has.
+        seconds: Seconds that this machine still has.
     """
     ray = str(Path(sys.executable).with_name("ray"))
     details = [

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.counts import counted
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, counted
 
 HOST_DEVICES = "SWEEP_HOST_DEVICES"
 """Environment variable: how many devices of the host stand in for GPUs, to try shared engines without one."""
@@ -25,9 +24,9 @@ class Node:
     """One machine of a cluster.
 
     Attributes:
-        cpus: processors.
+        cpus: Processors.
         gpus: GPUs.
-        free_cpus: processors that are not in use.
+        free_cpus: Processors that are not in use.
         free_gpus: GPUs, or shares of them, that are not in use.
     """
 
@@ -38,24 +37,12 @@ class Node:
 
 
 def fitting(nodes: Iterable[Node], cpu: float, gpu: float) -> int:
-    """Return how many attempts fit on nodes that run nothing else.
-
-    Args:
-        nodes: of the cluster.
-        cpu: processors of one attempt.
-        gpu: share of a GPU of one attempt.
-    """
+    """Return the number of attempts that fit on idle nodes."""
     return sum(_times(node.cpus, node.gpus, cpu, gpu) for node in nodes)
 
 
 def why_none(nodes: Sequence[Node], cpu: float, gpu: float) -> str:
-    """Return why no attempt starts, such as `no node with 1 GPU; 3 nodes, 0 free`.
-
-    Args:
-        nodes: of the cluster.
-        cpu: processors of one attempt.
-        gpu: share of a GPU of one attempt.
-    """
+    """Return the reason why no attempt starts, such as `no node with 1 GPU; 3 nodes, 0 free`."""
     request = " and ".join(f"{amount:g} {name}" for amount, name in ((cpu, "CPU"), (gpu, "GPU")) if amount)
     if gpu and not any(node.gpus >= gpu for node in nodes):
         request = f"{gpu:g} GPU"
@@ -74,10 +61,10 @@ class Hardware:
     """The resources of this machine, or of the largest nodes of a cluster.
 
     Attributes:
-        cpus: processors this process may use, or the most that a node has.
+        cpus: Processors this process may use, or the most that a node has.
         gpus: NVIDIA or AMD devices this process may see or their stand-ins, or the most that a node has.
-        nodes: the nodes of a cluster, including those its autoscaler may add; empty for this machine.
-        hosts: how many machines the cluster has or may have.
+        nodes: The nodes of a cluster, including those its autoscaler may add; empty for this machine.
+        hosts: How many machines the cluster has or may have.
     """
 
     cpus: int
@@ -106,8 +93,8 @@ def detect(devices: Path = Path("/dev"), amd: Path = Path("/sys/class/kfd/kfd/to
     """Count the processors and GPUs that this process may use.
 
     Args:
-        devices: folder of device files, where NVIDIA's GPUs are listed.
-        amd: folder in which AMD's driver lists its GPUs beside the processors, which have the id 0.
+        devices: Folder of device files, where NVIDIA's GPUs are listed.
+        amd: Folder in which AMD's driver lists its GPUs beside the processors, which have the id 0.
     """
     gpus = host_devices() or _visible_nvidia(devices) or _visible_amd(amd)
     return Hardware(cpus=_processors(), gpus=gpus)
@@ -120,7 +107,7 @@ def _processors() -> int:
 
 
 def host_devices() -> int:
-    """Return how many devices of the host stand in for GPUs."""
+    """Return the number of host devices that stand in for GPUs."""
     return int(os.environ.get(HOST_DEVICES, "0"))
 
 
@@ -136,7 +123,7 @@ def _visible_amd(nodes: Path) -> int:
 
 
 def _visible(present: int, variable: str) -> int:
-    """Return how many of the present GPUs an environment variable leaves visible."""
+    """Return the number of present GPUs that an environment variable leaves visible."""
     visible = os.environ.get(variable)
     if visible is None:
         return present
@@ -147,11 +134,11 @@ def require_gpu_jax(hardware: Hardware, *, plugins: tuple[str, ...] = _GPU_PLUGI
     """Refuse to train on the CPU of a machine that has a GPU.
 
     Args:
-        hardware: of this machine, or of a cluster, which is not checked.
-        plugins: modules, one of which lets JAX use a GPU.
+        hardware: Hardware of this machine, or of a cluster, which is not checked.
+        plugins: Modules, one of which lets JAX use a GPU.
 
     Raises:
-        BadInput: if this machine has a GPU and none of the plugins is installed.
+        BadInput: This machine has a GPU and none of the plugins is installed.
     """
     on_this_machine = hardware.gpus and not hardware.nodes and not host_devices()
     if on_this_machine and not any(importlib.util.find_spec(name) for name in plugins):

@@ -1,7 +1,7 @@
-"""The Ray that the drivers of one user share on this machine: what is recorded of its head, and how it ends.
+"""The Ray that the drivers of one user share on this machine: the record of its head, and how it ends.
 
-The runtime folder holds the record (`ray.json`), the token (`ray-token`), which every head has anew, the
-output of the keeper (`keeper.log`) and three locks, which `joining` and `keeper` describe. Whoever can write
+The runtime folder holds the record (`ray.json`), the token (`ray-token`) that each head writes, the output of
+the keeper (`keeper.log`) and three locks, which `joining` and `keeper` describe. An account that can write
 there or to Ray's own folder runs code as this user: both are closed to all other accounts, and an address in
 a file that another account may have written is refused. Imports neither Ray nor JAX.
 
@@ -54,14 +54,14 @@ _LONGEST_FOLDER = 29
 
 @dataclass(frozen=True)
 class Setup:
-    """What drivers must have in common to share a Ray.
+    """Properties that drivers must have in common to share a Ray.
 
     Attributes:
-        ray: version of Ray.
-        python: version of Python.
-        cpus: processors.
+        ray: Version of Ray.
+        python: Version of Python.
+        cpus: Processors.
         gpus: GPUs or their stand-ins.
-        devices: the environment variables that choose the visible GPUs, such as `CUDA_VISIBLE_DEVICES=0`.
+        devices: The environment variables that choose the visible GPUs, such as `CUDA_VISIBLE_DEVICES=0`.
     """
 
     ray: str
@@ -97,15 +97,15 @@ class Head:
     """The head of a shared Ray: the process `ray start --head --block`.
 
     Attributes:
-        pid: process id, which is also the id of its session and process group.
-        start: of the process, as `System.start_of` counts it.
-        place: of the process, as `System.place` returns it.
-        temporary: folder that no other account can enter; Ray's own one, of sockets and logs, is in it.
-        setup: what a driver must have to join.
-        executable: the Python interpreter of workers, unless a driver brings its own.
-        inherited: the variables of `INHERITED`, as the head and its workers have them.
+        pid: Process id, which is also the id of its session and process group.
+        start: Start of the process, as `System.start_of` counts it.
+        place: Place of the process, as `System.place` returns it.
+        temporary: Folder that no other account can enter; Ray's own one, of sockets and logs, is in it.
+        setup: What a driver must have to join.
+        executable: The Python interpreter of workers, unless a driver brings its own.
+        inherited: The variables of `INHERITED`, as the head and its workers have them.
         address: `host:port`; empty while Ray starts.
-        devices: the GPUs that it has locked, by their UUIDs; empty if GPUs are not locked.
+        devices: The GPUs that it has locked, by their UUIDs; empty if GPUs are not locked.
     """
 
     pid: int
@@ -133,7 +133,7 @@ class Head:
         """Return the head that the runtime folder records, or None if it records none.
 
         Raises:
-            BadInput: another account may have written the record.
+            BadInput: Another account may have written the record.
         """
         try:
             facts: dict[str, Any] = json.loads(own_text(_record(folder)))
@@ -190,7 +190,7 @@ def runtime_folder() -> Path:
     Another machine, container or network namespace has another folder, even below the same home folder.
 
     Raises:
-        BadInput: if the folder belongs to another user, or others can enter it.
+        BadInput: The folder belongs to another user, or others can enter it.
     """
     spaces = [socket.gethostname(), *(_link(f"/proc/self/ns/{kind}") for kind in ("pid", "net"))]
     folder = _base() / hashlib.sha256(" ".join(spaces).encode()).hexdigest()[:8]
@@ -202,7 +202,7 @@ def close_folder(folder: Path) -> None:
     """Create a folder that no other account can enter, unless it exists.
 
     Raises:
-        BadInput: if it belongs to another user, or others can enter it.
+        BadInput: It belongs to another user, or others can enter it.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = folder.lstat()
@@ -217,8 +217,8 @@ def own_text(path: Path) -> str:
     """Return the text of a file that no other account can have written.
 
     Raises:
-        BadInput: another account owns the file or may write it.
-        OSError: it cannot be read, or is a link.
+        BadInput: Another account owns the file or may write it.
+        OSError: It cannot be read, or is a link.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, encoding="utf-8") as file:

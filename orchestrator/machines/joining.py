@@ -20,12 +20,12 @@ from pathlib import Path
 import psutil
 from filelock import FileLock
 
-from orchestrator.concealment import is_secret
 from orchestrator.errors import Busy, NoCluster
 from orchestrator.machines import devices, keeper
 from orchestrator.machines.devices import Grant
 from orchestrator.machines.hardware import VISIBLE_DEVICES, Hardware
 from orchestrator.machines.head import INHERITED, RUNTIME, Head, Setup, running, runtime_folder
+from orchestrator.process_secrets import is_secret
 
 LINGER = "SWEEP_RAY_LINGER"
 """Environment variable: seconds for which an unused Ray stays; 0 ends it with its last driver."""
@@ -54,12 +54,12 @@ def joined(hardware: Hardware, settings: Mapping[str, str], *, needs_gpu: bool =
     """Use the shared Ray of this machine within a `with` block; start it if it does not run.
 
     Args:
-        hardware: what this process may use.
-        settings: environment variables of a head that is started here.
-        needs_gpu: whether a Ray that has no GPU, because all were taken when it started, is of no use.
+        hardware: What this process may use.
+        settings: Environment variables of a head that is started here.
+        needs_gpu: Whether a Ray that has no GPU, because all were taken when it started, is of no use.
 
     Raises:
-        NoCluster: if Ray does not start or answer, the Ray that others use has another setup, or other users
+        NoCluster: Ray does not start or answer, the Ray that others use has another setup, or other users
             have every GPU and one is needed.
     """
     folder, setup = runtime_folder(), Setup.of(hardware)
@@ -124,14 +124,7 @@ def _ensure_keeper(folder: Path, settings: Mapping[str, str]) -> None:
 def _start_keeper(
     folder: Path, settings: Mapping[str, str], setup: Setup | None = None, grant: Grant = Grant()
 ) -> None:
-    """Start a keeper in a session of its own; return once a head runs or none will.
-
-    Args:
-        folder: of the runtime.
-        settings: environment variables of the keeper and of a head.
-        setup: of a head to start if none runs.
-        grant: GPUs of this head.
-    """
+    """Start a keeper in a session of its own; return once a head runs or none will."""
     linger = os.environ.get(LINGER) or str(LINGER_SECONDS)
     start = [json.dumps(asdict(setup)), grant.text] if setup else []
     arguments = [str(folder), linger, *start]
@@ -186,8 +179,8 @@ class SharedRay:
     """The shared Ray of this machine.
 
     Attributes:
-        head: its head.
-        users: ids of the processes that use it.
+        head: Its head.
+        users: Ids of the processes that use it.
     """
 
     head: Head
@@ -205,7 +198,7 @@ def end_shared_ray() -> Head | None:
     """End the shared Ray of this machine; return its head, or None if none runs.
 
     Raises:
-        Busy: if a process uses it.
+        Busy: A process uses it.
     """
     folder = runtime_folder()
     with (

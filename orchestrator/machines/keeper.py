@@ -33,8 +33,7 @@ from filelock import FileLock, Timeout
 from orchestrator.machines.cluster_file import renew_token
 from orchestrator.machines.devices import Grant, wanted
 from orchestrator.machines.head import INHERITED, Head, Setup, own_text, running, temporary_folder
-from orchestrator.priority import lower_session
-from orchestrator.system import System
+from orchestrator.system import System, lower_session
 
 POLL_SECONDS = 0.5
 START_SECONDS = 90.0
@@ -49,7 +48,7 @@ def users(folder: Path, operation: int) -> Iterator[bool]:
     """Hold the lock of the shared Ray's users within a `with` block; yield False if it is taken.
 
     Args:
-        folder: of the runtime.
+        folder: Folder of the runtime.
         operation: LOCK_SH or LOCK_EX of `fcntl`, which wait, or one of them with LOCK_NB.
     """
     with _users_file(folder) as descriptor, _locked(descriptor, operation) as held:
@@ -92,11 +91,11 @@ def keep(folder: Path, linger: float, setup: Setup | None, grant: Grant, asked: 
     to end.
 
     Args:
-        folder: of the runtime.
-        linger: seconds without a user after which the head is ended.
-        setup: of a head to start if none runs; None to keep only one that runs.
+        folder: Folder of the runtime.
+        linger: Seconds without a user after which the head is ended.
+        setup: Setup of a head to start if none runs; None to keep only one that runs.
         grant: GPUs that this head may use.
-        asked: set when this process is asked to end. While a driver uses the head it stays: the head of a
+        asked: Set when this process is asked to end. While a driver uses the head it stays: the head of a
             keeper that is gone runs on until another driver joins it.
     """
     lock = keeper_lock(folder)
@@ -213,7 +212,7 @@ def _free_port() -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    os.umask(0o077)  # also of the workers, until they are told another one
+    os.umask(0o077)  # also of the workers, until they set another one
     to_end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: to_end.set())
     given = Setup(**json.loads(sys.argv[3])) if len(sys.argv) > 3 else None

@@ -1,1 +1,1 @@
-"""Reports: what people see of a sweep, in a terminal, as Markdown and as one HTML file."""
+"""Reports of a sweep: in a terminal, in Markdown and as one HTML file."""

@@ -1,6 +1,6 @@
-"""The answer of a sweep in sentences: the chosen trial, its quality, and what it can be compared with.
+"""The answer of a sweep in sentences: the chosen trial, its quality, and the limits of comparisons.
 
-Sentences are plain text, except for `answer`, which marks its figures with `**`.
+The sentences are plain text, except for `answer`, which marks its figures with `**`.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from orchestrator.counts import counted
+from orchestrator.errors import counted
 from orchestrator.report import words
-from orchestrator.report.controls import control_lines, doubts
-from orchestrator.report.samples import sample_of
+from orchestrator.report.controls import control_lines, doubts, sample_of
 from orchestrator.report.statistics import CONFIDENCE, MeanEstimate, against, estimated
 from orchestrator.report.summary import Chosen, Summary
 from trainables.cost import Cost
@@ -36,29 +35,29 @@ def _tested(summary: Summary, chosen: Chosen) -> str:
 
 
 def beside(summary: Summary, split: str) -> str:
-    """Return the chance level of a split in brackets, or '' if it is not known."""
+    """Return the score of the best constant answer in brackets, or '' if it is unknown."""
     chance = summary.chance.get(split)
     return "" if chance is None else f" ({baseline(summary.metric)}: {words.number(chance)})"
 
 
 def baseline(metric: str) -> str:
-    """Return the name of the chance level of a metric."""
+    """Return the best constant answer for a metric, in words."""
     names = {"accuracy": "always the most frequent class", "mse": "always the mean"}
     return names.get(metric.rpartition("/")[2], "the best constant answer")
 
 
 def notes(summary: Summary) -> list[str]:
-    """Return the sentences below the answer: findings, origin of the results, limits of their meaning."""
+    """Return the sentences below the answer: findings, origin and limits of the results."""
     return [*findings(summary), *context(summary), *caveats(summary)]
 
 
 def findings(summary: Summary) -> list[str]:
-    """Return what is known of the test results, of the published value and of the second best trial."""
+    """Return sentences on the test results, the published value and the second best trial."""
     return [*_confirmed(summary), *_further(summary), *_ahead(summary)]
 
 
 def _further(summary: Summary) -> list[str]:
-    """Return the results of test and its further splits in a sentence: of several seeds, median and best."""
+    """Return a sentence with the results on all test splits: median and best over several seeds."""
     if not summary.further:
         return []
     parts = []
@@ -97,7 +96,7 @@ def seeds(count: int) -> str:
 
 
 def measured(estimate: MeanEstimate) -> str:
-    """Format a mean with its interval and the noise that is in it."""
+    """Format a mean with its interval and the sources of noise in it."""
     if estimate.low is None:
         return f"{words.number(estimate.mean)}, without an interval"
     interval = words.interval(estimate.low, estimate.high)
@@ -106,7 +105,7 @@ def measured(estimate: MeanEstimate) -> str:
 
 
 def noise(sources: Sequence[str]) -> str:
-    """Format the sources of noise that an interval contains."""
+    """Format the sources of noise in an interval."""
     return f"{sources[0]} alone" if len(sources) == 1 else " and ".join(sources)
 
 
@@ -125,7 +124,7 @@ def _ahead(summary: Summary) -> list[str]:
 
 
 def context(summary: Summary) -> list[str]:
-    """Return where the results come from."""
+    """Return sentences on the origin of the results."""
     return [
         f"Data: {summary.data_source}.",
         *_size(summary),
@@ -140,13 +139,13 @@ def context(summary: Summary) -> list[str]:
 
 
 def _size(summary: Summary) -> list[str]:
-    """Return the size of the chosen network in a sentence, with the work of a step if it was counted."""
+    """Return a sentence on the size of the chosen network."""
     cost = None if summary.chosen is None else summary.chosen.row.cost
     return [] if cost is None else [f"Size: {size(cost)}."]
 
 
 def size(cost: Cost) -> str:
-    """Return the numbers of a cost in words."""
+    """Format the size of a network, with the FLOPs of a step if they were counted."""
     parts = [
         f"{words.count(cost.parameters)} parameters ({words.count(cost.layer_parameters)} in the layers, "
         f"{words.count(cost.recurrent_parameters)} recurrent)",
@@ -160,7 +159,7 @@ def size(cost: Cost) -> str:
 
 
 def _constrained(summary: Summary) -> list[str]:
-    """Return the constraints, and how many trials rank last because they break one."""
+    """Return a sentence on the constraints and the number of trials that violate them."""
     if not summary.constraints:
         return []
     bounds = "; ".join(f"{name} {_bounds(bound)}" for name, bound in summary.constraints.items())
@@ -173,7 +172,7 @@ def _bounds(bound: Mapping[str, float]) -> str:
 
 
 def caveats(summary: Summary) -> list[str]:
-    """Return the limits of the results: a broken constraint, and what they cannot be compared with."""
+    """Return the limits of the results: violated constraints, and reasons against comparisons."""
     lines = []
     if summary.chosen is not None and summary.chosen.row.violation > 0.0:
         lines.append("The chosen trial breaks a constraint: no complete trial keeps them all.")

@@ -1,4 +1,4 @@
-"""Controls: what answers without a memory, or without reading anything, beside the result of a sweep."""
+"""Controls of a sweep: the best constant answer and the best trial without recurrence, beside its result."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ import numpy as np
 
 from orchestrator.report import words
 from orchestrator.report.noise import Sample, beside_single, mean_of
-from orchestrator.report.samples import sample_of, sample_of_seeds
 from orchestrator.report.statistics import CONFIDENCE
 from orchestrator.report.summary import MEMORYLESS, Summary, row_of_memoryless
+
+
+def sample_of(summary: Summary) -> Sample | None:
+    """Return the test results of a sweep as a sample, or None if it has none."""
+    results = summary.seeds.results
+    if not results:
+        return None
+    values, scores = [each.value for each in results], [each.scores for each in results]
+    return Sample.of(summary.sweep_id, values, scores, summary.data_digest, summary.test_metric)
 
 
 @dataclass(frozen=True)
@@ -19,11 +27,8 @@ class _Control:
     """A control and its score.
 
     Attributes:
-        name: in words.
-        value: its score.
-        metric: that the score is of.
-        single: the one training that has the score, or None for a constant answer, which has no noise.
-        examples: number of validation examples that gave the score; None for those of test, or if unknown.
+        single: The training that has the score, or None for a constant answer, which has no noise.
+        examples: Number of validation examples behind the score; None for test examples, or if unknown.
     """
 
     name: str
@@ -34,15 +39,15 @@ class _Control:
 
 
 def control_lines(summary: Summary) -> list[str]:
-    """Return the score of each control: the best constant answer, and the best trial without recurrence."""
+    """Return a sentence with the scores of the controls, if there are any."""
     scores = [f"{each.name} {words.number(each.value)} {each.metric}" for each in _controls(summary)]
     return [f"Controls: {', '.join(scores)}."] if scores else []
 
 
 def doubts(summary: Summary) -> list[str]:
-    """Return which controls the result is not established to be better than.
+    """Return a sentence for each control that the result is not established to be better than.
 
-    A result of one seed is that of its network alone, with the noise of the test examples.
+    With one seed, the result is that of one network, and only the noise of the test examples counts.
     """
     sample = sample_of(summary)
     if sample is None or summary.chosen_layer == MEMORYLESS:
@@ -52,7 +57,7 @@ def doubts(summary: Summary) -> list[str]:
 
 
 def _doubt(sample: Sample, control: _Control, *, maximize: bool) -> str:
-    """Return a sentence about a control that the result may be no better than; '' if it is better."""
+    """Return a sentence on a control, or '' if the result is better."""
     figure, measured = control.value, mean_of(sample)
     if control.single is not None:
         figure, measured = 0.0, beside_single(sample, control.single, control.examples)
@@ -72,16 +77,16 @@ def _doubt(sample: Sample, control: _Control, *, maximize: bool) -> str:
 
 
 def _controls(summary: Summary) -> Iterator[_Control]:
-    constant = summary.chance.get("test")
+    constant, metric = summary.chance.get("test"), summary.test_metric
     if constant is not None:
-        yield _Control("the best constant answer", constant, summary.test_metric)
-    row = row_of_memoryless(summary.layer, summary.rows)
+        yield _Control("the best constant answer", constant, metric)
+    row, tested = row_of_memoryless(summary.layer, summary.rows), summary.memoryless
     if row is None:
         return
     name = f"the layer {MEMORYLESS} (trial {row.number})"
-    if summary.memoryless is not None:
-        single = sample_of_seeds(summary, name, [summary.memoryless])
-        yield _Control(name, summary.memoryless.value, summary.test_metric, single)
+    if tested is not None:
+        single = Sample.of(name, [tested.value], [tested.scores], summary.data_digest, metric)
+        yield _Control(name, tested.value, metric, single)
     elif row.value is not None:
         single = Sample(name, np.array([row.value]), None, "", share=False)
         yield _Control(name, row.value, summary.metric, single, summary.examples)

@@ -1,13 +1,15 @@
-"""The history of one sweep: everything that the ledger holds of it. Every report is a function of it."""
+"""The history of one sweep: all its rows in the ledger, and its test results by seed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import (
+from orchestrator.ledger.sweeps.records import (
+    FINISHED_TRIAL,
     AttemptRecord,
     CheckpointRecord,
     EvaluationRecord,
@@ -16,12 +18,12 @@ from orchestrator.ledger.records import (
     TrialRecord,
     by_trial,
 )
-from orchestrator.ledger.selection import Constraints, total_violation
+from orchestrator.ledger.sweeps.selection import Constraints, best_trial, confirmations_of, total_violation
 
 
 @dataclass(frozen=True)
 class History:
-    """The rows of one sweep; those of a trial are under its key, in the order of their steps or numbers."""
+    """All rows of one sweep; the rows of a trial are under its key, ordered by step or number."""
 
     sweep: SweepRecord
     trials: tuple[TrialRecord, ...]
@@ -32,7 +34,7 @@ class History:
 
     @property
     def metric(self) -> str:
-        """The metric that decides which trial is best, such as `val/accuracy`."""
+        """Metric that decides which trial is best, such as `val/accuracy`."""
         return str(self.sweep.facts["metric"])
 
     @property
@@ -42,7 +44,7 @@ class History:
 
     @property
     def constraints(self) -> Constraints:
-        """The bounds that a feasible trial keeps, by metric."""
+        """Bounds that a feasible trial keeps, by metric."""
         constraints: Constraints = self.sweep.document.get("constraints") or {}
         return constraints
 
@@ -51,12 +53,12 @@ class History:
         return tuple(trial for trial in self.trials if trial.role == "search")
 
     def at_best(self, trial: TrialRecord) -> Mapping[str, float]:
-        """Return the metrics that a trial reported at its best step; empty if it has none."""
+        """Return the metrics of a trial at its best step; empty before its first report."""
         rows = (row for row in self.reports.get(trial.key, ()) if row.step == trial.best_step)
         return next((row.metrics for row in rows), {})
 
     def violation(self, trial: TrialRecord) -> float:
-        """Return by how much a trial breaks the constraints of the sweep; 0 for a feasible trial."""
+        """Return the violation of the constraints by a trial; 0 for a feasible trial."""
         return total_violation(self.constraints, self.at_best(trial)) if self.constraints else 0.0
 
     def violations(self) -> dict[str, float]:
@@ -73,7 +75,7 @@ def read(ledger: Ledger, sweep_id: str) -> History:
     sweep = ledger.sweep(sweep_id)
     if sweep is None:
         known = ", ".join(record.id for record in ledger.sweeps()) or "none"
-        raise BadInput(ledger.where, "the ledger must know the sweep", sweep_id, f"It knows: {known}.")
+        raise BadInput(ledger.where, "must be a sweep of this ledger", sweep_id, f"Its sweeps: {known}.")
     trials = tuple(sorted(ledger.trials(sweep_id), key=lambda trial: (trial.role != "search", trial.number)))
     return History(
         sweep=sweep,
@@ -83,3 +85,81 @@ def read(ledger: Ledger, sweep_id: str) -> History:
         checkpoints=by_trial(ledger.checkpoints(sweep_id)),
         evaluations=by_trial(ledger.evaluations(sweep_id)),
     )
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """The test result of one training.
+
+    Attributes:
+        trial: Key of the trial.
+        seed: Seed of the trial.
+        value: Test metric, finite.
+        scores: Scores of the test examples, packed by `pack_scores`; None if they are not
+            recorded or do not belong to the metric.
+    """
+
+    trial: str
+    seed: int
+    value: float
+    scores: str | None
+
+
+@dataclass(frozen=True)
+class SeedResults:
+    """The test results that represent a sweep: those of the confirmations of its best trial.
+
+    The best trial is left out beside its confirmations, because its seed was selected together with its
+    hyperparameters. It counts if the search has one trial, because nothing was selected then.
+
+    Attributes:
+        results: One result per seed; without confirmations, the result of the best trial alone.
+        fresh: Whether the seeds were drawn after the hyperparameters were chosen.
+        missing: Number of finished confirmations without a result, because they failed or diverged.
+        pending: Number of unfinished confirmations.
+    """
+
+    results: tuple[SeedResult, ...] = ()
+    fresh: bool = False
+    missing: int = 0
+    pending: int = 0
+
+
+SCORED = ("test/accuracy", "test/mse", "test/bits")
+"""Metrics for which the score of every test example is recorded."""
+
+
+def seed_results(history: History, metric: str) -> SeedResults:
+    """Return the results of a sweep for a test metric, such as `test/accuracy`."""
+    violations = history.violations()
+    best = best_trial(history.trials, maximize=history.maximize, violations=violations)
+    if best is None:
+        return SeedResults()
+    known = confirmations_of(history.trials, best)
+    confirmations = [trial for trial in known if trial.state in FINISHED_TRIAL]
+    pending = len(known) - len(confirmations)
+    alone = [best] if history.sweep.document["budget"]["trials"] == 1 else []
+    fresh = [result_on_test(history, trial, metric) for trial in (*alone, *confirmations)]
+    results = tuple(result for result in fresh if result is not None)
+    if results:
+        return SeedResults(results, True, len(fresh) - len(results), pending)
+    usable = best_trial(
+        history.trials, maximize=history.maximize, violations=violations, checkpoints=history.checkpoints
+    )
+    of_best = None if usable is None else result_on_test(history, usable, metric)
+    return SeedResults(() if of_best is None else (of_best,), False, len(fresh), pending)
+
+
+def evaluation_on_test(history: History, trial: TrialRecord) -> EvaluationRecord | None:
+    """Return the latest evaluation of a trial on the test split, or None."""
+    rows = [row for row in history.evaluations.get(trial.key, ()) if row.split == "test"]
+    return rows[-1] if rows else None
+
+
+def result_on_test(history: History, trial: TrialRecord, metric: str) -> SeedResult | None:
+    """Return the value and the scores of a trial on the test split; None without a finite value."""
+    evaluation = evaluation_on_test(history, trial)
+    value = None if evaluation is None else evaluation.metrics.get(metric)
+    if evaluation is None or value is None or not math.isfinite(value):
+        return None
+    return SeedResult(trial.key, trial.seed, value, evaluation.scores if metric in SCORED else None)

@@ -1,6 +1,6 @@
-"""The report of a sweep as one HTML file that opens offline: the answer first, then its evidence.
+"""The report of a sweep as one HTML file that opens offline.
 
-This module decides what is on the page; `templates/page.html` lays it out, and escapes every text.
+This module decides the content of the page; `templates/page.html` lays it out and escapes every text.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ import plotly.graph_objects as go
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from plotly.offline import get_plotlyjs
 
-from orchestrator.ledger.records import FINISHED_TRIAL, HARDWARE
+from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, HARDWARE
 from orchestrator.report import words
+from orchestrator.report.analysis import Importance
 from orchestrator.report.answer import answer, baseline, caveats, context, findings
 from orchestrator.report.figures import curves, landscape
-from orchestrator.report.figures.axes import Axis, axes, valued
+from orchestrator.report.figures.landscape import Axis, axes, valued
 from orchestrator.report.history import History
-from orchestrator.report.importance import Importance
-from orchestrator.report.markdown import SIZE_HEADER, size_cells
-from orchestrator.report.summary import Chosen, LeaderboardRow, Summary
-from trainables.cost import Cost
+from orchestrator.report.leaderboard import columns
+from orchestrator.report.summary import Chosen, Summary
 
 _CONTOURED = 3
 """Number of the most important hyperparameters whose pairs are drawn."""
@@ -39,7 +38,7 @@ _FEWEST = 6
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table: its text, and the value that the table is sorted by."""
+    """A cell of a table: its text, and the value to sort by."""
 
     text: str
     value: object
@@ -47,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One row of a table; `style` is a CSS class."""
+    """A row of a table; `style` is a CSS class."""
 
     cells: tuple[Cell, ...]
     style: str = ""
@@ -55,12 +54,12 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Table:
-    """A table that is sorted by a click on a heading.
+    """A sortable table.
 
     Attributes:
-        header: the headings.
-        rows: the rows, in the order they are first shown.
-        texts: whether cells are texts to read rather than values to compare.
+        header: Headings of the columns.
+        rows: Rows in their initial order.
+        texts: Whether cells are texts to read instead of values to compare.
     """
 
     header: tuple[str, ...]
@@ -70,15 +69,7 @@ class Table:
 
 @dataclass(frozen=True)
 class ReportSection:
-    """One section of a page.
-
-    Attributes:
-        title: its heading.
-        caption: one sentence on what is shown.
-        tables: below the caption.
-        listing: a preformatted text below the tables.
-        figures: below the listing.
-    """
+    """A section of a page, in the order of its attributes."""
 
     title: str
     caption: str = ""
@@ -89,7 +80,7 @@ class ReportSection:
 
 @dataclass(frozen=True)
 class Lead:
-    """The top of a page: the answer, large figures as (name, value), and sentences below them."""
+    """The top of a page: the answer, key figures as (name, value), caveats and notes."""
 
     answer: str
     cards: tuple[tuple[str, str], ...]
@@ -111,7 +102,7 @@ def report(history: History, summary: Summary, importances: Sequence[Importance]
 
 
 def hidden_norms_page(history: History, summary: Summary) -> str:
-    """Return the figures of the hidden norms as a page of their own, or '' if there are none."""
+    """Return a page with the figures of the hidden norms, or '' if there are none."""
     sections = _hidden_norms(history, summary)
     return page(f"Hidden norms of {summary.sweep_id}", None, sections) if sections else ""
 
@@ -139,14 +130,16 @@ def page(title: str, lead: Lead | None, sections: Sequence[ReportSection]) -> st
 
 @cache
 def _scripts() -> Sequence[str]:
-    """Return the scripts of every page: plotly.js, and the one that draws figures and sorts tables."""
+    """Return the scripts of every page: plotly.js, and our script that draws figures and sorts tables."""
     own = files("orchestrator.report").joinpath("templates", "page.js").read_text(encoding="utf-8")
     # A browser reads every line end as a line feed, and digests what it has read.
     return [re.sub("\r\n?", "\n", script) for script in (get_plotlyjs(), own)]
 
 
 def _digest(script: str) -> str:
-    """Return what names a script in a Content-Security-Policy.
+    """Return the digest of a script for a Content-Security-Policy.
+
+    Source: W3C, Content Security Policy Level 3, section 2.3.1, `hash-source`.
 
     Source: W3C, Content Security Policy Level 3, section 2.3.1, `hash-source`.
     """
@@ -200,41 +193,17 @@ def _tested(summary: Summary, chosen: Chosen) -> tuple[tuple[str, str], ...]:
 
 
 def _leaderboard(summary: Summary) -> ReportSection:
-    tested, sizes = ((), ()) if summary.runs_script else ((summary.test_metric,), SIZE_HEADER)
-    header = ("#", "trial", summary.metric, *tested, "steps", "state", "time", *sizes)
+    shown = list(columns(summary, summary.rows))
     key = summary.chosen.row.key if summary.chosen else None
-    values = words.numbers([row.value for row in summary.rows])
     rows = tuple(
-        TableRow(_cells(summary, row, value), "chosen" if row.key == key else row.state.lower())
-        for row, value in zip(summary.rows, values, strict=True)
+        TableRow(
+            tuple(Cell(column.texts[index], column.values[index]) for column in shown),
+            "chosen" if row.key == key else row.state.lower(),
+        )
+        for index, row in enumerate(summary.rows)
     )
-    caption = "Complete trials by their best validation value; a click on a heading sorts."
-    return ReportSection("Leaderboard", caption, (Table((*header, *summary.parameters), rows),))
-
-
-def _cells(summary: Summary, row: LeaderboardRow, value: str) -> tuple[Cell, ...]:
-    """Return the cells of a row, given its value as it is written beside the others."""
-    tested = () if summary.runs_script else (Cell(words.number(row.test), row.test),)
-    sizes = () if summary.runs_script else tuple(map(Cell, size_cells(row.cost), _sizes(row.cost)))
-    return (
-        Cell("" if row.rank is None else str(row.rank), row.rank),
-        Cell(str(row.number), row.number),
-        Cell(value, row.value),
-        *tested,
-        Cell(f"{row.step}/{row.total_steps}", row.step),
-        Cell(row.state.lower(), row.state.lower()),
-        Cell(words.duration(row.seconds), row.seconds),
-        *sizes,
-        *(
-            Cell(words.setting(row.params.get(name, "–")), row.params.get(name))
-            for name in summary.parameters
-        ),
-    )
-
-
-def _sizes(cost: Cost | None) -> tuple[float | None, ...]:
-    """Return the numbers that `size_cells` shows."""
-    return (None,) * len(SIZE_HEADER) if cost is None else (cost.parameters, cost.state_floats, cost.flops)
+    caption = "Complete trials by their best validation value; click a heading to sort."
+    return ReportSection("Leaderboard", caption, (Table(tuple(column.title for column in shown), rows),))
 
 
 def _text_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
@@ -320,7 +289,7 @@ def _importances(importances: Sequence[Importance]) -> ReportSection:
 
 
 def _by_importance(over: Sequence[Axis], importances: Sequence[Importance]) -> list[Axis]:
-    """Return the axes that are ranges, the most important first."""
+    """Return the numeric axes, the most important first."""
     shares = {importance.name: importance.share for importance in importances}
     ranges = [axis for axis in over if axis.kind != "category"]
     return sorted(ranges, key=lambda axis: -shares.get(axis.name, 0.0))

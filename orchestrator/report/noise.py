@@ -28,19 +28,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # loads `optimize` and `special`, in 0.4 s, where they are first used: most commands never do
+import scipy  # `optimize` and `special` load at their first use, in 0.4 s: most commands never need them
+
+from orchestrator.ledger.sweeps.records import unpack_scores
+from orchestrator.report.history import SCORED
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Results of one setting on the test split.
+    """Test results of one setting.
 
     Attributes:
-        name: of the setting.
-        values: (S,) score of each seed.
-        scores: (S, n) score of each example by seed, whose means are `values`; None if not recorded.
-        data: digest of the data; samples with equal digests have the same examples in the same order.
-        share: whether the score of an example is a share of right answers, between 0 and 1.
+        name: Name of the setting.
+        values: Score of each seed, shape (S,).
+        scores: Score of each example by seed, shape (S, n), with means `values`; None if not recorded.
+        data: Digest of the data; samples with equal digests have the same examples in the same order.
+        share: Whether scores of examples are shares of correct answers, between 0 and 1.
     """
 
     name: str
@@ -49,18 +52,40 @@ class Sample:
     data: str
     share: bool
 
+    @classmethod
+    def of(
+        cls, name: str, values: Sequence[float], packed: Sequence[str | None], data: str, metric: str
+    ) -> Sample:
+        """Return the results of several trainings as a sample.
+
+        Args:
+            name: Name of the setting.
+            values: Value of each seed, at least one.
+            packed: Scores of each seed's examples, packed by `pack_scores`; empty if unknown.
+            data: Digest of the data.
+            metric: Metric of the values.
+        """
+        known = [unpack_scores(text) for text in packed if text and metric in SCORED]
+        return cls(
+            name=name,
+            values=np.array(values),
+            scores=np.array(known) if len(known) == len(values) else None,
+            data=data,
+            share=metric.startswith("test/accuracy"),
+        )
+
     @property
     def seeds(self) -> int:
-        """Return S."""
+        """Number of seeds, S."""
         return len(self.values)
 
     @property
     def mean(self) -> float:
-        """Return the mean over seeds."""
+        """Mean over seeds."""
         return float(np.mean(self.values))
 
     def is_paired_with(self, other: Sample) -> bool:
-        """Return True if both have the same examples."""
+        """Return whether both samples have the same examples."""
         return self.data == other.data
 
 
@@ -77,10 +102,10 @@ class Measured:
     """A mean, or a difference of two means, with its noise by source.
 
     Attributes:
-        mean: as measured.
-        centre: of its interval; pseudo-examples move it away from the mean.
-        seeds: variance over seeds of each sample; None if a sample has a single seed.
-        examples: variance over examples, without what is in `seeds`; None if the scores of a sample are not
+        mean: Measured value.
+        centre: Centre of the interval, which pseudo-examples move away from the mean.
+        seeds: Variance over seeds of each sample; None if a sample has a single seed.
+        examples: Variance over examples, without the part in `seeds`; None if the scores of a sample are not
             recorded.
     """
 
@@ -91,33 +116,30 @@ class Measured:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Return the names of the sources whose noise is known."""
+        """Names of the sources whose noise is known."""
         known = {"seeds": self.seeds, "examples": self.examples}
         return tuple(name for name, variance in known.items() if variance is not None)
 
     @property
     def complete(self) -> bool:
-        """Return True if the noise of both sources is known."""
+        """Whether the noise of both sources is known."""
         return len(self.sources) == 2
 
     @property
     def variances(self) -> list[Variance]:
-        """Return the variance of each known source."""
+        """Variance of each known source."""
         over_seeds = welch(self.seeds) if self.seeds else None
         return [variance for variance in (over_seeds, self.examples) if variance is not None]
 
     def interval(self, tail: float) -> tuple[float | None, float | None]:
-        """Return the ends of the interval that is missed on each side with probability `tail`.
-
-        Both are None if no source of noise is known.
-        """
+        """Return the interval with probability `tail` on each side; (None, None) if no noise is known."""
         if not self.variances:
             return None, None
         half = half_width(self.variances, tail)
         return self.centre - half, self.centre + half
 
     def p_value(self, figure: float = 0.0) -> float:
-        """Return the two-sided p value against a figure, at which an interval of confidence 1 - p ends."""
+        """Return the two-sided p value against a figure."""
         distance = abs(self.centre - figure)
         if distance == 0.0:
             return 1.0
@@ -135,7 +157,7 @@ _LEAST_LOG_TAIL = -100.0
 
 
 def half_width(variances: Sequence[Variance], tail: float) -> float:
-    """Return the half-width of an interval that is missed on each side with probability `tail`."""
+    """Return the half-width of an interval with probability `tail` on each side."""
     factors = [float(scipy.special.stdtrit(each.degrees, tail)) for each in variances]
     return math.sqrt(sum(factor**2 * each.value for factor, each in zip(factors, variances, strict=True)))
 
@@ -176,13 +198,13 @@ def difference_of(first: Sample, second: Sample) -> Measured:
 def beside_single(sample: Sample, single: Sample, examples: int | None = None) -> Measured:
     """Return the mean of a sample minus the value of a single training, with its noise.
 
-    One training shows no noise over seeds: its own is taken to be that of the seeds of the sample. Where the
-    scores of its examples are not known, their noise is taken to be that of the sample's examples.
+    One training shows no noise over seeds: the noise of the sample's seeds is taken instead. Likewise for
+    examples whose scores are unknown.
 
     Args:
-        sample: of several trainings, or of one.
-        single: of one training.
-        examples: number of those that gave the value of `single`, if they are not those of the sample.
+        sample: Results of one or more trainings.
+        single: Result of a single training.
+        examples: Number of examples behind the value of `single`, if they differ from those of the sample.
     """
     mean, seeds = sample.mean - float(single.values[0]), None
     if sample.seeds > 1:
@@ -202,9 +224,12 @@ def beside_single(sample: Sample, single: Sample, examples: int | None = None) -
 
 @dataclass(frozen=True)
 class _Pseudo:
-    """Examples added to shares: their number, and the sums of their scores and of the squares of these.
+    """Pseudo-examples added to shares: their number, the sum of their scores and the sum of squares.
 
-    Without them, the interval of forty right answers of forty would have no width.
+    Without them, the interval of forty correct answers out of forty would have no width.
+
+    Source: Agresti & Coull, The American Statistician 52 (1998), for one share; Agresti & Caffo, ibid. 54
+    (2000), for two; Agresti & Min, Statistics in Medicine 24 (2005), for paired ones.
 
     Source: Agresti & Coull, The American Statistician 52 (1998), for one share; Agresti & Caffo, ibid. 54
     (2000), for two; Agresti & Min, Statistics in Medicine 24 (2005), for paired ones.
@@ -235,15 +260,16 @@ def _over_examples(scores: np.ndarray, added: _Pseudo) -> tuple[float, Variance]
 
 
 def _joint(scores: np.ndarray) -> float:
-    """Return the variance of the mean of scores (S, n) that seed and example cause together; 0 for one seed.
+    """Return the variance of the mean of scores (S, n) due to interactions of seed and example; 0 for one
+    seed.
 
-    It is the residual mean square of a table without repetitions, divided by its size.
+    It is the residual mean square of a two-way table without replication, divided by its size.
     """
     seeds, count = scores.shape
     if seeds == 1:
         return 0.0
     rest = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
-    return float(np.sum(rest**2)) / ((seeds - 1) * max(count - 1, 1)) / (seeds * count)
+    return float(np.sum(rest**2) / ((seeds - 1) * max(count - 1, 1)) / (seeds * count))
 
 
 def _without(examples: Variance, joint: float) -> Variance:

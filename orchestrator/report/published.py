@@ -1,15 +1,26 @@
-"""Published test accuracies on the long-sequence tasks, as data, each with its source.
+"""Published test accuracies on the long-sequence tasks, and departures from the settings behind them.
 
-Sources: RotRNN, Tables 1 and 2; LRU, Tables 3 and 6. There a value in brackets is a standard error over three
-seeds. The task `image` is grey in one paper and colour in the other: the note says which, and the two cannot
-be compared.
+`published.toml` holds the data. Sources: RotRNN, Tables 1 to 3; LRU, Tables 3, 6, 8 and 9 and appendix D; the
+run files of S5's and S4's repositories.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from importlib.resources import files
 from math import isclose
+from typing import Any
+
+from trainables.data.comparable import other_options
+from trainables.layers import LAYERS
+from trainables.tasks import TASKS
+from trainables.trial import ModelSettings, TrainingSettings
+
+SIZES = frozenset({"depth", "d_model", "d_state"})
+"""Settings that make another network even where a sweep searches them; others may be searched."""
 
 
 @dataclass(frozen=True)
@@ -17,12 +28,12 @@ class Figure:
     """One published test accuracy.
 
     Attributes:
-        layer: a name of `trainables.layers.LAYERS`.
-        task: a name of `trainables.tasks.TASKS`.
-        accuracy: share of correct answers.
-        error: standard error, or None where the paper prints none.
-        source: paper and table.
-        note: a condition that comparable results share, or ''.
+        layer: A name of `trainables.layers.LAYERS`.
+        task: A name of `trainables.tasks.TASKS`.
+        accuracy: Share of correct answers.
+        error: Standard error, or None where the paper prints none.
+        source: Paper and table.
+        note: Condition that comparable results share, or ''.
     """
 
     layer: str
@@ -34,122 +45,57 @@ class Figure:
 
     @property
     def is_reproduction(self) -> bool:
-        """Whether others than its authors measured the layer, whose setting no paper prints."""
+        """Whether others than the authors of the layer measured it; no paper prints its setting then."""
         return self.note.startswith("reproduced by")
 
 
-_ROTRNN = "RotRNN, Table 1"
-_ROTRNN_SPEECH = "RotRNN, Table 2"
-_LRU = "LRU, Table 3"
-_DENSE = "LRU, Table 6"
-_AGAIN = "reproduced by RotRNN's authors"
-_BY_LRU = "reproduced by LRU's authors"
-_COLOUR = "colour"
-_GREY = "grey"
+@dataclass(frozen=True)
+class PublishedSetting:
+    """The published setting of one network and its training.
+
+    Attributes:
+        source: Paper and table.
+        model: Values of the section `model` of a search-space file.
+        training: Values of its section `training`.
+        data: Values of its section `data`.
+    """
+
+    source: str
+    model: Mapping[str, Any]
+    training: Mapping[str, Any]
+    data: Mapping[str, Any]
 
 
-def _figures(
-    layer: str, source: str, percents: dict[str, float | tuple[float, float]], **notes: str
-) -> list[Figure]:
-    figures = []
-    for task, printed in percents.items():
-        value, error = printed if isinstance(printed, tuple) else (printed, None)
-        note = "; ".join(part for part in (notes.get("every", ""), notes.get(task, "")) if part)
-        figure = Figure(layer, task, value / 100, None if error is None else error / 100, source, note)
-        figures.append(figure)
-    return figures
+def _figures(document: Mapping[str, Any]) -> Iterator[Figure]:
+    for group in document["figures"]:
+        for task, printed in group["percent"].items():
+            value, error = printed if isinstance(printed, list) else (printed, None)
+            notes = (group.get("note", ""), group.get("image", "") if task == "image" else "")
+            yield Figure(
+                layer=group["layer"],
+                task=task,
+                accuracy=value / 100,
+                error=None if error is None else error / 100,
+                source=group["source"],
+                note="; ".join(filter(None, notes)),
+            )
 
 
-FIGURES: tuple[Figure, ...] = (
-    *_figures(
-        "rotrnn",
-        _ROTRNN,
-        {"listops": 61.1, "text": 89.6, "retrieval": 89.9, "image": 85.9, "pathfinder": 93.0, "pathx": 89.2},
-        image=_GREY,
-    ),
-    *_figures("rotrnn", _ROTRNN_SPEECH, {"speech_commands": 95.2}),
-    *_figures(
-        "lru",
-        _LRU,
-        {
-            "listops": (60.2, 0.8),
-            "text": (89.4, 0.1),
-            "retrieval": (89.9, 0.1),
-            "image": (89.0, 0.1),
-            "pathfinder": (95.1, 0.1),
-            "pathx": (94.2, 0.4),
-        },
-        image=_COLOUR,
-    ),
-    *_figures(
-        "lru",
-        _ROTRNN,
-        {"listops": 57.9, "text": 89.4, "retrieval": 89.4, "image": 85.2, "pathfinder": 90.0, "pathx": 92.8},
-        every=_AGAIN,
-        image=_GREY,
-    ),
-    *_figures("lru", _ROTRNN_SPEECH, {"speech_commands": 95.2}, every=_AGAIN),
-    *_figures(
-        "s5",
-        _LRU,
-        {"listops": 62.2, "text": 89.3, "retrieval": 91.4, "pathfinder": 95.3, "pathx": 98.6},
-        every="as S5's paper prints it",
-    ),
-    *_figures(
-        "s5",
-        _LRU,
-        {
-            "listops": (58.5, 0.3),
-            "text": (86.2, 0.1),
-            "retrieval": (88.9, 0.0),
-            "image": (88.8, 0.1),
-            "pathfinder": (95.7, 0.1),
-            "pathx": (96.0, 0.1),
-        },
-        every=_BY_LRU,
-        image=_COLOUR,
-    ),
-    *_figures("s5", _ROTRNN_SPEECH, {"speech_commands": 96.8}),
-    *_figures(
-        "s4d",
-        _ROTRNN,
-        {"listops": 60.5, "text": 86.2, "retrieval": 89.5, "image": 88.2, "pathfinder": 93.1, "pathx": 92.0},
-        image=_GREY,
-    ),
-    *_figures(
-        "s4d",
-        _LRU,
-        {
-            "listops": (60.2, 0.3),
-            "text": (86.4, 0.0),
-            "retrieval": (89.5, 0.0),
-            "image": (91.5, 0.2),
-            "pathfinder": (94.2, 0.3),
-            "pathx": (97.5, 0.0),
-        },
-        every=_BY_LRU,
-        image=_COLOUR,
-    ),
-    *_figures("s4d", _ROTRNN_SPEECH, {"speech_commands": 95.8}),
-    *_figures(
-        "linear_rnn",
-        _DENSE,
-        {"listops": (50.4, 0.2), "text": (89.1, 0.1), "retrieval": (89.1, 0.1), "image": (72.2, 0.2)},
-        image=_COLOUR,
-    ),
-    *_figures(
-        "tanh_rnn",
-        _DENSE,
-        {"listops": (43.9, 0.1), "text": (87.2, 0.1), "retrieval": (88.9, 0.2), "image": (69.9, 0.3)},
-        image=_COLOUR,
-    ),
-    *_figures(
-        "relu_rnn",
-        _DENSE,
-        {"listops": (37.6, 8.0), "text": (88.0, 0.1), "retrieval": (88.5, 0.1), "image": (69.7, 0.2)},
-        image=_COLOUR,
-    ),
-)
+def _settings(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], PublishedSetting]]:
+    for group in document["settings"]:
+        for task, sections in group.items():
+            if task not in ("source", "layers"):
+                own = (sections["model"], sections["training"], sections.get("data", {}))
+                for layer in group["layers"]:
+                    yield (layer, task), PublishedSetting(group["source"], *own)
+
+
+_DOCUMENT = tomllib.loads(files("orchestrator.report").joinpath("published.toml").read_text("utf-8"))
+
+FIGURES = tuple(_figures(_DOCUMENT))
+
+SETTINGS: Mapping[tuple[str, str], PublishedSetting] = dict(_settings(_DOCUMENT))
+"""Setting in the paper of each layer, by layer and task; reproductions by others do not print theirs."""
 
 
 def figures(layer: str, task: str) -> list[Figure]:
@@ -158,16 +104,16 @@ def figures(layer: str, task: str) -> list[Figure]:
 
 
 def figure_of(layer: str, task: str, accuracy: float, source: str) -> Figure | None:
-    """Return the published figure of a layer on a task that has an accuracy, or None.
+    """Return the published figure that a source cites, or None.
 
-    That of the tables of the source comes first, then that which another paper prints of the authors, and the
-    source may quote. Other tables of the same paper may print the number for another setting.
+    Figures in the cited tables come first, then the authors' figures that another paper quotes. Other tables
+    of the same paper may print the same number for another setting.
 
     Args:
-        layer: a name of `trainables.layers.LAYERS`.
-        task: a name of `trainables.tasks.TASKS`.
-        accuracy: as it is printed.
-        source: paper and table, or several tables, such as `LRU, Tables 1 and 6`.
+        layer: A name of `trainables.layers.LAYERS`.
+        task: A name of `trainables.tasks.TASKS`.
+        accuracy: Accuracy as printed.
+        source: Paper and table, or several tables, such as `LRU, Tables 1 and 6`.
     """
     paper, tables = _cited(source)
     cited = [(figure, *_cited(figure.source)) for figure in figures(layer, task)]
@@ -180,3 +126,68 @@ def _cited(source: str) -> tuple[str, frozenset[str]]:
     """Return the paper of a source, and the numbers of its tables."""
     paper, _, tables = source.partition(",")
     return paper, frozenset(re.findall(r"\d+", tables))
+
+
+def departures(layer: str, document: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the differences of a trial from the published setting, such as `depth 2 instead of 6`.
+
+    A hyperparameter that the sweep searches may differ, because the published one was searched too; a size
+    may not. The result is None if no paper states a setting of the layer on the task.
+
+    Args:
+        layer: Layer of the trial.
+        document: Resolved specification of its sweep.
+        params: Hyperparameters of the trial.
+    """
+    setting = SETTINGS.get((layer, str(document.get("task"))))
+    if setting is None:
+        return None
+    sections = {name: getattr(setting, name) for name in ("model", "training", "data")}
+    return tuple(
+        line
+        for name, wanted in sections.items()
+        for line in other_options(*_compared(wanted, values(name, document, params), document["search"]))
+    )
+
+
+def values(section: str, document: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a section, with the defaults of the layer or task and the hyperparameters.
+
+    Args:
+        section: One of `data`, `model` and `training`.
+        document: Resolved specification of a sweep of a network.
+        params: Hyperparameters of a trial.
+    """
+    own = document.get(section) or {}
+    if section == "data":
+        defaults = {name: option.default for name, option in TASKS[document["task"]].options.items()}
+    elif section == "model":
+        declared = LAYERS.settings(params.get("layer", own["layer"]))
+        chosen = {name: declared.default(name) for name in (*declared.options, *declared.ranges)}
+        defaults = {**_defaults(ModelSettings), **chosen}
+    else:
+        defaults = _defaults(TrainingSettings)
+    return {**defaults, **own, **params}
+
+
+def _defaults(settings: type[ModelSettings] | type[TrainingSettings]) -> dict[str, Any]:
+    return {field.name: field.default for field in fields(settings) if field.default is not MISSING}
+
+
+def _compared(
+    wanted: Mapping[str, Any], values: Mapping[str, Any], search: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the published values that count and the values of the trial, rounded alike."""
+    searched = {name.partition(".")[0] for name in search} - SIZES
+    counted = {name: value for name, value in wanted.items() if name not in searched}
+    return (
+        {name: _brief(value) for name, value in counted.items()},
+        {name: _brief(values.get(name)) for name in counted},
+    )
+
+
+def _brief(value: Any) -> Any:
+    """Return a number with four significant digits, and a range as a text."""
+    if isinstance(value, list | tuple):
+        return f"{value[0]:.4g} to {value[1]:.4g}"
+    return f"{value:.4g}" if isinstance(value, float) else value

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.report import html
+from orchestrator.report.analysis import importances_of
 from orchestrator.report.history import History, read
-from orchestrator.report.importance import importances
-from orchestrator.report.markdown import leaderboard_csv, markdown
+from orchestrator.report.leaderboard import leaderboard_csv
+from orchestrator.report.markdown import markdown
 from orchestrator.report.summary import summarise
 
 REPORT = "report.html"
@@ -26,13 +27,13 @@ class ReportFiles:
     hidden_norms: Path | None
 
     def all(self) -> list[Path]:
-        """Return every file that was written."""
+        """Return all files of the report."""
         every = (self.html, self.markdown, self.leaderboard, self.hidden_norms)
         return [file for file in every if file is not None]
 
 
 def write(ledger: Ledger, sweep_id: str, folder: Path) -> ReportFiles:
-    """Write the report of a sweep in its present state; replace an older one.
+    """Write the report of a sweep in its present state, replacing an older one.
 
     Raises:
         BadInput: the sweep is not in the ledger.
@@ -41,10 +42,9 @@ def write(ledger: Ledger, sweep_id: str, folder: Path) -> ReportFiles:
 
 
 def write_history(history: History, folder: Path) -> ReportFiles:
-    """Write the report of a history; replace an older one."""
+    """Write the report of a history, replacing an older one."""
     folder.mkdir(parents=True, exist_ok=True)
     summary = summarise(history)
-    shares = importances(history.search(), history.sweep.document["search"], maximize=history.maximize)
     norms = html.hidden_norms_page(history, summary)
     files = ReportFiles(
         folder / REPORT,
@@ -52,7 +52,7 @@ def write_history(history: History, folder: Path) -> ReportFiles:
         folder / "leaderboard.csv",
         folder / "hidden_norms.html" if norms else None,
     )
-    _replace(files.html, html.report(history, summary, shares))
+    _replace(files.html, html.report(history, summary, importances_of(history)))
     _replace(files.markdown, markdown(summary))
     _replace(files.leaderboard, leaderboard_csv(summary))
     if files.hidden_norms is not None:
@@ -61,7 +61,7 @@ def write_history(history: History, folder: Path) -> ReportFiles:
 
 
 def _replace(file: Path, content: str) -> None:
-    """Write a file so that a reader sees either the old content or the new one, whole."""
+    """Replace a file atomically."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         beside.write_text(content, encoding="utf-8")

@@ -1,7 +1,10 @@
-"""What test results support: an interval for every difference, and a winner or the reason why there is none.
+"""Statistical tests of results: intervals of all differences, and an established winner.
 
-The p values are corrected by Holm for the number of comparisons. The intervals hold together by Bonferroni,
-which is wider: Holm can establish a difference whose interval just contains zero.
+p values are corrected by Holm's method for the number of comparisons. Intervals are simultaneous by
+Bonferroni's, which is wider: Holm can establish a difference whose interval just contains zero.
+
+Source: Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6
+(1979).
 
 Source: Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6
 (1979).
@@ -37,10 +40,10 @@ class MeanEstimate:
     """A mean with its interval.
 
     Attributes:
-        mean: over seeds.
-        low: lower end of the interval; None if no source of noise is known.
-        high: upper end.
-        sources: the sources of noise that the interval contains: `seeds`, `examples`.
+        mean: Mean over seeds.
+        low: Lower end of the interval; None if no source of noise is known.
+        high: Upper end.
+        sources: Sources of noise in the interval: `seeds`, `examples`.
     """
 
     mean: float
@@ -54,15 +57,14 @@ class Difference:
     """The mean of one sample minus the mean of another.
 
     Attributes:
-        first: name of the one sample.
-        second: name of the other.
-        mean: of the first minus that of the second.
-        low: lower end of the interval; None if no source of noise is known. All intervals of a comparison
-            hold together with its confidence.
-        high: upper end.
-        p: two-sided p value, corrected for the number of comparisons; None unless both sources are known.
-        paired: whether both samples have the same examples.
-        sources: the sources of noise that the interval contains: `seeds`, `examples`.
+        first: Name of the first sample.
+        second: Name of the second sample.
+        mean: Difference of the means.
+        low: Lower end of the simultaneous interval; None if no source of noise is known.
+        high: Upper end.
+        p: Two-sided p value, corrected for the number of comparisons; None unless both sources are known.
+        paired: Whether both samples have the same examples.
+        sources: Sources of noise in the interval: `seeds`, `examples`.
     """
 
     first: str
@@ -77,14 +79,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Samples of one metric, compared with each other.
+    """Pairwise comparisons of samples of one metric.
 
     Attributes:
-        differences: of every pair, in the order of the samples.
-        confidence: with which all intervals hold together.
-        winner: name of the sample that is better than every other one, or None.
-        reason: why there is no winner; '' if there is one.
-        enough: the number of seeds of each sample that would establish differences of the measured size with
+        differences: Difference of every pair, in the order of the samples.
+        confidence: Joint confidence of all intervals.
+        winner: Name of the sample that is established to be the best, or None.
+        reason: Reason why there is no winner; '' if there is one.
+        enough: Number of seeds per sample that would establish differences of the measured size with
             probability `POWER`; None if there is a winner, or if no such number is known.
     """
 
@@ -97,7 +99,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two samples, their difference and its noise."""
+    """Two samples and their difference."""
 
     samples: tuple[Sample, Sample]
     measured: Measured
@@ -110,7 +112,7 @@ class _Pair:
 
 
 def estimated(sample: Sample, confidence: float = CONFIDENCE) -> MeanEstimate:
-    """Return the mean of a sample with its own interval; that of a share lies between 0 and 1."""
+    """Return the mean of a sample with its interval, clipped to [0, 1] for shares."""
     measured = mean_of(sample)
     low, high = measured.interval((1 - confidence) / 2)
     if sample.share and low is not None and high is not None:
@@ -131,14 +133,14 @@ def compared(
     confidence: float = CONFIDENCE,
     comparisons: int | None = None,
 ) -> Comparison:
-    """Compare every sample with every other one.
+    """Compare all pairs of samples.
 
     Args:
-        samples: of one metric, at least one.
-        maximize: whether a larger mean is better.
-        confidence: with which all intervals hold together; 1 - `confidence` is the probability that a
-            difference is claimed where there is none.
-        comparisons: how many differences share this confidence; by default those of `samples`.
+        samples: Samples of one metric, at least one.
+        maximize: Whether a larger mean is better.
+        confidence: Joint confidence of all intervals; 1 - `confidence` is the probability of any false
+            difference.
+        comparisons: Number of differences that share this confidence; by default the pairs of `samples`.
     """
     several = max(comparisons or 0, math.comb(len(samples), 2), 1)
     tail = (1 - confidence) / 2 / several
@@ -173,7 +175,7 @@ def _pairs(samples: Sequence[Sample], tail: float, several: int) -> list[_Pair]:
 
 
 def holm(p_values: Sequence[float], comparisons: int) -> list[float]:
-    """Return p values corrected for a number of comparisons, of which there may be more than p values."""
+    """Return p values corrected by Holm's method; there may be more comparisons than p values."""
     corrected, largest = [1.0] * len(p_values), 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
         largest = max(largest, min(1.0, (comparisons - rank) * p_values[index]))
@@ -182,7 +184,9 @@ def holm(p_values: Sequence[float], comparisons: int) -> list[float]:
 
 
 def _undecided(best: Sample, rivals: Sequence[_Pair], level: float, tail: float) -> tuple[str, int | None]:
-    """Return why the best sample is no winner, '' if it is one, and how many seeds would be enough."""
+    """Return the reason why the best sample is not the winner, or '', and the number of seeds that would
+    suffice.
+    """
     if not rivals:
         return "it has nothing to be compared with", None
     samples = [best, *(pair.beside(best) for pair in rivals)]
@@ -204,11 +208,11 @@ def _undecided(best: Sample, rivals: Sequence[_Pair], level: float, tail: float)
 
 
 def seeds_needed(measured: Measured, tail: float) -> int | None:
-    """Return the least number of seeds of each sample with `POWER`, or None if it is above `MOST_SEEDS`.
+    """Return the smallest number of seeds per sample with `POWER`, or None if it exceeds `MOST_SEEDS`.
 
     Args:
-        measured: a difference, whose mean and variances are assumed to be the true ones.
-        tail: of the interval that must not contain zero.
+        measured: A difference; its mean and variances are assumed to be the true ones.
+        tail: Probability on each side of the interval that must not contain zero.
     """
     if power(measured, MOST_SEEDS, tail) < POWER:
         return None
@@ -223,12 +227,12 @@ _QUANTILES = (np.arange(200) + 0.5) / 200
 
 
 def power(measured: Measured, seeds: int, tail: float) -> float:
-    """Return the probability that a difference is established with another number of seeds.
+    """Return the probability of establishing a difference with another number of seeds.
 
     Args:
-        measured: the difference, whose mean and variances are assumed to be the true ones.
-        seeds: of each sample.
-        tail: of the interval that must not contain zero.
+        measured: A difference; its mean and variances are assumed to be the true ones.
+        seeds: Number of seeds of each sample.
+        tail: Probability on each side of the interval that must not contain zero.
     """
     assert measured.seeds, "the variance over seeds is known"
     assert measured.examples, "the variance over examples is known"

@@ -1,4 +1,4 @@
-"""The summary of a sweep: the chosen trial, its quality, the leaderboard, failures and the time spent."""
+"""The summary of a sweep: the chosen trial, the leaderboard, failures and the time spent."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.assignment import SIZE
-from orchestrator.config.matching import chosen_sizes
-from orchestrator.ledger.records import STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
-from orchestrator.ledger.selection import Constraints, best_checkpoint, best_trial, ranked
-from orchestrator.report.history import History
-from orchestrator.report.seeds import (
+from orchestrator.config.networks import chosen_sizes
+from orchestrator.ledger.sweeps.records import STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
+from orchestrator.ledger.sweeps.selection import Constraints, best_checkpoint, best_trial, ranked
+from orchestrator.report.history import (
+    History,
     SeedResult,
     SeedResults,
     evaluation_on_test,
     result_on_test,
     seed_results,
 )
-from orchestrator.report.settings import departures, setting_of
+from orchestrator.report.published import departures
 from trainables.checkpoint import ARRAYS
 from trainables.cost import SIZES, Cost
 
@@ -31,16 +31,15 @@ MEMORYLESS = "none"
 
 @dataclass(frozen=True)
 class LeaderboardRow:
-    """One line of the leaderboard.
+    """A row of the leaderboard.
 
     Attributes:
-        rank: 1 for the best complete trial; None for a trial that is not complete.
-        value: best validation value, or None.
-        test: the test metric, or None if the trial was not evaluated on the test split.
-        violation: by how much the trial breaks the constraints of the sweep; 0 for a feasible trial.
-        seconds: time of all attempts together.
-        cost: size of the network, and the work of a training step if it was counted; None before the first
-            report, and for trials of versions that did not report it.
+        rank: Rank of a complete trial, from 1; None for other trials.
+        value: Best validation value, or None.
+        test: Test metric, or None if the trial was not evaluated on the test split.
+        violation: Violation of the constraints of the sweep; 0 for a feasible trial.
+        seconds: Total time of all attempts.
+        cost: Size of the network; None before the first report.
     """
 
     rank: int | None
@@ -62,13 +61,13 @@ class LeaderboardRow:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The trial that the sweep recommends: the best one that still has the checkpoint of its best step.
+    """The recommended trial: the best one that still has the checkpoint of its best step.
 
     Attributes:
-        row: its line of the leaderboard.
-        validation: all metrics of its best report.
-        test: metrics on the test split, empty if it was not evaluated there.
-        checkpoint: folder of its best checkpoint; None if it has handed no files over.
+        row: Row of the leaderboard.
+        validation: All metrics of the best report.
+        test: Metrics on the test split; empty if the trial was not evaluated there.
+        checkpoint: Folder of the best checkpoint; None if the trial saved no files.
     """
 
     row: LeaderboardRow
@@ -79,15 +78,14 @@ class Chosen:
 
 @dataclass(frozen=True)
 class TimeSpent:
-    """Seconds of attempts, summed over all that ran side by side.
+    """Time of attempts by purpose, in seconds, summed over concurrent attempts.
 
     Attributes:
-        train: in training steps.
-        compile: in compiling programs.
-        evaluate: on the validation split.
-        other: starting, saving checkpoints, waiting for the device.
-        lost: after the last report of an attempt that failed or was lost, so this work was repeated or
-            wasted.
+        train: Training steps.
+        compile: Compilation.
+        evaluate: Evaluation on the validation split.
+        other: Start, checkpoints, and waiting for the device.
+        lost: Time after the last report of a failed or lost attempt: repeated or wasted work.
     """
 
     train: float = 0.0
@@ -98,7 +96,7 @@ class TimeSpent:
 
     @property
     def total(self) -> float:
-        """The sum of all parts, in seconds."""
+        """Sum of all parts."""
         return sum(self.parts().values())
 
     def parts(self) -> dict[str, float]:
@@ -114,29 +112,30 @@ class Summary:
     """The content of a report, without its figures.
 
     Attributes:
-        layer: of the file; `chosen_layer` is that of the chosen trial.
-        metric: the metric that is optimised, such as `val/accuracy`.
-        test_metric: the same metric on the test split, such as `test/accuracy`.
-        constraints: the bounds that a feasible trial keeps, by metric.
-        data_digest: of all splits; sweeps with equal digests have the same test examples.
-        comparable: whether the data are those of published results; `note` says why not.
-        departures: what the chosen trial has not as published, such as `depth 2 instead of 6`; where no
-            setting is published, the profile.
-        chance: the result of the best constant answer, by split.
-        examples: number of validation examples in an evaluation, or None for all of them.
-        chosen: the recommended trial, or None while no trial is complete.
-        rows: trials of the search, best first; then the pruned, the unfinished, the failed ones.
-        confirmations: rows of the retrainings of the chosen hyperparameters.
-        seeds: the test results that stand for the sweep, by seed.
-        memoryless: the test result of the best trial without recurrence, or None if it was not evaluated.
-        further: the test metric of further test splits, such as `test/accuracy_x2`, of the same trainings.
-        published_source: paper and table, or None.
-        published: published results by metric.
-        matched: the sizes chosen by `model.match` in words, or None.
-        states: number of the search's trials by state.
-        failures: number of failed trials by cause.
-        details: of the first trial that has failed, by cause; '' if nothing more is known.
-        spending: where the time went.
+        layer: Layer of the file; `chosen_layer` is the one of the chosen trial.
+        metric: Metric that is optimised, such as `val/accuracy`.
+        test_metric: Same metric on the test split, such as `test/accuracy`.
+        constraints: Bounds that a feasible trial keeps, by metric.
+        data_digest: Digest of all splits; sweeps with equal digests have the same test examples.
+        comparable: Whether the data are those of published results; `note` gives the reason if not.
+        departures: Differences of the chosen trial from the published setting, such as `depth 2 instead of
+            6`; the profile where no setting is published.
+        chance: Score of the best constant answer, by split.
+        examples: Number of validation examples in an evaluation, or None for all of them.
+        chosen: Recommended trial, or None while no trial is complete.
+        rows: Trials of the search: complete ones from the best to the worst, then pruned, unfinished and
+            failed ones.
+        confirmations: Retrainings of the chosen hyperparameters.
+        seeds: Test results that represent the sweep, by seed.
+        memoryless: Test result of the best trial without recurrence, or None if it was not evaluated.
+        further: Test metric on further test splits, such as `test/accuracy_x2`, one value per seed.
+        published_source: Paper and table, or None.
+        published: Published results by metric.
+        matched: Sizes chosen by `model.match` in words, or None.
+        states: Number of trials of the search by state.
+        failures: Number of failed trials by cause.
+        details: Details of the first failure by cause; '' if nothing more is known.
+        spending: Time by purpose.
     """
 
     sweep_id: str
@@ -172,7 +171,7 @@ class Summary:
 
     @property
     def runs_script(self) -> bool:
-        """Whether a function or a command was trained: it has neither a test split nor a size."""
+        """Whether the sweep trains a function or a command, which has neither a test split nor a size."""
         return self.layer in ("function", "command")
 
     @property
@@ -182,19 +181,19 @@ class Summary:
 
     @property
     def obstacles(self) -> tuple[str, ...]:
-        """Every reason why the results cannot be compared with published ones."""
+        """Reasons why the results cannot be compared with published ones."""
         data = () if self.comparable else (self.note or self.data_source,)
         return (*data, *self.departures)
 
     @property
     def chosen_layer(self) -> str:
-        """The layer of the chosen trial, which may have been searched; without one, that of the file."""
+        """Layer of the chosen trial, or of the file if no trial is chosen."""
         drawn = self.chosen.row.params if self.chosen is not None else {}
         return str(drawn.get("layer", self.layer))
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of the searched hyperparameters, in the order of the file."""
+        """Names of the searched hyperparameters, in the order of the file."""
         names: dict[str, None] = {}
         for row in self.rows:
             names.update(dict.fromkeys(row.params))
@@ -249,8 +248,8 @@ def row_of_memoryless(layer: str, rows: Sequence[LeaderboardRow]) -> Leaderboard
     """Return the best complete trial without recurrence, or None.
 
     Args:
-        layer: of the file, which is that of a trial that does not search it.
-        rows: of the leaderboard, best first.
+        layer: Layer of the file, for trials that do not search it.
+        rows: Rows of the leaderboard, best first.
     """
     complete = (row for row in rows if row.rank is not None)
     return next((row for row in complete if row.params.get("layer", layer) == MEMORYLESS), None)
@@ -264,26 +263,26 @@ def _memoryless(history: History, rows: Sequence[LeaderboardRow]) -> SeedResult 
 
 def _departures(history: History, params: Mapping[str, Any]) -> tuple[str, ...]:
     sweep, document = history.sweep, history.sweep.document
-    setting = setting_of(str(params.get("layer", _kind(document))), sweep.task)
-    if setting is None:
+    changed = departures(str(params.get("layer", _kind(document))), document, params)
+    if changed is None:
         return (f"profile {sweep.profile}",) if sweep.profile else ()
-    return departures(setting, document, params)
+    return changed
 
 
 def _kind(document: Mapping[str, Any]) -> str:
-    """Return the layer that a sweep's file names, or `function`, `command` or `program`."""
+    """Return the layer of a sweep's file, or `function`, `command` or `program`."""
     if "trainable" in document:
         return next(kind for kind in ("function", "command", "program") if kind in document["trainable"])
     return str(document["model"]["layer"])
 
 
 def test_metric(metric: str) -> str:
-    """Return the name of a validation metric on the test split."""
+    """Return the name on the test split of a validation metric."""
     return f"test/{metric.partition('/')[2] or metric}"
 
 
 def _further(history: History) -> dict[str, tuple[float, ...]]:
-    """Return the metrics of further test splits by name, in the order of their numbers, a value a seed."""
+    """Return the values by seed of the metrics on further test splits, ordered by their numbers."""
     leading = test_metric(history.metric)
     names = {
         name
@@ -330,7 +329,7 @@ _EMPTY = 22
 
 
 def _is_empty(folder: Path) -> bool:
-    """Return True if a checkpoint is at hand and holds no files: a script need not hand any over."""
+    """Return whether a checkpoint is available and has no files: scripts need not save any."""
     try:
         return (folder / ARRAYS).stat().st_size <= _EMPTY
     except OSError:
@@ -379,7 +378,7 @@ def _row(history: History, trial: TrialRecord, rank: int | None = None) -> Leade
 
 
 def cost_of(history: History, trial: TrialRecord) -> Cost | None:
-    """Return the sizes that a trial reported, with the work of a step if its static choice was counted."""
+    """Return the size that a trial reported, with the FLOPs of a step if they were counted."""
     first = next(iter(history.reports.get(trial.key, ())), None)
     reported = {} if first is None else first.metrics
     sizes = {name: reported[SIZE + name] for name in SIZES if SIZE + name in reported}
@@ -390,13 +389,13 @@ def cost_of(history: History, trial: TrialRecord) -> Cost | None:
 
 
 def _test(history: History, trial: TrialRecord) -> dict[str, float]:
-    """Return the metrics of a trial's last evaluation on the test split; empty if there is none."""
+    """Return the metrics of a trial's latest evaluation on the test split; empty if there is none."""
     evaluation = evaluation_on_test(history, trial)
     return {} if evaluation is None else dict(evaluation.metrics)
 
 
 def spending(history: History, trial_key: str | None = None) -> TimeSpent:
-    """Return what a trial has spent, or all trials of the sweep."""
+    """Return the time spent by a trial, or by all trials of the sweep."""
     keys = [trial.key for trial in history.trials] if trial_key is None else [trial_key]
     total = TimeSpent()
     for key in keys:

@@ -1,8 +1,7 @@
-"""Results in a terminal: the end of a sweep with its leaderboard and its answer, and sweeps side by side."""
+"""Results in a terminal: the leaderboard and the answer of a sweep, and sweeps side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,22 +10,23 @@ from rich.text import Text
 
 from orchestrator.report import words
 from orchestrator.report.answer import beside, notes
-from orchestrator.report.compare import SideBySide
-from orchestrator.report.comparison_text import tables
+from orchestrator.report.comparison import SideBySide, tables
+from orchestrator.report.leaderboard import TIME, columns
 from orchestrator.report.summary import LeaderboardRow, Summary
 
 _ROWS = 10
+_LEFT_OUT = (TIME, "state floats", "FLOP a step")
 _GAP = "  "
 
 
 @dataclass(frozen=True)
 class Directions:
-    """Where to look next.
+    """Suggestions at the end of a sweep.
 
     Attributes:
-        tracking: the command to type, or the address to open, for MLflow.
-        report: the HTML report, or None if none was written.
-        evaluate: the command that evaluates the chosen checkpoint again.
+        tracking: Command or address that opens MLflow.
+        report: HTML report, or None if none was written.
+        evaluate: Command that evaluates the chosen checkpoint again.
     """
 
     tracking: str
@@ -35,7 +35,7 @@ class Directions:
 
 
 def show(summary: Summary, directions: Directions, console: Console) -> None:
-    """Print the result of a sweep, with colours and limited width only on a terminal."""
+    """Print the result of a sweep; colours and a limited width are only for a terminal."""
     for line in [Text(""), _headline(summary), Text(""), *_leaderboard(summary, _width(console)), Text("")]:
         _print(console, line)
     for line in [*_answer(summary), *_where_next(summary, directions)]:
@@ -43,7 +43,7 @@ def show(summary: Summary, directions: Directions, console: Console) -> None:
 
 
 def show_comparison(compared: SideBySide, console: Console) -> None:
-    """Print a comparison of sweeps as tables whose columns are aligned."""
+    """Print a comparison of sweeps as aligned tables."""
     for section in tables(compared):
         columns = [
             [cell.ljust(max(map(len, cells))) for cell in cells]
@@ -60,7 +60,7 @@ def _print(console: Console, line: Text) -> None:
 
 
 def _width(console: Console) -> int:
-    """Return the columns that a table may take: those of the terminal, or any number in a file."""
+    """Return the maximum width of a table: unlimited in a file."""
     return console.width if console.is_terminal else 10_000
 
 
@@ -75,36 +75,22 @@ def _headline(summary: Summary) -> Text:
 
 def _leaderboard(summary: Summary, width: int) -> list[Text]:
     """Return the lines of the table, without the hyperparameters that do not fit the width."""
-    shown = summary.rows[:_ROWS]
-    columns = [
-        _column("#", ["" if row.rank is None else str(row.rank) for row in shown]),
-        _column("trial", [str(row.number) for row in shown]),
-        _column(summary.metric, words.numbers([row.value for row in shown])),
-        _column("steps", [f"{row.step}/{row.total_steps}" for row in shown]),
-        _column("state", [row.state.lower() for row in shown]),
-    ]
-    if not summary.runs_script:
-        sizes = [words.count(row.cost.parameters if row.cost else None) for row in shown]
-        columns.insert(3, _column(summary.test_metric, words.numbers([row.test for row in shown])))
-        columns.append(_column("parameters", sizes))
-    for name in summary.parameters:
-        column = _column(name, [words.setting(row.params.get(name, "–")) for row in shown])
-        if sum(len(cells[0]) + len(_GAP) for cells in [*columns, column]) <= width:
-            columns.append(column)
-    header, *lines = (_GAP.join(cells).rstrip() for cells in zip(*columns, strict=True))
+    shown, table = summary.rows[:_ROWS], list[list[str]]()
+    for column in columns(summary, shown):
+        cells = [column.title, *column.texts]
+        cells = [cell.rjust(max(map(len, cells))) for cell in cells]
+        is_wide = sum(len(row[0]) + len(_GAP) for row in [*table, cells]) > width
+        if column.title not in _LEFT_OUT and not (is_wide and column.title in summary.parameters):
+            table.append(cells)
+    header, *lines = (_GAP.join(cells).rstrip() for cells in zip(*table, strict=True))
     chosen = summary.chosen.row.key if summary.chosen else None
-    table = [
+    texts = [
         Text(header, style="bold"),
         *(Text(line, style=_style(row, chosen)) for line, row in zip(lines, shown, strict=True)),
     ]
     if len(summary.rows) > len(shown):
-        table.append(Text(f"… and {len(summary.rows) - len(shown)} more in the report", style="dim"))
-    return table
-
-
-def _column(title: str, cells: Sequence[str]) -> list[str]:
-    width = max(map(len, [title, *cells]))
-    return [cell.rjust(width) for cell in [title, *cells]]
+        texts.append(Text(f"… and {len(summary.rows) - len(shown)} more in the report", style="dim"))
+    return texts
 
 
 def _style(row: LeaderboardRow, chosen: str | None) -> str:

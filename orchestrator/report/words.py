@@ -1,4 +1,4 @@
-"""How numbers and durations are written: the same in the terminal, in Markdown and in HTML."""
+"""Formats of numbers and durations, the same in the terminal, in Markdown and in HTML."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ DECIMALS = 4
 
 
 def number(value: float | None, decimals: int = DECIMALS) -> str:
-    """Format a measured value with four decimals, or as a dash if there is none.
+    """Format a measured value with four decimals, or as a dash if it is None.
 
-    A value too small or too large for them has four significant digits, and a power of ten if need be.
+    Very small and very large values have four significant digits instead.
     """
     if value is None:
         return "–"
@@ -22,13 +22,11 @@ def number(value: float | None, decimals: int = DECIMALS) -> str:
 
 
 def numbers(values: Sequence[float | None], write: Callable[[float | None, int], str] = number) -> list[str]:
-    """Format measured values that stand below one another: different ones look different.
-
-    All have as many digits as that takes, so that they order as they were compared.
+    """Format the measured values of a column with as many digits as distinguish them.
 
     Args:
-        values: of one metric.
-        write: formats a value with a number of digits.
+        values: Values of one metric.
+        write: Formatter of a value with a number of digits.
     """
     known = {value for value in values if value is not None and not math.isnan(value)}
     digits = DECIMALS
@@ -47,7 +45,7 @@ def brief(value: float | None, digits: int = DECIMALS) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """Format an interval by its ends, or as a dash if there is none."""
+    """Format an interval, or a dash if it is unknown."""
     return "–" if low is None or high is None else f"{low:.4f} to {high:.4f}"
 
 
@@ -59,7 +57,7 @@ def p_value(p: float | None) -> str:
 
 
 def setting(value: Any) -> str:
-    """Format a hyperparameter briefly: a float with four significant digits."""
+    """Format a hyperparameter: floats with four significant digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -80,7 +78,7 @@ def amount(value: float | None, unit: str = "") -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in seconds, minutes or hours, whichever suits it."""
+    """Format a duration in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -89,11 +87,11 @@ def duration(seconds: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Format a part of a whole in percent, or as a dash if the whole is 0."""
+    """Format a fraction in percent, or as a dash if the whole is 0."""
     return f"{100 * part / whole:.0f} %" if whole else "–"
 
 
 def near(path: Path) -> str:
-    """Format a path relative to the working directory if it is below it."""
+    """Format a path relative to the working directory if it lies below it."""
     working = Path.cwd()
     return str(path.relative_to(working) if path.is_relative_to(working) else path)

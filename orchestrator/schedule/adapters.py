@@ -39,8 +39,8 @@ class Ticker:
     """Calls a function every `TICK_SECONDS`, or less often if Tune is busy.
 
     Args:
-        tick: called with the session.
-        session: its argument.
+        tick: Function that is called with the session.
+        session: Its argument.
     """
 
     def __init__(self, tick: Callable[[Session], None], session: Session) -> None:
@@ -71,10 +71,10 @@ def registered(
     """Make a session and its engines reachable for the search algorithm, the stopper and the callback.
 
     Args:
-        session: of the sweep.
-        engines: of the sweep.
-        tick: called with the session every `TICK_SECONDS`, or less often if Tune is busy.
-        place: returns an assignment with the nodes on which its attempt must not start.
+        session: Session of the sweep.
+        engines: Engines of the sweep.
+        tick: Function that is called with the session every `TICK_SECONDS`, or less often if Tune is busy.
+        place: Function that returns an assignment with the nodes on which its attempt must not start.
     """
     sweep_id = session.sweep.id
     _SESSIONS[sweep_id], _ENGINES[sweep_id] = session, engines
@@ -89,7 +89,7 @@ def session_of(sweep_id: str) -> Session:
     """Return the registered session of a sweep.
 
     Raises:
-        KeyError: if no driver of this process runs that sweep.
+        KeyError: No driver of this process runs that sweep.
     """
     return _SESSIONS[sweep_id]
 
@@ -98,7 +98,7 @@ def engines_of(sweep_id: str) -> Engines:
     """Return the registered engines of a sweep.
 
     Raises:
-        KeyError: if no driver of this process runs that sweep.
+        KeyError: No driver of this process runs that sweep.
     """
     return _ENGINES[sweep_id]
 
@@ -107,7 +107,7 @@ class SessionSearch(SearchAlgorithm):
     """Creates one Tune trial for each attempt that the session launches.
 
     Args:
-        sweep_id: of the session's sweep.
+        sweep_id: Id of the session's sweep.
     """
 
     def __init__(self, sweep_id: str) -> None:
@@ -156,7 +156,7 @@ class SessionStopper(Stopper):
     attempt: `KeyedScheduler` does that itself.
 
     Args:
-        sweep_id: of the session's sweep.
+        sweep_id: Id of the session's sweep.
     """
 
     def __init__(self, sweep_id: str) -> None:
@@ -183,8 +183,8 @@ class SessionCallback(Callback):
     """Reports the fate of each attempt to the session, and kills attempts that have gone silent.
 
     Args:
-        sweep_id: of the session's sweep.
-        deadline: seconds that an attempt may neither train nor report.
+        sweep_id: Id of the session's sweep.
+        deadline: Seconds that an attempt may neither train nor report.
     """
 
     def __init__(self, sweep_id: str, deadline: float) -> None:

@@ -22,7 +22,7 @@ from orchestrator.machines.hardware import Hardware
 from orchestrator.machines.head import Head
 from orchestrator.machines.joining import joined
 from orchestrator.schedule import environment, ray_private, sent_code
-from orchestrator.schedule.engine_pool import BorrowedEngine
+from orchestrator.schedule.engines import BorrowedEngine
 from orchestrator.schedule.loans import WrongLoan
 from orchestrator.schedule.resources import no_answer
 from orchestrator.schedule.warm_pool import WarmPool, pool
@@ -44,16 +44,16 @@ def connected(
     `orchestrator.schedule.environment.prepare` must have run before this module was imported.
 
     Args:
-        hardware: what trials may use on this machine.
-        code: folder to send to the machines of a cluster, or None.
-        needs_gpu: whether trials use a GPU; if not, this machine's may all be taken by others.
+        hardware: What trials may use on this machine.
+        code: Folder to send to the machines of a cluster, or None.
+        needs_gpu: Whether trials use a GPU; if not, this machine's may all be taken by others.
 
     Yields:
         A function that returns a refusal once the head of this machine's Ray has died. Ray itself ends this
         process a minute later. The head of a cluster is not observed.
 
     Raises:
-        NoCluster: if the cluster or the Ray of this machine cannot be joined, or Ray does not start.
+        NoCluster: The cluster or the Ray of this machine cannot be joined, or Ray does not start.
     """
     # The ledger has every error of a trial, with its cause; Tune would only list the attempts once more.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
@@ -76,7 +76,7 @@ def _death(head: Head) -> NoCluster | None:
 
 
 def _own_start(head: Head) -> dict[str, Any]:
-    """Return the runtime environment of workers that start otherwise than those of the head, else nothing."""
+    """Return the runtime environment of workers that differ from those of the head, else an empty one."""
     own = {name: os.environ.get(name, "") for name in head.inherited}
     variables = {name: value for name, value in own.items() if value != head.inherited[name]}
     executable = {"py_executable": sys.executable} if sys.executable != head.executable else {}
@@ -115,12 +115,12 @@ def _not_joined(address: str, error: Exception) -> NoCluster:
 
 
 def with_slots(sweep: SweepConfig, data: str, compilations: str) -> SweepConfig:
-    """Return a sweep whose trials have the share of a GPU that its number of slots gives.
+    """Return a sweep with the GPU share that follows from its number of slots.
 
     Args:
-        sweep: with `slots: auto`, a GPU of the cluster measures which number is fastest.
-        data: folder of the data sets.
-        compilations: folder of JAX's persistent compilation cache.
+        sweep: Sweep with `slots: auto`, a GPU of the cluster measures which number is fastest.
+        data: Folder of the data sets.
+        compilations: Folder of JAX's persistent compilation cache.
     """
     slots = sweep.resources.slots
     if slots is None:
@@ -163,15 +163,15 @@ def evaluate(
     """Evaluate a checkpoint in an idle engine or a Ray task; see `orchestrator.training.evaluation.evaluate`.
 
     Args:
-        request: names the checkpoint and the split.
-        cpu: processors of the task, which Ray accounts for on a cluster.
-        gpu: share of a GPU of the task.
-        trainable: the program whose code the task imports, or None.
-        engine: an idle engine of the sweep, which has imported and compiled most of what the
-            evaluation needs, or None.
+        request: Names of the checkpoint and the split.
+        cpu: Processors of the task, which Ray accounts for on a cluster.
+        gpu: Share of a GPU of the task.
+        trainable: The program whose code the task imports, or None.
+        engine: An idle engine of the sweep, which has imported and compiled most of what the evaluation
+            needs, or None.
 
     Raises:
-        Exception: what the evaluation raised, without Ray's wrapping, which hides the number of an OSError.
+        Exception: What the evaluation raised, without Ray's wrapping, which hides the number of an OSError.
     """
     # Another sweep may hold all processors of this machine for hours; an evaluation needs one for seconds.
     accounted = cpu if os.environ.get("RAY_ADDRESS") else 0
@@ -190,16 +190,16 @@ def _evaluated(
 
 
 def work(settings: Mapping[str, TrialSettings], signature: Signature, compilations: str) -> dict[str, Cost]:
-    """Count, in a Ray task on a CPU, what the static choice of each trial takes and the work of a step.
+    """Count the size and the FLOPs per step of each network, in a Ray task on a CPU.
 
     Args:
-        settings: of the trials, by their keys; so is what is returned.
-        signature: of their task.
-        compilations: folder of JAX's persistent compilation cache.
+        settings: Settings of the trials, by their keys; so is what is returned.
+        signature: Signature of their task.
+        compilations: Folder of JAX's persistent compilation cache.
 
     Raises:
-        Refusal: the answer is of other trials.
-        Exception: what the task raised, without Ray's wrapping.
+        Refusal: The answer is of other trials.
+        Exception: What the task raised, without Ray's wrapping.
     """
     warm = pool(0, compilations)
     answer: dict[str, Cost] = _answer(0, 0, warm, counting.work, settings, signature, compilations)
@@ -215,10 +215,10 @@ def _answer(
     *arguments: object,
     engine: BorrowedEngine | None = None,
 ) -> Any:
-    """Return what `work` returns in an engine or a warm worker, or in a task if there is none or it dies.
+    """Return the result of `work` in an engine or a warm worker, or in a task if there is none or it dies.
 
     Raises:
-        Exception: what `work` raised, without Ray's wrapping.
+        Exception: What `work` raised, without Ray's wrapping.
     """
     variables = ray_private.handed(environment.of_workers(gpu))
     try:
@@ -239,6 +239,6 @@ def _answer(
 
 
 def _in_environment(variables: Mapping[str, str | None], work: Callable[..., Any], *arguments: object) -> Any:
-    """Set the environment of a worker, then return what `work` returns; neither may have imported JAX."""
+    """Set the environment of a worker, then return the result of `work`; neither may have imported JAX."""
     ray_private.adopt(variables)
     return work(*arguments)

@@ -27,10 +27,9 @@ import ray
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.keys import Channel
+from orchestrator.ledger.sweeps.records import Channel
 from orchestrator.schedule import ray_private, sent_code
-from orchestrator.schedule.imported_code import CODE
-from orchestrator.schedule.leaving import Leaving, end_if_abandoned, watch
+from orchestrator.schedule.idle import CODE, IdleShutdown, end_if_abandoned, watch
 from orchestrator.schedule.loans import Lending, Loan, WrongLoan
 from orchestrator.training import engine_cache, process
 from orchestrator.training.engine_server import EngineServer
@@ -40,16 +39,16 @@ POLL_SECONDS = 0.25
 
 
 class EngineActor:
-    """The process. The loan of a driver lasts until it has retired the engine and no attempt is left in it.
+    """Actor of a shared engine. A loan lasts until the driver retires the engine and it has no attempt left.
 
     Args:
-        loan: the first one.
-        seconds: without a loan after which the process ends; 0 to end with the first one.
-        code: digest of the borrower's code; an actor that has imported other code serves only this borrower.
+        loan: The first one.
+        seconds: Seconds without a loan after which the process ends; 0 to end with the first one.
+        code: Digest of the borrower's code; an actor that has imported other code serves only this borrower.
     """
 
     def __init__(self, loan: Loan, seconds: float, code: str) -> None:
-        self._rules = Leaving(seconds if code == CODE else 0.0, has_device=True)
+        self._rules = IdleShutdown(seconds if code == CODE else 0.0, has_device=True)
         self._before, self._folder = dict(os.environ), Path.cwd()
         context = ray.get_runtime_context()
         self._self, self._name = context.current_actor, str(context.get_actor_name())
@@ -97,7 +96,7 @@ class EngineActor:
         return replace(outcome, node=socket.gethostname(), engine=assignment.engine, loan=loan)
 
     async def run_errand(self, loan: str, work: Callable[..., Any], *arguments: object) -> Any:
-        """Return what `work` returns; it gets the cache of this process as `cache`. See `EngineServer`."""
+        """Return the result of `work`, called with the cache of this process as `cache`."""
         server = self._server_of(loan)
         return await asyncio.wrap_future(server.run_errand(lambda cache: work(*arguments, cache=cache)))
 
@@ -125,7 +124,7 @@ class EngineActor:
     # ---------------------------------------------------------------- the loans, one after the other
 
     def _begin(self, loan: Loan) -> None:
-        """Serve a driver from now on; called with the lock, or before there is another thread."""
+        """Begin to serve a driver. The caller holds the lock, or is the only thread."""
         ray_private.publish_borrower(self._name, loan.borrower)
         ray_private.adopt(loan.environment)
         cache = engine_cache.keep()
@@ -146,7 +145,7 @@ class EngineActor:
             ray.kill(self._self)
 
     def _given_back(self) -> bool:
-        """Keep nothing of the sweep but its engine; return False if this process is to end instead."""
+        """Reset the process between two loans; return False if it must end instead."""
         in_the_way = not self._rules.seconds or self._rules.is_in_the_way(self._service)
         with self._changing:
             if self._server.failed or in_the_way:
@@ -169,7 +168,7 @@ class EngineActor:
     # ---------------------------------------------------------------- its own end
 
     def _look(self) -> None:
-        """End this process with its borrower, or if it is idle and has no reason to stay."""
+        """End this process if its borrower is dead, or if its idle shutdown is due."""
         with self._changing:
             loan, borrower, idle_since = self._lending.present, self._borrower, self._idle_since
         if loan is not None:

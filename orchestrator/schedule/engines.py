@@ -1,41 +1,147 @@
-"""Shared engines, one a device, as their driver sees them; for the workers' side see `shared_worker`.
+"""Shared engines, one per device, as their driver sees them; `shared_worker` is the workers' side.
 
-The driver borrows or creates them (`engine_pool`), so an engine belongs to one sweep, ledger, user and code
-version at a time, and is given back or ends with its driver at the latest. An engine holds a whole device in
-Ray's accounts as long as its process lives; the workers of its trials hold processors only.
+A driver borrows a warm idle engine or creates one. An engine belongs to one sweep, ledger, user and code
+version at a time, and is returned or ends with its driver. It holds a whole device in Ray's accounting while
+its process lives; the workers of its trials hold processors only.
+
+Warm engines belong to the Ray that sweeps share on this machine, like warm workers: from another node of a
+cluster, a driver cannot see whether a borrower lives. On a cluster an engine ends with its driver.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count, islice
+from typing import Any
 
 import ray
+from ray.exceptions import RayActorError
 
 from orchestrator.assignment import Assignment
-from orchestrator.schedule import placement, ray_private
-from orchestrator.schedule.engine_pool import BorrowedEngine, EnginePool
-from orchestrator.schedule.shared_worker import SharedWorkers
+from orchestrator.ledger.holder import Holder
+from orchestrator.machines.idle_timeout import SERVICE, warm_seconds
+from orchestrator.schedule import environment, placement, ray_private
+from orchestrator.schedule.engine_actor import EngineActor
+from orchestrator.schedule.idle import CODE
+from orchestrator.schedule.loans import Loan
+from orchestrator.schedule.shared_worker import ENGINES, LivingActor, SharedWorkers
+from orchestrator.schedule.warm_pool import key_of
+
+CLAIM_SECONDS = 1.0
+"""Longest wait for the answer of an idle engine; one that takes longer is left."""
+
+
+@dataclass(frozen=True)
+class BorrowedEngine(LivingActor):
+    """An engine on loan to this driver; it counts as ended once it is returned.
+
+    Attributes:
+        name: Name of its actor.
+        loan: Id of the loan.
+    """
+
+    name: str
+    loan: str
+
+    def run_errand(self, work: Callable[..., Any], *arguments: object) -> Any:
+        """Return the reference to what `work` returns in the engine's process; see `EngineServer`."""
+        return self.handle.run_errand.remote(self.loan, work, *arguments)
+
+    def release(self, attempt_id: str) -> None:
+        """Free the slot of an attempt, if it has one."""
+        self.handle.release.remote(self.loan, attempt_id)
+
+    def retire(self) -> None:
+        """Return the engine as soon as it has no attempt."""
+        self.handle.retire.remote(self.loan)
+
+
+class EnginePool:
+    """Pool of engines: finds a warm idle engine for a driver, or creates one.
+
+    Args:
+        seconds: Seconds for which an engine stays that nobody has borrowed; 0 to keep none, and to use none.
+        key: What an engine must have in common with a driver, as a digest; unused if none is kept.
+    """
+
+    def __init__(self, seconds: float = 0.0, key: str = "") -> None:
+        self._seconds, self._key = seconds, key
+        self._taken: dict[str, BorrowedEngine] = {}
+
+    @classmethod
+    def of(cls, compilations: str, program: str) -> EnginePool:
+        """Return the pool of a sweep, with the warm engines of this machine if any are kept.
+
+        Args:
+            compilations: Folder of JAX's persistent compilation cache.
+            program: Digest of the user's code that an engine imports, or ''.
+        """
+        seconds = 0.0 if os.environ.get("RAY_ADDRESS") else warm_seconds(0.0)
+        return cls(seconds, key_of(environment.of_workers(1.0), compilations, program))
+
+    def take(self, slots: int, labels: Mapping[str, str]) -> BorrowedEngine:
+        """Return an idle engine, or else a new one, which waits for a node with a whole free GPU."""
+        # A trial has a share of the device's memory; their engine has all of it.
+        service = os.environ.get(SERVICE, "")
+        variables = ray_private.handed(environment.of_workers(1.0))
+        loan = Loan(Holder.here().write(), service, variables, slots)
+        name, handle = (self._claimed(loan) if self._seconds else None) or self._created(loan, labels)
+        engine = BorrowedEngine(handle, handle.live.remote(loan.id), name, loan.id)
+        if self._seconds:
+            self._taken = {known: one for known, one in self._taken.items() if one.lives} | {name: engine}
+        return engine
+
+    def _claimed(self, loan: Loan) -> tuple[str, Any] | None:
+        """Return the first idle engine of this code and environment that answers.
+
+        One that this driver has is not asked: it is not idle, whatever it answers.
+        """
+        for actor in ray.util.list_named_actors(all_namespaces=True):
+            name = actor["name"]
+            if actor["namespace"] != ENGINES or not name.startswith(self._key):
+                continue
+            if name in self._taken and self._taken[name].lives:
+                continue
+            try:
+                engine: Any = ray.get_actor(name, namespace=ENGINES)
+                answer = engine.claim.remote(loan)
+                if not ray.wait([answer], timeout=CLAIM_SECONDS)[0]:
+                    engine.retire.remote(loan.id)  # in case that it is only slow
+                elif ray.get(answer):
+                    return name, engine
+            except (ValueError, RayActorError):
+                continue  # it has ended meanwhile
+        return None
+
+    def _created(self, loan: Loan, labels: Mapping[str, str]) -> tuple[str, Any]:
+        name = f"{self._key}-{loan.id}"
+        options: dict[str, Any] = {"lifetime": "detached"} if self._seconds else {}
+        actor = ray.remote(EngineActor).options(
+            name=name, namespace=ENGINES, num_cpus=0, num_gpus=1, label_selector=dict(labels), **options
+        )
+        return name, actor.remote(loan, self._seconds, CODE)
+
 
 LATE_SECONDS = 2.0
 """Longest wait for engines to be given back at the end of a sweep; they have been asked before."""
 
 
 class Engines:
-    """The driver's shared engines: it chooses one for every attempt, creates it, frees slots and kills.
+    """Shared engines of a driver: assigns one to every attempt, creates it, frees slots and kills.
 
     The worker of a stopped trial is not called again before it gets the next trial, and a dead worker frees
     nothing.
 
     Args:
-        devices: returns how many devices the sweep may use.
-        pool: where engines come from.
+        devices: Function that returns how many devices the sweep may use.
+        pool: Pool of the engines.
 
     Attributes:
-        workers: the processes of their trials' workers.
-        closing: ids of the nodes on which engines give up their devices: no attempt gets a slot there.
+        workers: The processes of their trials' workers.
+        closing: Ids of the nodes on which engines give up their devices: no attempt gets a slot there.
     """
 
     def __init__(self, devices: Callable[[], int], pool: EnginePool = EnginePool()) -> None:
@@ -50,7 +156,7 @@ class Engines:
         self._located: dict[str, tuple[BorrowedEngine, str]] = {}
 
     def seat(self, assignment: Assignment) -> Assignment:
-        """Return the assignment with the name of the engine that its attempt is to share, if it shares one.
+        """Return the assignment with the name of the shared engine for its attempt, if any.
 
         Engines that run the attempt's program are filled first, then devices without an engine; an attempt of
         another program waits in the queue of the engine with the fewest attempts. An engine that is to give
@@ -79,7 +185,7 @@ class Engines:
         return min(free, key=preference)
 
     def ensure(self, attempt_id: str) -> bool:
-        """Get the engine of an attempt unless it lives; return False if the attempt shares none."""
+        """Create the engine of an attempt unless it is alive; return False if the attempt shares none."""
         if (seated := self._seats.get(attempt_id)) is None:
             return False
         assert seated.engine is not None, "a seated attempt has an engine"
@@ -90,15 +196,15 @@ class Engines:
         return True
 
     def entered(self, attempt_id: str) -> None:
-        """Note that an attempt's engine has a device, and that its next interval runs there."""
+        """Record that an attempt's engine has a device, where its next interval runs."""
         self._entered.add(attempt_id)
 
     def tested(self, attempt_id: str, *, alone: bool) -> None:
-        """Note whether an attempt's engine trains nothing else now."""
+        """Record whether an attempt is alone in its engine."""
         (self._tested.add if alone else self._tested.discard)(attempt_id)
 
     def cause_of(self, attempt_id: str, failure: str | None) -> str | None:
-        """Return the cause of a failure: `engine crash` if it is this attempt that an engine has died of.
+        """Return the cause of a failure: `engine crash` if this attempt has killed its engine.
 
         That is known if no other attempt was in the engine, or the attempt was the one that it trained.
         """
@@ -117,8 +223,8 @@ class Engines:
         without progress of the trial, that counts as the death of the engine, so that the trial ends at last.
 
         Args:
-            attempt_id: of the attempt.
-            again: whether the trial has lost its slot before, and made no progress since.
+            attempt_id: Id of the attempt.
+            again: Whether the trial has lost its slot before, and made no progress since.
         """
         return self._cause_of_lost_engine(attempt_id) if again else "slot lost"
 
@@ -175,7 +281,7 @@ class Engines:
         return {name: node for name, (engine, node) in self._located.items() if living.get(name) is engine}
 
     def retire_idle(self) -> None:
-        """Let the engines end that no attempt uses, so that another sweep gets their devices."""
+        """Retire idle engines, so that another sweep gets their devices."""
         self._retire(self._actors.keys() - self.in_use)
 
     @property
@@ -186,16 +292,16 @@ class Engines:
         return None
 
     def retire(self) -> None:
-        """Ask every engine to end as soon as it has no attempt."""
+        """Retire every engine."""
         self._retire(self._actors)
 
     def retire_but_one(self) -> None:
-        """Ask all engines but an idle one to end as soon as they have no attempt: it can evaluate."""
+        """Retire all engines but an idle one, which can evaluate."""
         kept = self.idle
         self._retire(name for name in self._actors if kept is None or self._living(name) is not kept)
 
     def close(self) -> None:
-        """End every engine that is not given back, as at the end of a sweep that was cut off."""
+        """Kill every engine that was not returned, as after an interrupted sweep."""
         living = [engine for name in self._actors if (engine := self._living(name)) is not None]
         if not living:
             return
@@ -215,6 +321,6 @@ class Engines:
         ray_private.withdraw_engine(engine)
 
     def _living(self, engine: str | None) -> BorrowedEngine | None:
-        """Return an engine, or None if this driver has none of that name, or no longer."""
+        """Return the named engine if it is alive."""
         borrowed = self._actors.get(engine) if engine else None
         return borrowed if borrowed is not None and borrowed.lives else None

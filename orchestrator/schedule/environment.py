@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.accounts import check_closed
 from orchestrator.machines.cluster_file import ensure_token
 from orchestrator.machines.hardware import VISIBLE_DEVICES
 from orchestrator.machines.head import LOOPBACK, runtime_folder, token_file
 from orchestrator.machines.joining import OF_MACHINE
-from orchestrator.training.process import EARLIER_MEMORY_FRACTION, worker_environment
+from orchestrator.training.process import DEPRECATED_MEMORY_FRACTION, worker_environment
 
 RAY_ENVIRONMENT = {
     # Reports go to the ledger; Tune's CSV, JSON and TensorBoard files would only repeat them.
@@ -38,7 +38,7 @@ RAY_ENVIRONMENT = {
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """Ask Linux for pages of 2 MiB instead of 4 KiB; a user's own setting of the variable is left as it is.
 
-XLA allocates the memory of a training step anew for each step, and Linux hands it out page by page, which
+XLA allocates the memory of a training step again for each step, and Linux hands it out page by page, which
 takes a quarter to a third of a gradient's time (docs/benchmarks/trials.md). glibc reads it when a process
 starts.
 """
@@ -74,11 +74,11 @@ def prepare(token: Path) -> None:
     """Set this process's environment; call it before the first `import ray`, which reads some of it.
 
     Args:
-        token: file with the token of the user's clusters, created if it is missing. It is used to join a
+        token: File with the token of the user's clusters, created if it is missing. It is used to join a
             cluster, unless the environment already names a token.
 
     Raises:
-        BadInput: another account can read the token.
+        BadInput: Another account can read the token.
     """
     os.environ.update(_settings() | KEEP_HANDLERS)
     if not os.environ.get("RAY_ADDRESS"):
@@ -92,7 +92,7 @@ def prepare(token: Path) -> None:
 def of_head() -> dict[str, str]:
     """Return the settings of the Ray that drivers share on this machine; create its token if needed.
 
-    Whoever starts a head writes a fresh token to the same file.
+    Each start of a head writes a new token to the same file.
     """
     token = ensure_token(token_file(runtime_folder())).absolute()
     return {**_settings(), **LOOPBACK, **END_AT_ONCE, "RAY_AUTH_TOKEN_PATH": str(token)}
@@ -103,28 +103,29 @@ def of_workers(gpu_share: float) -> dict[str, str | None]:
 
     The workers of a cluster have the environment of their node, the driver's keys of an S3 store, its access
     to MLflow if that takes a login, and what `SWEEP_VARIABLES` names. Those of this machine have that of the
-    shared head, which is no sweep's, so they are also given what `concealment.of_trials` lets through of this
-    driver's, and its access to MLflow and to stores. Only `ray_private.handed` may send it: some is secret.
+    shared head, which is no sweep's, so they are also given what `process_secrets.of_trials` lets through of
+    this driver's, and its access to MLflow and to stores. Only `ray_private.handed` may send it, because some
+    of it is secret.
 
     Args:
-        gpu_share: share of a GPU that the worker may use; 0 for the CPU.
+        gpu_share: Share of a GPU that the worker may use; 0 for the CPU.
     """
-    return {**_of_driver(os.environ), EARLIER_MEMORY_FRACTION: None, **worker_environment(gpu_share)}
+    return {**_of_driver(os.environ), DEPRECATED_MEMORY_FRACTION: None, **worker_environment(gpu_share)}
 
 
 def _of_driver(environment: Mapping[str, str]) -> dict[str, str | None]:
     keys = {name: environment[name] for name in KEYS_OF_STORE & environment.keys()}
-    asked = concealment.asked_for(environment)
-    names = {name: environment[name] for name in {concealment.VARIABLES} if asked}
+    asked = process_secrets.asked_for(environment)
+    names = {name: environment[name] for name in {process_secrets.VARIABLES} if asked}
     access = {name: value for name, value in environment.items() if name.startswith(_OF_ACCESS)}
     if environment.get("RAY_ADDRESS"):
         of_mlflow = {name: value for name, value in access.items() if name.startswith("MLFLOW_")}
-        needs_login = any(concealment.is_secret(name, value) for name, value in of_mlflow.items())
+        needs_login = any(process_secrets.is_secret(name, value) for name, value in of_mlflow.items())
         return {**keys, **asked, **names, **(of_mlflow if needs_login else {})}
-    given = concealment.of_trials(environment)
+    given = process_secrets.of_trials(environment)
     # Ray sets its own variables in a worker, and which devices it sees.
     own = {name: value for name, value in given.items() if not name.startswith("RAY_")}
-    missing = {concealment.LEFT_OUT: ",".join(concealment.left_out(environment))}
+    missing = {process_secrets.LEFT_OUT: ",".join(process_secrets.left_out(environment))}
     variables: dict[str, str | None] = {
         **dict.fromkeys(OF_MACHINE),
         **own,

@@ -17,8 +17,13 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.assignment import shown_as
-from orchestrator.ledger.keys import is_confirmation, trial_key_of
-from orchestrator.ledger.records import CurvePoint, ReportRecord, by_trial
+from orchestrator.ledger.sweeps.records import (
+    CurvePoint,
+    ReportRecord,
+    by_trial,
+    is_confirmation,
+    trial_key_of,
+)
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,8 @@ class TrialReport(NamedTuple):
     """A report of a trial, from the ledger.
 
     Attributes:
-        key: of the trial.
-        result: flat, with `step` and the metrics by `shown_as`.
+        key: Key of the trial.
+        result: Flat, with `step` and the metrics by `shown_as`.
     """
 
     key: str
@@ -58,8 +63,8 @@ def histories(
     """Yield the search's reports in the order of arrival, on which the decisions of a rule depend.
 
     Args:
-        reports: of the ledger, in any order.
-        milestones: the steps of `SchedulerAdapter.milestones`: reports on which the rule decides nothing are
+        reports: Reports of the ledger, in any order.
+        milestones: The steps of `SchedulerAdapter.milestones`: reports on which the rule decides nothing are
             left out. None for all of them.
     """
     counted = reports if milestones is None else decisive(reports, milestones)
@@ -77,8 +82,8 @@ def decisive(
     Such a rule decides by the first report of a trial at or after each milestone.
 
     Args:
-        reports: in any order.
-        milestones: steps, rising; more than the rule has are harmless.
+        reports: Reports in any order.
+        milestones: Steps, rising; more than the rule has are harmless.
     """
     chosen: list[ReportRecord | CurvePoint] = []
     for of_trial in by_trial(reports).values():
@@ -98,13 +103,13 @@ class KeyedScheduler(TrialScheduler):
     A replayed result has no `queued`; a rule recognises it by that.
 
     Args:
-        rule: a scheduler that only compares trials and stops them.
-        histories: reports of earlier runs, the oldest first.
+        rule: A scheduler that only compares trials and stops them.
+        histories: Reports of earlier runs, the oldest first.
 
     Attributes:
-        adopt: called with Tune's controller before it adds the first trial.
+        adopt: Function that is called with Tune's controller before it adds the first trial.
         controller: Tune's, or None until it has added the first trial.
-        stopped: keys of the trials of earlier runs whose last report the rule answered with STOP.
+        stopped: Keys of the trials of earlier runs whose last report the rule answered with STOP.
     """
 
     def __init__(self, rule: TrialScheduler, histories: Iterable[TrialReport] = ()) -> None:
@@ -128,7 +133,8 @@ class KeyedScheduler(TrialScheduler):
     @property
     def metric(self) -> str | None:
         """Return the rule's metric."""
-        return self._rule.metric
+        metric: str | None = self._rule.metric
+        return metric
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Accept nothing: the rule was built with its metric and mode."""

@@ -19,8 +19,8 @@ class WrongLoan(RuntimeError):
     """Raised by a process for a call of a driver to which it is not lent.
 
     Args:
-        called_for: what the call names.
-        present: what it would have to name.
+        called_for: What the call names.
+        present: What it would have to name.
     """
 
     def __init__(self, called_for: str, present: str | None) -> None:
@@ -37,13 +37,14 @@ class Loan:
     """The use of a process by one driver.
 
     Attributes:
-        borrower: the driver, as `Holder.write` returns it.
-        service: that has started the driver, in the same form, or ''; with it ends an idle process that has a
-            GPU.
-        environment: that an engine sets, as `orchestrator.schedule.ray_private.handed` returns it; JAX and
-            XLA read it when they are imported, with the first loan. A worker gets it with its work.
+        borrower: The driver, as `Holder.write` returns it.
+        service: Service that has started the driver, in the same form, or ''; with it ends an idle process
+            that has a GPU.
+        environment: Environment that an engine sets, as `orchestrator.schedule.ray_private.handed` returns
+            it; JAX and XLA read it when they are imported, with the first loan. A worker gets it with its
+            work.
         slots: K of an engine; 1 for a worker.
-        id: that no other loan has.
+        id: Id that no other loan has.
     """
 
     borrower: str
@@ -57,12 +58,12 @@ class Lending:
     """The loans of one process, one after the other; it starts with its first one.
 
     Args:
-        loan: id of the first loan.
+        loan: Id of the first loan.
 
     Attributes:
-        present: id of the present loan, or None.
-        is_used: whether the present loan is used by an attempt.
-        is_leaving: whether the process is about to end, and takes no further loan.
+        present: Id of the present loan, or None.
+        is_used: Whether the present loan is used by an attempt.
+        is_leaving: Whether the process is about to end, and takes no further loan.
     """
 
     def __init__(self, loan: str) -> None:
@@ -101,7 +102,7 @@ class Lending:
         """Note that an attempt uses the present loan.
 
         Raises:
-            WrongLoan: it is another one.
+            WrongLoan: It is another one.
         """
         self.check(loan)
         self.is_used = True
@@ -110,7 +111,7 @@ class Lending:
         """End the present loan.
 
         Raises:
-            WrongLoan: it is another one.
+            WrongLoan: It is another one.
         """
         self.check(loan)
         self.present, self.is_used = None, False
@@ -119,7 +120,7 @@ class Lending:
         """Check that a call is made for the present loan.
 
         Raises:
-            WrongLoan: it is not.
+            WrongLoan: It is not.
         """
         if self.present is None or self.present != loan:
             raise WrongLoan(loan, self.present)

@@ -1,8 +1,8 @@
-"""Where the attempts of a driver run, and how Ray keeps them off the nodes that are held for other sweeps.
+"""Placement of attempts on nodes, off the nodes that are reserved for other sweeps.
 
 Ray starts an attempt on any node with room for it. A label selector restricts that, and every node has its
 id as a label. A selector cannot be changed: an attempt that still waits for its resources when the holds
-change is taken back, and launched anew with another one.
+change is taken back, and launched again with another one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,7 @@ NODE_LABEL = "ray.io/node-id"
 
 
 def selector(avoided: Collection[str]) -> dict[str, str]:
-    """Return the label selector of all nodes but some; none if that is every node.
-
-    Args:
-        avoided: ids of nodes.
-    """
+    """Return the label selector of all nodes but some; none if that is every node."""
     return {NODE_LABEL: f"!in({','.join(sorted(avoided))})"} if avoided else {}
 
 
@@ -36,7 +32,7 @@ class Placement:
     """The nodes of one driver's attempts.
 
     Attributes:
-        closed: ids of the nodes that are held for other sweeps.
+        closed: Ids of the nodes that are held for other sweeps.
     """
 
     def __init__(self) -> None:
@@ -54,8 +50,8 @@ class Placement:
 
         Args:
             controller: Tune's.
-            started: ids of the attempts that a worker has taken.
-            running: ids of all that were launched and have not ended; others are forgotten.
+            started: Ids of the attempts that a worker has taken.
+            running: Ids of all that were launched and have not ended; others are forgotten.
         """
         known = {name: node for name, node in self._nodes.items() if name in running}
         self._avoided = {name: nodes for name, nodes in self._avoided.items() if name in running}
@@ -72,7 +68,7 @@ class Placement:
 
         Args:
             controller: Tune's.
-            before: called with the id of each attempt before it ends.
+            before: Function that is called with the id of each attempt before it ends.
         """
         outdated = [name for name, avoided in self._avoided.items() if avoided != self.closed]
         waiting = ray_private.waiting_for_resources(controller, outdated) if outdated else ()

@@ -41,8 +41,8 @@ from ray.experimental.internal_kv import (
 from ray.job_config import JobConfig
 from ray.util import placement_group_table
 
-from orchestrator import concealment
-from orchestrator.ledger.keys import Channel
+from orchestrator import process_secrets
+from orchestrator.ledger.sweeps.records import Channel
 from orchestrator.schedule.environment import KEYS_OF_STORE
 from orchestrator.training import process
 
@@ -65,8 +65,8 @@ def publish_stop(channel: Channel, attempts: Collection[str]) -> None:
     """Ask the workers and engines of a sweep, on any node, to save and end attempts; the last call holds.
 
     Args:
-        channel: of the sweep.
-        attempts: their ids, or `process.EVERY`.
+        channel: Channel of the sweep.
+        attempts: Their ids, or `process.EVERY`.
     """
     _internal_kv_put(_stop_key(channel), json.dumps(sorted(attempts)).encode())
 
@@ -83,13 +83,7 @@ def published_stop(channel: Channel) -> Collection[str]:
 
 
 def publish_engine(engine: str, actor: str, loan: str) -> None:
-    """Publish the name of the actor that is an engine now, and the loan under which it is.
-
-    Args:
-        engine: its name.
-        actor: name of the actor.
-        loan: id of the loan.
-    """
+    """Publish the name of the actor that is an engine now, and the loan under which it is."""
     _internal_kv_put(_engine_key(engine), json.dumps([actor, loan]).encode())
 
 
@@ -111,8 +105,8 @@ def publish_borrower(actor: str, borrower: str) -> None:
     """Publish which driver has a process that holds a device, so that others can judge one that hangs.
 
     Args:
-        actor: name of the actor.
-        borrower: the driver, as `Holder.write` returns it, or '' for none.
+        actor: Name of the actor.
+        borrower: The driver, as `Holder.write` returns it, or '' for none.
     """
     _internal_kv_put(_borrower_key(actor), borrower.encode())
 
@@ -164,10 +158,10 @@ def handed(variables: Environment) -> Environment:
     """Return variables that can be written to files; `adopt` finds the others in the memory of the head.
 
     Args:
-        variables: of a worker, as `orchestrator.schedule.environment.of_workers` returns them.
+        variables: Variables of a worker, as `orchestrator.schedule.environment.of_workers` returns them.
     """
     values = {name: value for name, value in variables.items() if value is not None}
-    open_ = concealment.of_trials(values)
+    open_ = process_secrets.of_trials(values)
     secret = {name: value for name, value in values.items() if open_.get(name) != value}
     if not secret:
         return variables
@@ -180,7 +174,7 @@ def adopt(variables: Environment) -> None:
     """Set the environment of this worker to what `handed` was given; see `process.adopt`.
 
     Raises:
-        RuntimeError: the driver that has handed it over has left, and taken what is secret with it.
+        RuntimeError: The driver that has handed it over has left, and taken what is secret with it.
     """
     secret: dict[str, str] = {}
     if name := variables.get(HANDED):
@@ -205,8 +199,8 @@ class ClusterState:
     """The nodes of a cluster.
 
     Attributes:
-        nodes: address and resources of each node that is alive.
-        addable: resources of each kind of node that an autoscaler may add.
+        nodes: Address and resources of each node that is alive.
+        addable: Resources of each kind of node that an autoscaler may add.
     """
 
     nodes: list[tuple[str, dict[str, float]]]
@@ -217,8 +211,8 @@ def cluster_state(address: str) -> ClusterState:
     """Return the nodes of the cluster at `host:port`, without joining it.
 
     Raises:
-        AuthenticationError: of `ray.exceptions`, if the cluster refuses the token of this process.
-        RpcError: of `ray.exceptions`, if it does not answer.
+        AuthenticationError: Of `ray.exceptions`, if the cluster refuses the token of this process.
+        RpcError: Of `ray.exceptions`, if it does not answer.
     """
     client = GcsClient(address=address)
     nodes = [
@@ -237,7 +231,7 @@ def host_and_port(address: str) -> str:
     """Return `host:port` of a cluster's head as `ray.init` resolves it: `localhost` is a name too.
 
     Raises:
-        ValueError: if the address has neither form, or is `auto` or `local`: Ray would take the address from
+        ValueError: The address has neither form, or is `auto` or `local`: Ray would take the address from
             a file that every account of this machine can write.
     """
     if address in {"auto", "local"}:
@@ -341,7 +335,7 @@ def nodes_of(controller: Any, trials: Collection[str]) -> dict[str, str]:
 
     Args:
         controller: Tune's.
-        trials: ids of trials; those that wait for resources are not in the answer.
+        trials: Ids of trials; those that wait for resources are not in the answer.
     """
     placed = controller._actor_manager._live_actors_to_ray_actors_resources
     groups = {
@@ -358,7 +352,7 @@ def waiting_for_resources(controller: Any, trials: Collection[str]) -> list[str]
 
     Args:
         controller: Tune's.
-        trials: ids of trials.
+        trials: Ids of trials.
     """
     placed = controller._actor_manager._live_actors_to_ray_actors_resources
     return [
@@ -373,7 +367,7 @@ def take_back(controller: Any, trials: Collection[str]) -> None:
 
     Args:
         controller: Tune's.
-        trials: ids of trials that `waiting_for_resources` has returned.
+        trials: Ids of trials that `waiting_for_resources` has returned.
     """
     for trial in [trial for trial in controller._pending_trials if trial.trial_id in trials]:
         if trial in controller._staged_trials:
@@ -387,7 +381,7 @@ def take_back(controller: Any, trials: Collection[str]) -> None:
 
 
 @dataclass(frozen=True)
-class _Lent:
+class _LentClass:
     """An actor class whose actor is lent if one can be, and created otherwise."""
 
     created: Any
@@ -402,11 +396,12 @@ def lend_actors(controller: Any, lend: Callable[[dict[str, Any]], Any]) -> None:
     """Let Tune's controller use actors that it has not created.
 
     Args:
-        controller: that has started no actor yet.
-        lend: returns the handle of an actor with the methods of a trainable, given the arguments of the
-            trainable, or None if Tune is to create one. Tune ends its use by `stop`, or kills the actor, also
-            after `stop`: what `handle_with` names `released` is called once it does neither any more, and
-            never of an actor that Tune has killed, for a kill takes effect later than a call.
+        controller: Controller that has started no actor yet.
+        lend: Function that returns the handle of an actor with the methods of a trainable, given the
+            arguments of the trainable, or None if Tune is to create one. Tune ends its use by `stop`, or
+            kills the actor, also after `stop`: what `handle_with` names `released` is called once it does
+            neither any more, and never of an actor that Tune has killed, for a kill takes effect later than a
+            call.
     """
     actors = controller._actor_manager
     manager, resolve, kill = actors._resource_manager, actors._actor_stop_resolved, actors._try_kill_actor
@@ -415,7 +410,9 @@ def lend_actors(controller: Any, lend: Callable[[dict[str, Any]], Any]) -> None:
     def acquired(**arguments: Any) -> Any:
         resources = acquire(**arguments)
         annotate = resources.annotate_remote_entities
-        resources.annotate_remote_entities = lambda classes: [_Lent(one, lend) for one in annotate(classes)]
+        resources.annotate_remote_entities = lambda classes: [
+            _LentClass(one, lend) for one in annotate(classes)
+        ]
         return resources
 
     def resolved(tracked_actor: Any) -> None:
@@ -444,7 +441,7 @@ def wait_for_events(controller: Any, seconds: float) -> None:
 
     Args:
         controller: Tune's.
-        seconds: longest time of a wait.
+        seconds: Longest time of a wait.
     """
     manager = controller._actor_manager
     wait = manager.next
@@ -490,9 +487,9 @@ def handle_with(
     Tune takes it for the actor of one trial, although the actor serves several; `ray.kill` of it kills that.
 
     Args:
-        actor: handle of an actor.
-        answers: functions that return a reference, by the name of the method that they replace.
-        released: called once Tune does nothing more with the handle; see `lend_actors`.
+        actor: Handle of an actor.
+        answers: Functions that return a reference, by the name of the method that they replace.
+        released: Function that is called once Tune does nothing more with the handle; see `lend_actors`.
     """
     handle = copy(actor)
     vars(handle).update({name: _Method(answer) for name, answer in answers.items()})
@@ -509,7 +506,7 @@ def check_answers(controller: Any, check: Callable[[str, Any], Exception | None]
 
     Args:
         controller: Tune's.
-        check: returns what is wrong with the result of a trial, given the trial's id, or None.
+        check: Function that returns what is wrong with the result of a trial, given the trial's id, or None.
     """
     on_result, on_error = controller._on_training_result, controller._trial_task_failure
 
@@ -568,8 +565,8 @@ def cause_of_death(text: str) -> tuple[str, str]:
     """Return the cause of an attempt's end and one line about it.
 
     Args:
-        text: of the error file that Tune writes for a trial. Ray's general advice in it names the OOM killer
-            after every death, so that phrase is no evidence.
+        text: Text of the error file that Tune writes for a trial. Ray's general advice in it names the OOM
+            killer after every death, so that phrase is not evidence.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failure #")]
     message = lines[0] if lines else "no error was recorded"
@@ -580,7 +577,7 @@ def cause_of_death(text: str) -> tuple[str, str]:
 
 
 _PROCESS = re.compile(r"^\s*pid: (\d+)$.*^\s*ip: (\S+)$", re.MULTILINE | re.DOTALL)
-"""What names a dead process and its machine in the text of Ray's error."""
+"""Pattern of a dead process and its machine in the text of Ray's error."""
 
 _DUMP = re.compile(r"\*\*\* SIG[A-Z]+ received")
 _FATAL = "Fatal Python error"
@@ -601,7 +598,7 @@ def last_words(text: str) -> str:
     Publicly, Ray hands out logs through its dashboard, which a worker's cluster need not have.
 
     Args:
-        text: of Ray's error.
+        text: Text of Ray's error.
     """
     if (found := _PROCESS.search(text)) is None:
         return ""

@@ -18,9 +18,9 @@ import ray
 from ray.autoscaler.sdk import request_resources
 from ray.exceptions import AuthenticationError, RpcError
 
-from orchestrator.concealment import without_secrets
 from orchestrator.errors import BadInput, NoCluster
 from orchestrator.machines.hardware import Hardware, Node, fitting, why_none
+from orchestrator.process_secrets import without_secrets
 from orchestrator.schedule import ray_private
 
 REFUSED = 3
@@ -36,8 +36,8 @@ class AvailableResources:
     """The resources of the joined cluster, read once a second at most.
 
     Args:
-        cpu: processors of one attempt.
-        gpu: share of a GPU of one attempt.
+        cpu: Processors of one attempt.
+        gpu: Share of a GPU of one attempt.
     """
 
     def __init__(self, cpu: float, gpu: float) -> None:
@@ -48,15 +48,15 @@ class AvailableResources:
         self._requested_at = float("-inf")
 
     def capacity(self) -> int:
-        """Return how many attempts fit on the nodes that are alive and not drained."""
+        """Return the number of attempts that fit on the nodes that are alive and not drained."""
         return fitting(self.nodes().values(), self._cpu, self._gpu)
 
     def devices(self) -> int:
-        """Return how many GPUs the nodes have that are alive and not drained."""
+        """Return the number of GPUs of the nodes that are alive and not drained."""
         return sum(int(node.gpus) for node in self.nodes().values())
 
     def shortage(self) -> str:
-        """Return why no attempt can start now."""
+        """Return the reason why no attempt can start now."""
         return why_none(list(self.nodes().values()), self._cpu, self._gpu)
 
     def placed(self) -> bool:
@@ -70,7 +70,7 @@ class AvailableResources:
         and repeats the request: a driver that asked before, and was held up, may have replaced it.
 
         Args:
-            attempts: how many attempts there are with so many processors and such a share of a GPU.
+            attempts: How many attempts there are with so many processors and such a share of a GPU.
         """
         now = time.monotonic()
         if attempts != self._requested or now - self._requested_at >= REQUEST_SECONDS:
@@ -101,12 +101,12 @@ def cluster_hardware(address: str) -> Hardware:
     """Return the largest nodes that a cluster has or its autoscaler may add, without joining it.
 
     Args:
-        address: of the cluster's head, as in RAY_ADDRESS.
+        address: Address of the cluster's head, as in RAY_ADDRESS.
 
     Raises:
-        BadInput: if the address is one of Ray's client, or the cluster answers without a token or refuses the
+        BadInput: The address is one of Ray's client, or the cluster answers without a token or refuses the
             token of this process.
-        NoCluster: if it does not answer, or has no node and no autoscaler to add one.
+        NoCluster: It does not answer, or has no node and no autoscaler to add one.
     """
     head = _reachable(address)
     _refuse_open(address, head)
@@ -144,20 +144,15 @@ def no_answer(address: str, got: str) -> NoCluster:
     """Return the refusal of a cluster that does not answer.
 
     Args:
-        address: of the cluster, as in RAY_ADDRESS.
-        got: what came instead of an answer.
+        address: Address of the cluster, as in RAY_ADDRESS.
+        got: What came instead of an answer.
     """
     remedy = "Start it, or unset RAY_ADDRESS."
     return NoCluster(f"RAY_ADDRESS={address}", "must be a Ray cluster that answers", got, remedy)
 
 
 def _refuse_open(address: str, head: str) -> None:
-    """Refuse a cluster unless it refuses connections without a token: anyone could run code on it.
-
-    Args:
-        address: of the cluster, as in RAY_ADDRESS.
-        head: `host:port` of its head.
-    """
+    """Refuse a cluster unless it refuses connections without a token: anyone could run code on it."""
     known = without_secrets(os.environ)
     bare = {name: value for name, value in known.items() if not name.startswith("RAY_AUTH")}
     # In a process of its own, because Ray reads its authentication mode once.

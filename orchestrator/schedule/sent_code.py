@@ -100,8 +100,8 @@ def found(folder: str, target: str | tuple[str, ...]) -> str:
     driver has sent.
 
     Args:
-        folder: on the machine of the driver.
-        target: as of `digest_of`.
+        folder: Folder on the machine of the driver.
+        target: Target as of `digest_of`.
     """
     sent = _received(Path(folder).name)
     if sent is None or digest_of(target, Path(folder)) == digest_of(target, sent):

@@ -34,7 +34,7 @@ ENGINES = "sweep-engines"
 """Namespace of the actors that are engines."""
 
 REPLACED = 3
-"""How many engines may die before an attempt has entered one; after that, the attempt fails."""
+"""Engines that may die before an attempt has entered one; then the attempt fails."""
 
 CALLS = 10_000
 """Most calls at a time that a process serves: one for each of its trials, and those that end them."""
@@ -47,7 +47,7 @@ class SharedEngine:
     """Access to the shared engine that the driver has chosen for the present attempt of a worker.
 
     Args:
-        worker: its id, by which an engine tells that a new attempt follows another one.
+        worker: Its id, by which an engine tells that a new attempt follows another one.
     """
 
     def __init__(self, worker: str) -> None:
@@ -105,8 +105,8 @@ class SharedEngine:
             await asyncio.sleep(STOP_POLL)  # the driver learns of the death, too
             return _queued(assignment)
         self._attempt = None
-        said = str(error).splitlines()[0]
-        message = " ".join(filter(None, (said, ray_private.last_words(str(error)))))
+        first = str(error).splitlines()[0]
+        message = " ".join(filter(None, (first, ray_private.last_words(str(error)))))
         return _ended(assignment, "engine lost", message)
 
     def release(self) -> None:
@@ -132,7 +132,7 @@ class SharedWorker:
         self._advancing: dict[str, asyncio.Task[Outcome]] = {}
 
     async def live(self) -> None:
-        """Return never; the call fails when the process ends, which tells the driver that it has ended."""
+        """Block for ever: the call fails when the process ends, so the driver notices."""
         await asyncio.Event().wait()
 
     async def train(self, worker: str, assignment: Assignment) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class SharedWorker:
         return replace(outcome, node=outcome.node or socket.gethostname()).to_result()
 
     async def give_up(self, attempt_id: str) -> None:
-        """Answer for an attempt whose engine does not: it is lost."""
+        """Answer that an attempt is lost, in place of its engine."""
         if (task := self._advancing.get(attempt_id)) is not None:
             task.cancel()
 
@@ -173,7 +173,7 @@ class LivingActor:
 
     @property
     def lives(self) -> bool:
-        """Whether the process has not ended."""
+        """Return True if the process has not ended."""
         return not ray.wait([self.live], timeout=0)[0]
 
 
@@ -185,7 +185,7 @@ class SharedWorkers:
         self._seats: dict[str, Seat] = {}
 
     def lend(self, assignment: Assignment) -> Any:
-        """Return the handle of a worker for an attempt, which Ray Tune takes for an actor of its own."""
+        """Return a handle that Ray Tune uses like an actor of its own."""
         return Seat(self, assignment).handle
 
     def give_up(self, attempt_id: str) -> bool:
@@ -210,11 +210,11 @@ class SharedWorkers:
         return actor.handle
 
     def taken(self, attempt_id: str, seat: Seat) -> None:
-        """Note which seat has an attempt."""
+        """Record the seat of an attempt."""
         self._seats[attempt_id] = seat
 
     def left(self, attempt_id: str) -> None:
-        """Note that an attempt has ended."""
+        """Remove an attempt that has ended."""
         self._seats.pop(attempt_id, None)
 
 
@@ -222,11 +222,11 @@ class Seat:
     """One worker of a shared engine as the driver sees it: the attempt that it has now, and its process.
 
     Args:
-        workers: of the driver.
-        assignment: of the first attempt.
+        workers: Workers of the driver.
+        assignment: Assignment of the first attempt.
 
     Attributes:
-        handle: what Ray Tune calls in place of an actor.
+        handle: What Ray Tune calls in place of an actor.
     """
 
     def __init__(self, workers: SharedWorkers, assignment: Assignment) -> None:

@@ -1,4 +1,4 @@
-"""The share of a sweep in the joined cluster: its driver claims it, keeps to it and gives it up."""
+"""Share of a sweep in the joined cluster, which its driver claims, obeys and withdraws."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.errors import Busy
-from orchestrator.ledger.claims import Amounts, Claims
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.pool.claims import Amounts, Claims
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.schedule import ray_private
-from orchestrator.schedule.engine_pool import EnginePool
-from orchestrator.schedule.engines import Engines
+from orchestrator.schedule.engines import EnginePool, Engines
 from orchestrator.schedule.placement import Placement
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.session.attempts import Running
 from orchestrator.session.session import Session
 from orchestrator.sharing import shedding
-from orchestrator.sharing.rows import RULES, UNIT, Place, PoolClaim, PoolNode, Rules
-from orchestrator.sharing.shedding import RunningTrial
+from orchestrator.sharing.pool_rows import RULES, UNIT, Place, PoolClaim, PoolNode, Rules
+from orchestrator.sharing.shedding import SheddableTrial
 from orchestrator.sharing.view import View
 
 RENEW_SECONDS = 1.0
@@ -29,25 +28,27 @@ RENEW_SECONDS = 1.0
 
 
 class ClusterShare:
-    """The share of one sweep; nothing is written before the cluster is joined and the first attempt starts.
+    """Share of one sweep in the joined cluster: what may start, and what is preempted.
+
+    Nothing is written before the first attempt starts.
 
     While the ledger does not answer, nothing is started and nothing is shed; what runs trains on.
 
     Args:
-        writer: of the sweep.
-        resources: of the cluster.
-        claim: of the sweep.
-        rules: of the pool.
-        clock: of the session, in seconds.
-        pool: of engines.
+        writer: Writer of the sweep.
+        resources: Resources of the cluster.
+        claim: Claim of the sweep.
+        rules: Rules of the pool.
+        clock: Clock of the session, in seconds.
+        pool: Pool of engines.
 
     Attributes:
-        engines: the sweep's shared engines; they use no more devices than the sweep may.
-        placement: of the sweep's attempts on the nodes.
-        leaving: ids of the attempts that end at their next report.
-        overdue: of these, the ones without a report for `Rules.cut_after`: they are to save and end at once.
-            By id, the time since when.
-        waiting: why the sweep may run nothing now, or None.
+        engines: The sweep's shared engines; they use no more devices than the sweep may.
+        placement: Placement of the sweep's attempts on the nodes.
+        leaving: Ids of the attempts that end at their next report.
+        overdue: Overdue of these, the ones without a report for `Rules.cut_after`: they are to save and end
+            at once. By id, the time since when.
+        waiting: Why the sweep may run nothing now, or None.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class ClusterShare:
         return granted
 
     def was_refused(self, session: Session) -> bool:
-        """Return True if the last attempt was refused, and none of the sweep has ended since."""
+        """Return True if the last attempt was refused and no attempt has ended since."""
         return self._refused == len(session.running)
 
     def has_idle(self, session: Session) -> bool:
@@ -102,7 +103,7 @@ class ClusterShare:
         return is_shared and (self.was_refused(session) or session.startable <= len(session.running))
 
     def renew(self, session: Session) -> None:
-        """Renew the claim if it is time, and choose the attempts to shed.
+        """Renew the claim if it is due, and choose the attempts to preempt.
 
         The driver of the oldest sweep also asks the autoscaler for what all sweeps want.
         """
@@ -129,11 +130,11 @@ class ClusterShare:
             self._resources.request(total(view))
 
     def look(self, controller: Any, session: Session) -> None:
-        """Find out where attempts run, and take back those that wait under holds of another time.
+        """Find the nodes of attempts, and take back those that wait under outdated reservations.
 
         Args:
             controller: Tune's.
-            session: of the sweep.
+            session: Session of the sweep.
         """
         if len(self._resources.nodes()) < 2:
             return  # the node of every attempt is known, and nothing is in pieces
@@ -153,7 +154,7 @@ class ClusterShare:
         self._engine_nodes = self.engines.nodes()
 
     def withdraw(self) -> None:
-        """Give the claim up; the driver of what is then the oldest sweep asks the autoscaler from now on."""
+        """Withdraw the claim; the driver of the oldest remaining sweep then asks the autoscaler."""
         with suppress(Busy):  # another driver of the sweep has renewed the claim already
             view = self._claims.withdraw() if self._claims is not None else None
             if view is not None and view.oldest is None:
@@ -167,7 +168,7 @@ class ClusterShare:
         self.engines.closing = frozenset(node for node, move in moves.items() if move.devices)
 
     def _shed(self, leaving: Collection[str]) -> None:
-        """Replace the attempts that are to leave; an attempt that was withdrawn in between starts anew."""
+        """Replace the attempts to preempt; a withdrawn one starts again with its full time."""
         now = self._clock()
         self._chosen_at = {name: self._chosen_at.get(name, now) for name in leaving}
         cut_at = {name: chosen_at + self._rules.cut_after for name, chosen_at in self._chosen_at.items()}
@@ -182,7 +183,7 @@ class ClusterShare:
         return self._claims
 
     def _devices(self) -> int:
-        """Return how many devices the engines may use: all of them if no other sweep shares the pool."""
+        """Return the number of devices for the engines: all of them if no other sweep shares the pool."""
         if self._view is None or len(self._view.claims) == 1:
             return self._resources.devices()
         return self._view.uses[self._claim.sweep].devices
@@ -202,7 +203,7 @@ class ClusterShare:
         return Amounts(session.startable, trials, len(waits), devices, leaving, waited, places)
 
     def _places(self, session: Session) -> tuple[Place, ...]:
-        """Return where the attempts run whose nodes are known."""
+        """Return the nodes of the attempts, as far as they are known."""
         seconds, now = self._minimum_run(), self._clock()
         trials: Counter[str] = Counter()
         ready: Counter[str] = Counter()
@@ -215,7 +216,7 @@ class ClusterShare:
         return tuple(Place(node, trials[node], devices[node], ready[node]) for node in nodes)
 
     def _waiting_since(self, run: Running) -> float:
-        """Return since when the sweep has waited for the resources of an attempt.
+        """Return the start of the wait for the resources of an attempt.
 
         An attempt that replaces one that was taken back goes on waiting in its place, until one has started.
         """
@@ -227,13 +228,13 @@ class ClusterShare:
         return shedding.minimum_run(claim, self._restart, self._rules)
 
     def _chosen(self, session: Session, view: View) -> Collection[str]:
-        """Return the attempts of the sweep that are to end at their next report."""
+        """Return the attempts to preempt at their next report."""
         sweep, now = self._claim.sweep, self._clock()
         demand, moves = shedding.demands(view).get(sweep), view.holding.moves.get(sweep, {})
         if demand is None and not moves:
             return frozenset()
         started = [
-            RunningTrial(
+            SheddableTrial(
                 name, self.engines.engine_of(name), run.started_at, run.progressed_at, name in self.leaving
             )
             for name, run in session.running.items()
@@ -249,7 +250,7 @@ class ClusterShare:
 
 
 def total(view: View) -> Counter[tuple[float, float]]:
-    """Return how many attempts all sweeps of a pool want, by processors and share of a GPU of one attempt."""
+    """Return the demand of all sweeps of a pool in attempts, by processors and GPU share of one attempt."""
     wanted: Counter[tuple[float, float]] = Counter()
     for claim in view.claims.values():
         wanted[claim.cpu / UNIT, 1 / claim.slots if claim.slots else 0.0] += claim.want

@@ -11,8 +11,7 @@ from ray import tune
 from ray.tune import TuneError
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.ledger.keys import channel_of, sweep_id_of, trial_key_of
-from orchestrator.ledger.records import CurvePoint
+from orchestrator.ledger.sweeps.records import CurvePoint, channel_of, sweep_id_of, trial_key_of
 from orchestrator.schedule import environment, ray_private, schedulers
 from orchestrator.schedule.adapters import (
     TICK_SECONDS,
@@ -44,15 +43,15 @@ def run(
     """Run every attempt that the session launches; return when the session has finished.
 
     Args:
-        session: decides what is launched and receives every outcome.
-        share: of the joined cluster; the session was made with it.
-        curves: the first objective in the reports of earlier runs of this sweep.
-        deadline: seconds that an attempt may neither train nor report before it is killed.
-        tick: called twice a second.
-        trainable: trains; benchmarks of the service pass one that trains nothing.
+        session: Function that decides what is launched and receives every outcome.
+        share: Share of the joined cluster; the session was made with it.
+        curves: The first objective in the reports of earlier runs of this sweep.
+        deadline: Seconds that an attempt may neither train nor report before it is killed.
+        tick: Function that is called twice a second.
+        trainable: Function that trains; benchmarks of the service pass one that trains nothing.
 
     Raises:
-        Refusal: if the ledger can no longer be written.
+        Refusal: The ledger can no longer be written.
     """
     sweep_id = session.sweep.id
     channel = channel_of(sweep_id, session.ledger.id)
@@ -114,7 +113,7 @@ def run(
 
 
 def _adopted(warm: WarmPool | None, controller: Any) -> None:
-    """Let Tune's controller use warm workers, look at its trials as the session ticks, and keep no answer.
+    """Let Tune's controller use warm workers, wait for events, and drop answers that were read.
 
     An answer that is not of the attempt for which it was asked never reaches the stopping rule.
     """
@@ -125,7 +124,7 @@ def _adopted(warm: WarmPool | None, controller: Any) -> None:
 
 
 def _lent(warm: WarmPool | None, arguments: dict[str, Any]) -> Any:
-    """Return the handle of a worker for a trial, or None if Tune is to create one.
+    """Return the handle of a worker for a trial, or None if Tune must create one.
 
     It finds the engines by their sweep, because Tune pickles it with the scheduler; so does `_checked` with
     the session.
@@ -139,7 +138,7 @@ def _lent(warm: WarmPool | None, arguments: dict[str, Any]) -> Any:
 
 
 def _checked(warm: WarmPool | None, attempt_id: str, result: Any) -> Exception | None:
-    """Return what is wrong with the answer to a request for the next report of an attempt, or None.
+    """Return the error in the answer to a request for the next report of an attempt, or None.
 
     The loan of an engine is checked by the process that asks the engine; see `shared_worker`.
     """
@@ -160,13 +159,7 @@ def _checked(warm: WarmPool | None, attempt_id: str, result: Any) -> Exception |
 
 
 def _with_environment(trainable: type[Worker], gpu_share: float, *, asks_for_gpu: bool) -> type[Worker]:
-    """Return a trainable whose workers set the environment of this driver first.
-
-    Args:
-        trainable: of the workers.
-        gpu_share: share of a GPU that each may use.
-        asks_for_gpu: see `Worker`.
-    """
+    """Return a trainable whose workers set the environment of this driver first."""
     variables = ray_private.handed(environment.of_workers(gpu_share))
     wrapped: type[Worker] = tune.with_parameters(trainable, environment=variables)
     # Ray names a worker's process after it, by which `machines/drain.py` finds the process.
@@ -175,6 +168,6 @@ def _with_environment(trainable: type[Worker], gpu_share: float, *, asks_for_gpu
 
 
 def refusal_behind(error: BaseException) -> Refusal | None:
-    """Return the refusal that a callback raised, or None; Tune raises a text of it in its place."""
+    """Return the error that a callback raised, or None; Tune raises only its text."""
     before = error.__cause__ or error.__context__
     return before if isinstance(before, Refusal) or before is None else refusal_behind(before)

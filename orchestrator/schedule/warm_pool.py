@@ -24,9 +24,9 @@ from ray.exceptions import RayError
 from orchestrator.assignment import Assignment
 from orchestrator.config.trainable import Trainable
 from orchestrator.ledger.holder import Holder
-from orchestrator.machines.warmth import SERVICE, memory_is_short, warm_seconds
+from orchestrator.machines.idle_timeout import SERVICE, memory_is_short, warm_seconds
 from orchestrator.schedule import environment, ray_private
-from orchestrator.schedule.imported_code import CODE
+from orchestrator.schedule.idle import CODE
 from orchestrator.schedule.loans import Loan
 from orchestrator.schedule.warm_worker import Environment, WarmWorker
 
@@ -45,7 +45,7 @@ _OF_A_SWEEP = ("SWEEP_", "INVOCATION_ID", "OLDPWD", "PWD", "SHLVL", "_")
 
 
 class Actors(Protocol):
-    """The actors of a namespace as a driver reaches them: those of Ray, or of the simulation."""
+    """Interface to the actors of a namespace; the simulation has its own implementation."""
 
     def names(self) -> list[str]:
         """Return the names of the living actors."""
@@ -57,9 +57,9 @@ class Actors(Protocol):
         """Return a new actor with its first loan.
 
         Args:
-            name: that no other actor has.
-            loan: of this driver.
-            seconds: without a loan after which it ends.
+            name: Name that no other actor has.
+            loan: Loan of this driver.
+            seconds: Seconds without a loan after which it ends.
         """
 
     def call(self, actor: Any, method: str, *arguments: object, **named: object) -> Any:
@@ -76,7 +76,7 @@ class RayActors:
     """The warm workers of the joined Ray.
 
     Args:
-        has_gpu: whether they hold a GPU.
+        has_gpu: Whether they hold a GPU.
     """
 
     def __init__(self, *, has_gpu: bool) -> None:
@@ -121,15 +121,15 @@ class RayActors:
 
 
 class Borrowed:
-    """A worker that this driver has by a loan, until it returns it. Every call names the loan.
+    """A worker on loan to this driver. Every call names the loan.
 
     Args:
-        actors: through which it is reached.
-        name: of the worker.
-        actor: the worker.
-        loan: id of the loan.
-        environment: as `orchestrator.schedule.ray_private.handed` returns it. It is sent with the work,
-            because one process works for several drivers.
+        actors: Actors through which it is reached.
+        name: Name of the worker.
+        actor: The worker.
+        loan: Id of the loan.
+        environment: Environment as `orchestrator.schedule.ray_private.handed` returns it. It is sent with the
+            work, because one process works for several drivers.
     """
 
     def __init__(self, actors: Actors, name: str, actor: Any, loan: str, environment: Environment) -> None:
@@ -138,12 +138,12 @@ class Borrowed:
         self._actors, self._environment, self._is_killed = actors, environment, False
 
     def begin(self, config: dict[str, Any], storage: Any) -> None:
-        """Let the worker become that of a trial."""
+        """Assign the worker to a trial."""
         self.attempt_id = Assignment.from_config(config).attempt_id
         self._call("begin", self._environment, config, storage)
 
     def train(self) -> Any:
-        """Ask for the next report of the present attempt; return a reference to it, as all that follows."""
+        """Request the next report of the current attempt; like the following methods, return a reference."""
         return self._call("train", self.attempt_id)
 
     def reset(self, config: dict[str, Any], storage: Any = None) -> Any:
@@ -160,21 +160,21 @@ class Borrowed:
         return self._call("get_auto_filled_metrics", *arguments, **named)
 
     def stop(self) -> Any:
-        """Let the worker free its slot; it stays with this driver until it is returned."""
+        """Free the slot of the worker, which stays on loan until it is returned."""
         self.attempt_id = ""
         return self._call("stop")
 
     def run(self, work: Callable[..., Any], *arguments: object) -> Any:
-        """Let the worker call a function; return a reference to what that returns."""
+        """Call a function in the worker; return a reference to its result."""
         return self._call("run", self._environment, work, *arguments)
 
     def give_back(self) -> None:
-        """End the loan, which no attempt uses any more; a worker that was killed must not get another one."""
+        """End the loan unless the worker was killed, so that it gets no other loan."""
         if not self._is_killed:
             self._call("return_unused")
 
     def kill(self) -> None:
-        """Kill the worker, which takes effect later than a call may."""
+        """Kill the worker; calls may still arrive before that takes effect."""
         self._is_killed = True
         self._actors.kill(self.actor)
 
@@ -186,12 +186,12 @@ class WarmPool:
     """The warm workers that this driver may use, and those that it has.
 
     Args:
-        seconds: for which a worker stays without a loan.
-        key: what a worker must have in common with this driver, of `key_of`; its name begins with it.
-        loan: returns a new loan of this driver.
-        actors: through which workers are reached.
-        environment: that a worker sets for this driver; see `Borrowed`.
-        has_gpu: whether a worker has a GPU, which it holds in Ray's accounts: then Tune must ask for none.
+        seconds: Seconds for which a worker stays without a loan.
+        key: What a worker must have in common with this driver, of `key_of`; its name begins with it.
+        loan: Function that returns a new loan of this driver.
+        actors: Actors through which workers are reached.
+        environment: Environment that a worker sets for this driver; see `Borrowed`.
+        has_gpu: Whether a worker has a GPU, which it holds in Ray's accounts: then Tune must ask for none.
     """
 
     def __init__(
@@ -210,18 +210,18 @@ class WarmPool:
         self._lent: dict[str, Borrowed] = {}
 
     def lend(self, config: dict[str, Any], storage: Any) -> Borrowed | None:
-        """Return a worker that has become that of a trial, or None if Tune is to create one.
+        """Return a worker for a trial, or None if Tune must create one.
 
         Args:
-            config: of the trainable; it carries an assignment.
-            storage: of Tune.
+            config: Config of the trainable; it carries an assignment.
+            storage: Storage of Tune.
         """
         if (worker := self.take()) is not None:
             worker.begin(config, storage)
         return worker
 
     def take(self) -> Borrowed | None:
-        """Return a worker of this driver: one that was idle, or else a new one.
+        """Return an idle worker, or else a new one.
 
         If memory is short, a new one with a GPU ends with its trial, and None takes the place of another one.
         """
@@ -233,17 +233,17 @@ class WarmPool:
         return worker
 
     def give_back(self, worker: Borrowed) -> None:
-        """End the loan of a worker that nothing of this driver uses any more."""
+        """End the loan of a worker that this driver no longer uses."""
         if self._lent.get(worker.name) is worker:
             del self._lent[worker.name]
             worker.give_back()
 
     def loan_of(self, attempt_id: str) -> str | None:
-        """Return the loan by which an attempt has its worker, or None if that is not a warm one."""
+        """Return the loan of an attempt's worker, or None if it is not a warm one."""
         return next((one.loan for one in self._lent.values() if one.attempt_id == attempt_id), None)
 
     def close(self) -> None:
-        """Return the workers that were not used, and end those that may still be in use."""
+        """Return the unused workers to the pool, and kill those that may still be in use."""
         for worker in self._lent.values():
             worker.kill()
         self._lent.clear()
@@ -277,7 +277,7 @@ class WarmPool:
                 self._idle.append(worker)
 
     def _created(self) -> Borrowed | None:
-        """Create a worker; idle ones of other code or another environment make room for it."""
+        """Create a worker, after ending idle ones of other code or another environment."""
         is_short = memory_is_short()
         if is_short and not self._has_gpu:
             return None
@@ -309,9 +309,9 @@ def handle_of(worker: Borrowed, warm: WarmPool, *, has_gpu: bool) -> Any:
     """Return the handle that Tune takes for the actor of a trial.
 
     Args:
-        worker: of this driver.
-        warm: to which it is returned once Tune does nothing more with it.
-        has_gpu: whether it holds a GPU.
+        worker: Worker of this driver.
+        warm: Warm to which it is returned once Tune does nothing more with it.
+        has_gpu: Whether it holds a GPU.
     """
     methods: dict[str, Callable[..., Any]] = {
         "train": worker.train,
@@ -327,10 +327,10 @@ def of_this_ray(seconds: float, compilations: str, program: str = "", *, has_gpu
     """Return the warm workers of the joined Ray.
 
     Args:
-        seconds: for which a worker stays without a loan.
-        compilations: folder of JAX's persistent compilation cache, which a process uses until it ends.
-        program: digest of the user's code that the process imports, or ''.
-        has_gpu: whether a worker has a GPU.
+        seconds: Seconds for which a worker stays without a loan.
+        compilations: Folder of JAX's persistent compilation cache, which a process uses until it ends.
+        program: Digest of the user's code that the process imports, or ''.
+        has_gpu: Whether a worker has a GPU.
     """
     variables = environment.of_workers(float(has_gpu))
     service = os.environ.get(SERVICE, "") if has_gpu else ""
@@ -347,9 +347,9 @@ def pool(gpu: float, compilations: str, trainable: Trainable | None = None) -> I
     trial's own process, which ends with the trial.
 
     Args:
-        gpu: share of a GPU of a trial.
-        compilations: folder of JAX's persistent compilation cache.
-        trainable: what the trials run; None for a network of this project.
+        gpu: Share of a GPU of a trial.
+        compilations: Folder of JAX's persistent compilation cache.
+        trainable: What the trials run; None for a network of this project.
     """
     seconds, is_script = warm_seconds(0.0), trainable is not None and trainable.kind != "program"
     if not seconds or 0 < gpu < 1 or (gpu and is_script) or os.environ.get("RAY_ADDRESS"):
@@ -364,12 +364,12 @@ def pool(gpu: float, compilations: str, trainable: Trainable | None = None) -> I
 
 
 def key_of(variables: dict[str, str | None], compilations: str, program: str) -> str:
-    """Return what a process must have in common with a driver that is to use it, as a digest.
+    """Return the digest that a warm process and its driver must have in common.
 
     Args:
-        variables: of `orchestrator.schedule.environment.of_workers`.
-        compilations: folder of JAX's persistent compilation cache.
-        program: digest of the user's code that the process imports, or ''.
+        variables: Variables of `orchestrator.schedule.environment.of_workers`.
+        compilations: Folder of JAX's persistent compilation cache.
+        program: Digest of the user's code that the process imports, or ''.
     """
     ours = {
         name: value

@@ -22,10 +22,9 @@ from typing import Any
 import ray
 
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.keys import Channel
+from orchestrator.ledger.sweeps.records import Channel
 from orchestrator.schedule import ray_private
-from orchestrator.schedule.imported_code import CODE
-from orchestrator.schedule.leaving import Leaving, end_if_abandoned, watch
+from orchestrator.schedule.idle import CODE, IdleShutdown, end_if_abandoned, watch
 from orchestrator.schedule.loans import Lending, Loan, WrongLoan
 from orchestrator.schedule.worker import Worker
 from orchestrator.training import engine_cache, process
@@ -39,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Host:
-    """What a warm worker does to its process; the simulation has another one."""
+    """Interface of a warm worker to its process; the simulation replaces it."""
 
     def __init__(self) -> None:
         self._before, self._folder = dict(os.environ), Path.cwd()
@@ -51,18 +50,20 @@ class Host:
         ray_private.adopt(environment)
         engine_cache.keep().forget_files()
 
-    def trainable(self, loan: str, environment: Environment, config: dict[str, Any], storage: Any) -> _Lent:
+    def trainable(
+        self, loan: str, environment: Environment, config: dict[str, Any], storage: Any
+    ) -> _LentTrainable:
         """Return the trainable that serves a loan."""
-        return _Lent(loan, environment, config, storage)
+        return _LentTrainable(loan, environment, config, storage)
 
     def restore(self) -> None:
-        """Set the environment and the folder back: nothing of a sweep stays but its engine."""
+        """Restore the environment and the working folder; only the engine stays."""
         os.environ.clear()
         os.environ.update(self._before)
         os.chdir(self._folder)
 
     def publish(self, borrower: str) -> None:
-        """Publish which driver has this process and its GPU, or '' for none."""
+        """Publish the borrower of this process and its GPU; '' for none."""
         ray_private.publish_borrower(self._name, borrower)
 
     def end(self) -> None:
@@ -75,16 +76,16 @@ class Host:
 
 
 class WarmWorker:
-    """The process; Tune calls the methods of a trainable, and drivers those of the group `control`.
+    """Actor of a warm worker: a trainable for Tune, and for drivers the methods of the group `control`.
 
     Every call names the loan for which it is made, and is refused for any other one; see `loans`.
 
     Args:
-        loan: the first one: the driver that creates the process has it.
-        seconds: without a loan after which it ends.
-        code: digest of the borrower's code; a worker that has imported other code serves only this loan.
-        has_device: whether this process holds a GPU.
-        host: what it does to its process.
+        loan: The first one: the driver that creates the process has it.
+        seconds: Seconds without a loan after which it ends.
+        code: Digest of the borrower's code; a worker that has imported other code serves only this loan.
+        has_device: Whether this process holds a GPU.
+        host: What it does to its process.
     """
 
     def __init__(
@@ -96,11 +97,11 @@ class WarmWorker:
         has_device: bool = False,
         host: Host | None = None,
     ) -> None:
-        self._rules = Leaving(seconds if code == CODE else 0.0, has_device)
+        self._rules = IdleShutdown(seconds if code == CODE else 0.0, has_device)
         self._host = Host() if host is None else host
         self._lock = threading.Lock()
         self._lending, self._idle_since = Lending(loan.id), time.monotonic()
-        self._worker: _Lent | None = None
+        self._worker: _LentTrainable | None = None
         self._failure: BaseException | None = None
         self._belong(loan)
         self._host.watch(self._look)
@@ -131,14 +132,14 @@ class WarmWorker:
 
     @ray.method(concurrency_group="control")
     def make_room(self) -> None:
-        """End this process if no driver has it."""
+        """Exit if no driver has this process."""
         with self._lock:
             self._end_if_idle()
 
     # ---------------------------------------------------------------- called one after the other
 
     def begin(self, loan: str, environment: Environment, config: dict[str, Any], storage: Any) -> None:
-        """Become the worker of a trial, and of those that follow by `reset`."""
+        """Begin with the first trial of a loan; `reset` begins the others."""
         self._use(loan, environment)
         try:
             self._worker = self._host.trainable(loan, environment, config, storage)
@@ -149,7 +150,7 @@ class WarmWorker:
             raise
 
     def train(self, loan: str, attempt_id: str) -> Any:
-        """Train an interval of an attempt and report; as all that follows, see `ray.tune.Trainable`."""
+        """Train an interval of an attempt and report; see `ray.tune.Trainable`, as for the methods below."""
         trainable = self._lent(loan)
         if trainable.attempt_id != attempt_id:
             raise WrongLoan(f"attempt {attempt_id}", f"attempt {trainable.attempt_id}")
@@ -164,11 +165,11 @@ class WarmWorker:
         return self._lent(loan).save(checkpoint_dir)
 
     def get_auto_filled_metrics(self, loan: str, *arguments: Any, **named: Any) -> Any:
-        """Return what Tune adds to a report."""
+        """Return the metrics that Tune adds to a report."""
         return self._lent(loan).get_auto_filled_metrics(*arguments, **named)
 
     def stop(self, loan: str) -> None:
-        """Free the slot. The driver has the worker until it returns it: Tune may still kill what it stops."""
+        """Free the slot. The loan goes on until the driver ends it: Tune may still kill a stopped worker."""
         with self._lock:
             self._lending.check(loan)
         try:
@@ -178,7 +179,7 @@ class WarmWorker:
             self._rest()
 
     def run(self, loan: str, environment: Environment, work: Callable[..., Any], *arguments: object) -> Any:
-        """Return what `work` returns."""
+        """Return the result of `work`."""
         self._use(loan, environment)
         try:
             return work(*arguments)
@@ -190,7 +191,7 @@ class WarmWorker:
             self._lending.use(loan)
         self._host.adopt(environment)
 
-    def _lent(self, loan: str) -> _Lent:
+    def _lent(self, loan: str) -> _LentTrainable:
         with self._lock:
             self._lending.check(loan)
         if self._worker is None and self._failure is not None:
@@ -201,7 +202,7 @@ class WarmWorker:
         return self._worker
 
     def _rest(self) -> None:
-        """Keep nothing of the sweep but its engine."""
+        """Reset the process between two loans; only the engine stays."""
         if self._worker is not None:
             process.forget(self._worker.channel)
         self._host.restore()
@@ -210,7 +211,7 @@ class WarmWorker:
             self._lending.is_used = False
 
     def _belong(self, loan: Loan | None) -> None:
-        """Belong to a driver, or to none; called with the lock, or before there is another thread."""
+        """Set the borrower. The caller holds the lock, or is the only thread."""
         borrower = "" if loan is None else loan.borrower
         if self._rules.has_device:
             self._host.publish(borrower)
@@ -221,7 +222,7 @@ class WarmWorker:
     # ---------------------------------------------------------------- its own end
 
     def _look(self) -> None:
-        """End this process with its borrower, or if it is idle and has no reason to stay."""
+        """End this process if its borrower is dead, or if its idle shutdown is due."""
         with self._lock:
             loan, borrower, idle_since = self._lending.present, self._borrower, self._idle_since
         if loan is not None:
@@ -231,19 +232,19 @@ class WarmWorker:
                 self._end_if_idle()
 
     def _end_if_idle(self) -> None:
-        """End this process unless a driver has it; called with the lock, so that none gets it meanwhile."""
+        """Exit unless a driver has this process. The caller holds the lock."""
         if self._lending.leave():
             self._host.end()
 
 
-class _Lent(Worker):
+class _LentTrainable(Worker):
     """The trainable of a sweep in a warm worker.
 
     Args:
-        loan: id of the loan for which it works.
-        environment: of the driver.
-        config: of the first assignment.
-        storage: of Tune.
+        loan: Id of the loan for which it works.
+        environment: Environment of the driver.
+        config: Config of the first assignment.
+        storage: Storage of Tune.
     """
 
     def __init__(self, loan: str, environment: Environment, config: dict[str, Any], storage: Any) -> None:

@@ -15,7 +15,7 @@ from ray import tune
 from orchestrator.assignment import Assignment
 from orchestrator.schedule import placement, sent_code
 from orchestrator.schedule.ray_private import adopt, published_stop
-from orchestrator.scripts.attempt import OwnProcess
+from orchestrator.scripts.script_attempt import OwnProcess
 from orchestrator.training import process
 from orchestrator.training.attempt import OwnAttempts, OwnEngine
 from trainables.trial import ScriptSettings
@@ -28,8 +28,8 @@ class Worker(tune.Trainable):
     actor for a trial that has already finished elsewhere.
 
     Attributes:
-        asks_for_gpu: whether Tune asks for a GPU of its own for the trial; not if a warm worker holds it.
-        loan: id of the loan for which it works, or '' if the process is Tune's.
+        asks_for_gpu: Whether Tune asks for a GPU of its own for the trial; not if a warm worker holds it.
+        loan: Id of the loan for which it works, or '' if the process is Tune's.
     """
 
     asks_for_gpu = True
@@ -37,7 +37,7 @@ class Worker(tune.Trainable):
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        """Return the resources that the assignment names, less a device that another process holds."""
+        """Return the resources of the assignment, without a device that another process holds."""
         assignment = Assignment.from_config(config)
         own = assignment.slots == 1 and cls.asks_for_gpu
         resources = {"CPU": assignment.cpu, "GPU": assignment.gpu if own else 0}
@@ -50,8 +50,8 @@ class Worker(tune.Trainable):
         """Set the environment of this process, and keep the first assignment.
 
         Args:
-            config: the assignment, as `Assignment.to_config` returns it.
-            environment: as `orchestrator.schedule.ray_private.handed` returns it.
+            config: The assignment, as `Assignment.to_config` returns it.
+            environment: Environment as `orchestrator.schedule.ray_private.handed` returns it.
         """
         adopt(environment)
         self._own: OwnAttempts | None = None
@@ -67,7 +67,7 @@ class Worker(tune.Trainable):
         """Train one interval and report.
 
         Raises:
-            RuntimeError: if this machine is about to be taken away before the attempt has begun.
+            RuntimeError: This machine is about to be taken away before the attempt has begun.
         """
         if self._own is None:
             is_script = isinstance(self._assignment.settings, ScriptSettings)

@@ -1,7 +1,7 @@
 """Runs a function of a user: `python -P function.py REFERENCE FOLDER`.
 
-It is run as a file and imports no module of this package: the user's own ones may have the same names. What
-the function sees of its process is that of its own file: `sys.argv`, the start of `sys.path` and `__main__`.
+It is run as a file and does not import this package, because modules of the user may have the same names. The
+function sees `sys.argv`, the start of `sys.path` and `__main__` of its own file.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def found(reference: str, folder: Path) -> Callable[[Any], object]:
     """Return the function that `package.module:name` or `file.py:name` names.
 
     Raises:
-        ImportError: there is no such module.
-        AttributeError: the module has no such function.
+        ImportError: There is no such module.
+        AttributeError: The module has no such function.
     """
     _enter(folder)
     module, _, name = reference.partition(":")
@@ -45,7 +45,7 @@ def found(reference: str, folder: Path) -> Callable[[Any], object]:
 
 
 def _enter(folder: Path) -> None:
-    """Let the modules of a folder be imported, before all others; one of them may be a `sweep_client`."""
+    """Put a folder first on the import path; it may contain its own `sweep_client`."""
     sys.path.insert(0, str(folder))
     if (folder / "sweep_client.py").exists() or (folder / "sweep_client").is_dir():
         for name in [name for name in sys.modules if name.partition(".")[0] == "sweep_client"]:
@@ -54,7 +54,7 @@ def _enter(folder: Path) -> None:
 
 def main() -> None:
     """Call the function with the trial."""
-    import sweep_client  # it is on the path of scripts alone, see `orchestrator.scripts.process`
+    import sweep_client  # it is on the path of scripts alone, see `orchestrator.scripts.script_process`
 
     reference, folder = sys.argv[1:]
     found(reference, Path(folder))(sweep_client.trial())

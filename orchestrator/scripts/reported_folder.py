@@ -1,7 +1,7 @@
-"""The folder that a script reports as a checkpoint, read without following it to what it must not show.
+"""Checkpoint folders of scripts, read without following links to other files.
 
-Every report with a checkpoint comes through here. Each folder is opened once, relative to the one that holds
-it, and its files relative to it: a name that becomes a link meanwhile leads nowhere.
+Each folder is opened once, relative to its parent, and its files relative to the folder. A name that is
+replaced by a link meanwhile cannot be opened (no TOCTOU race).
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ LONGEST_PATH = 3500
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
-class TooLarge(Exception):
-    """The files of a folder have more bytes than they may, or there are too many, or too deep ones."""
+class FolderTooLarge(Exception):
+    """A folder has too many bytes, too many files, or too long paths."""
 
 
 @contextmanager
 def own_file(path: str | Path, flags: int, folder: int | None = None) -> Iterator[BinaryIO]:
-    """Open a file that the script was given, and nothing that it has put in its place.
+    """Open a regular file of a script without following links.
 
     Args:
-        path: of the file.
-        flags: of `os.open`.
-        folder: descriptor of the folder that the path begins in, or None.
+        path: Path of the file.
+        flags: Flags of `os.open`.
+        folder: Descriptor of the folder that the path begins in, or None.
 
     Raises:
-        OSError: it is a link, a pipe or a folder now, which could block, never end, or be another's.
+        OSError: It is a link, a pipe or a folder now, which could block, never end, or be another's.
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(descriptor, "rb" if flags == os.O_RDONLY else "wb") as file:
@@ -51,11 +51,11 @@ def own_file(path: str | Path, flags: int, folder: int | None = None) -> Iterato
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What is in a folder and not in its copy, by relative path.
+    """Relative paths of entries that were not copied.
 
     Attributes:
-        links: to what is outside the folder, or nowhere.
-        others: links to folders, sockets, pipes, devices, and what has vanished meanwhile.
+        links: Links to what is outside the folder, or nowhere.
+        others: Links to folders, sockets, pipes, devices, and what has vanished meanwhile.
     """
 
     links: list[str] = field(default_factory=list)
@@ -63,20 +63,20 @@ class LeftOut:
 
 
 def pack(base: Path, folder: Path, packing: Packing, most: int | None = None) -> LeftOut:
-    """Copy the files below a folder into a checkpoint; return what is left out.
+    """Copy the files below a folder into a checkpoint; return the entries that were not copied.
 
     A link to a file below the folder stands for that file.
 
     Args:
-        base: without a link in its path.
+        base: Folder without a link in its path.
         folder: `base`, or a folder below it.
-        packing: the checkpoint.
-        most: bytes of all files as they appear, holes included, or None for any number.
+        packing: Checkpoint to write.
+        most: Bytes of all files as they appear, holes included, or None for any number.
 
     Raises:
-        OSError: the folder is a link or none, or has a part that became one meanwhile.
-        TooLarge: there are more bytes; no more than that were read.
-        Changed: a file has become shorter meanwhile.
+        OSError: The folder is a link or none, or has a part that became one meanwhile.
+        FolderTooLarge: There are more bytes; no more than that were read.
+        Changed: A file has become shorter meanwhile.
     """
     reading = _Reading(base, folder, packing, most)
     with _opened(base, folder.relative_to(base).parts) as descriptor:
@@ -97,7 +97,7 @@ class _Reading:
             for entry in scanned:
                 self._entries += 1
                 if self._entries > MOST_ENTRIES or len(os.fsencode(prefix + entry.name)) > LONGEST_PATH:
-                    raise TooLarge
+                    raise FolderTooLarge
                 entries.append(entry)
             for entry in sorted(entries, key=lambda each: each.name):
                 try:
@@ -134,7 +134,7 @@ class _Reading:
             if self._left is not None:
                 self._left -= facts.st_size
                 if self._left < 0:
-                    raise TooLarge
+                    raise FolderTooLarge
             self._packing.add(name, file, facts)
 
 

@@ -1,4 +1,4 @@
-"""Deliver to MLflow what ended sweeps have left pending, from a thread of the service.
+"""Delivery of ended sweeps' pending records to MLflow, in a thread of the service.
 
 A driver leaves when MLflow has not answered for a while, and no driver is started again for a sweep that has
 ended. The service holds the lease of the sweep meanwhile, as a driver does, so that only it delivers; it
@@ -12,14 +12,15 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from orchestrator.errors import BadInput, Busy, NoDatabase, redacted
-from orchestrator.ledger.lease import Lease
+from orchestrator.errors import BadInput, Busy, NoDatabase
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.undelivered import has_ended, left_undelivered
+from orchestrator.ledger.queue.submissions import has_ended, left_undelivered
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.process_secrets import redacted
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
 from orchestrator.tracking import address
-from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.tracking.shipper import Shipper, Timeouts
 
 _log = logging.getLogger(__name__)
 
@@ -32,17 +33,18 @@ LONGEST_RETRY_SECONDS = 300.0
 HELD_SECONDS = 60.0
 """Longest time for which the lease of a sweep is held at once: no other process can change it meanwhile."""
 
-_PACE = Pace(goodbye=1.0)
+_PACE = Timeouts(goodbye=1.0)
 """A driver waits no longer for its sweep; what the killed process has not answered is sent again."""
 
 
 class Deliveries:
-    """Delivers what ended sweeps have left pending. No method raises; only `close` waits.
+    """Delivers the undelivered records of ended sweeps to MLflow. No method raises; only `close` waits.
 
     Args:
-        paths: where the ledger and MLflow are.
-        system: of this process.
-        say: receives a line when MLflow has taken the last event of a sweep, and when it stops taking any.
+        paths: Paths where the ledger and MLflow are.
+        system: System of this process.
+        say: Function that receives a line when MLflow has taken the last event of a sweep, and when it stops
+            taking any.
     """
 
     def __init__(self, paths: Paths, system: System, say: Callable[[str], None]) -> None:
@@ -78,7 +80,7 @@ class Deliveries:
                 wait = LONGEST_RETRY_SECONDS
 
     def _round(self, ledger: Ledger) -> float:
-        """Deliver until MLflow takes nothing any more; return the seconds until the next round."""
+        """Deliver until MLflow stops accepting records; return the seconds until the next round."""
         for sweep_id in in_turn(left_undelivered(ledger), self._refused):
             taken = self._deliver(ledger, sweep_id) if address.is_reached(self._paths.tracking_uri) else 0
             if self._over.is_set():
@@ -91,10 +93,10 @@ class Deliveries:
         return LOOK_SECONDS
 
     def _failed(self, sweep_id: str) -> float:
-        """Note that MLflow has taken nothing; return the seconds until the next round."""
+        """Count a failed delivery; return the backoff in seconds."""
         self._failures += 1
         if self._failures == 1:
-            self._say(f"{sweep_id}: its records wait, because MLflow takes none; they are sent again later.")
+            self._say(f"{sweep_id}: MLflow accepts no records; retrying later.")
         self._refused = [*(other for other in self._refused if other != sweep_id), sweep_id]
         return min(LONGEST_RETRY_SECONDS, LOOK_SECONDS * 2.0 ** min(self._failures, 30))
 
@@ -119,18 +121,18 @@ class Deliveries:
         except Busy:
             return None
         if not after:
-            self._say(f"{sweep_id}: MLflow has received the {before} records that waited for it.")
+            self._say(f"{sweep_id}: delivered {before} pending records to MLflow.")
         return before - after if after < before or not must_leave() else None
 
 
 def in_turn(left: Sequence[str], refused: Sequence[str]) -> list[str]:
-    """Return sweeps in the order in which they are delivered.
+    """Return sweeps in the order of their delivery.
 
     Those of which MLflow has taken nothing come after all others, which they would else keep back.
 
     Args:
-        left: sweeps that have left events pending.
-        refused: those of which MLflow has taken nothing, the last one last.
+        left: Sweeps that have left events pending.
+        refused: Those of which MLflow has taken nothing, the last one last.
     """
     places = {sweep_id: place for place, sweep_id in enumerate(refused, start=1)}
     return sorted(left, key=lambda sweep_id: places.get(sweep_id, 0))

@@ -1,10 +1,11 @@
-"""How commands find the service of a root: a file that names its process, trusted only while that lives."""
+"""Service discovery by a file that names the process of a root's service, and the service's health."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,12 +15,7 @@ from orchestrator.system import System
 
 @contextmanager
 def announced(file: Path, system: System = System()) -> Iterator[Holder]:
-    """Name this process as the service, for the length of a `with` block, in a file of mode 600.
-
-    Args:
-        file: to be written.
-        system: of this process.
-    """
+    """Announce this process as the service in a file of mode 600, within a `with` block."""
     this = Holder.here(system)
     fresh = file.with_name(f"{file.name}.{this.pid}")
     fresh.touch(mode=0o600)
@@ -33,7 +29,7 @@ def announced(file: Path, system: System = System()) -> Iterator[Holder]:
 
 
 def knock(file: Path) -> None:
-    """Let the service that a file names look at the ledger at once."""
+    """Make the service that a file names poll the ledger at once."""
     _knocks(file).touch(mode=0o600)
 
 
@@ -56,8 +52,8 @@ def running(file: Path, system: System = System()) -> Holder | None:
     another machine or container.
 
     Args:
-        file: as `announced` wrote it.
-        system: of this process.
+        file: File as `announced` wrote it.
+        system: System of this process.
     """
     try:
         status = file.lstat()
@@ -75,3 +71,33 @@ def _named(file: Path) -> Holder | None:
         return Holder.read_file(file)
     except OSError:
         return None
+
+
+MOST_SILENT_SECONDS = 60.0
+"""Longest time between two rounds of a healthy service; on an idle machine there is one a second."""
+
+
+class Rounds:
+    """The clock of the last completed round; safe to share between threads.
+
+    Args:
+        clock: Function that returns seconds of a clock that is never set.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._completed_at = clock()
+
+    def complete(self) -> None:
+        """Note that a round has been completed."""
+        self._completed_at = self._clock()
+
+    @property
+    def silent_seconds(self) -> float:
+        """Return the seconds since the last completed round, or since the service began."""
+        return self._clock() - self._completed_at
+
+    @property
+    def are_late(self) -> bool:
+        """Return True if the last round was completed longer ago than `MOST_SILENT_SECONDS`."""
+        return self.silent_seconds > MOST_SILENT_SECONDS

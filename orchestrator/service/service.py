@@ -18,30 +18,29 @@ from typing import Any
 
 import psutil
 
-from orchestrator import priority
+from orchestrator import system
 from orchestrator.driver import detached, preflight
 from orchestrator.driver.admission import OWNER
-from orchestrator.driver.departure import Departure
-from orchestrator.driver.ready import ReadyDriver
-from orchestrator.errors import Busy, Damaged, Exit, redacted
-from orchestrator.ledger import claims, submissions
-from orchestrator.ledger.clock import ClockSetting
+from orchestrator.driver.prewarmed import PrewarmedDriver
+from orchestrator.driver.shutdown import Shutdown
+from orchestrator.errors import Busy, Damaged, Exit
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.lease import Lease, holder
+from orchestrator.ledger.integrity import verify_submissions
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.stop_requests import asked_to_stop
-from orchestrator.ledger.submission_integrity import verify_submissions
-from orchestrator.ledger.submissions import Submission, SubmissionWriter
-from orchestrator.machines.warmth import SERVICE, WARM, WARM_SECONDS, warm_seconds
+from orchestrator.ledger.pool import claims
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import asked_to_stop
+from orchestrator.ledger.queue.submissions import Submission, SubmissionWriter
+from orchestrator.ledger.sweeps.lease import Lease, holder
+from orchestrator.machines.idle_timeout import SERVICE, WARM, WARM_SECONDS, warm_seconds
+from orchestrator.process_secrets import redacted
 from orchestrator.service.deliveries import Deliveries
-from orchestrator.service.discovery import announced, knocked
-from orchestrator.service.prospects import with_shares
-from orchestrator.service.rounds import Rounds
+from orchestrator.service.discovery import Rounds, announced, knocked
 from orchestrator.service.situation import Process, Situation
-from orchestrator.service.starting import DRIVERS_AT_ONCE
+from orchestrator.service.start_order import DRIVERS_AT_ONCE, with_shares
 from orchestrator.service.supervision import Actions, next_actions
 from orchestrator.storage.paths import Paths
-from orchestrator.system import System
+from orchestrator.system import ClockSetting, System
 from orchestrator.upkeep.recovery import recover
 
 POLL_SECONDS = 1.0
@@ -82,21 +81,22 @@ def serve(
     A damaged ledger is rebuilt from its backup if no driver uses it.
 
     Args:
-        paths: where sweeps write.
-        say: receives a line for each driver that is started, and for each submission that is parked.
-        drivers_at_once: most drivers at once.
-        stop_drivers: whether the drivers save their trials and end too: for a container or a batch job, with
+        paths: Paths where sweeps write.
+        say: Function that receives a line for each driver that is started, and for each submission that is
+            parked.
+        drivers_at_once: Most drivers at once.
+        stop_drivers: Whether the drivers save their trials and end too: for a container or a batch job, with
             which every process in it ends.
-        start: starts the driver of a submission; if None, a process of `drive`.
-        system: of this process.
-        beside: what is held meanwhile, such as the HTTP server, and left within that time.
-        rounds: receives each round that is completed, or None.
+        start: Function that starts the driver of a submission; if None, a process of `drive`.
+        system: System of this process.
+        beside: What is held meanwhile, such as the HTTP server, and left within that time.
+        rounds: Function that receives each round that is completed, or None.
 
     Returns:
         COMPLETE, or RESUMABLE with `stop_drivers`.
 
     Raises:
-        Busy: another service supervises the ledger, or took it over.
+        Busy: Another service supervises the ledger, or took it over.
     """
     preflight.check_paths(paths)
     paths.create()
@@ -131,9 +131,9 @@ def serve(
         finally:
             done.set()
 
-    with _departure(system, stop_drivers) as departure, beside:
+    with _shutdown(system, stop_drivers) as shutdown, beside:
         try:
-            departure.interruptible(run)
+            shutdown.interruptible(run)
         except KeyboardInterrupt as reason:
             over.set()
             done.wait(LEAVE_SECONDS)
@@ -148,17 +148,17 @@ def end_code(stop_drivers: bool) -> Exit:
     return Exit.RESUMABLE if stop_drivers else Exit.COMPLETE
 
 
-def _departure(system: System, stop_drivers: bool) -> Departure:
-    """Return how the service leaves: with its own code even if its main thread is late, or asked twice."""
+def _shutdown(system: System, stop_drivers: bool) -> Shutdown:
+    """Return the shutdown of the service, with its own exit code even if it is late or requested twice."""
     code = end_code(stop_drivers)
     extra, remark = (
         (STOP_SECONDS, "its drivers were asked to end") if stop_drivers else (0.0, "the drivers go on")
     )
-    return Departure(system, extra_seconds=extra, code=code, code_twice=code, remark=remark)
+    return Shutdown(system, extra_seconds=extra, code=code, code_twice=code, remark=remark)
 
 
 def _wait(over: Event, paths: Paths, knocks: int) -> None:
-    """Return when it is time for the next poll: early at the end, or after a knock since `knocks`."""
+    """Wait for the next poll; return early at the end, or after a knock since `knocks`."""
     looks = max(1, round(POLL_SECONDS / KNOCK_SECONDS))
     for _ in range(looks):
         if over.wait(POLL_SECONDS / looks) or knocked(paths.service) != knocks:
@@ -205,8 +205,8 @@ class _Child:
     """A driver that this process has started.
 
     Attributes:
-        submission: as it was when the driver was started.
-        process: of the driver.
+        submission: Submission as it was when the driver was started.
+        process: Process of the driver.
     """
 
     submission: Submission
@@ -217,12 +217,12 @@ class Service:
     """Polls the ledger and does what `supervision.next_actions` decides.
 
     Args:
-        ledger: of the sweeps.
-        lease: of the service, held.
-        paths: where sweeps write.
-        say: receives a line for each decision.
-        drivers_at_once: most drivers at once.
-        start: starts the driver of a submission.
+        ledger: Ledger of the sweeps.
+        lease: Lease of the service, held.
+        paths: Paths where sweeps write.
+        say: Function that receives a line for each decision.
+        drivers_at_once: Most drivers at once.
+        start: Function that starts the driver of a submission.
     """
 
     def __init__(
@@ -240,8 +240,8 @@ class Service:
         self._drivers_at_once = drivers_at_once
         self._start_driver = start or self._begin
         self._warm = 0.0 if start else warm_seconds(WARM_SECONDS)
-        self._niceness = priority.niceness(priority.OF_SERVICE)
-        self._ready = ReadyDriver(paths.root, self._warm, ledger.system)
+        self._niceness = system.niceness(system.SERVICE_NICENESS)
+        self._ready = PrewarmedDriver(paths.root, self._warm, ledger.system)
         self._children: list[_Child] = []
         self._drivers: list[Holder] = []
         self._heard: dict[str, tuple[float, float]] = {}
@@ -250,10 +250,10 @@ class Service:
         """Setting by which the current poll counts every time, though the clock be set meanwhile."""
 
     def poll(self) -> None:
-        """Decide what follows for the drivers that have ended, and start those that are due.
+        """Handle the drivers that have ended, and start those that are due.
 
         Raises:
-            Busy: another process has taken the lease.
+            Busy: Another process has taken the lease.
         """
         self._reap()
         self._clock = ClockSetting.here(self._ledger.system)
@@ -274,7 +274,7 @@ class Service:
             self._start(submission)
         for sweep_id in actions.leaving:
             self._writer.ask_for_room(sweep_id)
-            self._say(f"{sweep_id}: its driver leaves its place to other sweeps.")
+            self._say(f"{sweep_id}: preempted for other sweeps.")
         self._ready.tend(busy=bool(self._children))
 
     def _now(self) -> float:
@@ -308,7 +308,7 @@ class Service:
                 self._children.remove(child)
 
     def _situations(self, waiting: Sequence[Submission]) -> Sequence[Situation]:
-        """Return what is observed of every submission."""
+        """Return the observed state of every submission."""
         if not waiting:
             return ()
         classes = claims.priority_classes(self._ledger)
@@ -361,15 +361,13 @@ class Service:
             return
         if actions.paused_since is None:
             self._writer.go_on()
-            self._say("A driver has reported: starts are no longer paused.")
+            self._say("A driver has reported; starting drivers again.")
         else:
             self._writer.pause(actions.paused_since, self._clock)
-            self._say(
-                "Several sweeps have crashed within a minute: no driver is started until one tries alone."
-            )
+            self._say("Several sweeps crashed within a minute; pausing starts, then trying one sweep alone.")
 
     def _start(self, seen: Submission) -> None:
-        """Write that a driver is started, and then start it: a kill in between costs one wait."""
+        """Record the start of a driver, then start it: a kill in between costs one backoff."""
         number, now = seen.starts + 1, self._now()
         columns = {"state": "STARTED", "starts": number, "started_at": now, "driver": None, "code": None}
         columns["reported_before"] = self._ledger.last_report_at(seen.sweep_id)
@@ -381,18 +379,18 @@ class Service:
             assert submission is not None, "no submission is ever deleted"
             process = self._start_driver(submission)
             self._children.append(_Child(submission, process))
-            self._say(f"{seen.sweep_id}: process {process.pid} drives it (start {number}).")
+            self._say(f"{seen.sweep_id}: started driver {process.pid} (start {number}).")
 
     def _begin(self, submission: Submission) -> subprocess.Popen[bytes]:
         sweep_id = submission.sweep_id
-        words = ["drive", sweep_id, "--start", str(submission.starts), "--root", str(self._paths.root)]
+        words = [sweep_id, "--start", str(submission.starts), "--root", str(self._paths.root)]
         service = Holder.here(self._ledger.system).write()
         variables = {OWNER: submission.owner, WARM: str(self._warm), SERVICE: service}
-        variables |= {priority.NICENESS: str(self._niceness)}
+        variables |= {system.NICENESS: str(self._niceness)}
         return self._ready.begin(words, self._paths.driver_log(sweep_id), variables)
 
     def _cause(self, sweep_id: str, code: int | None) -> str:
-        """Return why a driver ended: a signal, or else the last line that it printed."""
+        """Return the cause of a driver's end: a signal, or else the last line that it printed."""
         if code is not None and code < 0:
             return f"{signal.Signals(-code).name} ended its driver"
         last = redacted(detached.last_line(self._paths.driver_log(sweep_id)))
@@ -408,6 +406,6 @@ class Service:
                 self._say(f"{sweep_id} is parked after {columns['crashes']} crashes{cause}.")
             case "QUEUED":
                 wait = max(0.0, columns["next_try"] - self._now())
-                self._say(f"{sweep_id} is started again in {wait:.0f} s{cause}.")
+                self._say(f"{sweep_id} restarts in {wait:.0f} s{cause}.")
             case "ENDED":
                 self._say(f"{sweep_id} has ended with code {columns['code']}{cause}.")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
-from orchestrator.ledger.stop_requests import ROOM
-from orchestrator.ledger.submissions import Submission
-from orchestrator.sharing.rows import PriorityClass
+from orchestrator.ledger.queue.submissions import ROOM, Submission
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepRecord
+from orchestrator.sharing.pool_rows import PriorityClass
 
 Process = Literal["none", "alive", "dead", "elsewhere"]
 """The process of the newest driver: it has not begun, it runs, it has ended, or it was started on another
@@ -17,22 +16,22 @@ machine, before the last boot of this machine, or in another container, where it
 
 @dataclass(frozen=True)
 class Situation:
-    """A submission, and what the service observes of its sweep.
+    """A submission and the observed state of its sweep.
 
     Attributes:
-        submission: that has not ended.
-        sweep: the row of its sweep, or None if no driver has written it yet.
-        is_driven: whether a living process holds the lease of the sweep.
-        process: of the newest driver that the service has started.
-        stopped_by: name of the machine that asked the sweep to stop, `ROOM` if the service did, or None.
-        reported_at: time of the newest report, by the clock of its driver, seconds since the epoch; 0 without
+        submission: Submission that has not ended.
+        sweep: The row of its sweep, or None if no driver has written it yet.
+        is_driven: Whether a living process holds the lease of the sweep.
+        process: Process of the newest driver that the service has started.
+        stopped_by: Name of the machine that asked the sweep to stop, `ROOM` if the service did, or None.
+        reported_at: Time of the newest report, by the clock of its driver, seconds since the epoch; 0 without
             reports. Only the order of such times has a meaning.
-        heard_at: when this service has first seen that report, or that there is none, by the clock of
+        heard_at: Time when this service has first seen that report, or that there is none, by the clock of
             `submission`.
-        priority_class: of the sweep.
-        share: trials that the pool of the service's drivers has for the sweep at once, or would have once its
+        priority_class: Priority class of the sweep.
+        share: Trials that the pool of the service's drivers has for the sweep at once, or would have once its
             driver runs; None if that is not known.
-        held: trials that run or are about to.
+        held: Trials that run or are about to.
     """
 
     submission: Submission

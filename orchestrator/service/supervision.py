@@ -1,4 +1,4 @@
-"""What the service does next: pure functions of the rows of the ledger, the leases and the clock.
+"""Decisions of the service: pure functions of the rows of the ledger, the leases and the clock.
 
 The lease alone decides which process drives a sweep. Starting a second driver is therefore harmless, and the
 service keeps no state between two polls, except when it has first seen the newest report of each sweep.
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.errors import Exit
-from orchestrator.ledger.stop_requests import ROOM, reason_of
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.queue.settings import reason_of
+from orchestrator.ledger.queue.submissions import ROOM, Submission
 from orchestrator.service.situation import Situation
-from orchestrator.service.starting import (
+from orchestrator.service.start_order import (
     DRIVERS_AT_ONCE,
     JITTER,
     LONGEST_BACKOFF_SECONDS,
@@ -45,8 +45,8 @@ class Transition:
     """New values of a submission.
 
     Attributes:
-        submission: as it was seen.
-        columns: new values, by column.
+        submission: Submission as it was seen.
+        columns: New values, by column.
     """
 
     submission: Submission
@@ -55,13 +55,13 @@ class Transition:
 
 @dataclass(frozen=True)
 class Actions:
-    """What the service does next.
+    """The next actions of the service.
 
     Attributes:
-        transitions: of submissions.
-        starts: submissions whose drivers the service starts, in this order.
-        paused_since: when the service paused all starts because several sweeps crashed at once, or None.
-        leaving: sweeps whose drivers the service asks to leave their places; they are then queued again.
+        transitions: Transitions of submissions.
+        starts: Submissions whose drivers the service starts, in this order.
+        paused_since: Time when the service paused all starts because several sweeps crashed at once, or None.
+        leaving: Sweeps whose drivers the service asks to leave their places; they are then queued again.
     """
 
     transitions: Sequence[Transition]
@@ -77,13 +77,13 @@ def next_actions(
     *,
     drivers_at_once: int = DRIVERS_AT_ONCE,
 ) -> Actions:
-    """Decide what the service does next.
+    """Decide the next actions of the service.
 
     Args:
-        situations: of every submission that has not ended.
-        now: seconds since the epoch.
-        paused_since: when the service paused all starts, or None.
-        drivers_at_once: most drivers that may run at once.
+        situations: State of every submission that has not ended.
+        now: Seconds since the epoch.
+        paused_since: Time when the service paused all starts, or None.
+        drivers_at_once: Most drivers that may run at once.
     """
     transitions = [transition for situation in situations if (transition := transition_of(situation, now))]
     crashes = _crash_times(situations, transitions)
@@ -105,12 +105,7 @@ def _is_probe(situation: Situation, paused_since: float) -> bool:
 
 
 def transition_of(situation: Situation, now: float) -> Transition | None:
-    """Return the transition of a submission whose driver has ended or whose sweep was stopped, else None.
-
-    Args:
-        situation: of the submission.
-        now: seconds since the epoch.
-    """
+    """Return the transition of a submission whose driver has ended or whose sweep was stopped, else None."""
     if situation.is_driven:
         return None
     match situation.submission.state:

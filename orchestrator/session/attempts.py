@@ -14,19 +14,20 @@ from orchestrator.accounts import Account
 from orchestrator.assignment import LARGEST_STEP, Assignment, Outcome, SavedCheckpoint
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.keys import attempt_number, trial_key_of
-from orchestrator.ledger.records import (
+from orchestrator.ledger.sweeps.records import (
     AttemptState,
     CheckpointKind,
     CheckpointRecord,
     ReportRecord,
     TrialRecord,
     TrialState,
+    attempt_number,
+    trial_key_of,
 )
-from orchestrator.ledger.selection import Constraints, total_violation
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.selection import Constraints, total_violation
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
-from orchestrator.session.limits import FOREIGN, SLOW_PLACEMENT, SLOW_START, UNCHARGED, Spending, Spent
+from orchestrator.session.limits import FOREIGN, SLOW_PLACEMENT, SLOW_START, UNCHARGED, HoursSpent, Spending
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
@@ -39,7 +40,7 @@ DEAF_SECONDS = 10.0
 """A driver that looks at its attempts less often has not listened: it looks twice a second."""
 
 LEAVE_SECONDS = 60.0
-"""How long an attempt may take to answer a stop request; one that trains answers after its current step."""
+"""Time limit for an attempt to obey a stop request; a training one obeys after its current step."""
 
 
 @dataclass
@@ -47,21 +48,22 @@ class Running:
     """An attempt that was launched and has not ended.
 
     Attributes:
-        trial: the trial's row when the attempt was launched.
-        resumed: path of the checkpoint that the attempt resumed from, as the ledger records it, or None.
-        step: last step reported.
-        best: best validation value so far, or None.
-        best_step: its step.
-        best_metrics: all metrics of that step.
-        reported_at: time of the launch or of the last outcome, by the session's clock; a sign that the
+        trial: The trial's row when the attempt was launched.
+        resumed: Path of the checkpoint that the attempt resumed from, as the ledger records it, or None.
+        step: Last step reported.
+        best: Best validation value so far, or None.
+        best_step: Its step.
+        best_metrics: All metrics of that step.
+        reported_at: Time of the launch or of the last outcome, by the session's clock; a sign that the
             attempt trains on does not count.
-        last: the last outcome, or None.
-        cause: why the driver itself ended the attempt, or None.
-        started_at: when a worker or the queue of an engine took the attempt; None while it waits for either.
-        progressed_at: time of the last report; `started_at` before the first one.
-        trained_at: time of the last sign that the attempt trains on; 0 before the first one.
-        charged: whether the attempt costs time: it holds its resources, and not only a place in a queue.
-        refused: what was wrong with a report for this attempt that was not its own, or None.
+        last: The last outcome, or None.
+        cause: Why the driver itself ended the attempt, or None.
+        started_at: Time when a worker or the queue of an engine took the attempt; None while it waits for
+            either.
+        progressed_at: Time of the last report; `started_at` before the first one.
+        trained_at: Time of the last sign that the attempt trains on; 0 before the first one.
+        charged: Whether the attempt costs time: it holds its resources, and not only a place in a queue.
+        refused: What was wrong with a report for this attempt that was not its own, or None.
     """
 
     trial: TrialRecord
@@ -98,19 +100,19 @@ class Attempts:
     """Launches attempts, commits their outcomes to the ledger, and then passes them on to the study.
 
     Args:
-        sweep: of the attempts.
-        writer: of the sweep.
-        study: of the sweep.
-        paths: where files are written.
-        data: folder of the data sets.
-        board: the trials of the sweep.
-        spent: by earlier drivers.
-        clock: of the session, in seconds.
-        account: as which functions and commands run; None for that of their workers.
+        sweep: Sweep of the attempts.
+        writer: Writer of the sweep.
+        study: Study of the sweep.
+        paths: Paths where files are written.
+        data: Folder of the data sets.
+        board: The trials of the sweep.
+        spent: Time spent by earlier drivers.
+        clock: Clock of the session, in seconds.
+        account: Account as which functions and commands run; None for that of their workers.
 
     Attributes:
-        running: by attempt id.
-        took: seconds that the last attempts of the newest trials that have ended took.
+        running: Running by attempt id.
+        took: Seconds that the last attempts of the newest trials that have ended took.
     """
 
     def __init__(
@@ -122,7 +124,7 @@ class Attempts:
         data: Path,
         *,
         board: TrialBoard,
-        spent: Spent,
+        spent: HoursSpent,
         clock: Callable[[], float],
         account: Account | None = None,
     ) -> None:
@@ -139,7 +141,7 @@ class Attempts:
 
     @property
     def recently_lost(self) -> int:
-        """Return how many attempts were lost with a node that Ray may still report as alive."""
+        """Return the number of attempts lost with a node that Ray may still report as alive."""
         now = self._clock()
         self._lost_at = [at for at in self._lost_at if now - at < DEAD_NODE_SECONDS]
         return len(self._lost_at)
@@ -148,8 +150,8 @@ class Attempts:
         """Commit the next attempt of a trial and return its assignment.
 
         Args:
-            trial: to be launched.
-            tracking: variables that name its run in MLflow to a script, if it has one.
+            trial: Trial to be launched.
+            tracking: Variables that name its run in MLflow to a script, if it has one.
         """
         before = self._writer.ledger.last_attempt(trial.key)
         attempt = self._writer.start_attempt(trial.key)
@@ -246,7 +248,7 @@ class Attempts:
         self._spending.end(attempt_id, self._without_outages())
         return self.running.pop(attempt_id)
 
-    def spent(self) -> Spent:
+    def spent(self) -> HoursSpent:
         """Return the time in which workers have held resources, without outages of the database."""
         return self._spending.total(self._without_outages())
 
@@ -281,8 +283,8 @@ class Attempts:
         in which the driver did not listen is left out: it was suspended, or waited for its ledger.
 
         Args:
-            deadline: seconds without a sign of life that an attempt may take.
-            stopped_at: when all attempts were asked to end, or None; each has `LEAVE_SECONDS` to do so.
+            deadline: Seconds without a sign of life that an attempt may take.
+            stopped_at: Time when all attempts were asked to end, or None; each has `LEAVE_SECONDS` to do so.
         """
         now = self._clock()
         if (deaf := now - self._listened_at) > DEAF_SECONDS:
@@ -302,7 +304,7 @@ class Attempts:
         """Return the started attempts that were asked to end, and have not done so for `LEAVE_SECONDS`.
 
         Args:
-            asked: since when, by id.
+            asked: Since when, by id.
         """
         now = self._clock()
         expected = {name: self.running[name] for name in asked.keys() & self.running.keys()}
@@ -355,9 +357,9 @@ def any_active(running: Sequence[Running], now: float, placed: Callable[[], bool
     """Return True if an attempt runs, or was launched so recently that its worker may still be starting.
 
     Args:
-        running: attempts that were launched and have not ended.
-        now: by the clock of the launches.
-        placed: returns True if one of the attempts has its resources; called if none runs.
+        running: Attempts that were launched and have not ended.
+        now: Now by the clock of the launches.
+        placed: Function that returns True if one of the attempts has its resources; called if none runs.
     """
     if not running or any(run.started for run in running):
         return bool(running)
@@ -379,14 +381,14 @@ def launched(
     """Return an attempt that resumes its trial's last checkpoint: the driver's record and the assignment.
 
     Args:
-        attempt_id: of the attempt.
-        trial: of the attempt.
-        checkpoints: of the trial.
-        sweep: of the trial.
-        paths: where files are written.
-        ledger_id: of the ledger of the sweep.
-        data: folder of the data sets.
-        now: time of the launch, by the session's clock.
+        attempt_id: Id of the attempt.
+        trial: Trial of the attempt.
+        checkpoints: Checkpoints of the trial.
+        sweep: Sweep of the trial.
+        paths: Paths where files are written.
+        ledger_id: Ledger id of the ledger of the sweep.
+        data: Folder of the data sets.
+        now: Time of the launch, by the session's clock.
     """
     last, best = _of_kind(checkpoints, "last"), _of_kind(checkpoints, "best")
     run = Running(
@@ -431,12 +433,12 @@ def not_finite(metrics: Mapping[str, Any], *objectives: str) -> str | None:
 
 
 def foreign(attempt_id: str, outcome: Outcome, loan: str | None = None) -> str | None:
-    """Return why an outcome is not the answer to a request for the report of an attempt, or None if it is.
+    """Return an error message if an outcome does not belong to an attempt, else None.
 
     Args:
-        attempt_id: of the attempt.
-        outcome: that has come.
-        loan: by which its driver has the process that was asked; None if any will do.
+        attempt_id: Id of the attempt.
+        outcome: Outcome that has come.
+        loan: Loan by which its driver has the process that was asked; None if any will do.
     """
     wanted = f"a report must be of {attempt_id}"
     if outcome.attempt_id != attempt_id:
@@ -451,8 +453,8 @@ def accepted(outcome: Outcome, *objectives: str) -> Outcome:
     """Return an outcome unchanged if the attempt can go on from it, else as a failure with its cause.
 
     Args:
-        outcome: of the attempt.
-        objectives: names of their metrics; the first one determines the best trial.
+        outcome: Outcome of the attempt.
+        objectives: Function that names of their metrics; the first one determines the best trial.
     """
     if outcome.failure is not None:
         return outcome
@@ -462,12 +464,7 @@ def accepted(outcome: Outcome, *objectives: str) -> Outcome:
 
 
 def malformed(outcome: Outcome, metric: str) -> str | None:
-    """Return what a report must satisfy and does not, or None if nothing is wrong with it.
-
-    Args:
-        outcome: without a failure.
-        metric: the objective.
-    """
+    """Return the requirement that a report violates, or None if it is valid."""
     step = outcome.step
     if type(step) is not int or not 0 <= step <= LARGEST_STEP:
         return f"have a whole step from 0 to {LARGEST_STEP}, got {step!r:.40}"
@@ -494,15 +491,7 @@ def finite_or_failed(outcome: Outcome, *objectives: str) -> Outcome:
 def _commit(
     writer: SweepWriter, attempt_id: str, outcome: Outcome, *, best: bool, url: str | None
 ) -> Sequence[Path]:
-    """Commit a report and its checkpoint; return the folders of the superseded checkpoints.
-
-    Args:
-        writer: of the sweep.
-        attempt_id: of the attempt.
-        outcome: without a failure.
-        best: whether the value is the best of its trial so far.
-        url: of the trial's folder in the store, or None without a store.
-    """
+    """Commit a report and its checkpoint; return the folders of the superseded checkpoints."""
     key = trial_key_of(attempt_id)
     kinds: list[CheckpointKind] = ["last", "best"] if best else ["last"]
     at = writer.next_report_at()

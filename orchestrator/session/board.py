@@ -1,4 +1,4 @@
-"""The trial board: the state of every trial, the best trial so far, and the trials to launch again.
+"""Trial board: the state of every trial, the best trial so far, and the queue of retries.
 
 Imports neither Optuna nor Ray: verbs that only show progress use this module.
 """
@@ -11,8 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from orchestrator.ledger.records import FINISHED_TRIAL, UNFINISHED_TRIAL, SweepState, TrialRecord, TrialState
-from orchestrator.ledger.selection import order
+from orchestrator.ledger.sweeps.records import (
+    FINISHED_TRIAL,
+    UNFINISHED_TRIAL,
+    SweepState,
+    TrialRecord,
+    TrialState,
+)
+from orchestrator.ledger.sweeps.selection import order
 
 
 @dataclass(frozen=True)
@@ -20,13 +26,13 @@ class Progress:
     """The progress of a sweep, for display.
 
     Attributes:
-        states: number of trials by state.
-        wanted: number of trials at the end.
-        best_key: key of the best trial so far, or None.
-        best_value: its best validation value.
-        seconds_left: estimate until the end, or None without data for an estimate.
-        state: of the sweep, such as RUNNING, WAITING or PAUSED.
-        reason: why the sweep is in this state, or None.
+        states: Number of trials by state.
+        wanted: Number of trials at the end.
+        best_key: Key of the best trial so far, or None.
+        best_value: Its best validation value.
+        seconds_left: Estimate until the end, or None without data for an estimate.
+        state: State of the sweep, such as RUNNING, WAITING or PAUSED.
+        reason: Why the sweep is in this state, or None.
     """
 
     states: Mapping[str, int]
@@ -39,7 +45,7 @@ class Progress:
 
     @property
     def settled(self) -> int:
-        """Return how many trials are finished."""
+        """Return the number of finished trials."""
         return sum(self.states.get(state, 0) for state in FINISHED_TRIAL)
 
 
@@ -47,7 +53,7 @@ class RetryQueue:
     """Trials whose next attempt is due at some time, the earliest first.
 
     Args:
-        keys: of the trials that are due at once.
+        keys: Keys of the trials that are due at once.
     """
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
@@ -80,16 +86,16 @@ class RetryQueue:
 
 
 class TrialBoard:
-    """The trials of one sweep.
+    """State, score and retries of the trials of one sweep.
 
     Args:
-        trials: of earlier drivers; the unfinished ones are due for another attempt at once.
-        maximize: whether more of the objective is better.
+        trials: Trials of earlier drivers; the unfinished ones are due for another attempt at once.
+        maximize: Whether more of the objective is better.
         violations: `total_violation` of the trials by key; a trial that is missing is feasible.
 
     Attributes:
-        counts: number of trials by state.
-        retries: the trials to launch again.
+        counts: Number of trials by state.
+        retries: The trials to launch again.
     """
 
     def __init__(
@@ -147,22 +153,22 @@ class TrialBoard:
 
     @property
     def settled(self) -> int:
-        """Return how many trials are finished."""
+        """Return the number of finished trials."""
         return sum(self.counts[state] for state in FINISHED_TRIAL)
 
     @property
     def unfinished(self) -> int:
-        """Return how many trials exist and are not finished."""
+        """Return the number of unfinished trials."""
         return len(self._states) - self.settled
 
     def progress(self, elapsed: float, wanted: int, state: SweepState, reason: str | None) -> Progress:
         """Return the counts, the best trial so far and an estimate of the time left.
 
         Args:
-            elapsed: seconds since this board was made.
-            wanted: number of trials at the end.
-            state: of the sweep.
-            reason: why the sweep is in this state, or None.
+            elapsed: Seconds since this board was made.
+            wanted: Number of trials at the end.
+            state: State of the sweep.
+            reason: Why the sweep is in this state, or None.
         """
         left = _seconds_left(self.settled, self._settled_before, wanted, elapsed)
         key, value = self.best or (None, None)
@@ -184,9 +190,9 @@ def time_left(took: Sequence[float], own: Sequence[float | None], waiting: int) 
     takes at least as long as the running trial that has most left.
 
     Args:
-        took: seconds that trials which have ended have taken, those that were pruned among them.
-        own: seconds that each running trial has left at its speed, or None if that is not known.
-        waiting: trials that have not begun.
+        took: Seconds that trials which have ended have taken, those that were pruned among them.
+        own: Seconds that each running trial has left at its speed, or None if that is not known.
+        waiting: Trials that have not begun.
 
     Returns:
         None without data for an estimate.
@@ -200,13 +206,6 @@ def time_left(took: Sequence[float], own: Sequence[float | None], waiting: int) 
 
 
 def _seconds_left(settled: int, settled_before: int, wanted: int, elapsed: float) -> float | None:
-    """Estimate the seconds until all trials are settled from those that this driver has settled.
-
-    Args:
-        settled: trials settled now.
-        settled_before: trials settled when this driver began.
-        wanted: trials at the end.
-        elapsed: seconds since this driver began.
-    """
+    """Estimate the seconds until all trials are settled from those that this driver has settled."""
     own = settled - settled_before
     return (wanted - settled) * elapsed / own if own > 0 else None

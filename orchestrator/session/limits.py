@@ -1,4 +1,4 @@
-"""What ends a sweep or a trial: the budget, failures, retries that are used up, and missing nodes."""
+"""Limits that end a sweep or a trial: budget, failures, retries, missing nodes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.config.sections import BudgetSection
-from orchestrator.counts import counted
-from orchestrator.ledger.records import FINISHED_TRIAL, AttemptRecord, SweepRecord, SweepState
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.errors import counted
+from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, AttemptRecord, SweepRecord, SweepState
+from orchestrator.ledger.sweeps.writer import SweepWriter
 
 HOPELESS_AFTER = 8
 """A sweep stops when all its settled trials, at least so many, have failed: the next would fail too."""
@@ -55,11 +55,11 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Stop:
-    """Why a session launches nothing more.
+    """The end of a session's launches.
 
     Attributes:
-        reason: for people.
-        state: of the sweep afterwards: INTERRUPTED or COMPLETE.
+        reason: Reason for people.
+        state: State of the sweep afterwards: INTERRUPTED or COMPLETE.
     """
 
     reason: str
@@ -70,8 +70,8 @@ def hopeless(counts: Mapping[str, int], diverged: int = 0) -> bool:
     """Return True if at least `HOPELESS_AFTER` trials have settled and all of them have crashed.
 
     Args:
-        counts: number of trials by state.
-        diverged: of the failed ones, how many had an objective that is not finite: their code works.
+        counts: Number of trials by state.
+        diverged: Diverged of the failed ones, how many had an objective that is not finite: their code works.
     """
     crashed = counts.get("FAILED", 0) - diverged
     return crashed >= HOPELESS_AFTER and crashed == sum(counts.get(state, 0) for state in FINISHED_TRIAL)
@@ -101,20 +101,20 @@ class AlikeFailures:
 
 
 @dataclass(frozen=True)
-class Spent:
+class HoursSpent:
     """Time in which workers held resources for attempts; an attempt that waits for a worker costs nothing.
 
     Attributes:
-        hours: wall-clock hours in which at least one worker held resources; the time between two drivers does
+        hours: Wall-clock hours in which at least one worker held resources; the time between two drivers does
             not count.
-        gpu_hours: hours of all attempts, each times its share of a GPU, summed.
+        gpu_hours: Hours of all attempts, each times its share of a GPU, summed.
     """
 
     hours: float
     gpu_hours: float
 
 
-def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> Spent:
+def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> HoursSpent:
     """Add up the attempts of a sweep that have ended.
 
     Each counts as if it had ended earlier by the outages of its database. Where an attempt lasts beyond an
@@ -130,18 +130,18 @@ def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> Spent:
     for start, end, _ in spans:
         busy += max(end - max(start, reached), 0.0)
         reached = max(reached, end)
-    return Spent(busy / _HOUR, sum(gpu * (end - start) for start, end, gpu in spans) / _HOUR)
+    return HoursSpent(busy / _HOUR, sum(gpu * (end - start) for start, end, gpu in spans) / _HOUR)
 
 
 class Spending:
     """Adds up the time in which workers hold resources, without reading an attempt twice.
 
     Args:
-        before: spent by earlier drivers.
-        gpu: share of a GPU of one attempt of this driver.
+        before: Time spent by earlier drivers.
+        gpu: Share of a GPU of one attempt of this driver.
     """
 
-    def __init__(self, before: Spent, gpu: float) -> None:
+    def __init__(self, before: HoursSpent, gpu: float) -> None:
         self._busy, self._gpu_before, self._gpu = before.hours * _HOUR, before.gpu_hours, gpu
         self._held = 0.0
         self._taken: dict[str, float] = {}
@@ -168,19 +168,19 @@ class Spending:
             self._busy += now - self._busy_since
             self._idle_since = now
 
-    def total(self, now: float) -> Spent:
+    def total(self, now: float) -> HoursSpent:
         """Return the time spent until now, by the clock of the calls of `take` and `end`."""
         busy = self._busy + (now - self._busy_since if self._taken else 0.0)
         held = self._held + len(self._taken) * now - self._sum_taken
-        return Spent(busy / _HOUR, self._gpu_before + self._gpu * held / _HOUR)
+        return HoursSpent(busy / _HOUR, self._gpu_before + self._gpu * held / _HOUR)
 
 
-def overspent(budget: BudgetSection, total: Spent) -> str | None:
+def overspent(budget: BudgetSection, total: HoursSpent) -> str | None:
     """Return a sentence about the part of a budget that is spent, or None if every part has some left.
 
     Args:
-        budget: of the sweep.
-        total: time that its attempts have taken.
+        budget: Budget of the sweep.
+        total: Time that its attempts have taken.
     """
     if budget.hours is not None and total.hours >= budget.hours:
         return f"the budget of {counted(budget.hours, 'hour')} is spent"
@@ -196,8 +196,8 @@ def since_progress(past: Sequence[AttemptRecord], progressed: Collection[str]) -
     """Return a trial's attempts from the last one on that has reported a step beyond all earlier ones.
 
     Args:
-        past: the trial's attempts, in their order.
-        progressed: ids of the attempts that were the first to report some step of the trial.
+        past: The trial's attempts, in their order.
+        progressed: Ids of the attempts that were the first to report some step of the trial.
     """
     recent: list[AttemptRecord] = []
     for attempt in past:
@@ -216,9 +216,9 @@ def wait_before_retry(
     ones makes the failures before it void.
 
     Args:
-        cause: of the attempt that has failed now.
-        past: the trial's attempts, in their order; the one that has failed now may be among them.
-        progressed: ids of the attempts that were the first to report some step of the trial.
+        cause: Cause of the attempt that has failed now.
+        past: The trial's attempts, in their order; the one that has failed now may be among them.
+        progressed: Ids of the attempts that were the first to report some step of the trial.
     """
     if cause in UNCHARGED:
         return BACKOFF_SECONDS if cause == FOREIGN else 0.0
@@ -236,10 +236,10 @@ class Shortage:
     """Tracks how long a sweep has been waiting for a node, and why; the ledger shows it as WAITING meanwhile.
 
     Args:
-        writer: of the sweep.
+        writer: Writer of the sweep.
 
     Attributes:
-        reason: why no attempt runs now, or None.
+        reason: Why no attempt runs now, or None.
     """
 
     def __init__(self, writer: SweepWriter) -> None:
@@ -251,9 +251,9 @@ class Shortage:
         """Record why no attempt runs, or None if one does; return the seconds that this has lasted.
 
         Args:
-            reason: for people.
-            now: time of the session's clock.
-            counts: whether the time until the next call counts.
+            reason: Reason for people.
+            now: Time of the session's clock.
+            counts: Whether the time until the next call counts.
         """
         before, self.reason = self.reason, reason
         if reason is None:

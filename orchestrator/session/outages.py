@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 from orchestrator.errors import NoDatabase, NoStore
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 
@@ -24,7 +24,7 @@ WHAT: Mapping[str, str] = {
     "store lost": "the checkpoint store does not answer",
     "disk full": "a disk is full",
 }
-"""What each cause of an attempt's end says about the sweep."""
+"""Reason of the pause, by the cause of an attempt's end."""
 
 Probe = Callable[[], bool]
 """Returns True if an outage is over; may take as long as its timeouts."""
@@ -57,16 +57,16 @@ def _is_store_back(paths: Paths, ledger: Ledger, sweep_id: str) -> bool:
 
 
 class Outages:
-    """The outage that pauses a sweep, if there is one.
+    """Detects the end of an outage that pauses a sweep.
 
     Args:
-        writer: of the sweep.
-        probes: by cause.
-        clock: of the session, in seconds.
-        background: runs a probe without blocking the caller; by default in a thread of its own.
+        writer: Writer of the sweep.
+        probes: Probes by cause.
+        clock: Clock of the session, in seconds.
+        background: Function that runs a probe without blocking the caller; by default in a thread of its own.
 
     Attributes:
-        reason: why the sweep is paused and since when, or None.
+        reason: Why the sweep is paused and since when, or None.
     """
 
     def __init__(

@@ -15,9 +15,14 @@ from typing import Any
 
 from orchestrator.config.space import Distribution
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.keys import attempt_number, trial_key_of
-from orchestrator.ledger.records import UNFINISHED_TRIAL, CheckpointRecord, Segment
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.records import (
+    UNFINISHED_TRIAL,
+    CheckpointRecord,
+    Segment,
+    attempt_number,
+    trial_key_of,
+)
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.proposals import static_choice
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths, checkpoint_stem
@@ -32,8 +37,8 @@ class Population:
     A trial whose report passes several periods at once is compared at the last of them.
 
     Args:
-        period: steps between two comparisons of a trial.
-        quantile: share of the trials that is replaced, and share that is copied.
+        period: Steps between two comparisons of a trial.
+        quantile: Share of the trials that is replaced, and share that is copied.
         sign: 1 if more is better, else -1.
     """
 
@@ -43,13 +48,7 @@ class Population:
         self._compared: dict[str, int] = {}
 
     def donors(self, key: str, step: int, value: float) -> list[str]:
-        """Record a score; return the trials to copy, the best first, or none if the trial may go on.
-
-        Args:
-            key: of the trial.
-            step: of the score.
-            value: of the objective.
-        """
+        """Record a score; return the trials to copy, the best first, or none if the trial may go on."""
         number = step // self._period
         if number <= self._compared.get(key, 0):
             return []
@@ -63,12 +62,12 @@ class Population:
 
 @dataclass(frozen=True)
 class Mutation:
-    """How a trial's hyperparameters differ from its donor's.
+    """Mutation of the hyperparameters that a trial copies from its donor.
 
     Attributes:
-        names: of the hyperparameters that change.
-        resample: probability of a fresh draw instead of a step.
-        factors: a step multiplies by one of the two.
+        names: Names of the hyperparameters that change.
+        resample: Probability of a fresh draw instead of a step.
+        factors: A step multiplies by one of the two.
     """
 
     names: Sequence[str]
@@ -78,13 +77,7 @@ class Mutation:
     def applied(
         self, params: Mapping[str, Any], space: Mapping[str, Distribution], rng: random.Random
     ) -> dict[str, Any]:
-        """Return changed hyperparameters, all within the space.
-
-        Args:
-            params: of the donor.
-            space: of the search.
-            rng: of this mutation.
-        """
+        """Return changed hyperparameters, all within the space."""
         changed = dict(params)
         for name in self.names:
             if name in changed:
@@ -140,9 +133,9 @@ class Exploits:
     """Pending exploits: which trial will copy which donor, once its attempt has stopped.
 
     Args:
-        sweep: of the trials.
-        writer: of the sweep.
-        paths: where checkpoints are written.
+        sweep: Sweep of the trials.
+        writer: Writer of the sweep.
+        paths: Paths where checkpoints are written.
     """
 
     def __init__(self, sweep: SweepConfig, writer: SweepWriter, paths: Paths) -> None:
@@ -156,9 +149,9 @@ class Exploits:
         A donor is unfinished, has reached at least the trial's step, and has its static choice.
 
         Args:
-            trial_key: of the trial.
-            step: that it has reached.
-            donors: better trials, the best first.
+            trial_key: Trial key of the trial.
+            step: Step that it has reached.
+            donors: Better trials, the best first.
         """
         own = static_choice(self._sweep, self._ledger.trial(trial_key))
         for key in donors:
@@ -189,8 +182,8 @@ class Exploits:
             The folders of the trial's checkpoints that no row refers to any more.
 
         Raises:
-            DamagedCheckpoint: the donor's last checkpoint is damaged, or has been dropped for that meanwhile.
-            NoStore: the store cannot be read or written.
+            DamagedCheckpoint: The donor's last checkpoint is damaged, or has been dropped for that meanwhile.
+            NoStore: The store cannot be read or written.
         """
         key, donor = trial_key_of(attempt_id), self._ledger.trial(donor_key)
         kept = self._ledger.trial_checkpoints(donor_key)

@@ -7,23 +7,23 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.keys import trial_key
-from orchestrator.ledger.records import Role, TrialRecord
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.records import Role, TrialRecord, trial_key
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
 from orchestrator.study.study import Study
 from orchestrator.tracking import events
+from trainables.settings import range_ends
 
 
 class Proposals:
     """Creates trials; each one is committed before it can be launched.
 
     Args:
-        sweep: of the trials.
-        writer: of the sweep.
-        study: proposes the trials of the search.
-        board: receives every new trial.
-        trials: of earlier drivers; numbering continues after them.
+        sweep: Sweep of the trials.
+        writer: Writer of the sweep.
+        study: Proposes the trials of the search.
+        board: Function that receives every new trial.
+        trials: Trials of earlier drivers; numbering continues after them.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Proposals:
 
     @property
     def unlaunched(self) -> int:
-        """Return how many trials of the search are left that were never launched."""
+        """Return the number of trials of the search that were never launched."""
         return len(self._proposed) + max(0, self._search_trials - self._next_number)
 
     @property
     def confirmable(self) -> int:
-        """Return how many confirmations of the best trial are left, 0 without one.
+        """Return the number of confirmations of the best trial that are left; 0 without a best trial.
 
         Those of another trial, which was the best one before the search was extended, do not count.
         """
@@ -67,7 +67,7 @@ class Proposals:
 
     @property
     def wanted(self) -> int:
-        """Return how many trials the sweep has at its end: those that exist and those still to be created."""
+        """Return the final number of trials: existing ones and those still to be created."""
         search = max(self._next_number, self._search_trials)
         if self._board.best is None and (self.searching or self._board.unfinished):
             return search + len(self._confirmed) + self._sweep.confirm.seeds
@@ -81,8 +81,8 @@ class Proposals:
         """Return the trial of the search to launch next; it shares a program with running trials if one does.
 
         Args:
-            running: trials that run.
-            concurrency: how many trials may run at once; so many are proposed ahead, to choose from.
+            running: Trials that run.
+            concurrency: How many trials may run at once; so many are proposed ahead, to choose from.
         """
         ahead = concurrency if self._several_programs else 1
         while len(self._proposed) < ahead and not self._asked_all:
@@ -102,7 +102,7 @@ class Proposals:
         return self._program_of[trial.key]
 
     def follow(self, trial: TrialRecord) -> None:
-        """Note the hyperparameters of a trial that goes on from another one with others."""
+        """Record the changed hyperparameters of a trial that continues another one."""
         self._searched[trial.key] = trial.params
 
     def confirmation(self, best: TrialRecord) -> TrialRecord:
@@ -171,7 +171,7 @@ def several_programs(sweep: SweepConfig) -> bool:
         static = sweep.search.keys() - {"seed", *sweep.trainable.free}
         return sweep.trainable.kind == "program" and bool(static)
     settings = sweep.network_settings(sweep.largest(), seed=0)
-    ends = {f"{name}.{end}" for name in settings.model.complete().ranges for end in ("min", "max")}
+    ends = {end for name in settings.model.complete().ranges for end in range_ends(name)}
     own = {f"{settings.model.layer}.{end}" for end in ends}
     return not sweep.search.keys() <= {"seed", *settings.free(), *ends, *own}
 
@@ -180,8 +180,8 @@ def pick(proposed: Sequence[Hashable], running: Sequence[Hashable]) -> int:
     """Return the index of the trial to launch: of the commonest running program, else the commonest proposed.
 
     Args:
-        proposed: static choices of the proposed trials, the oldest first; at least one.
-        running: static choices of the running trials.
+        proposed: Static choices of the proposed trials, the oldest first; at least one.
+        running: Static choices of the running trials.
     """
     for choice, _ in Counter(running).most_common():
         if choice in proposed:

@@ -1,4 +1,4 @@
-"""One run of a sweep: which trial is tried next, and what each outcome means.
+"""Decisions of one run of a sweep: the next trial, and the consequences of each outcome.
 
 The session stands between Ray Tune (which asks for attempts and reports outcomes), the study (which proposes
 trials) and the ledger (the source of truth). Order of writes: an attempt is committed before it is launched;
@@ -19,11 +19,10 @@ from orchestrator.accounts import Account
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoStore
-from orchestrator.ledger.keys import trial_key_of
-from orchestrator.ledger.records import SweepRecord, SweepState, TrialRecord
-from orchestrator.ledger.selection import best_of_sweep, violations_of
-from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
+from orchestrator.ledger.sweeps.records import SweepRecord, SweepState, TrialRecord, trial_key_of
+from orchestrator.ledger.sweeps.selection import best_of_sweep, violations_of
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.attempts import Attempts, Running, any_active, foreign
 from orchestrator.session.board import Progress, TrialBoard, time_left
 from orchestrator.session.limits import (
@@ -54,22 +53,22 @@ class Resources(Protocol):
     """The resources that attempts can use now."""
 
     def capacity(self) -> int:
-        """Return how many attempts fit on them."""
+        """Return the number of attempts that fit."""
 
     def shortage(self) -> str:
-        """Return why no attempt can start now."""
+        """Return the reason why no attempt can start now."""
 
     def placed(self) -> bool:
         """Return True if an attempt has its resources, on which its worker may be starting."""
 
 
 class Allowance(Protocol):
-    """The part of the resources that a sweep may use beside other sweeps.
+    """Share of the resources that a sweep may use beside other sweeps.
 
     Attributes:
-        leaving: ids of the attempts that end at their next report, so that other sweeps get their resources.
-        overdue: of these, the ones that are to save and end at once; by id, the time since when.
-        waiting: why the sweep may run nothing now, or None.
+        leaving: Ids of the attempts that end at their next report, so that other sweeps get their resources.
+        overdue: Those of them that must save and end at once; by id, the time since when.
+        waiting: Why the sweep may run nothing now, or None.
     """
 
     leaving: Collection[str]
@@ -81,7 +80,7 @@ class Allowance(Protocol):
 
 
 class WholeCluster:
-    """The share of a sweep beside which no other one runs: everything."""
+    """The share of a sweep that runs alone: everything."""
 
     leaving: Collection[str] = frozenset()
     overdue: Mapping[str, float] = MappingProxyType({})
@@ -93,24 +92,34 @@ class WholeCluster:
 
 
 class Session:
-    """The decisions of one driver about one sweep; the trials of earlier drivers go on.
+    """Decides the next attempt of a sweep, and handles the outcome of each.
+
+    The trials of earlier drivers are continued.
+
+    Example:
+
+        while not session.finished:
+            if assignment := session.next_assignment():
+                session.started(assignment.attempt_id)
+                session.reported(assignment.attempt_id, train(assignment))
+                session.completed(assignment.attempt_id)
 
     Args:
-        sweep: with the resources that each attempt gets.
-        writer: of the sweep.
-        study: of the sweep.
-        paths: where files are written.
-        data: folder of the data sets.
-        resources: that attempts can use.
-        share: of these resources; all of them if it is left out.
-        node_wait: seconds to wait while no node could hold an attempt, before the sweep is interrupted.
-        busy_wait: the same, while the nodes that could hold one are in use.
-        clock: in seconds.
-        probes: of outages, by cause; by default those of `paths`.
-        account: as which functions and commands run; None for that of their workers.
+        sweep: Sweep with the resources that each attempt gets.
+        writer: Writer of the sweep.
+        study: Study of the sweep.
+        paths: Paths where files are written.
+        data: Folder of the data sets.
+        resources: Resources that attempts can use.
+        share: Share of these resources; all of them if it is left out.
+        node_wait: Seconds to wait while no node could hold an attempt, before the sweep is interrupted.
+        busy_wait: The same, while the nodes that could hold one are in use.
+        clock: Clock in seconds.
+        probes: Probes of outages, by cause; by default those of `paths`.
+        account: Account as which functions and commands run; None for that of their workers.
 
     Attributes:
-        stopped: why nothing more is launched, or None.
+        stopped: Why nothing more is launched, or None.
     """
 
     def __init__(
@@ -164,13 +173,13 @@ class Session:
 
     @property
     def concurrency(self) -> int:
-        """Return how many attempts may run at once: what fits now, or the file's own limit."""
+        """Return the maximum number of concurrent attempts: those that fit now, or the limit of the file."""
         limit = self.sweep.resources.concurrent
         return min(limit, self._resources.capacity()) if limit else self._resources.capacity()
 
     @property
     def demand(self) -> int:
-        """Return how many attempts would run at once with unlimited resources."""
+        """Return the number of attempts that would run concurrently with unlimited resources."""
         if self.stopped:
             return 0
         left = self._proposals.wanted - self._board.settled
@@ -178,7 +187,7 @@ class Session:
 
     @property
     def startable(self) -> int:
-        """Return how many attempts could run at once now with unlimited resources.
+        """Return the number of attempts that could run concurrently now with unlimited resources.
 
         Unlike `demand`, it leaves out confirmations while the search may still change which trial is best,
         and everything that does not run yet during an outage.
@@ -272,19 +281,19 @@ class Session:
         self._attempts.reported(attempt_id, outcome)
 
     def refused(self, attempt_id: str, outcome: Outcome, loan: str | None) -> str | None:
-        """Return why an outcome is not that of an attempt, which then counts as lost; None if it is.
+        """Return an error message if an outcome does not belong to an attempt, which then counts as lost.
 
         Args:
-            attempt_id: of the attempt.
-            outcome: that a process has sent for it.
-            loan: by which the driver has that process; None if any will do.
+            attempt_id: Id of the attempt.
+            outcome: Outcome that a process has sent for it.
+            loan: Loan by which the driver has that process; None if any will do.
         """
         if why := foreign(attempt_id, outcome, loan):
             self.refuse(attempt_id, why)
         return why
 
     def refuse(self, attempt_id: str, why: str) -> str:
-        """Note that a report for an attempt was not its own, and is not kept; return the cause of its end."""
+        """Reject a foreign report for an attempt; return the cause of the attempt's end."""
         self._attempts.refuse(attempt_id, why)
         return FOREIGN
 
@@ -365,9 +374,9 @@ class Session:
         """Choose a donor for a trial; its next attempt copies it. Return False if there is none.
 
         Args:
-            trial_key: of the trial.
-            step: that it has reached.
-            donors: better trials, the best first.
+            trial_key: Trial key of the trial.
+            step: Step that it has reached.
+            donors: Better trials, the best first.
         """
         return not self.stopped and self._exploits.plan(trial_key, step, donors)
 
@@ -386,7 +395,7 @@ class Session:
             self._attempts.requeue(attempt_id, "interrupted", 0.0)
 
     def sheds(self, attempt_id: str) -> bool:
-        """Return True if an attempt that has just reported gives its resources up to another sweep.
+        """Return True if an attempt that has just reported is preempted for another sweep.
 
         The trial is not charged, and is the next to be launched.
         """
@@ -417,7 +426,7 @@ class Session:
             self.stop(over, "COMPLETE")
 
     def _lasting_shortage(self) -> str | None:
-        """Return why no attempt runs if that has lasted longer than it may, else None.
+        """Return the reason why no attempt runs if that has lasted too long, else None.
 
         The time in which other sweeps have all that the sweep may use does not count.
         """
@@ -448,7 +457,7 @@ class Session:
         """Return the started attempts that the driver should kill: they have been silent for too long.
 
         Args:
-            deadline: seconds that an attempt may neither train nor report; less, to answer a stop request.
+            deadline: Seconds that an attempt may neither train nor report; less, to answer a stop request.
         """
         silent = self._attempts.silent(deadline, self._stopped_at)
         return [*silent, *(self._attempts.ignoring(self._share.overdue) - set(silent))]

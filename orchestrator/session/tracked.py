@@ -1,12 +1,12 @@
-"""The runs in MLflow that functions and commands write to themselves."""
+"""MLflow runs that users' functions and commands write to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.errors import redacted
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.process_secrets import redacted
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking.address import absolute
 
@@ -18,17 +18,17 @@ LOOK_SECONDS = 0.5
 
 
 class TrackedRuns:
-    """Says whether a trial may start, and which run of MLflow its script writes to.
+    """Finds the MLflow run of a trial's script, for which its first attempt waits.
 
     The delivery to MLflow creates a trial's run a second or so after the ledger has the trial, and enters the
     run's id in the ledger. The first attempt of a trial waits for that. Once a wait has been in vain, MLflow
     is away: until a trial's run is there at once, none waits, and a script without a run is started without.
 
     Args:
-        sweep: whose scripts write to MLflow, or do not.
-        ledger: of the sweep.
-        paths: where MLflow is.
-        clock: in seconds.
+        sweep: Sweep whose scripts write to MLflow, or do not.
+        ledger: Ledger of the sweep.
+        paths: Paths where MLflow is.
+        clock: Clock in seconds.
     """
 
     def __init__(self, sweep: SweepConfig, ledger: Ledger, paths: Paths, clock: Callable[[], float]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from orchestrator.sharing.pool_rows import PoolClaim
 from orchestrator.sharing.prospects import prospects
-from orchestrator.sharing.rows import PoolClaim
 from orchestrator.sharing.view import View
 
 MOST_ENDS = 64

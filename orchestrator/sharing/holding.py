@@ -22,7 +22,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from orchestrator.sharing.capacity import Capacity
-from orchestrator.sharing.rows import CLASSES, UNIT, Place, PoolClaim, PoolNode, Rules, Share, Use
+from orchestrator.sharing.pool_rows import CLASSES, UNIT, Place, PoolClaim, PoolNode, Rules, Share, Use
 
 
 class Hold(NamedTuple):
@@ -168,7 +168,7 @@ class _Need(NamedTuple):
     rank: int
 
 
-class _Sweep:
+class _HeldSweep:
     """What is known of a sweep whose trials may leave.
 
     Attributes:
@@ -217,7 +217,7 @@ class _Clearing(NamedTuple):
 
     loss: int
     unready: int
-    departures: Sequence[tuple[_Sweep, int, int]]
+    departures: Sequence[tuple[_HeldSweep, int, int]]
 
 
 class _Choosing:
@@ -241,10 +241,10 @@ class _Choosing:
         capacity = Capacity.of(nodes)
         self._of_cpu, self._of_device = capacity.dominant(1, 0), capacity.dominant(0, 1)
         sweeps = [
-            (_Sweep(claims[sweep], use, shares[sweep]), use) for sweep, use in uses.items() if use.places
+            (_HeldSweep(claims[sweep], use, shares[sweep]), use) for sweep, use in uses.items() if use.places
         ]
         sweeps.sort(key=lambda entry: entry[0].order)
-        self._placed: dict[str, list[tuple[int, _Sweep, Place]]] = {node.name: [] for node in nodes}
+        self._placed: dict[str, list[tuple[int, _HeldSweep, Place]]] = {node.name: [] for node in nodes}
         self.free = self._left(nodes, sweeps)
         self._most = max(1, len(self.free) * rules.held_nodes // UNIT)
         self._sorted: set[str] = set()
@@ -275,7 +275,7 @@ class _Choosing:
             self.moves.setdefault(sweep.name, {})[hold.node] = Move(trials, shared)
 
     def _left(
-        self, nodes: Sequence[PoolNode], sweeps: Sequence[tuple[_Sweep, Use]]
+        self, nodes: Sequence[PoolNode], sweeps: Sequence[tuple[_HeldSweep, Use]]
     ) -> dict[str, tuple[int, int]]:
         """Note what runs on each node; return the devices and cores that are left on it."""
         free = {node.name: [node.devices, node.cpu] for node in nodes}
@@ -330,7 +330,7 @@ class _Choosing:
         devices, cpu = self.free[node]
         return need.cpu - cpu, need.devices - devices if need.devices else 0
 
-    def _in_order(self, node: str) -> Sequence[tuple[int, _Sweep, Place]]:
+    def _in_order(self, node: str) -> Sequence[tuple[int, _HeldSweep, Place]]:
         """Return what runs on a node, in the order in which it leaves.
 
         Of one group of sweeps, trials that are ready to leave come before others.
@@ -359,7 +359,7 @@ class _Choosing:
         """
         size, rank = need[:2], need.rank
         cpu, devices = self._missing(need, node)
-        departures: list[tuple[_Sweep, int, int]] = []
+        departures: list[tuple[_HeldSweep, int, int]] = []
         loss = lost_devices = lost_cpu = unready = 0
         # Without calls: this runs for everything on all nodes that may be the best.
         of_cpu, of_device = self._of_cpu, self._of_device
@@ -401,5 +401,5 @@ def _need(claim: PoolClaim) -> _Need:
     return _Need(*claim.on_node, CLASSES.index(claim.priority_class))
 
 
-def _group(entry: tuple[int, _Sweep, Place]) -> int:
+def _group(entry: tuple[int, _HeldSweep, Place]) -> int:
     return entry[0]

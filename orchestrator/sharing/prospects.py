@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from orchestrator.sharing.fill import fill, hours_spent
-from orchestrator.sharing.rows import Owner, PoolClaim
+from orchestrator.sharing.pool_rows import Owner, PoolClaim
 from orchestrator.sharing.usage import week_of
 from orchestrator.sharing.view import View
 

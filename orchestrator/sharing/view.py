@@ -17,7 +17,7 @@ from orchestrator.sharing.capacity import Capacity
 from orchestrator.sharing.fill import fill, hours_spent
 from orchestrator.sharing.holding import Holding, Move, open_places
 from orchestrator.sharing.holding import holding as held
-from orchestrator.sharing.rows import (
+from orchestrator.sharing.pool_rows import (
     CLASSES,
     RULES,
     UNIT,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.accounts import umask
-from orchestrator.sqlite import sqlite_url
 from trainables.checkpoint import DIGITS
 from trainables.durable import make_folder
+
+DEFAULT_ROOT = Path("mlruns")
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,26 @@ class Paths:
     tracking: str | None = None
     cache: Path | None = None
     store: str | None = None
+
+    @classmethod
+    def at(cls, root: str | Path | None = None) -> Paths:
+        """Return the paths under a root folder. Nothing is created.
+
+        `SWEEP_LEDGER`, `MLFLOW_TRACKING_URI`, `JAX_COMPILATION_CACHE_DIR` and `SWEEP_CHECKPOINTS` replace
+        the paths under the root that they name.
+
+        Args:
+            root: Root folder; if None, `SWEEP_ROOT` or else `mlruns`.
+        """
+        environment = os.environ
+        cache = environment.get("JAX_COMPILATION_CACHE_DIR")
+        return cls(
+            Path(root or environment.get("SWEEP_ROOT") or DEFAULT_ROOT).absolute(),
+            environment.get("SWEEP_LEDGER"),
+            environment.get("MLFLOW_TRACKING_URI"),
+            Path(cache).absolute() if cache else None,
+            environment.get("SWEEP_CHECKPOINTS") or None,
+        )
 
     @property
     def ledger_url(self) -> str:
@@ -122,3 +144,15 @@ def attempt_of(name: str) -> int:
 
 
 _CHECKPOINT_NAME = re.compile(rf"step-\d{{9,}}-(?P<attempt>\d+)-[0-9a-f]{{{DIGITS}}}")
+
+
+def sqlite_url(file: Path) -> str:
+    """Return the SQLAlchemy URL of a SQLite file.
+
+    Only the characters that would end the path are quoted. SQLAlchemy reads any quoted character, but MLflow
+    creates the folder of the path as it is written: a quoted space would leave a stray folder behind.
+    """
+    path = str(file)
+    for character in "%?#":
+        path = path.replace(character, f"%{ord(character):02X}")
+    return f"sqlite:///{path}"

@@ -125,10 +125,10 @@ class Grid:
     No list of values is made: a file of a few bytes can search a range of 10^9 numbers.
 
     Attributes:
-        search: the space, in which each hyperparameter has finitely many values.
-        offset: index of the first combination.
-        stride: distance from one combination to the next, coprime to their number.
-        skipped: index of a combination to leave out, or None.
+        search: The space, in which each hyperparameter has finitely many values.
+        offset: Index of the first combination.
+        stride: Distance from one combination to the next, coprime to their number.
+        skipped: Index of a combination to leave out, or None.
     """
 
     search: Mapping[str, Distribution]

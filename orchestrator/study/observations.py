@@ -1,4 +1,4 @@
-"""What a sampler observes: the meaning of each trial's end, and a window over a long past."""
+"""Observations of a sampler: the meaning of each trial's end, and a window over a long history."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from optuna.trial import TrialState
 
 from orchestrator.config.sweep_config import Constraint, SweepConfig
-from orchestrator.ledger.selection import violation
+from orchestrator.ledger.sweeps.selection import violation
 
 # TPE calls at most 25 trials good. Four times as many stay in the window, so that none of those is missing
 # when objectives or constraints split them.
@@ -32,9 +32,9 @@ class Observation:
 
     Attributes:
         state: Optuna's state.
-        values: one number an objective; None for an unfinished or failed trial.
-        violations: by how much each constraint is broken; at most 0 for one that is kept.
-        curve: the first objective by step.
+        values: One number an objective; None for an unfinished or failed trial.
+        violations: Violations by how much each constraint is broken; at most 0 for one that is kept.
+        curve: The first objective by step.
     """
 
     state: TrialState
@@ -56,11 +56,11 @@ def observe(
     """Return a trial as a sampler observes it.
 
     Args:
-        sweep: specification of the sweep.
-        state: of the trial in the ledger.
-        value: best first objective of the trial, if it has one.
-        metrics: that the trial reported at the step of `value`.
-        curve: first objective by step; values that are not finite are left out.
+        sweep: Specification of the sweep.
+        state: State of the trial in the ledger.
+        value: Best first objective of the trial, if it has one.
+        metrics: Metrics that the trial reported at the step of `value`.
+        curve: First objective by step; values that are not finite are left out.
     """
     finite = {step: point for step, point in curve.items() if math.isfinite(point)}
     seen = STATES.get(state, TrialState.RUNNING)
@@ -116,7 +116,7 @@ class Window:
     not on their order, so a rebuilt study has the same window.
 
     Args:
-        limit: number of trials in the window, or None for all of them.
+        limit: Number of trials in the window, or None for all of them.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -135,9 +135,9 @@ class Window:
         """Record the end of a trial.
 
         Args:
-            number: of the trial.
-            rank: smaller for a better trial; None for a failed one.
-            objectives: values to be minimised, if there are several objectives.
+            number: Number of the trial.
+            rank: Smaller for a better trial; None for a failed one.
+            objectives: Values to be minimised, if there are several objectives.
         """
         self._unfinished.discard(number)
         if rank is None or self._limit is None:

@@ -1,4 +1,4 @@
-"""What the service relies on in Optuna beyond its documented interface; checked with Optuna 5.0.0.
+"""Undocumented interfaces of Optuna that the service uses; checked with Optuna 5.0.0.
 
 - Storage methods that address a study or a trial by id, which Optuna's documentation calls internal.
   `Study.tell` is public and is used; but a running trial of a rebuilt study has no `Trial` object, whose
@@ -53,7 +53,7 @@ _PICKLED = {
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "scalar"),
 }
-"""What the pickled state of an optimizer refers to."""
+"""Classes in the pickled state of an optimizer."""
 
 
 class WindowedStorage(InMemoryStorage):
@@ -154,7 +154,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _PICKLED:
-            raise pickle.UnpicklingError(f"{module}.{name} is no part of an optimizer's state")
+            raise pickle.UnpicklingError(f"{module}.{name} is not part of an optimizer's state")
         return super().find_class(module, name)
 
 
@@ -162,7 +162,7 @@ def to_plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trial's attributes, which this process has just written, with any optimizer as plain JSON.
 
     Raises:
-        UnpicklingError: the pickled optimizer refers to anything but optimizers and arrays.
+        UnpicklingError: The pickled optimizer refers to anything but optimizers and arrays.
     """
     pieces = {int(match[1]): name for name in attributes if (match := _PIECE.fullmatch(name))}
     plain = {name: value for name, value in attributes.items() if name not in pieces.values()}
@@ -177,7 +177,7 @@ def from_plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return stored attributes in the form that Optuna expects.
 
     Raises:
-        Damaged: an attribute is a pickled optimizer, which this service never stores.
+        Damaged: An attribute is a pickled optimizer, which this service never stores.
     """
     full = {name: value for name, value in attributes.items() if name != _STORED}
     if pickles := [name for name in full if f":{_STORED}" in name]:

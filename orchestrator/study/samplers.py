@@ -1,6 +1,6 @@
 """Optuna's samplers, one class each, with every argument written out.
 
-A sampler is built anew for each trial, seeded from the sweep's seed and the trial's number: its proposals
+A new sampler is built for each trial, seeded from the sweep's seed and the trial's number: its proposals
 depend on the trials alone, not on how long this process has run.
 """
 
@@ -41,10 +41,10 @@ class Draw:
     """The arguments of a sampler for one trial.
 
     Attributes:
-        options: options of the sampler.
-        seed: seed of this trial's draws.
-        conditional: whether some hyperparameters are drawn only under conditions.
-        stops_early: whether trials may end PRUNED.
+        options: Options of the sampler.
+        seed: Seed of this trial's draws.
+        conditional: Whether some hyperparameters are drawn only under conditions.
+        stops_early: Whether trials may end PRUNED.
     """
 
     options: Mapping[str, Any]
@@ -57,12 +57,12 @@ class SamplerAdapter(ABC):
     """Builds a sampler of Optuna from the options of a search-space file.
 
     Attributes:
-        settings: what a file may say. The expression is read without importing this module, see
+        settings: What a file may say. The expression is read without importing this module, see
             `orchestrator.config.declarations`.
-        history: number of earlier trials that the sampler is shown, or None for all of them.
+        history: Number of earlier trials that the sampler is shown, or None for all of them.
         lists_stopped: Whether it learns from the last value of a stopped trial, which Optuna calls pruned.
-            Otherwise a stopped trial stays a running one to the sampler.
-        joint: kinds of distribution that it draws together.
+            Otherwise a stopped trial remains a running one to the sampler.
+        joint: Kinds of distribution that it draws together.
     """
 
     settings: ClassVar[SamplerSettings]
@@ -80,7 +80,7 @@ class GridAdapter(ABC):
     """Lists every assignment before the first trial, instead of drawing one at a time.
 
     Attributes:
-        settings: as in `SamplerAdapter`.
+        settings: Settings as in `SamplerAdapter`.
     """
 
     settings: ClassVar[SamplerSettings]

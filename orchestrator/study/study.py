@@ -19,8 +19,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from orchestrator.config.strategy import SAMPLERS
 from orchestrator.config.sweep_config import Direction, SweepConfig
-from orchestrator.ledger.records import CurvePoint, ReportRecord, TrialRecord, by_trial
-from orchestrator.sqlite import sqlite_url
+from orchestrator.ledger.sweeps.records import CurvePoint, ReportRecord, TrialRecord, by_trial
+from orchestrator.storage.paths import sqlite_url
 from orchestrator.study import distributions as space
 from orchestrator.study import samplers
 from orchestrator.study.observations import UNFINISHED, Observation, Window, minimised, observe, rank
@@ -32,8 +32,8 @@ class Proposal:
     """One assignment to try.
 
     Attributes:
-        params: a value for every active hyperparameter.
-        system_attrs: plain JSON that is kept with the trial, and needed to rebuild the study.
+        params: A value for every active hyperparameter.
+        system_attrs: Plain JSON that is kept with the trial, and needed to rebuild the study.
     """
 
     params: Mapping[str, Any]
@@ -41,14 +41,21 @@ class Proposal:
 
 
 class Study:
-    """What was tried so far, and what to try next.
+    """Proposes the trials of a sweep, and learns from their results.
+
+    Example:
+
+        study = Study(sweep)
+        proposal = study.ask(0)
+        study.report(0, step=100, value=0.7)
+        study.tell(0, "COMPLETE", 0.7, 100)
 
     Args:
-        sweep: the specification.
-        trials: the search trials of the ledger, numbered from 0 without a gap.
-        reports: of `trials` and of `earlier`, with all objectives and constrained metrics.
-        earlier: trials of other sweeps to learn from; those of another space are left out.
-        curves: keep every point of `reports`. Samplers read only the latest one of each trial.
+        sweep: The specification.
+        trials: The search trials of the ledger, numbered from 0 without a gap.
+        reports: Reports of `trials` and of `earlier`, with all objectives and constrained metrics.
+        earlier: Trials of other sweeps to learn from; those of another space are left out.
+        curves: Keep every point of `reports`. Samplers read only the latest one of each trial.
     """
 
     def __init__(
@@ -87,7 +94,7 @@ class Study:
 
     @property
     def size(self) -> int | None:
-        """Return how many trials the space has, or None if there is no limit."""
+        """Return the number of trials in the space, or None if it is infinite."""
         return None if self._grid is None else self._grid.points + (self._published is not None)
 
     def ask(self, number: int) -> Proposal | None:
@@ -126,11 +133,11 @@ class Study:
         """End a trial, unless it has already ended.
 
         Args:
-            number: of the trial.
+            number: Number of the trial.
             state: COMPLETE, PRUNED or FAILED.
-            value: the best first objective, finite, for COMPLETE.
-            step: the last step that was trained.
-            metrics: reported at the step of `value`; needed for further objectives and constraints.
+            value: The best first objective, finite, for COMPLETE.
+            step: The last step that was trained.
+            metrics: Reported at the step of `value`; needed for further objectives and constraints.
         """
         trial = self._trial(number)
         if trial.state.is_finished():
@@ -238,11 +245,6 @@ def store(study: Study, file: Path, name: str) -> int:
     """Write a study to a new SQLite file, for optuna-dashboard and Optuna's own functions.
 
     The file gets its name when it is complete: Optuna takes most of a minute for a thousand trials.
-
-    Args:
-        study: to write.
-        file: to create.
-        name: of the study in the file.
 
     Returns:
         The number of trials.

@@ -1,1 +1,1 @@
-"""Tracking: what is written to MLflow, and how it gets there without the driver waiting for MLflow."""
+"""Delivery to MLflow, without the driver waiting for MLflow."""

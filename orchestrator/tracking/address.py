@@ -1,4 +1,4 @@
-"""Where MLflow is, and the environment of the processes that import it. This module does not."""
+"""Address of MLflow, and the environment of the processes that import it. This module does not import it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.errors import BadInput
-from orchestrator.sqlite import sqlite_url
+from orchestrator.storage.paths import sqlite_url
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SERVERS = {"http": 80, "https": 443}
@@ -59,7 +59,7 @@ def is_server(uri: str) -> bool:
 
 
 def is_reached(uri: str) -> bool:
-    """Return False if MLflow is a server that takes no connection; it may still refuse what is sent to it."""
+    """Return False if MLflow is a server that refuses connections."""
     if not is_server(uri):
         return True
     parts = urlsplit(uri)
@@ -94,12 +94,12 @@ def migration_lock(database: Path) -> Path:
 
 
 def is_created(database: Path) -> bool:
-    """Return False for an SQLite database that is missing, or that a killed process has left half made.
+    """Return False for an SQLite database that is missing or incomplete, as after a killed process.
 
-    A half-made one has no rows, so that nothing is lost with it. Anything else is left alone, whatever it is.
+    An incomplete database has no rows, so that it can be replaced without loss.
 
     Raises:
-        sqlite3.Error: the file is no database.
+        sqlite3.Error: The file is no database.
     """
     if not database.exists():
         return False

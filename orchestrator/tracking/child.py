@@ -1,7 +1,6 @@
-"""The shipper's end of the pipe to the delivering process: start it, ask it, end it.
+"""Pipe from the shipper to the delivery process.
 
-No call blocks for longer than it promises: a child that neither reads nor answers is killed, together with
-everything that it started.
+Every call has a timeout. A child that neither reads nor answers is killed with its descendants.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orchestrator import concealment, priority
+from orchestrator import process_secrets, system
 from orchestrator.tracking import address
 
 _COMMAND = (sys.executable, "-m", "orchestrator.tracking.deliver")
 
 
 class DeliveryError(Exception):
-    """Raised when the child has ended, with its last error output, or when it does not answer."""
+    """The child does not answer, or has ended; the text has its last error output."""
 
 
 class Child:
@@ -34,7 +33,7 @@ class Child:
     """
 
     def __init__(self) -> None:
-        environment, self._secrets = concealment.parted(address.environment())
+        environment, self._secrets = process_secrets.parted(address.environment())
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the child lives
         self._process = subprocess.Popen(
             _COMMAND,
@@ -57,8 +56,8 @@ class Child:
         return self._process.poll() is None
 
     def direct(self, destination: Mapping[str, Any]) -> None:
-        """Send the destination, which must be done once and before the first `ask`; do not wait."""
-        priority.lower(self._process.pid)
+        """Send the destination without waiting. Required once, before the first `ask`."""
+        system.lower_priority(self._process.pid)
         self._unsent = self._secrets + _line(destination)
 
     def ask(
@@ -67,7 +66,7 @@ class Child:
         """Send a line, if there is one, and return the next answer.
 
         Raises:
-            DeliveryError: the child ends, `seconds` pass, or `cancelled` returns True.
+            DeliveryError: The child ends, `seconds` pass, or `cancelled` returns True.
         """
         if document is not None:
             self._unsent += _line(document)
@@ -86,7 +85,7 @@ class Child:
         self._process.kill()
 
     def end(self, seconds: float) -> None:
-        """Let the child end by itself within `seconds`; after that, kill it and its children."""
+        """Wait up to `seconds` for the child to exit, then kill it and its children."""
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
@@ -98,7 +97,7 @@ class Child:
         self._errors.close()
 
     def _exchange(self) -> None:
-        """Move what can be moved through the pipes within a fifth of a second."""
+        """Read and write what the pipes can take within 0.2 s."""
         writing = [self._to] if self._unsent else []
         readable, writable, _ = select.select([self._from], writing, [], 0.2)
         try:
@@ -133,7 +132,7 @@ def discard() -> None:
 
 
 def delivery_to(destination: Mapping[str, Any]) -> Child:
-    """Return a running process that delivers to a destination: a prepared one if there is one that lives."""
+    """Return a process that delivers to a destination, if possible a prepared one."""
     child = _spares.pop() if _spares else Child()
     if not child.lives:
         child.end(0.0)

@@ -1,4 +1,4 @@
-"""MLflow's database: created and migrated once, whatever processes begin to use it or are killed meanwhile.
+"""Creation and migration of MLflow's database, safe against concurrent first users and killed processes.
 
 As a program, `python -m orchestrator.tracking.database URI`, it prepares a database that a server is to open.
 """
@@ -15,16 +15,15 @@ from mlflow.db import upgrade
 from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.connect import SQLITE_PARTS
-from orchestrator.sqlite import sqlite_url
+from orchestrator.storage.paths import sqlite_url
 from orchestrator.tracking.address import is_created, migration_lock, sqlite_path
 
 
 def connect(uri: str) -> MlflowClient:
     """Return a client whose store has the current schema.
 
-    MLflow migrates on first use without a lock, and two first users destroy each other's work: an SQLite file
-    is therefore created and migrated under a file lock. It is set to WAL mode, or a reader in the UI would
-    block the writer.
+    MLflow migrates on first use without a lock, which is unsafe with two first users. An SQLite file is
+    therefore created and migrated under a file lock. WAL mode keeps readers from blocking the writer.
     """
     path = sqlite_path(uri)
     if path is None:
@@ -42,10 +41,10 @@ def connect(uri: str) -> MlflowClient:
 
 
 def _create(file: Path) -> None:
-    """Create a database under another name, and give it its own name once it is complete.
+    """Create a database under another name, and rename it once it is complete.
 
-    MLflow creates its tables in many commits, which take seconds, or minutes on a busy machine. What a
-    process leaves that is killed between two of them can be neither used nor completed.
+    MLflow creates its tables in many commits, which take seconds to minutes. A database with only some of
+    them can be neither used nor completed.
     """
     unfinished = file.with_name(f"{file.name}.new")
     for part in SQLITE_PARTS:

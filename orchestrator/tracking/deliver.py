@@ -1,4 +1,4 @@
-"""The process that writes to MLflow: batches of events come in by stdin, acknowledgements go out by stdout.
+"""Delivery process: reads batches of events from stdin, writes them to MLflow, acknowledges on stdout.
 
 One JSON document a line. The first line holds the variables that are secret, the second one is the
 destination; each further line is a batch, which is answered when all of it is written. It is a process of its
@@ -39,8 +39,8 @@ from filelock import FileLock
 from mlflow.environment_variables import MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-from orchestrator import concealment
-from orchestrator.ledger.records import Event
+from orchestrator import process_secrets
+from orchestrator.ledger.sweeps.records import Event
 from orchestrator.machines.head import runtime_folder
 from orchestrator.system import System
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
@@ -51,7 +51,7 @@ _SAMPLES_A_POINT = 3
 
 def main() -> None:
     """Serve one sweep until stdin ends."""
-    concealment.begin()
+    process_secrets.begin()
     answers = _own_stdout()
     if (first := _read()) is None:
         return  # started in advance, and not used
@@ -70,8 +70,8 @@ class Deadline:
     """The end of the driver's lease.
 
     Attributes:
-        at: seconds by the clock of the system that goes on while the machine is suspended.
-        system: of the delivering process.
+        at: Seconds by the clock of the system that goes on while the machine is suspended.
+        system: System of the delivering process.
     """
 
     at: float
@@ -89,15 +89,15 @@ def serve(
     read: Callable[[], dict[str, Any] | None],
     answer: Callable[[dict[str, Any]], object],
 ) -> Iterator[int]:
-    """Deliver batches until none comes any more; yield the number of each batch that is written.
+    """Deliver batches until the input ends; yield the number of each written batch.
 
     Args:
-        sink: of the sweep.
-        until: end of the lease, which each batch prolongs.
-        read: returns the next document of the driver, or None at the end.
-        answer: sends a document to the driver.
+        sink: Sink of the sweep.
+        until: End of the lease, which each batch prolongs.
+        read: Function that returns the next document of the driver, or None at the end.
+        answer: Function that sends a document to the driver.
     """
-    answer({"sweep_id": sink.sweep_id, "created": sink.adopted, "notes": sink.notes})
+    answer({"sweep_id": sink.sweep_id, "created": sink.recreated, "notes": sink.notes})
     while (batch := read()) is not None:
         until.at = batch["until"]
         events = [Event(**event) for event in batch["events"]]
@@ -132,7 +132,7 @@ class MachineWatch:
         )
 
     def begin(self, run_id: str | None) -> None:
-        """Start recording to a run, after its last point; do nothing if `run_id` is None, or once started."""
+        """Start recording to a run after its last point. Idempotent; does nothing without a run."""
         if run_id is None or self._monitor is not None or not self._wanted:
             return
         self._monitor = SystemMetricsMonitor(
@@ -141,13 +141,13 @@ class MachineWatch:
         self._monitor.start()
 
     def end(self) -> None:
-        """Write the samples that are not written yet, and stop."""
+        """Write the remaining samples, and stop."""
         if self._monitor is not None:
             self._monitor.finish()
 
 
 def _own_stdout() -> IO[str]:
-    """Reserve the pipe of the answers; everything else that is printed, by MLflow too, goes to stderr."""
+    """Reserve stdout for answers; redirect other output, MLflow's included, to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return answers
@@ -158,7 +158,7 @@ def _answer(answers: IO[str], document: dict[str, Any]) -> None:
 
 
 def _lock_of(destination: Destination) -> Path:
-    """Return the file that the only process of this machine locks that writes the runs of a sweep."""
+    """Return the lock file that allows one delivery process for each sweep on this machine."""
     name = hashlib.sha256(f"{destination.uri} {destination.sweep_id}".encode()).hexdigest()[:16]
     return runtime_folder() / f"deliver-{name}.lock"
 

@@ -1,4 +1,4 @@
-"""What the service relies on in MLflow beyond its documented interface; checked with MLflow 3.17.2.
+"""Private interfaces of MLflow; checked with MLflow 3.17.2.
 
 - The tables `runs`, `tags` and `metrics` of MLflow's SQLite database. `check` compares every point, and must
   change nothing. `MlflowClient` needs one call a curve: 29 s for 200 runs of 12 curves with 100 points, where
@@ -47,8 +47,8 @@ class StoredRuns:
         """Return the run ids and statuses of each trial of a sweep, by trial key.
 
         Args:
-            sweep_id: tag `sweep.id` of the parent run.
-            created: tag `sweep.created` of the parent run.
+            sweep_id: Tag `sweep.id` of the parent run.
+            created: Tag `sweep.created` of the parent run.
         """
         runs: dict[str, list[tuple[str, str]]] = {}
         for key, run_id, status in self._connection.execute(_RUNS, (sweep_id, created)):
@@ -65,7 +65,7 @@ def stored_runs(database: Path) -> Iterator[StoredRuns]:
     """Open an SQLite database of MLflow for reading.
 
     Raises:
-        sqlite3.Error: the file does not exist, or is no database of MLflow.
+        sqlite3.Error: The file does not exist, or is no database of MLflow.
     """
     connection = sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True, timeout=30)
     try:

@@ -29,11 +29,11 @@ from mlflow.entities import Dataset, DatasetInput, Experiment, InputTag, Metric,
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from orchestrator.ledger.records import Event
+from orchestrator.ledger.sweeps.records import Event
 from orchestrator.tracking.database import connect
-from orchestrator.tracking.fold import METRICS_A_BATCH, NAMES_A_BATCH, Change, by_run, chunks, fold
+from orchestrator.tracking.events import METRICS_A_BATCH, NAMES_A_BATCH, RunUpdate, by_run, chunks, fold
 from orchestrator.tracking.mlflow_private import EXPERIMENT_KIND, trial_curves
-from orchestrator.tracking.registry import register
+from orchestrator.tracking.model_registry import register
 
 _REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INVALID_STATE"})
 """Error codes that MLflow answers however often the same event is sent.
@@ -52,16 +52,16 @@ _NOTE = "mlflow.note.content"
 
 @dataclass(frozen=True)
 class Destination:
-    """Where the runs of one sweep are written.
+    """Destination of the runs of one sweep.
 
     Attributes:
         uri: MLflow's tracking URI.
-        artifacts: root of the artifacts of a new experiment, or None to let a server choose it.
-        experiment: name of the experiment, which is the task's name.
-        sweep_id: tag `sweep.id` of the parent run.
-        sweep_created: tag `sweep.created`; two ledgers may have a sweep of the same id on one shared server.
-        minimize: whether the best trial is the one with the smallest value.
-        number: of the driver's token, tag `sweep.token` of each run that it creates.
+        artifacts: Root of the artifacts of a new experiment, or None to let a server choose it.
+        experiment: Name of the experiment, which is the task's name.
+        sweep_id: Tag `sweep.id` of the parent run.
+        sweep_created: Tag `sweep.created`; two ledgers may have a sweep of the same id on one shared server.
+        minimize: Whether the best trial is the one with the smallest value.
+        number: Number of the driver's token, tag `sweep.token` of each run that it creates.
         runs: MLflow's run ids that the ledger has recorded, by sweep id and trial key.
     """
 
@@ -77,7 +77,7 @@ class Destination:
 
 @dataclass(frozen=True)
 class Refused:
-    """An event that MLflow rejects however often it is sent, and the reason."""
+    """An event that MLflow rejects permanently, with the reason."""
 
     run: str
     kind: str
@@ -88,14 +88,13 @@ class MlflowSink:
     """Writes one sweep's events to MLflow.
 
     Args:
-        destination: of the sweep.
-        may_write: called before each write; raises once this process may no longer write.
-        client: of MLflow; by default that of the destination.
+        destination: Destination of the sweep.
+        may_write: Called before each write; raises once this process may no longer write.
+        client: Client of MLflow; by default that of the destination.
 
     Attributes:
-        adopted: run ids, by sweep id and trial key, that are to be recorded: an earlier version, which had no
-            records of them, created the run, or the trials of a parent that is gone needed another one.
-        notes: a sentence for each thing that was put right, and for what is lost.
+        recreated: Run ids, by sweep id, that must be recorded, because a parent run was gone.
+        notes: Messages about repaired and lost runs.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class MlflowSink:
         self._client = client or connect(destination.uri)
         self._runs: dict[str, str] = {}
         self._fresh: set[str] = set()
-        self.adopted: dict[str, str] = {}
+        self.recreated: dict[str, str] = {}
         self.notes: list[str] = []
         self._experiment = self._experiment_of_runs() or self._experiment_id()
         self._reconcile()
@@ -124,9 +123,9 @@ class MlflowSink:
         return self._to.sweep_id
 
     def create(self, events: Sequence[Event]) -> dict[str, str]:
-        """Create the runs that the events need and that do not exist yet; return their ids.
+        """Create missing runs of the events; return their ids.
 
-        They are to be recorded in the ledger before the events are applied.
+        The ids must be recorded in the ledger before the events are applied.
         """
         before = dict(self._runs)
         for run, of_run in by_run(events).items():
@@ -157,7 +156,7 @@ class MlflowSink:
         return refused
 
     def _proven_refusal(self, run: str, event: Event) -> str | None:
-        """Write one event; return why MLflow rejects it although it accepts another write, or None.
+        """Write one event; return the reason if MLflow rejects it but accepts another write.
 
         Raises:
             MlflowException: MLflow rejects any write to the run, so that the event need not be at fault.
@@ -170,7 +169,7 @@ class MlflowSink:
         return self._refusal(run, [event])
 
     def _refusal(self, run: str, events: Sequence[Event]) -> str | None:
-        """Write events of one run together; return why MLflow rejects them, or None if they are written."""
+        """Write events of one run together; return the reason if MLflow rejects them."""
         try:
             change = self._folded(run, events)
         except _NO_EVENT as error:
@@ -183,13 +182,13 @@ class MlflowSink:
             return str(error.message)
         return None
 
-    def _folded(self, run: str, events: Sequence[Event]) -> Change:
+    def _folded(self, run: str, events: Sequence[Event]) -> RunUpdate:
         change = fold(run, events)
         if _NOTE in change.tags and run == self._to.sweep_id:
             change.tags[_NOTE] += self._links()
         return change
 
-    def _write(self, change: Change) -> None:
+    def _write(self, change: RunUpdate) -> None:
         self._may_write()
         run_id, known = self._runs[change.run], change.run not in self._fresh
         self._fresh.discard(change.run)
@@ -209,7 +208,7 @@ class MlflowSink:
         curves = trial_curves(self._experiment, self._to.sweep_id, minimize=self._to.minimize)
         return f"\n\n[Curves of its trials]({curves})"
 
-    def _write_values(self, run_id: str, change: Change, tags: dict[str, str]) -> None:
+    def _write_values(self, run_id: str, change: RunUpdate, tags: dict[str, str]) -> None:
         metrics = [Metric(point.name, point.value, point.at_ms, point.step) for point in change.points]
         parameters = [Param(*item) for item in change.parameters.items()]
         batches = zip_longest(
@@ -233,7 +232,7 @@ class MlflowSink:
         else:
             raise MlflowException.invalid_parameter_value(f"the artifact {path} no longer exists")
 
-    def _create(self, change: Change) -> str:
+    def _create(self, change: RunUpdate) -> str:
         """Create the run of a change, with its tags; create its parent first if it does not exist."""
         self._may_write()
         tags = {**change.tags, _TOKEN: str(self._to.number), **self._place(change.run)}
@@ -245,13 +244,13 @@ class MlflowSink:
 
     def _parent(self) -> str:
         sweep_id = self._to.sweep_id
-        return self._runs.get(sweep_id) or self._create(Change(sweep_id))
+        return self._runs.get(sweep_id) or self._create(RunUpdate(sweep_id))
 
     def _reconcile(self) -> None:
-        """Keep the runs that the ledger knows, adopt those of an earlier version, and delete all others.
+        """Keep the runs that the ledger knows, and delete all others that a driver has created.
 
         Raises:
-            TimeoutError: a driver with a newer token has created a run. This process waited while that one
+            TimeoutError: A driver with a newer token has created a run. This process waited while that one
                 delivered, so what it knows of the ledger is too old to decide what to delete.
         """
         kept: dict[str, Run] = {}
@@ -261,19 +260,15 @@ class MlflowSink:
                 raise TimeoutError(f"a driver with a newer token has created the run {run_id}")
             if self._to.runs.get(run) == run_id:
                 kept[run] = stored
-            elif is_deleted:
-                continue
-            elif _TOKEN in stored.data.tags or run in self._to.runs or run in self.adopted:
+            elif not is_deleted and (_TOKEN in stored.data.tags or run in self._to.runs):
                 self._may_write()
                 self._client.delete_run(run_id)
-            else:
-                self.adopted[run] = run_id
         missing = {run: run_id for run, run_id in self._to.runs.items() if run not in kept}
         found = {run: back for run, run_id in missing.items() if (back := self._run(run_id)) is not None}
         kept |= found
-        self._runs |= self.adopted | {run: str(stored.info.run_id) for run, stored in kept.items()}
+        self._runs |= {run: str(stored.info.run_id) for run, stored in kept.items()}
         if kept and self._to.sweep_id not in self._runs:
-            self.adopted[self._to.sweep_id] = self._create(Change(self._to.sweep_id))
+            self.recreated[self._to.sweep_id] = self._create(RunUpdate(self._to.sweep_id))
         for run, stored in kept.items():
             self._put_right(run, stored)
         if lost := len(missing) - len(found):
@@ -282,7 +277,7 @@ class MlflowSink:
             self.notes.append(f"{text}: {how}")
 
     def _put_right(self, run: str, stored: Run) -> None:
-        """Restore a recorded run if it is deleted, and the tags by which it is found."""
+        """Restore a recorded run that was deleted, and its identifying tags."""
         run_id = str(stored.info.run_id)
         wrong = {
             name: value for name, value in self._place(run).items() if stored.data.tags.get(name) != value
@@ -298,13 +293,13 @@ class MlflowSink:
             self.notes.append(f"The run of {run} was moved in MLflow, and has its place again")
 
     def _place(self, run: str) -> dict[str, str]:
-        """Return the tags by which a run is found."""
+        """Return the identifying tags of a run."""
         if run == self._to.sweep_id:
             return {"sweep.id": run, "sweep.created": self._to.sweep_created}
         return {"trial.key": run, _PARENT: self._parent()}
 
     def _run(self, run_id: str) -> Run | None:
-        """Return a run, deleted or not, or None if MLflow has none of that id."""
+        """Return a run, possibly a deleted one, or None if MLflow does not know the id."""
         try:
             return self._client.get_run(run_id)
         except MlflowException as error:
@@ -337,7 +332,7 @@ class MlflowSink:
                 return
 
     def _experiment_of_runs(self) -> str | None:
-        """Return the experiment of the recorded runs, whatever its name is now; None if there is none."""
+        """Return the experiment of the recorded runs, which may have been renamed, or None."""
         recorded = self._to.runs.get(self._to.sweep_id)
         if recorded is None or (run := self._run(recorded)) is None:
             return None
@@ -346,7 +341,7 @@ class MlflowSink:
         return str(experiment.experiment_id)
 
     def _experiment_id(self) -> str:
-        """Return the experiment of the destination's name, which is created if there is none."""
+        """Return the experiment of the destination; create it if it is missing."""
         name, folder = self._to.experiment, self._to.artifacts
         root = None if folder is None else f"{Path(folder).absolute().as_uri()}/{_folder_of(name)}"
         try:
@@ -369,7 +364,7 @@ class MlflowSink:
 
 
 def _folder_of(experiment: str) -> str:
-    """Return the folder of an experiment's artifacts: one part of a path, another for each name."""
+    """Return the folder name of an experiment's artifacts, distinct for each name."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", experiment)
     digest = hashlib.sha256(experiment.encode()).hexdigest()[:8]
     return plain if plain == experiment and len(plain) <= 80 else f"{plain[:80]}-{digest}"

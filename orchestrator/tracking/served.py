@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Served(PythonModel):
-    """Answers MLflow's `predict` from a checkpoint; answers other input than examples with code 400."""
+    """Model for MLflow's `predict`, loaded from a checkpoint. Invalid input is answered with code 400."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Read the checkpoint."""
@@ -63,7 +63,7 @@ def _predicted(program: TrainedProgram, model_input: Any) -> dict[str, np.ndarra
     """Return the answers of a program.
 
     Raises:
-        Refusal: the input is no batch, or lacks what the program reads, or has other shapes.
+        Refusal: The input is no batch, or lacks what the program reads, or has other shapes.
     """
     batch = _batch(model_input)
     try:
@@ -77,7 +77,7 @@ def _predicted(program: TrainedProgram, model_input: Any) -> dict[str, np.ndarra
 
 
 def _batch(model_input: Any) -> dict[str, np.ndarray]:
-    """Return a batch of a program: named arrays, or the columns of a frame, whose cells may be lists."""
+    """Return a batch of named arrays, from a dict or from the columns of a frame."""
     if isinstance(model_input, DataFrame):
         return {str(name): np.asarray(column.to_list()) for name, column in model_input.items()}
     if not isinstance(model_input, Mapping):

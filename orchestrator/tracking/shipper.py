@@ -1,4 +1,4 @@
-"""Ships the ledger's outbox to MLflow, without the driver waiting for MLflow.
+"""Delivery of the ledger's outbox to MLflow, in the background of a driver.
 
 A thread of the driver reads the outbox in order and hands batches to a child process (`deliver`), which
 acknowledges what it has written; only then are the rows marked as delivered. Events are delivered at least
@@ -16,9 +16,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from orchestrator.errors import Busy, redacted
-from orchestrator.ledger.lease import Lease
+from orchestrator.errors import Busy
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.process_secrets import redacted
 from orchestrator.tracking.child import DeliveryError, delivery_to
 
 _log = logging.getLogger(__name__)
@@ -45,26 +46,26 @@ class Delivery(Protocol):
         """Send a batch, if there is one, and return the next answer."""
 
     def end(self, seconds: float) -> None:
-        """Let the process end by itself within `seconds`; after that, kill it."""
+        """Wait up to `seconds` for the process to exit, then kill it."""
 
     def kill(self) -> None:
         """Kill the process at once."""
 
 
 @dataclass(frozen=True)
-class Pace:
-    """The time limits of the shipper, in seconds.
+class Timeouts:
+    """Timeouts of the shipper, in seconds.
 
     Attributes:
-        gather: shortest time between two batches that are not full, so that a batch is worth its
+        gather: Shortest time between two batches that are not full, so that a batch is worth its
             transactions.
-        longest_gather: the same in a sweep that has run for long; between them it is `GATHER_SHARE` of the
+        longest_gather: Same in a sweep that has run for long; between them it is `GATHER_SHARE` of the
             time for which the child has delivered.
-        awake: longest time for a child to import MLflow, migrate its database and look up the sweep's runs.
-        silence: longest wait for an acknowledgement.
-        first_retry: wait before the first replacement of a child; doubled for each further one.
-        longest_retry: longest wait before a replacement.
-        goodbye: longest time for a child to end by itself.
+        awake: Longest time for a child to import MLflow, migrate its database and look up the sweep's runs.
+        silence: Longest wait for an acknowledgement.
+        first_retry: Wait before the first replacement of a child; doubled for each further one.
+        longest_retry: Longest wait before a replacement.
+        goodbye: Longest time for a child to end by itself.
     """
 
     gather: float = 1.0
@@ -84,12 +85,12 @@ class Shipper:
     """Delivers the events of one sweep, from a thread. No method raises; only `drain` and `close` wait.
 
     Args:
-        lease: of the sweep, held until the shipper is closed.
-        tracking_uri: of MLflow.
-        artifact_root: root of the artifacts of a new experiment, or None to let a server choose it.
-        pace: time limits.
-        batch: largest number of events that are delivered together.
-        begin: starts the process that delivers to a destination.
+        lease: Lease of the sweep, held until the shipper is closed.
+        tracking_uri: Tracking URI of MLflow.
+        artifact_root: Root of the artifacts of a new experiment, or None to let a server choose it.
+        pace: Time limits.
+        batch: Largest number of events that are delivered together.
+        begin: Starts the process that delivers to a destination.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Shipper:
         tracking_uri: str,
         artifact_root: Path | None,
         *,
-        pace: Pace = Pace(),
+        pace: Timeouts = Timeouts(),
         batch: int = 500,
         begin: Callable[[Mapping[str, Any]], Delivery] = delivery_to,
     ) -> None:
@@ -135,8 +136,8 @@ class Shipper:
         outbox, and 0 if that batch is delivered.
 
         Args:
-            seconds: longest time to wait.
-            until: returns True once the caller waits no longer.
+            seconds: Longest time to wait.
+            until: Returns True once the caller waits no longer.
         """
         deadline = self._system.monotonic() + seconds
         with self._changed:
@@ -150,7 +151,7 @@ class Shipper:
         return self._counted(_COUNT_SECONDS)
 
     def kill(self) -> None:
-        """Kill the child, which may be writing: this process ends, or may no longer write."""
+        """Kill the child at once, because this process ends or has lost the lease."""
         if (child := self._child) is not None:
             child.kill()
 
@@ -163,9 +164,9 @@ class Shipper:
             self._thread.join(2 * self._pace.goodbye)
 
     def _counted(self, seconds: float) -> int:
-        """Return the number of pending events; if counting takes longer, of those that the last look found.
+        """Return the number of pending events, or an earlier count if counting takes longer.
 
-        A thread of its own counts: a driver's ledger waits for its server without limit.
+        Another thread counts, because a driver's ledger waits for its server without limit.
         """
         counts: SimpleQueue[int] = SimpleQueue()
 
@@ -209,12 +210,7 @@ class Shipper:
             child.end(self._pace.goodbye if self._closing else 0.0)
 
     def _ship(self, child: Delivery, since: float) -> None:
-        """Ship one batch, or wait for new events.
-
-        Args:
-            child: delivers.
-            since: when the child began to, by the monotonic clock.
-        """
+        """Ship one batch, or wait for new events."""
         with self._changed:
             self._news = False
         began = self._system.monotonic()
@@ -242,15 +238,8 @@ class Shipper:
         self, child: Delivery, document: Mapping[str, Any] | None, seconds: float, **question: object
     ) -> dict[str, Any]:
         """Return the answer of a child to a document.
-
-        Args:
-            child: delivers.
-            document: to send, or None for an answer that comes by itself.
-            seconds: longest wait.
-            question: the field that names it in the answer.
-
         Raises:
-            DeliveryError: there is none, or it is the answer to another question.
+            DeliveryError: There is none, or it is the answer to another question.
         """
         answer = child.ask(document, seconds, lambda: self._closing)
         named = {name: answer.get(name) for name in question}
@@ -277,7 +266,7 @@ class Shipper:
             self._changed.wait_for(lambda: self._closing or self._hurried, wait * random.uniform(0.8, 1.2))
 
     def _rest(self, seconds: float) -> None:
-        """Release callers of `drain`, because everything is shipped, and wait for new events."""
+        """Release callers of `drain`, and wait for new events."""
         with self._changed:
             if not self._news:
                 self._idle = True

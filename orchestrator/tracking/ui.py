@@ -1,4 +1,4 @@
-"""MLflow's own server, on a socket in a folder that no other account may enter: it asks for no login."""
+"""MLflow's server, without authentication, on a Unix socket in a private folder."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def command(artifacts: Path, address: Path) -> list[str]:
     The address of its database is a variable, `STORE`: every user of the machine can read a command line.
 
     Args:
-        artifacts: folder of the artifacts.
-        address: file of the socket, which takes the place of a host and a port.
+        artifacts: Folder of the artifacts.
+        address: File of the socket, which takes the place of a host and a port.
     """
     return [
         sys.executable,
@@ -56,7 +56,7 @@ def command(artifacts: Path, address: Path) -> list[str]:
 
 
 def start(tracking_uri: str, artifacts: Path, address: Path) -> subprocess.Popen[bytes]:
-    """Start the server, in a process group of its own because it starts workers that would outlive it."""
+    """Start the server in its own process group, because its workers would outlive it."""
     if not _is_ready(tracking_uri):
         prepare = [sys.executable, "-m", "orchestrator.tracking.database", tracking_uri]
         subprocess.run(prepare, env=environment(), check=True)
@@ -80,7 +80,7 @@ def _is_ready(tracking_uri: str) -> bool:
     """Return True if the database has been created; wait while another process creates it.
 
     Raises:
-        BadInput: the file is no database.
+        BadInput: The file is no database.
     """
     path = sqlite_path(tracking_uri)
     if path is None:

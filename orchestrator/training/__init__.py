@@ -1,1 +1,1 @@
-"""What happens in a worker: attempts in the slots of an engine. No other package of the service runs JAX."""
+"""Workers: attempts in the slots of an engine. No other package of the service runs JAX."""

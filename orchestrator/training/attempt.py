@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.assignment import SIZE, Assignment, Outcome, SavedCheckpoint
-from orchestrator.errors import redacted, secrets_of_environment
-from orchestrator.ledger.keys import attempt_number
-from orchestrator.ledger.scores import pack, unpack
+from orchestrator.ledger.sweeps.records import attempt_number, pack_scores, unpack_scores
+from orchestrator.process_secrets import redacted, secrets_of_environment
 from orchestrator.storage import store
 from orchestrator.storage.paths import attempt_of, checkpoint_stem
 from orchestrator.training import process
@@ -46,9 +45,9 @@ class Attempt:
     """One attempt of one trial in a slot of an engine.
 
     Args:
-        engine: of the trial's static choice.
-        slot: a free one.
-        assignment: names the trial's seed, or the checkpoint to go on from.
+        engine: Engine of the trial's static choice.
+        slot: Index of a free slot.
+        assignment: Assignment with the trial's seed, or the checkpoint to resume from.
     """
 
     def __init__(self, engine: Engine, slot: int, assignment: Assignment) -> None:
@@ -65,15 +64,16 @@ class Attempt:
         self._admit(assignment.resume)
 
     def _admit(self, resume: SavedCheckpoint | None) -> None:
-        """Take the slot as the last step that can fail: after a failure, no caller would free it.
+        """Check the disk of the checkpoints, then take the slot.
 
-        Before it, check the disk of the checkpoints: training to the first save would be lost on a full one.
+        On a full disk, training up to the first save would be lost. Taking the slot is the last step that can
+        fail, because no caller would free the slot after a failure.
         """
         if resume is None:
             store.check_space(Path(self._assignment.checkpoints))
             self._log.started(0)
             if isinstance(self._assignment.settings, ProgramSettings):
-                self._log.write(concealment.left_out_notice(()))
+                self._log.write(process_secrets.left_out_notice(()))
             self._engine.admit(self._slot, self._settings)
             return
         arrays, facts = store.load(Path(resume.path), self._assignment.store, resume.digest)
@@ -81,7 +81,7 @@ class Attempt:
         store.check_space(Path(self._assignment.checkpoints))
         self._step = int(facts["step"])
         if UNREPORTED in facts:
-            columns = {name: unpack(text) for name, text in facts[UNREPORTED].items()}
+            columns = {name: unpack_scores(text) for name, text in facts[UNREPORTED].items()}
             self._unreported = PerStep(**{name: np.array(each, np.float32) for name, each in columns.items()})
         between = self._step % self._settings.training.interval != 0
         left_out = between and self._unreported is None
@@ -103,7 +103,7 @@ class Attempt:
         return min(training.interval - self._step % training.interval, training.steps - self._step)
 
     def advance(self) -> Outcome:
-        """Train towards the next report without neighbours; return at once if the attempt must stop.
+        """Train alone towards the next report; return at once if the attempt must stop.
 
         After `SIGN_OF_LIFE` seconds return a `training` outcome; the next call goes on.
         """
@@ -142,7 +142,7 @@ class Attempt:
         return process.terminating() or process.stop_requested(assignment.channel, assignment.attempt_id)
 
     def outcome(self, report: TrainReport) -> Outcome:
-        """Evaluate on validation and save a checkpoint; after fewer steps than wanted, only save."""
+        """Evaluate on validation and save a checkpoint. Before the next report is due, only save."""
         complete = report.steps >= self.wanted
         if self._unreported is not None:
             report = report.after(self._unreported)
@@ -183,7 +183,7 @@ class Attempt:
         return {f"{SIZE}{name}": float(value) for name, value in sizes.items()}
 
     def _save(self, metrics: dict[str, float]) -> SavedCheckpoint:
-        """Save a checkpoint; `metrics` hold no times, so that the same state has the same digest."""
+        """Save a checkpoint. `metrics` contain no times, so that equal states have equal digests."""
         number = attempt_number(self._assignment.attempt_id)
         stem = Path(self._assignment.checkpoints) / checkpoint_stem(self._step, number)
         facts: dict[str, Any] = {
@@ -197,7 +197,7 @@ class Attempt:
             "stretches": self._stretches,
         }
         if self._unreported is not None:
-            facts[UNREPORTED] = {name: pack(each) for name, each in self._unreported._asdict().items()}
+            facts[UNREPORTED] = {name: pack_scores(each) for name, each in self._unreported._asdict().items()}
         saved = checkpoint.save(stem, self._engine.snapshot(self._slot), facts)
         if self._assignment.store:
             upload(saved.folder, self._assignment.store)
@@ -212,7 +212,8 @@ class Attempt:
 def unbegun(assignment: Assignment) -> Outcome | None:
     """Return the outcome of an attempt that must stop before it begins, or None if it may begin.
 
-    It trains and saves nothing: its driver may have dropped it. Call it before the attempt's first step.
+    Such an attempt trains and saves nothing, because its driver may have dropped it. Call this before the
+    first step.
     """
     if process.may_begin(assignment.channel, assignment.attempt_id):
         return None
@@ -223,7 +224,7 @@ def unbegun(assignment: Assignment) -> Outcome | None:
 def upload(folder: Path, url: str) -> None:
     """Copy a checkpoint to the shared store; then delete older ones of the trial from this machine.
 
-    Hidden folders are being written by others, and those of a later attempt are not this one's to delete.
+    Hidden folders, which are still being written, and checkpoints of a later attempt stay.
     """
     store.keep(folder, url)
     for other in folder.parent.glob("step-*"):
@@ -238,11 +239,11 @@ class RunningAttempt(Protocol):
         """Return the next report."""
 
     def release(self) -> None:
-        """Free what the attempt takes."""
+        """Free the resources of the attempt."""
 
 
 class OwnAttempts(ABC):
-    """Runs the attempts of a worker that shares no device, one after the other."""
+    """Runs the attempts of a worker without a shared device, one after the other."""
 
     def __init__(self) -> None:
         self._attempt: RunningAttempt | None = None
@@ -263,7 +264,7 @@ class OwnAttempts(ABC):
             return failure_outcome(assignment, error)
 
     def release(self) -> None:
-        """Free what the attempt takes, if one has begun."""
+        """Free the resources of the attempt, if one has begun."""
         if self._attempt is not None:
             self._attempt.release()
             self._attempt = None
@@ -287,17 +288,17 @@ UNREPORTED = "unreported"
 
 
 def _of_engine(settings: Settings) -> TrialSettings | ProgramSettings:
-    """Return settings that an engine can train; a function or a command never comes here."""
+    """Return settings that an engine can train; functions and commands never get here."""
     assert not isinstance(settings, ScriptSettings)
     return settings
 
 
 class OverLimit(Exception):
-    """Raised in a worker when a trial has exceeded a limit; it ends in an outcome, and no caller sees it.
+    """A trial has exceeded a limit. The worker turns this error into an outcome.
 
     Args:
-        cause: of the attempt's failure.
-        refusal: what must hold, and what was found.
+        cause: Cause of the attempt's failure.
+        refusal: Refusal with the requirement and the value.
     """
 
     def __init__(self, cause: str, refusal: Refusal) -> None:
@@ -308,7 +309,7 @@ class OverLimit(Exception):
 def failure_outcome(assignment: Assignment, error: Exception) -> Outcome:
     """Return the outcome of an attempt that raised an error, and write that to the trial's log.
 
-    A refusal says everything itself; another error is written with its traceback.
+    Refusals are logged without a traceback, other errors with one.
     """
     cause, message = _cause_and_message(error)
     with suppress(OSError):  # the log may be on the disk whose lack of space is the error
@@ -340,7 +341,7 @@ def _cause_and_message(error: Exception) -> tuple[str, str]:
 
 
 def _printable(text: str) -> str:
-    """Return a text in one line without what a database, a terminal or a file may refuse."""
+    """Return a text as one printable line."""
     shown = (char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
     return "".join(shown)[:LONGEST_MESSAGE]
 
@@ -356,11 +357,11 @@ def _metrics(report: TrainReport, scores: dict[str, float], evaluate_seconds: fl
 
 
 class TrialLog:
-    """Appends to the log of a trial, a file for people; every line has a time and the attempt's number.
+    """Log file of a trial. Every line has a time and the attempt's number.
 
     Args:
-        file: of the trial; its folder is created if it is missing.
-        attempt_id: of the attempt that writes.
+        file: File of the trial; its folder is created if it is missing.
+        attempt_id: Id of the attempt that writes.
     """
 
     def __init__(self, file: Path, attempt_id: str) -> None:
@@ -369,7 +370,7 @@ class TrialLog:
         self._secrets = secrets_of_environment()
 
     def started(self, step: int) -> None:
-        """Write on which machine and from which step the attempt starts."""
+        """Log the machine and the first step of the attempt."""
         self.write(f"started at step {step} on {socket.gethostname()}, process {os.getpid()}")
 
     def write(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What static choices take, counted in a Ray task or in a process of its own: neither may be a driver."""
+"""Cost of static choices, counted in a Ray task or in a separate process. A driver must not import JAX."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.training.engine_cache import configure
 from trainables.cost import Cost
 from trainables.data.task import Signature
@@ -16,12 +16,12 @@ from trainables.trial import TrialSettings
 
 
 def costs(settings: Mapping[str, TrialSettings], signature: Signature, *, compiled: bool) -> dict[str, Cost]:
-    """Return what the static choice of each trial takes, by the names of their settings.
+    """Return the cost of each trial's static choice, by name.
 
     Args:
-        settings: of the trials, by any names.
-        signature: of their task.
-        compiled: whether to compile a training step of each and count its work too.
+        settings: Settings of the trials, by any names.
+        signature: Signature of their task.
+        compiled: Whether to compile a training step of each and count its work too.
     """
     # It imports JAX, which reads environment variables.
     from trainables.counting import cost
@@ -30,22 +30,22 @@ def costs(settings: Mapping[str, TrialSettings], signature: Signature, *, compil
 
 
 def work(settings: Mapping[str, TrialSettings], signature: Signature, compilations: str) -> dict[str, Cost]:
-    """Return what the static choice of each trial takes, the work of a training step included, by name.
+    """Return the cost of each trial's static choice, FLOPs of a training step included, by name.
 
     Args:
-        settings: of the trials, by any names.
-        signature: of their task.
-        compilations: folder of JAX's persistent compilation cache.
+        settings: Settings of the trials, by any names.
+        signature: Signature of their task.
+        compilations: Folder of JAX's persistent compilation cache.
     """
     configure(compilations)
     return costs(settings, signature, compiled=True)
 
 
 def check_names(answer: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Check that an answer of another process is that to the settings that it was given.
+    """Check that another process has answered for the given settings.
 
     Raises:
-        Refusal: it names others.
+        Refusal: It names others.
     """
     if answer.keys() != settings.keys():
         must, got = f"must be of {', '.join(settings)}", ", ".join(map(str, answer)) or "none"
@@ -60,5 +60,5 @@ def _answered(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    concealment.begin()
+    process_secrets.begin()
     print(json.dumps(_answered(json.load(sys.stdin))))  # noqa: T201 - the answer of this process

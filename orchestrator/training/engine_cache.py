@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class EngineCache:
-    """The last engine and the last data set of this process; another one replaces it.
+    """Cache of the last engine and the last data set of this process.
 
-    An engine is of a static choice and of the content of its data.
+    The key of an engine is its static choice and the content of its data.
 
     Attributes:
-        created: how many engines it has made.
+        created: How many engines it has made.
     """
 
     def __init__(self) -> None:
@@ -46,8 +46,8 @@ class EngineCache:
         """Return an engine for the settings' static choice.
 
         Args:
-            settings: of a trial.
-            folder: of the data sets.
+            settings: Settings of a trial.
+            folder: Folder of the data sets.
             slots: K.
         """
         assert isinstance(settings, TrialSettings | ProgramSettings), "a script needs no engine"
@@ -62,12 +62,12 @@ class EngineCache:
         return self._engine
 
     def forget_files(self) -> None:
-        """Look at files again when they are needed: data or the code of a program may have changed."""
+        """Read data and code of programs again when they are next needed, as they may have changed."""
         self._data = None
         self._looked.clear()
 
     def _code_of(self, settings: TrialSettings | ProgramSettings) -> str | None:
-        """Return the digest of a program's code, of which this process runs one version between two sweeps.
+        """Return the digest of a program's code. A process runs one version of it at a time.
 
         Modules of an earlier version are imported again.
         """
@@ -88,8 +88,8 @@ class EngineCache:
         """Return the data of the settings' task, or of their program.
 
         Args:
-            settings: of a trial.
-            folder: of the data sets.
+            settings: Settings of a trial.
+            folder: Folder of the data sets.
         """
         if isinstance(settings, ProgramSettings):
             key: object = (settings.static(), self._code_of(settings), folder)
@@ -103,8 +103,8 @@ class EngineCache:
         """Measure how many trials of these settings train fastest as slots of one engine on this device.
 
         Args:
-            settings: of the largest trial.
-            folder: of the data sets.
+            settings: Settings of the largest trial.
+            folder: Folder of the data sets.
         """
         return self._choose_slots(settings, self.data(settings, folder)).slots
 
@@ -113,7 +113,7 @@ _kept: EngineCache | None = None
 
 
 def keep() -> EngineCache:
-    """Create the cache that every later `cache_of_process` returns: for a process that outlives a sweep."""
+    """Create the cache of a process that outlives a sweep. `cache_of_process` returns it from now on."""
     global _kept
     if _kept is None:
         _kept = EngineCache()
@@ -129,8 +129,8 @@ def configure(compilations: str, gpu_share: float = 0.0) -> None:
     """Set JAX's persistent compilation cache; must run before the first compilation.
 
     Args:
-        compilations: folder of the cache.
-        gpu_share: share of a GPU that this process was given; 0 if it needs none.
+        compilations: Folder of the cache.
+        gpu_share: Share of a GPU that this process was given; 0 if it needs none.
 
     Raises:
         NoGpu: JAX does not use the GPU. It would go on without one, many times slower.
@@ -153,12 +153,12 @@ def best_slots(settings: TrialSettings | ProgramSettings, data: str, compilation
     """Measure the best number of slots in a process that does nothing else; see `EngineCache.best_slots`.
 
     Args:
-        settings: of the largest trial.
-        data: folder of the data sets.
-        compilations: folder of JAX's persistent compilation cache.
+        settings: Settings of the largest trial.
+        data: Folder of the data sets.
+        compilations: Folder of JAX's persistent compilation cache.
 
     Raises:
-        NoGpu: as `configure`.
+        NoGpu: As `configure`.
     """
     configure(compilations, 1.0)
     return EngineCache().best_slots(settings, data)

@@ -49,20 +49,20 @@ STOP_POLL = 0.5
 
 
 class Closed(ValueError):
-    """The server serves nothing more: its engine was given back, or serves another sweep."""
+    """The server is closed: its engine was returned, or serves another sweep."""
 
 
 class _Wake:
-    """A message that says nothing: the engine's thread is to look again."""
+    """A message without content, which wakes the engine's thread."""
 
 
 @dataclass(frozen=True)
 class Errand:
-    """Work for the engine's thread that is not an attempt's.
+    """Work for the engine's thread besides attempts.
 
     Attributes:
-        work: is called with the cache of the process.
-        answer: receives what it returns or raises.
+        work: Is called with the cache of the process.
+        answer: Receives what it returns or raises.
     """
 
     work: Callable[[EngineCache], Any]
@@ -74,14 +74,14 @@ class EngineServer:
 
     Args:
         slots: K.
-        cache: whose engine and data are used and left behind; None for a new one.
-        window: see `WINDOW`.
-        opening: see `OPENING`.
-        idle: see `IDLE`.
+        cache: Cache whose engine and data are used and left behind; None for a new one.
+        window: See `WINDOW`.
+        opening: See `OPENING`.
+        idle: See `IDLE`.
 
     Attributes:
-        occupancy: how busy the slots were.
-        failed: whether an engine has failed, so that the process is not to be used for another sweep.
+        occupancy: Slot-seconds in use and in all.
+        failed: Whether an engine has failed, so that the process is not to be used for another sweep.
     """
 
     def __init__(
@@ -117,12 +117,12 @@ class EngineServer:
         Return another one whenever the report takes longer than `SIGN_OF_LIFE` and the engine has trained.
 
         Args:
-            assignment: of the attempt.
-            worker: id of the worker that asks.
-            first: whether this is the attempt's first request, or it was `queued` before.
+            assignment: Assignment of the attempt.
+            worker: Id of the worker that asks.
+            first: Whether this is the attempt's first request, or it was `queued` before.
 
         Raises:
-            Closed: the server has been closed.
+            Closed: The server has been closed.
         """
         waiting = Outcome(assignment.attempt_id, 0, done=False, metrics={}, queued=True)
         answer = self._unanswered.pop(assignment.attempt_id, None)
@@ -146,7 +146,7 @@ class EngineServer:
         """Request an attempt's next interval; return the future of its outcome.
 
         Raises:
-            Closed: the server has been closed.
+            Closed: The server has been closed.
         """
         request = Request(assignment, worker, first, Future())
         if not first:
@@ -163,22 +163,22 @@ class EngineServer:
     def run_errand(self, work: Callable[[EngineCache], Any]) -> Future[Any]:
         """Let the engine's thread call `work` with its cache, which holds the data of the last attempt.
 
-        It is for a driver without attempts: what still holds a slot has ended, and the slot is freed.
+        Only for a driver without attempts: remaining slots belong to ended attempts and are freed.
 
         Raises:
-            Closed: the server has been closed.
+            Closed: The server has been closed.
         """
         errand = Errand(work, Future())
         self._send(errand)
         return errand.answer
 
     def retire(self) -> None:
-        """End as soon as no attempt holds a slot or is queued for one."""
+        """Stop when no attempt holds a slot or is queued for one."""
         self._idle = 0.0
         self._inbox.put(_Wake())
 
     def close(self) -> None:
-        """Refuse what has come since `run` returned, and all that comes later."""
+        """Refuse all requests since `run` returned, and all later ones."""
         with self._closing:
             self._closed = True
         self._engine = self._program = None
@@ -248,7 +248,7 @@ class EngineServer:
             message.answer.set_result(message.failed("slot lost", reason))
 
     def _do(self, errand: Errand) -> None:
-        """Do work that is not an attempt's; the engine's device memory is free meanwhile."""
+        """Run an errand. The engine's device memory is free meanwhile."""
         try:
             self._table.free(lambda _: True)
             self._engine = self._program = None
@@ -288,7 +288,7 @@ class EngineServer:
             self._settle(request, failure_outcome(assignment, error))
 
     def _free_silent(self) -> None:
-        """Free the slots of workers that count as dead."""
+        """Free the slots of workers that are presumed dead."""
         self._table.free_silent(time.monotonic() - (SILENT if self._table.queue else ABANDONED))
 
     def _advance(self) -> None:
@@ -318,7 +318,7 @@ class EngineServer:
             self._ready_at = time.monotonic() + self._window
 
     def _start_requested(self, engine: Engine) -> None:
-        """Let the slots with a new request take part in the rounds, unless they must stop or wait."""
+        """Add slots with a new request to the rounds, unless they must stop or wait."""
         for index, slot in list(self._table.occupied.items()):
             if slot.training or not slot.pending:
                 continue
@@ -354,14 +354,14 @@ class EngineServer:
         self._settle(slot.request, outcome)
 
     def _settle(self, request: Request, outcome: Outcome) -> None:
-        """Answer a request of an attempt that has a slot, or has had one until now."""
+        """Answer a request of an attempt that has, or just had, a slot."""
         held = self._held(request.attempt_id)
         if outcome.done:
             self._seated_at.pop(request.attempt_id, None)
         request.answer.set_result(replace(outcome, held=held))
 
     def _held(self, attempt_id: str) -> float | None:
-        """Return the seconds for which an attempt has had a slot, or None if it has had none."""
+        """Return the seconds since an attempt got its slot, or None if it never had one."""
         seated_at = self._seated_at.get(attempt_id)
         return None if seated_at is None else time.monotonic() - seated_at
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator import concealment
+from orchestrator import process_secrets
 from orchestrator.errors import ForeignAnswer
-from orchestrator.ledger.scores import pack
+from orchestrator.ledger.sweeps.records import pack_scores
 from orchestrator.storage import store
 from orchestrator.training.engine_cache import EngineCache, cache_of_process, configure
 from trainables import checkpoint
@@ -30,33 +30,32 @@ def evaluate(
     *,
     cache: EngineCache | None = None,
 ) -> dict[str, Any]:
-    """Return the step and the metrics of a checkpoint on one split; of test also the score of every example.
+    """Return the step and the metrics of a checkpoint on one split, and for test the score of every example.
 
-    The answer names its question: the digest of the checkpoint and the split. See `check_answer`.
-
-    Of validation, the examples are used that training used (`evaluate_examples` of the settings); of test,
-    all. The metrics of a further test split, such as x2, are named `accuracy_x2` and `loss_x2`.
+    The answer contains the digest of the checkpoint and the split, for `check_answer`. Validation uses the
+    examples that training used (`evaluate_examples` of the settings), test uses all examples. The metrics of
+    a further test split, such as x2, are named `accuracy_x2` and `loss_x2`.
 
     Args:
-        folder: of the checkpoint.
+        folder: Folder of the checkpoint.
         digest: SHA-256 of its manifest, as the ledger records it.
-        data: folder of the data sets.
+        data: Folder of the data sets.
         split: `validation` or `test`.
-        compilations: folder of JAX's persistent compilation cache.
+        compilations: Folder of JAX's persistent compilation cache.
         stored: URL of the trial's checkpoints in the shared store; None if `folder` is complete.
-        program_folder: in which the file of a user's program is now; None where it was when it trained.
-        trial: whose checkpoint it must be, by its own facts; None for any.
-        cache: of engines and data; None for that of the process.
+        program_folder: Present folder of the file of a user's program; None if it has not moved.
+        trial: Key of the trial that the checkpoint must belong to; None for any.
+        cache: Cache of engines and data; None for the one of the process.
 
     Returns:
         `{"digest": ..., "split": ..., "step": ..., "metrics": {...}, "scores": ..., "trained_on": ...,
-        "evaluated_on": ...}`. `scores` are packed by `orchestrator.ledger.scores`, or None for validation.
+        "evaluated_on": ...}`. `scores` are packed by `pack_scores`, or None for validation.
         `trained_on` and `evaluated_on` are kinds of devices, such as `cpu`; `trained_on` is None if the
         checkpoint does not record it.
 
     Raises:
-        DamagedCheckpoint: if a file of the checkpoint is not what was recorded, or is another trial's.
-        NoStore: if the store cannot be read, or the disk of the checkpoint is not mounted.
+        DamagedCheckpoint: A file of the checkpoint is not what was recorded, or is another trial's.
+        NoStore: The store cannot be read, or the disk of the checkpoint is not mounted.
     """
     configure(compilations)
     arrays, facts = store.load(Path(folder), stored, digest)
@@ -74,7 +73,7 @@ def evaluate(
             metrics = engine.evaluate(0, split, settings.evaluate_examples)
         else:
             metrics, each = engine.evaluate_each(0, split)
-            scores = pack(each)
+            scores = pack_scores(each)
             for further in engine.data.further:
                 of_further = engine.evaluate(0, f"test_{further}")
                 metrics |= {f"{name}_{further}": value for name, value in of_further.items()}
@@ -92,16 +91,16 @@ def evaluate(
 
 
 def check_answer(answer: Mapping[str, Any], digest: str, split: str, step: int) -> None:
-    """Check that an answer of `evaluate` is that to a question, and not to another one.
+    """Check that an answer of `evaluate` is about the given checkpoint and split.
 
     Args:
-        answer: as it has come from another process.
-        digest: of the checkpoint that was to be evaluated, as the ledger records it.
-        split: on which.
-        step: of the checkpoint, as the ledger records it.
+        answer: Answer that another process has sent.
+        digest: Digest of the checkpoint that was to be evaluated, as the ledger records it.
+        split: Split that was to be used.
+        step: Step of the checkpoint, as the ledger records it.
 
     Raises:
-        ForeignAnswer: it is the answer to another question.
+        ForeignAnswer: The answer is about something else.
     """
     asked = digest, split, step
     named = answer.get("digest"), answer.get("split"), answer.get("step")
@@ -116,7 +115,7 @@ def _question(digest: object, split: object, step: object) -> str:
 
 
 if __name__ == "__main__":
-    concealment.begin()
+    process_secrets.begin()
     place, own, data_sets, part, compiled, beside, key = sys.argv[1:8]
     answer = evaluate(place, own, data_sets, part, compiled, program_folder=beside or None, trial=key)
     print(json.dumps(answer))  # noqa: T201 - the answer of this process

@@ -1,6 +1,6 @@
-"""The processes that train: the environment they start with, and the signals and requests that stop them.
+"""Environment, signals and stop requests of the processes that train.
 
-Imports no JAX, so that a driver, and a worker that shares an engine, can use it.
+This module does not import JAX, so that drivers, and workers that share an engine, can use it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cache
 
 from orchestrator.accounts import umask
-from orchestrator.ledger.keys import Channel
+from orchestrator.ledger.sweeps.records import Channel
 from orchestrator.machines.hardware import host_devices
 
 POLL_SECONDS = 1.0
@@ -28,11 +28,11 @@ class _StopRequest:
     """The stop request of one sweep.
 
     Args:
-        channel: of the sweep.
-        published: see `watch`.
+        channel: Channel of the sweep.
+        published: See `watch`.
 
     Attributes:
-        attempts: ids of the attempts that are to save and exit, or `EVERY`, as they were last read.
+        attempts: Ids of the attempts that are to save and exit, or `EVERY`, as they were last read.
     """
 
     def __init__(self, channel: Channel, published: Callable[[Channel], Collection[str]]) -> None:
@@ -40,7 +40,7 @@ class _StopRequest:
         self.attempts: Collection[str] = ()
 
     def read(self) -> None:
-        """Read it afresh; while the head is unreachable, no request can be read."""
+        """Read the request; there is none while the head is unreachable."""
         try:
             self.attempts = self._published(self._channel)
         except Exception:  # noqa: BLE001 - described above
@@ -51,8 +51,8 @@ _terminating = threading.Event()
 _stop_requests: dict[Channel, _StopRequest] = {}
 
 
-EARLIER_MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
-"""The earlier name of `XLA_CLIENT_MEM_FRACTION`. If both are set, JAX warns and leaves out the GPUs."""
+DEPRECATED_MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+"""Deprecated name of `XLA_CLIENT_MEM_FRACTION`. If both are set, JAX warns and ignores the GPUs."""
 
 
 def worker_environment(gpu_share: float) -> dict[str, str]:
@@ -62,7 +62,7 @@ def worker_environment(gpu_share: float) -> dict[str, str]:
     all cores. JAX 0.10 honours it in part: independent operations may still run side by side.
 
     Args:
-        gpu_share: share of a GPU that the process may use; 0 for the CPU.
+        gpu_share: Share of a GPU that the process may use; 0 for the CPU.
     """
     if gpu_share <= 0 or host_devices():
         return {
@@ -77,7 +77,7 @@ def adopt(environment: Mapping[str, str | None]) -> None:
     """Set the environment of this worker; call it before the first import of JAX, which reads it.
 
     Args:
-        environment: values of variables; None removes a variable.
+        environment: Values of variables; None removes a variable.
     """
     for name, value in environment.items():
         if value is None:
@@ -89,7 +89,7 @@ def adopt(environment: Mapping[str, str | None]) -> None:
 
 @cache
 def handle_sigterm() -> None:
-    """Note SIGTERM from now on, in place of the handler before; any thread may call this, and again.
+    """Record SIGTERM instead of ending. Idempotent, and may be called from any thread.
 
     A machine that is about to be taken away sends SIGTERM; trials are saved in the minute or two that follow.
     All code of an asynchronous actor runs outside the main thread, which alone may install a handler with
@@ -104,8 +104,8 @@ def watch(channel: Channel, published: Callable[[Channel], Collection[str]]) -> 
     """Poll for the stop request that the driver of a sweep publishes.
 
     Args:
-        channel: of the sweep.
-        published: returns the ids of the attempts of a channel that are to save and exit now, or `EVERY`; may
+        channel: Channel of the sweep.
+        published: Returns the ids of the attempts of a channel that are to save and exit now, or `EVERY`; may
             raise while the head is unreachable.
     """
     if channel not in _stop_requests:
@@ -114,7 +114,7 @@ def watch(channel: Channel, published: Callable[[Channel], Collection[str]]) -> 
 
 
 def forget(channel: Channel) -> None:
-    """Poll no longer for a stop request of a sweep, which this process has left."""
+    """Stop polling for the stop request of a sweep."""
     _stop_requests.pop(channel, None)
 
 
@@ -127,9 +127,9 @@ def stop_requested(channel: Channel, attempt_id: str) -> bool:
 def may_begin(channel: Channel, attempt_id: str) -> bool:
     """Return False if the driver of a watched sweep has asked an attempt to stop before it has begun.
 
-    The request is read afresh: a driver that stops drops the attempts that no worker has taken, publishes
-    its request, and records nothing more of them; but Ray Tune starts their workers all the same. What was
-    read `POLL_SECONDS` ago would let them train, and leave a checkpoint that nobody has recorded.
+    The request is read again instead of using the last poll. A stopping driver drops the attempts that no
+    worker has taken and publishes its request, but Ray Tune still starts their workers. With a request that
+    is `POLL_SECONDS` old, they would train and leave a checkpoint that is not in the ledger.
     """
     if (request := _stop_requests.get(channel)) is not None:
         request.read()

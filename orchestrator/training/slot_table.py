@@ -1,4 +1,4 @@
-"""The slots of a shared engine: which attempt each one holds, the queue for them, and how busy they are."""
+"""Slots of a shared engine: their attempts, the queue and the occupancy."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Request:
     """A worker's request for the next interval of its attempt.
 
     Attributes:
-        assignment: of the attempt.
-        worker: id of the worker; a worker has one attempt at a time.
-        first: whether the attempt has no slot yet.
-        answer: receives the outcome; it can be cancelled while the request is queued.
-        at: time of the request, by the monotonic clock.
+        assignment: Assignment of the attempt.
+        worker: Id of the worker; a worker has one attempt at a time.
+        first: Whether the attempt has no slot yet.
+        answer: Receives the outcome; it can be cancelled while the request is queued.
+        at: Time of the request, by the monotonic clock.
     """
 
     assignment: Assignment
@@ -53,10 +53,10 @@ class Slot:
     """A slot that holds an attempt.
 
     Attributes:
-        attempt: in the slot.
-        request: the last one of its worker.
-        training: whether the engine trains the attempt towards a report.
-        answered_at: time of the last answer, or None while the worker waits for one.
+        attempt: Attempt in the slot.
+        request: Last one of its worker.
+        training: Whether the engine trains the attempt towards a report.
+        answered_at: Time of the last answer, or None while the worker waits for one.
     """
 
     attempt: Attempt
@@ -75,9 +75,9 @@ class SlotTable:
 
     Attributes:
         size: K.
-        occupied: the slots that hold an attempt, by index.
-        program: key of the program that the occupied slots share.
-        tested: id of the attempt that is trained alone until its next report, or None.
+        occupied: Slots that hold an attempt, by index.
+        program: Key of the program that the occupied slots share.
+        tested: Id of the attempt that is trained alone until its next report, or None.
     """
 
     def __init__(self, size: int) -> None:
@@ -94,7 +94,7 @@ class SlotTable:
 
     @property
     def pending(self) -> int:
-        """Return how many attempts in slots have a worker that waits for an answer."""
+        """Return the number of slots with a waiting worker."""
         return sum(slot.pending for slot in self.occupied.values())
 
     @property
@@ -103,7 +103,7 @@ class SlotTable:
         return not (self.occupied or self.queue)
 
     def receive(self, request: Request) -> bool:
-        """Queue a first request, or note the next one of a slot; return False if its slot was given away."""
+        """Queue a first request, or record the next request of a slot; return False if the slot is lost."""
         if request.first:
             self.free(lambda slot: request.supersedes(slot.request))
             self._queue.append(request)
@@ -137,7 +137,7 @@ class SlotTable:
         return any(slot.pending and slot.request.attempt_id == self.tested for slot in self.occupied.values())
 
     def passed(self, attempt_id: str) -> None:
-        """Note that an attempt need no longer be trained alone."""
+        """Record that an attempt need not be trained alone any more."""
         if self.tested == attempt_id:
             self.tested = None
 
@@ -151,9 +151,9 @@ class SlotTable:
     def take(self) -> tuple[int, Request] | None:
         """Return a free slot and the queued request that gets it, or None if all requests must wait.
 
-        A request for another program waits until every slot is free; requests behind it do not overtake it.
-        An attempt that is to be trained alone waits until no slot trains; it is then answered that it is
-        next, so that its worker knows before the attempt can do harm, and gets a slot when it asks again.
+        A request for another program waits until every slot is free, and later requests do not overtake it.
+        An attempt that must be trained alone waits until no slot trains. Its first answer says that it is
+        next, so that its worker knows before the attempt can do harm; it gets a slot with the next request.
         """
         self._queue = self.queue
         while self._queue and (request := self._next()) is not None:
@@ -184,12 +184,12 @@ class SlotTable:
 
 @dataclass
 class Occupancy:
-    """Slot-seconds since the first trial; seconds spent compiling are left out.
+    """Slot-seconds in use and in all since the first trial, without compilation.
 
     Attributes:
         slots: K.
-        busy: slot-seconds in which a trial was trained, evaluated or saved, alone or with its neighbours.
-        elapsed: seconds in all.
+        busy: Slot-seconds in which a trial was trained, evaluated or saved, alone or with its neighbours.
+        elapsed: Seconds in all.
     """
 
     slots: int

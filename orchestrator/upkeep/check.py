@@ -10,10 +10,9 @@ from statistics import fmean
 
 from orchestrator.errors import Damaged
 from orchestrator.ledger.integrity import verify
-from orchestrator.ledger.keys import attempt_number, trial_key
-from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import (
+from orchestrator.ledger.sweeps.lease import holder
+from orchestrator.ledger.sweeps.records import (
     DRIVEN_SWEEP,
     FINISHED_SWEEP,
     FINISHED_TRIAL,
@@ -24,9 +23,11 @@ from orchestrator.ledger.records import (
     ReportRecord,
     SweepRecord,
     TrialRecord,
+    attempt_number,
     by_trial,
+    trial_key,
+    unpack_scores,
 )
-from orchestrator.ledger.scores import unpack
 from orchestrator.upkeep.orphans import orphans, orphans_of, owner_of, place_of
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
@@ -232,7 +233,7 @@ def _evaluations(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
         metric = next((value for name, value in row.metrics.items() if name != f"{row.split}/loss"), math.nan)
         if row.scores is None or not math.isfinite(metric):
             continue
-        mean = fmean(unpack(row.scores))
+        mean = fmean(unpack_scores(row.scores))
         if not math.isclose(mean, metric, rel_tol=1e-5):  # the scores are rounded to 32 bits
             problem = f"the mean of its scores on {row.split} is its metric, {metric}, got {mean}"
             yield Finding(trial.key, problem)

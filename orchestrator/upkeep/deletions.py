@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from orchestrator.errors import Busy, NoStore
-from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.storage import store
 from trainables.errors import Refusal
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from orchestrator.errors import Damaged
-from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import FINISHED_TRIAL, ReportRecord, SweepRecord, by_trial
+from orchestrator.ledger.sweeps.lease import holder
+from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, ReportRecord, SweepRecord, by_trial
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep.check import Finding
 from orchestrator.upkeep.mixed_reports import LogComparison, Names, compare_log, compared, mixed

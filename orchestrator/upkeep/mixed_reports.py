@@ -14,15 +14,15 @@ from itertools import groupby
 from math import inf
 from pathlib import PurePath
 
-from orchestrator.errors import redacted
-from orchestrator.ledger.keys import attempt_number
-from orchestrator.ledger.records import (
+from orchestrator.ledger.sweeps.records import (
     AttemptRecord,
     CheckpointRecord,
     ReportRecord,
     SweepRecord,
     TrialRecord,
+    attempt_number,
 )
+from orchestrator.process_secrets import redacted
 from orchestrator.upkeep.check import Finding
 from orchestrator.upkeep.trial_log import Damage, Entry, ReportLine, Started
 

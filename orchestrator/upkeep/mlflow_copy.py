@@ -14,9 +14,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from orchestrator.ledger.connect import SQLITE_PARTS
-from orchestrator.ledger.lease import Lease, holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import (
+from orchestrator.ledger.sweeps.lease import Lease, holder
+from orchestrator.ledger.sweeps.records import (
     UNFINISHED_TRIAL,
     EvaluationRecord,
     Event,
@@ -25,11 +25,11 @@ from orchestrator.ledger.records import (
     TrialRecord,
     by_trial,
 )
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
-from orchestrator.tracking.fold import chunks, is_number, legal_name
+from orchestrator.tracking.events import chunks, is_number, legal_name
 from orchestrator.tracking.mlflow_private import Point, StoredRuns, stored_runs
 from orchestrator.tracking.shipper import Shipper
 from orchestrator.upkeep.check import Finding

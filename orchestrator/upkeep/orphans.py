@@ -16,7 +16,7 @@ from pathlib import Path
 
 from orchestrator.errors import DISK_FULL, BadInput, NoSpace
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from trainables.durable import flush_folder, make_folder, replace_file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,9 +16,9 @@ from sqlalchemy import URL, Engine, Table, insert, update
 from orchestrator.errors import Busy, Damaged
 from orchestrator.ledger import backup
 from orchestrator.ledger.connect import SQLITE_PARTS, WRITING, connect, database_file, is_file, parse
-from orchestrator.ledger.decision_backup import DECISIONS, kept_decisions
 from orchestrator.ledger.integrity import replay, starts_whole, tally
 from orchestrator.ledger.lease_backends import is_held
+from orchestrator.ledger.row_backup import kept, row_files
 from orchestrator.ledger.rows import opened
 from orchestrator.ledger.schema import (
     MIGRATION_LOCK,
@@ -28,9 +28,18 @@ from orchestrator.ledger.schema import (
     lock_folder,
     migration_lock,
 )
-from orchestrator.ledger.submission_backup import kept, kept_files
-from orchestrator.ledger.tables import IDENTITY, LEASE, METADATA, MLFLOW_RUN, SERVICE_USER, SUBMISSION, TALLY
-from orchestrator.ledger.user_backup import kept_users
+from orchestrator.ledger.tables import (
+    IDENTITY,
+    LEASE,
+    METADATA,
+    MLFLOW_RUN,
+    OWNER,
+    PRIORITY,
+    SERVICE_USER,
+    STOP_REQUEST,
+    SUBMISSION,
+    TALLY,
+)
 from orchestrator.system import System
 
 
@@ -88,9 +97,13 @@ def recover(url: str, system: System = System()) -> Recovery:
         _restore_id(engine, address)
         logs = sorted(backup.backup_folder(address).glob("*.log"))
         replayed = {log.stem: _replay(engine, log, int(system.time())) for log in logs}
-        submissions, lost_submissions = _restore(engine, SUBMISSION, kept_files(address), "sweep_id")
-        users, lost_users = _restore(engine, SERVICE_USER, kept_users(address), "name")
-        decisions, lost_decisions = _restore_decisions(engine, address)
+        submissions, lost_submissions = _restore(engine, address, SUBMISSION)
+        users, lost_users = _restore(engine, address, SERVICE_USER)
+        decisions, lost_decisions = [], []
+        for table in (STOP_REQUEST, PRIORITY, OWNER):
+            intact, damaged = _restore(engine, address, table)
+            decisions += [f"{table.name} {key}" for key in intact]
+            lost_decisions += [f"{table.name} {key}" for key in damaged]
         engine.dispose()
         aside = _put_aside(file, system.time())
         fresh.replace(file)
@@ -151,25 +164,15 @@ def _replay(engine: Engine, log: Path, now: int) -> tuple[int, int]:
     return commits, max(commits, backup.newest(log))
 
 
-def _restore(engine: Engine, table: Table, files: Iterable[Path], key: str) -> tuple[list[str], list[str]]:
+def _restore(engine: Engine, address: URL, table: Table) -> tuple[list[str], list[str]]:
     """Write the rows in files of the backup; return their keys, and those of damaged files."""
-    rows = {file.stem: kept(file) for file in files}
+    [key] = table.primary_key.columns
+    rows = {unquote(file.stem): kept(file) for file in row_files(address, table)}
     intact = [row for row in rows.values() if row is not None]
     with engine.connect().execution_options(**{WRITING: True}) as connection, connection.begin():
         for row in intact:
             connection.execute(insert(table), dict(row))
-    return [row[key] for row in intact], [name for name, row in rows.items() if row is None]
-
-
-def _restore_decisions(engine: Engine, address: URL) -> tuple[list[str], list[str]]:
-    """Write what people have decided; return table and key of each, and those of damaged files."""
-    decisions, lost = [], []
-    for name, table in DECISIONS.items():
-        [column] = table.primary_key.columns
-        intact, damaged = _restore(engine, table, kept_decisions(address, table), column.name)
-        decisions += [f"{name} {key}" for key in intact]
-        lost += [f"{name} {unquote(key)}" for key in damaged]
-    return decisions, lost
+    return [row[key.name] for row in intact], [name for name, row in rows.items() if row is None]
 
 
 def _lease_number(rows: Mapping[tuple[Any, ...], Mapping[str, Any]], now: int) -> int:
@@ -178,7 +181,7 @@ def _lease_number(rows: Mapping[tuple[Any, ...], Mapping[str, Any]], now: int) -
     The backup holds only the tokens that recorded a run. Tokens count up from 1, or from the time of an
     earlier recovery, and no sweep is driven more than once a second, so no token exceeds the present time.
     """
-    recorded = [row["number"] for (name, *_), row in rows.items() if name == MLFLOW_RUN.name]
+    recorded: list[int] = [row["number"] for (name, *_), row in rows.items() if name == MLFLOW_RUN.name]
     return max([now, *recorded])
 
 

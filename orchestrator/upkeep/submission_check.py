@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from orchestrator.errors import Damaged
+from orchestrator.ledger.integrity import verify_submissions
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.submission_integrity import verify_submissions
-from orchestrator.ledger.submissions import Submission, SubmissionState
+from orchestrator.ledger.queue.submissions import Submission, SubmissionState
 from orchestrator.upkeep.check import Finding
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.ledger import submissions
-from orchestrator.ledger.claims import pools
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.pool.claims import pools
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.machines.cluster_file import ensure_token
-from orchestrator.sharing.rows import UNIT
+from orchestrator.sharing.pool_rows import UNIT
 from tests import postgres
 from tests.end_to_end.commands import ROOT, SMALL, wait_for
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import Exit
-from orchestrator.ledger import submissions
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.submissions import Submission
 from tests.end_to_end.commands import ROOT, SMALL, finish, wait_for
 from tests.end_to_end.machine import Machine, possible
 

@@ -15,7 +15,7 @@ from orchestrator.config import from_dict
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import Objective, SweepConfig
 from orchestrator.driver import preflight
-from orchestrator.ledger.records import CurvePoint
+from orchestrator.ledger.sweeps.records import CurvePoint
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.schedulers import build
 

@@ -35,12 +35,18 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.ledger.keys import attempt_number, trial_key_of
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import AttemptRecord, ReportRecord, TrialRecord, by_trial
+from orchestrator.ledger.sweeps.records import (
+    AttemptRecord,
+    ReportRecord,
+    TrialRecord,
+    attempt_number,
+    by_trial,
+    trial_key_of,
+)
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
-from orchestrator.tracking.fold import legal_name
+from orchestrator.tracking.events import legal_name
 from orchestrator.tracking.mlflow_private import Point, stored_runs
 
 # ---------------------------------------------------------------- what is run

@@ -23,10 +23,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from orchestrator.api import users
-from orchestrator.api.remote import RemoteService
+from orchestrator.api import user_admin
+from orchestrator.client.following import follow
+from orchestrator.client.http import HttpBackend
 from orchestrator.errors import BadInput
 from tests.end_to_end.commands import Commands, wait_for
+from tests.programs import program
 
 pytestmark = [
     pytest.mark.end_to_end,
@@ -39,49 +41,6 @@ pytestmark = [
 ACCOUNTS = {"ada": 47_011, "bob": 47_012}
 GROUP, GROUP_ID = "sweepers", 47_010
 
-TRAIN = """
-import json, os, sys
-from pathlib import Path
-
-
-def attempt(path):
-    try:
-        with open(path, "rb") as file:
-            file.read(1)
-    except OSError as error:
-        return type(error).__name__
-    return "read"
-
-
-def of_root(name):
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if folder.stat().st_uid == 0 and b"orchestrator" in (folder / "cmdline").read_bytes():
-                yield str(folder / name)
-        except OSError:
-            pass
-
-
-def look(owner, other, ledger):
-    named = [other, ledger, "/etc/shadow"]
-    named += [path for name in ("environ", "mem", "maps") for path in of_root(name)]
-    found = {path: attempt(path) for path in named}
-    found["uid"], found["groups"], found["owner"] = os.getuid(), os.getgroups(), owner
-    Path("seen.json").write_text(json.dumps(found))
-
-
-def train(trial):
-    look(*Path("arguments").read_text().split())
-    (trial.folder / "model").mkdir()
-    (trial.folder / "model" / "weights").write_text("1")
-    trial.report(2, {"val/loss": 1.0}, checkpoint=trial.folder / "model")
-
-
-if __name__ == "__main__":
-    import sweep_client
-
-    train(sweep_client.trial())
-"""
 
 FILE = """\
 trainable: {code}
@@ -102,7 +61,7 @@ def homes() -> Iterator[Path]:
         for account, uid in ACCOUNTS.items():
             home = folder / account
             home.mkdir(mode=0o700)
-            (home / "train.py").write_text(TRAIN)
+            (home / "train.py").write_text(program("trains_as_a_user"))
             (home / "secret").write_text(f"of {account}")
             for path in (*home.iterdir(), home):
                 os.chown(path, uid, uid)
@@ -148,7 +107,7 @@ def test_a_command_and_a_function_run_as_their_owners(
     commands: Commands, homes: Path, temporary: Path
 ) -> None:
     commands.root.mkdir(mode=0o700)
-    tokens = {name: users.add(name, root=commands.root)[1] for name in (*ACCOUNTS, "eve")}
+    tokens = {name: user_admin.add(name, root=commands.root)[1] for name in (*ACCOUNTS, "eve")}
     ledger = commands.root / "sweeps.db"
     for name, other in (("ada", "bob"), ("bob", "ada")):
         words = homes / name / "arguments"
@@ -190,13 +149,13 @@ def test_a_command_and_a_function_run_as_their_owners(
         }
         assert {status for status, _ in refused.values()} == {422}, refused
         for name, (_, submitted) in sweeps.items():
-            sweep = RemoteService.at(address, tokens[name]).sweep(submitted["id"])
-            wait_for(lambda sweep=sweep: sweep.state in {"COMPLETE", "FAILED"}, 240)  # type: ignore[misc]
+            backend, sweep_id = HttpBackend(address, tokens[name]), submitted["id"]
+            wait_for(lambda: backend.status(sweep_id).state in {"COMPLETE", "FAILED"}, 240)  # noqa: B023 - called at once
             shown: list[str] = []
-            sweep.follow(shown.append)
-            assert sweep.state == "COMPLETE", "".join(shown)
+            follow(backend, sweep_id, shown.append)
+            assert backend.status(sweep_id).state == "COMPLETE", "".join(shown)
         with pytest.raises(BadInput, match="owner of the sweep or an admin"):
-            RemoteService.at(address, tokens["bob"]).sweep(sweeps["ada"][1]["id"]).extend(trials=2)
+            HttpBackend(address, tokens["bob"]).extend(sweeps["ada"][1]["id"], trials=2)
     finally:
         service.send_signal(signal.SIGTERM)
         service.communicate(timeout=120)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.experiment import results
+from orchestrator.experiment import experiment_results
 from tests.end_to_end.commands import Commands, finish, wait_for
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
@@ -49,13 +49,13 @@ def test_an_experiment_from_command_to_pages(commands: Commands) -> None:
 
     code, output = commands.run(*words, "--set", "training.steps=20")
     assert code == 2, output
-    assert "must change what a trial takes" in output
+    assert "must override a key of `resources`" in output
 
     code, output = commands.run(*words, "--set", "resources.cpu=1/2")
     assert code == 0, output
     assert "Arm 2 of 2, s5" in output
     (kept,) = docs.glob("*.json")
-    present = results.read(kept)
+    present = experiment_results.read(kept)
     assert [len(arm.values) for arm in present.arms] == [2, 2]
     assert [verdict.outcome for verdict in present.verdicts.values()] == ["reproduced", "not reproduced"]
     assert all(arm.data_digest and arm.trials == 2 and arm.core_seconds > 0 for arm in present.arms)

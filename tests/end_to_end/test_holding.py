@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sharing.real import Load, samples, start
-from orchestrator.ledger.claims import pools
+from benchmarks.shared_ray import Load, samples, start
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import AttemptRecord
-from orchestrator.sharing.rows import Rules
+from orchestrator.ledger.pool.claims import pools
+from orchestrator.ledger.sweeps.records import AttemptRecord
+from orchestrator.sharing.pool_rows import Rules
 from orchestrator.sharing.view import View
 from tests.end_to_end.commands import wait_for
 
@@ -29,7 +29,7 @@ RULES = Rules(
 ONE_FREE_PROCESSOR_A_NODE = """
 import sys
 from pathlib import Path
-from benchmarks.sharing.real import nodes
+from benchmarks.shared_ray import nodes
 with nodes(Path(sys.argv[1]), count=2, cpus=2):
     import os
     import ray

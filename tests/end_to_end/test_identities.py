@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.config.resolve import load
 from orchestrator.errors import Exit
-from orchestrator.ledger.records import AttemptRecord, ReportRecord, TrialRecord
+from orchestrator.ledger.sweeps.records import AttemptRecord, ReportRecord, TrialRecord
 from tests.end_to_end.commands import ROOT, Commands
 from tests.end_to_end.identities import (
     KINDS,

@@ -10,8 +10,8 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
-from orchestrator.ledger.records import TrialRecord
 from orchestrator.ledger.rows import ATTEMPTS, REPORTS, TRIALS
+from orchestrator.ledger.sweeps.records import TrialRecord
 from orchestrator.ledger.transaction import Transaction
 from tests import sweeps
 from tests.end_to_end import browser
@@ -74,7 +74,7 @@ def add(client: Client, records: list[TrialRecord]) -> None:
         tx.insert(REPORTS, *(report for record in records for report in sweeps.reports(record)))
 
     with client.workspace.ledger() as ledger:
-        sweeps.writer_of(ledger)._write(write)
+        ledger.write(write, sweeps.writer_of(ledger).token)
 
 
 def test_the_table_of_ten_thousand_trials_stays_usable(chrome: webdriver.Chrome, client: Client) -> None:

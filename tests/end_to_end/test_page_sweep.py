@@ -11,7 +11,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from orchestrator.api import users
+from orchestrator.api import user_admin
 from orchestrator.errors import Exit
 from tests.end_to_end import browser
 from tests.end_to_end.commands import Commands, finish, wait_for
@@ -38,7 +38,7 @@ fetch(arguments[0], {method: "POST", headers: {"X-Sweep-Change": "1"}}).then(asy
 
 def test_a_sweep_is_run_from_the_page_alone(chrome: webdriver.Chrome, commands: Commands) -> None:
     service, address = serve(commands, 0)
-    tokens = {name: users.add(name, role, root=commands.root)[1] for name, role in ROLES.items()}
+    tokens = {name: user_admin.add(name, role, root=commands.root)[1] for name, role in ROLES.items()}
     enter(chrome, address, "ada", tokens["ada"])
     start_the_example(chrome)
 

@@ -18,10 +18,9 @@ import psutil
 import pytest
 
 from orchestrator.errors import Exit
-from orchestrator.ledger import submissions
-from orchestrator.ledger.keys import attempt_number
-from orchestrator.ledger.lease import holder
-from orchestrator.ledger.records import AttemptRecord, TrialRecord
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.sweeps.lease import holder
+from orchestrator.ledger.sweeps.records import AttemptRecord, TrialRecord, attempt_number
 from orchestrator.machines.head import running
 from orchestrator.storage.paths import Paths
 from tests.end_to_end.commands import LEAVE_SECONDS, Commands, finish, wait_for

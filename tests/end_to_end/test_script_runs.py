@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import socket
 import subprocess
 import sys
@@ -148,3 +150,95 @@ def test_a_sweep_does_without_a_server_that_is_away(commands: Commands) -> None:
     assert {trial.state for trial in commands.ledger.trials(sweep.id)} == {"COMPLETE"}, printed
     assert commands.ledger.backlog(sweep.id) > 0
     assert code == 0, printed
+
+
+EXACT = """
+import json, pathlib, time
+import sweep_client
+
+trial = sweep_client.trial()
+with pathlib.Path("seen.jsonl").open("a") as seen:
+    print(json.dumps([trial.folder.parts[-2:], trial.start, dict(trial.params)]), file=seen)
+for step in range(trial.start + 1, trial.steps + 1):
+    held = trial.folder / str(step)
+    held.mkdir()
+    (held / "held.json").write_text(json.dumps(trial.params))
+    if not trial.report(step, {"val/loss": 1 / 3, "least": -0.0, "most": 2**53}, checkpoint=held):
+        break
+    time.sleep(0.3)
+"""
+CHOICES = {
+    "count": [9007199254740993, 9007199254740995],
+    "whole": [8.0, 16.0],
+    "share": [0.1, 1e-300],
+    "flag": [True, False],
+    "word": ["007", "1e3"],
+    "formula": ["=1+1", "null"],
+}
+
+
+def test_values_keep_type_and_digits_when_a_sweep_is_killed_and_resumed(commands: Commands) -> None:
+    """The script, its checkpoint, the ledger, MLflow, `export`, JSON and CSV agree, before and after."""
+    folder = commands.folder / "own"
+    folder.mkdir()
+    (folder / "train.py").write_text(EXACT)
+    search = "".join(f"  {name}: {{choice: {json.dumps(values)}}}\n" for name, values in CHOICES.items())
+    file = folder / "exact.yaml"
+    file.write_text(
+        f"trainable: {{command: [{sys.executable}, train.py]}}\nsearch:\n{search}"
+        "training: {steps: 12, interval: 1}\nobjective: {minimize: val/loss}\n"
+        "sampler: {random: {seed: 3}}\nscheduler: none\nbudget: {trials: 3}\n"
+    )
+    driver = commands.start(str(file))
+    wait_for(
+        lambda: any(
+            trial.step >= 3
+            for sweep in commands.ledger.sweeps()
+            for trial in commands.ledger.trials(sweep.id)
+        )
+    )
+    driver.kill()
+    driver.wait()
+    [sweep] = commands.ledger.sweeps()
+    code, printed = commands.run("resume", sweep.id)
+    assert code == 0, printed
+
+    trials = {trial.key: trial for trial in commands.ledger.trials(sweep.id)}
+    assert {trial.state for trial in trials.values()} == {"COMPLETE"}
+    seen = [json.loads(line) for line in (folder / "seen.jsonl").read_text().splitlines()]
+    assert len(seen) > len(trials)
+    assert any(start > 0 for _, start, _ in seen)
+    given = {_exactly(params) for _, _, params in seen}
+    assert given == {_exactly(trial.params) for trial in trials.values()}
+    for trial in trials.values():
+        assert all(trial.params[name] in values for name, values in CHOICES.items())
+
+    address = f"sqlite:///{commands.root}/mlflow.db"
+    client = MlflowClient(address)
+    runs_of_trials = {
+        run.data.tags["trial.key"]: run for run in runs(address) if "trial.key" in run.data.tags
+    }
+    with (commands.root / "reports" / sweep.id / "leaderboard.csv").open(newline="") as rows:
+        table = {row["key"]: row for row in csv.DictReader(rows)}
+    for key, trial in trials.items():
+        code, printed = commands.run("export", key, "--to", str(folder / key))
+        assert code == 0, printed
+        facts = json.loads((folder / key / "trial.json").read_text())
+        held = json.loads((folder / key / "checkpoint" / "held.json").read_text())
+        code, printed = commands.run("show", key, "--json")
+        assert code == 0, printed
+        for params in (facts["params"], held, json.loads(printed)["trial"]["params"]):
+            assert _exactly(params) == _exactly(trial.params)
+        assert (facts["metrics"]["val/loss"], facts["metrics"]["most"]) == (1 / 3, 2**53)
+        for name, value in trial.params.items():
+            assert runs_of_trials[key].data.params[name] == str(value)
+            assert table[key][name] == ("'" if str(value).startswith("=") else "") + str(value)
+        assert float(table[key]["val/loss"]) == 1 / 3
+        assert {
+            point.value for point in client.get_metric_history(runs_of_trials[key].info.run_id, "most")
+        } == {2**53}
+
+
+def _exactly(params: object) -> str:
+    """Return values as JSON, which distinguishes 8 from 8.0 and from "8"."""
+    return json.dumps(params, sort_keys=True)

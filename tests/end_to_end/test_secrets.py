@@ -21,6 +21,7 @@ from tests.another_account import needs_root, reached
 from tests.end_to_end.commands import Commands, finish, wait_for
 from tests.end_to_end.identities import Search
 from tests.packages import installed
+from tests.programs import program
 from tests.shared_ray import own_ray, runtime_folder_of
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
@@ -212,43 +213,6 @@ def test_another_account_reads_no_file_of_a_sweep(commands: Commands, temporary:
     assert open_ == set()
 
 
-LOOK = """
-import json, os, pathlib, sys, time
-import sweep_client
-
-words = json.loads(pathlib.Path("words.json").read_text())
-
-def texts(process):
-    for name in ("environ", "cmdline"):
-        try:
-            yield (process / name).read_bytes().decode(errors="replace")
-        except OSError:
-            pass  # it has ended
-
-def look():
-    seen = {}
-    for process in pathlib.Path("/proc").glob("[0-9]*"):
-        text = "".join(texts(process))
-        found = [word for word in words["secrets"] if word in text]
-        if found or words["mark"] in text:
-            seen[process.name] = [text.replace("\\0", " "), found]
-    return seen
-
-def parents():
-    above, last = [], os.getpid()
-    while last > 1:
-        above.append(last)
-        last = int(pathlib.Path(f"/proc/{last}/stat").read_text().rpartition(")")[2].split()[1])
-    return above
-
-seen = look()
-while not all(any(part in text for text, _ in seen.values()) for part in words["awaited"]):
-    time.sleep(0.2)
-    seen = look()
-answer = {"seen": seen, "parents": parents(), "own": dict(os.environ)}
-pathlib.Path("seen.json").write_text(json.dumps(answer))
-sweep_client.trial().report(1, {"val/loss": 1.0})
-"""
 LOOKING = """
 trainable: {command: [python, look.py]}
 search: {says: {choice: ["nothing"]}}
@@ -274,7 +238,7 @@ def test_a_script_finds_no_secret_in_the_processes_of_the_sweep(
         "SWEEP_NOTIFY": f"http://127.0.0.1:9/canary-hook-{commands.mark}",
     }
     hidden = [value for name, value in secrets.items() if name not in {"SWEEP_LEDGER", "DATABASE"}]
-    awaited = ["orchestrator.sweep serve", "orchestrator.sweep drive", "orchestrator.tracking.deliver"]
+    awaited = ["orchestrator.sweep serve", "orchestrator.driver", "orchestrator.tracking.deliver"]
     control = f"canary-control-{commands.mark}"
     words = {
         "secrets": [f"canary-address-{commands.mark}", *hidden, postgres.PASSWORD, control],
@@ -282,7 +246,7 @@ def test_a_script_finds_no_secret_in_the_processes_of_the_sweep(
         "awaited": [*awaited, control],
     }
     (folder / "words.json").write_text(json.dumps(words))
-    (folder / "look.py").write_text(LOOK)
+    (folder / "look.py").write_text(program("looks_for_secrets"))
     (folder / "looking.yaml").write_text(LOOKING)
     open_process = subprocess.Popen(["sleep", "300"], env={"CONTROL_API_KEY": control})
     with own_ray(temporary) as ray:

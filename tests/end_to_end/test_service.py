@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from orchestrator.errors import Exit
-from orchestrator.ledger import submissions
-from orchestrator.ledger.lease import holder
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.sweeps.lease import holder
 from tests.end_to_end.commands import SMALL, Commands, finish, wait_for
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.ledger.records import CheckpointRecord
+from orchestrator.ledger.sweeps.records import CheckpointRecord
 from orchestrator.tracking import events
 from orchestrator.tracking.address import environment
 from orchestrator.tracking.mlflow_sink import Destination

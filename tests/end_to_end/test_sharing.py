@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sharing.real import Load, samples
-from benchmarks.sharing.real import start as start_driver
-from orchestrator.ledger.claims import pools
+from benchmarks.shared_ray import Load, samples
+from benchmarks.shared_ray import start as start_driver
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.sharing.rows import Rules
+from orchestrator.ledger.pool.claims import pools
+from orchestrator.sharing.pool_rows import Rules
 from tests.end_to_end.commands import SMALL, Commands, finish, wait_for
 from tests.shared_ray import own_ray
 
@@ -30,7 +30,7 @@ RULES = Rules(dead_after=15.0, shed_after=3.0, cut_after=10.0, min_run=5.0, min_
 NODES = """
 import sys
 from pathlib import Path
-from benchmarks.sharing.real import nodes
+from benchmarks.shared_ray import nodes
 with nodes(Path(sys.argv[1]), count=2, cpus=2):
     import os
     print(os.environ["RAY_ADDRESS"], flush=True)

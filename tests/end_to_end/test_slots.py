@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import TrialRecord
+from orchestrator.ledger.sweeps.records import TrialRecord
 from tests.end_to_end.commands import SMALL, Commands, finish, wait_for
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]

@@ -24,33 +24,6 @@ pytestmark = [
 NOTICE_SECONDS = 30.0
 """The shorter of the two notice periods, Google's; long enough on an otherwise idle machine."""
 
-METADATA = """
-import http.server, pathlib, sys
-
-cloud, notice = sys.argv[1], pathlib.Path(sys.argv[2])
-
-class Answer(http.server.BaseHTTPRequestHandler):
-    def send(self, status, text=""):
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def do_PUT(self):
-        asked = cloud == "aws" and self.path == "/latest/api/token"
-        timed = self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
-        self.send(200, "a token") if asked and timed else self.send(404)
-
-    def do_GET(self):
-        if cloud == "aws" and self.headers["X-aws-ec2-metadata-token"] == "a token":
-            announced = self.path == "/latest/meta-data/spot/instance-action" and notice.exists()
-            self.send(200, "{}") if announced else self.send(404)
-        elif cloud == "google" and self.headers["Metadata-Flavor"] == "Google":
-            self.send(200, str(notice.exists()).upper())
-        else:
-            self.send(401)
-
-http.server.ThreadingHTTPServer(("169.254.169.254", 80), Answer).serve_forever()
-"""
 """A server that answers as the metadata services of AWS and Google Cloud do, according to their manuals."""
 
 
@@ -69,7 +42,7 @@ def watch(site: ClusterSite, number: int, cloud: str) -> Path:
     notice, host = site.folder / f"notice-{cloud}", site.hosts[number]
     address = ["ip", "address", "add", "169.254.169.254/32", "dev", "lo"]
     assert finish(host.run(address))[0] == 0
-    host.run([sys.executable, "-c", METADATA, cloud, str(notice)], quiet=True)
+    host.run([sys.executable, "-m", "tests.programs.spot_metadata", cloud, str(notice)], quiet=True)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     script = ["sh", str(ROOT / "cluster" / "spot.sh")]
     host.run(script, quiet=True, **{**site.environment, "PATH": path})

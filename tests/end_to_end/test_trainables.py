@@ -22,6 +22,7 @@ from sklearn.linear_model import SGDClassifier
 from orchestrator import Sweep
 from orchestrator.ledger.ledger import Ledger
 from tests.end_to_end.commands import ROOT, Commands, finish, wait_for
+from tests.programs import program
 
 pytestmark = pytest.mark.end_to_end
 
@@ -65,34 +66,6 @@ for step in range(trial.start + 1, trial.steps + 1):
     time.sleep(options.pause)
     (trial.folder / "value.json").write_text(json.dumps(value))
     if not trial.report(step, {"val/loss": value}, checkpoint=trial.folder):
-        break
-"""
-TORCH = """
-import time
-import sweep_client, torch
-
-trial = sweep_client.trial(lr=0.1, pause=0.0)
-torch.manual_seed(trial.seed)
-inputs = torch.randn(256, 8, generator=torch.Generator().manual_seed(1))
-targets = inputs.sum(1, keepdim=True).sin()
-parts = torch.nn.Linear(8, 32), torch.nn.Dropout(0.1), torch.nn.Tanh(), torch.nn.Linear(32, 1)
-model = torch.nn.Sequential(*parts)
-optimizer = torch.optim.Adam(model.parameters(), trial.params["lr"])
-if trial.resume:
-    saved = torch.load(trial.resume / "state.pt", weights_only=True)
-    model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    torch.set_rng_state(saved["random"])
-for epoch in range(trial.start, trial.steps):
-    for rows in torch.randperm(256).split(32):
-        optimizer.zero_grad()
-        loss = torch.nn.functional.mse_loss(model(inputs[rows]), targets[rows])
-        loss.backward()
-        optimizer.step()
-    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save({**state, "random": torch.get_rng_state()}, trial.folder / "state.pt")
-    time.sleep(trial.params["pause"])
-    if not trial.report(epoch + 1, {"val/loss": loss.item()}, checkpoint=trial.folder):
         break
 """
 REST = "budget: {trials: 3}\nsampler: {random: {seed: 1}}\n"
@@ -157,7 +130,7 @@ IN_TORCH = pytest.param(
 UNAWARE = "not written for this"
 SCRIPTS = {
     "function": FUNCTION,
-    "in PyTorch": TORCH,
+    "in PyTorch": program("torch_command"),
     UNAWARE: Path(__file__).with_name("unaware.py").read_text(),
 }
 FILES = {

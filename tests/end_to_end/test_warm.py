@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from orchestrator.errors import Exit
-from orchestrator.ledger import submissions
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.queue import submissions
 from orchestrator.storage.paths import Paths
 from tests.end_to_end.commands import ROOT, SMALL, Commands, finish, wait_for
 from tests.shared_ray import own_ray
@@ -76,7 +76,7 @@ def test_kept_processes_change_no_bit_and_run_no_old_code(commands: Commands, te
             found: list[int] = []
 
             def is_ready() -> bool:
-                waiting = [one for one in commands.alive() if "orchestrator.ready" in one.cmdline()]
+                waiting = [one for one in commands.alive() if "--prewarm" in one.cmdline()]
                 found[:] = [one.pid for one in waiting if one.children()]
                 return bool(found)
 

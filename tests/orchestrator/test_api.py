@@ -18,13 +18,13 @@ import pytest
 
 import orchestrator
 from orchestrator import BadInput, DamagedCheckpoint, Exit, Observer, Progress, Refusal, Sweep, Trial
-from orchestrator.api import sweep as api_sweep
+from orchestrator.api import local_sweep as api_sweep
 from orchestrator.config import SweepConfig
 from orchestrator.config.yaml_reader import parse_document
 from orchestrator.driver.admission import Run
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.stop_requests import asked_to_stop
+from orchestrator.ledger.queue.settings import asked_to_stop
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.machines.hardware import Hardware, Node
 from orchestrator.report.figures import FIGURES
 from orchestrator.storage.paths import Paths
@@ -177,7 +177,7 @@ def test_stop_needs_a_driver_and_writes_a_request(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="must be running to be stopped"):
         sweep.stop()
     with Lease(ledger, sweep.id):
-        assert sweep.stop() == sweep.status().driver
+        assert str(sweep.stop()) == sweep.status().driver
         assert asked_to_stop(ledger, sweep.id) == socket.gethostname()
 
 
@@ -310,7 +310,7 @@ def test_every_refusal_can_be_imported_from_the_package() -> None:
     refusals = {"Refusal"}
     while more := {name for name, named in bases.items() if named & refusals} - refusals:
         refusals |= more
-    assert {"BadInput", "Busy", "Changed", "DamagedCheckpoint"} <= refusals
+    assert {"BadInput", "Busy", "DamagedCheckpoint", "StaleRevision"} <= refusals
     refusals.remove("Mistake")  # a BadInput that also says where in a file it is, for its reader alone
     assert refusals <= set(orchestrator.__all__)
     for name in refusals:

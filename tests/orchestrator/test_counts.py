@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.counts import counted
+from orchestrator.errors import counted
 
 
 @pytest.mark.parametrize(

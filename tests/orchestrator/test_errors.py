@@ -19,8 +19,8 @@ from orchestrator.errors import (
     NoStore,
     Refusal,
     exit_of,
-    redacted,
 )
+from orchestrator.process_secrets import redacted
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator import priority
+from orchestrator import system
 from orchestrator.errors import BadInput
-from orchestrator.priority import NICENESS, OF_SERVICE
+from orchestrator.system import NICENESS, SERVICE_NICENESS
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_process_and_its_session_get_the_niceness_of_the_driver(
 ) -> None:
     monkeypatch.setenv(NICENESS, set_to)
     before = priorities(process.pid)
-    priority.lower(process.pid)
+    system.lower_priority(process.pid)
     assert priorities(process.pid) == ({found} if found else before)
 
 
@@ -45,7 +45,7 @@ def test_a_process_that_has_ended_is_left_alone(
     monkeypatch.setenv(NICENESS, "15")
     process.kill()
     process.wait()
-    priority.lower(process.pid)
+    system.lower_priority(process.pid)
 
 
 @pytest.mark.parametrize("more", [0, 7])
@@ -53,7 +53,7 @@ def test_a_session_follows_its_process(process: subprocess.Popen[bytes], more: i
     """Where processors are shared between sessions first, `nice` would have no effect on a new one."""
     wanted = psutil.Process(process.pid).nice() + more
     psutil.Process(process.pid).nice(wanted)
-    priority.lower_session(process.pid)
+    system.lower_session(process.pid)
     assert priorities(process.pid) == {wanted}
 
 
@@ -61,4 +61,4 @@ def test_a_session_follows_its_process(process: subprocess.Popen[bytes], more: i
 def test_another_niceness_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(NICENESS, text)
     with pytest.raises(BadInput, match="SWEEP_DRIVER_NICENESS: must be a whole number from 0 to 19"):
-        priority.niceness(OF_SERVICE)
+        system.niceness(SERVICE_NICENESS)

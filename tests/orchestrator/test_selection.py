@@ -20,10 +20,15 @@ from orchestrator import Sweep, status
 from orchestrator.cli.app import run_command
 from orchestrator.config.sweep_config import Constraint, Objective
 from orchestrator.driver.publication import publication
-from orchestrator.ledger.keys import trial_key
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CheckpointRecord, EvaluationRecord, SweepRecord, by_trial
-from orchestrator.ledger.selection import (
+from orchestrator.ledger.sweeps.records import (
+    CheckpointRecord,
+    EvaluationRecord,
+    SweepRecord,
+    by_trial,
+    trial_key,
+)
+from orchestrator.ledger.sweeps.selection import (
     best_checkpoint,
     best_of_sweep,
     best_trial,
@@ -31,14 +36,14 @@ from orchestrator.ledger.selection import (
     violation,
     violations_of,
 )
-from orchestrator.ledger.writer import SweepWriter
-from orchestrator.report.compare import side_by_side
+from orchestrator.ledger.sweeps.writer import SweepWriter
+from orchestrator.report.comparison import side_by_side
 from orchestrator.report.figures import curves
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise
 from orchestrator.storage.paths import Paths
 from orchestrator.study.observations import observe, rank
-from orchestrator.tracking.registry import succeeds
+from orchestrator.tracking.model_registry import succeeds
 from tests import sweeps
 from tests.orchestrator.ledger.examples import create_sweep
 from tests.orchestrator.study.sweeps import sweep as specification

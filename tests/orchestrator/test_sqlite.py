@@ -8,7 +8,7 @@ import pytest
 from mlflow.store.db.utils import create_sqlalchemy_engine_with_retry
 from sqlalchemy import make_url
 
-from orchestrator.sqlite import sqlite_url
+from orchestrator.storage.paths import sqlite_url
 from orchestrator.tracking import address
 
 FOLDERS = ("plain", "it's mine", "100%", "why?", "a#b", "100%25", "Grüße", "a+b=c;d:e@f")

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api import remote
-from orchestrator.cli import notify
+from orchestrator.client import http
 from orchestrator.data import fetching
-from orchestrator.driver import departure
-from orchestrator.ledger import connect, lease, lease_backends
+from orchestrator.driver import notifications, shutdown
+from orchestrator.ledger import connect, lease_backends
+from orchestrator.ledger.sweeps import lease
 from orchestrator.machines import keeper
 from orchestrator.schedule import resources
 from orchestrator.storage import store
 from orchestrator.tracking import address
-from orchestrator.tracking.shipper import Pace
+from orchestrator.tracking.shipper import Timeouts
 from orchestrator.web import feeds, server
 
 ROOT = Path(__file__).parents[2]
@@ -60,8 +60,8 @@ EXPECTED = {
         f"{address.SETTINGS['MLFLOW_HTTP_REQUEST_TIMEOUT']} s per request, no retries within a request"
     ),
     "MLflow's delivery process": (
-        f"a response {Pace.silence:g} s, its start {Pace.awake:g} s; after a timeout it is replaced, "
-        f"{Pace.first_retry:g} to {Pace.longest_retry:g} s apart"
+        f"a response {Timeouts.silence:g} s, its start {Timeouts.awake:g} s; after a timeout it is replaced, "
+        f"{Timeouts.first_retry:g} to {Timeouts.longest_retry:g} s apart"
     ),
     "downloads of data sets": f"{fetching.TIMEOUT_SECONDS} s",
     "Ray's head, when a driver joins": (
@@ -72,11 +72,11 @@ EXPECTED = {
         f"an idle connection {server.IDLE_SECONDS} s, a sign of life in an event stream every "
         f"{feeds.PING_SECONDS:g} s, open requests at its end {server.GRACE_SECONDS} s"
     ),
-    "requests to the HTTP service": f"an answer {remote.TIMEOUT_SECONDS:g} s",
-    "`--notify`": f"{notify.TIMEOUT_SECONDS:g} s per message",
+    "requests to the HTTP service": f"an answer {http.TIMEOUT_SECONDS:g} s",
+    "`--notify`": f"{notifications.TIMEOUT_SECONDS:g} s per message",
     "the exit of a driver": (
-        f"{departure.GRACE_SECONDS:g} s to leave, then {departure.LAST_SECONDS:g} s for the ledger "
-        f"and the child processes, and {departure.LAST_SECONDS:g} s for the last line of output"
+        f"{shutdown.GRACE_SECONDS:g} s to leave, then {shutdown.LAST_SECONDS:g} s for the ledger "
+        f"and the child processes, and {shutdown.LAST_SECONDS:g} s for the last line of output"
     ),
 }
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.ledger.keys import Channel
+from orchestrator.ledger.sweeps.records import Channel
 from orchestrator.schedule.keyed import KeyedScheduler, KeyedTrial
 from orchestrator.session.session import Session
 from tests.simulation.kernel import Kernel, Process, Signal
@@ -42,11 +42,11 @@ class Actor:
     """A worker process of a driver.
 
     Attributes:
-        attempt_id: that it trains.
-        node: on which it runs.
-        process: of the worker.
-        worker: what it does.
-        cause: why it was lost, as the driver learns it.
+        attempt_id: Attempt id that it trains.
+        node: Node on which it runs.
+        process: Process of the worker.
+        worker: What it does.
+        cause: Why it was lost, as the driver learns it.
     """
 
     attempt_id: str
@@ -61,8 +61,8 @@ class Node:
     """A machine that trains.
 
     Attributes:
-        machine: that it is.
-        slots: attempts that run on it at once.
+        machine: Machine that it is.
+        slots: Attempts that run on it at once.
     """
 
     machine: Machine
@@ -74,18 +74,18 @@ class Cluster:
     """The machines that train, shared by every driver of a simulation.
 
     Attributes:
-        kernel: of the simulation.
-        work: of the simulation.
-        nodes: that train.
-        on_start: called with each new actor.
-        actors: the living workers.
-        started: number of workers so far.
-        taken_at: when a worker began to hold resources, by attempt.
-        ended_at: when a worker ended, by attempt.
-        is_stopping: whether the driver that runs has published a stop request.
-        on_outcome: called with each outcome of a worker.
-        latency: longest time that a message takes.
-        repeats: whether a driver treats each message twice.
+        kernel: Kernel of the simulation.
+        work: Work of the simulation.
+        nodes: Nodes that train.
+        on_start: Function that is called with each new actor.
+        actors: The living workers.
+        started: Number of workers so far.
+        taken_at: Time when a worker began to hold resources, by attempt.
+        ended_at: Time when a worker ended, by attempt.
+        is_stopping: Whether the driver that runs has published a stop request.
+        on_outcome: Function that is called with each outcome of a worker.
+        latency: Longest time that a message takes.
+        repeats: Whether a driver treats each message twice.
     """
 
     kernel: Kernel
@@ -187,15 +187,15 @@ class Tune:
     """Ray Tune's loop, for one driver.
 
     Args:
-        kernel: of the simulation.
-        cluster: of the simulation.
-        machine: of the driver.
-        session: decides what is launched.
-        scheduler: the stopping rule.
-        deadline: seconds that an attempt may stay silent.
+        kernel: Kernel of the simulation.
+        cluster: Cluster of the simulation.
+        machine: Machine of the driver.
+        session: Function that decides what is launched.
+        scheduler: The stopping rule.
+        deadline: Seconds that an attempt may stay silent.
 
     Attributes:
-        actors: the workers, by attempt.
+        actors: The workers, by attempt.
     """
 
     def __init__(

@@ -40,15 +40,16 @@ class Database:
     """One SQLite file, and who writes to it.
 
     Args:
-        kernel: of the simulation.
-        file: a copy of a ledger.
-        disk: the machine that holds it, or None for a server, which drivers on several machines reach.
+        kernel: Kernel of the simulation.
+        file: A copy of a ledger.
+        disk: The machine that holds it, or None for a server, which drivers on several machines reach.
 
     Attributes:
-        url: of the file.
-        down: whether it does not answer.
-        writer: the connection that holds the write lock.
-        on_commit: called after each commit with the process and the labels of its statements that wrote.
+        url: Url of the file.
+        down: Whether it does not answer.
+        writer: The connection that holds the write lock.
+        on_commit: Function that is called after each commit with the process and the labels of its statements
+            that wrote.
     """
 
     def __init__(self, kernel: Kernel, file: Path, disk: Machine | None) -> None:

@@ -1,4 +1,4 @@
-"""What the product draws at random by itself: in a simulation it follows from the seed, too."""
+"""Seeds for the random draws of the product, so that a simulation repeats."""
 
 from __future__ import annotations
 

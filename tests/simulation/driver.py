@@ -10,13 +10,13 @@ from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import execution, sweep_rows
-from orchestrator.driver.admission import Claim, Run
-from orchestrator.driver.departure import Departure, Result
+from orchestrator.driver.admission import LeasedSweep, Run
 from orchestrator.driver.run import _resumable as resumable
+from orchestrator.driver.shutdown import Result, Shutdown
 from orchestrator.errors import Busy, Damaged, Exit, NoSpace, Refusal
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import FINISHED_SWEEP, SweepState
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepState
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.engines import Engines
@@ -25,7 +25,7 @@ from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
 from orchestrator.tracking import events
-from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.tracking.shipper import Shipper, Timeouts
 from orchestrator.upkeep.deletions import deleting
 from tests.simulation.cluster import Cluster, Tune
 from tests.simulation.database import Database
@@ -39,7 +39,7 @@ HARDWARE = Hardware(cpus=4, gpus=0)
 
 SILENCE_SECONDS = 200.0
 PATIENCE_SECONDS = 10.0
-PACE = Pace(gather=5.0, awake=30.0, silence=20.0, first_retry=2.0, longest_retry=20.0, goodbye=5.0)
+PACE = Timeouts(gather=5.0, awake=30.0, silence=20.0, first_retry=2.0, longest_retry=20.0, goodbye=5.0)
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Screen:
         return None
 
 
-class SimulatedDeparture(Departure):
+class SimulatedShutdown(Shutdown):
     """Runs blocking calls in the calling thread, where they pass points."""
 
     def interruptible(
@@ -79,17 +79,17 @@ class Driver:
     """One process that runs the sweep.
 
     Attributes:
-        kernel: of the simulation.
-        process: of the driver.
-        sweep: to run.
-        database: of the ledger.
-        cluster: that trains.
-        machine: on which it runs.
-        mlflow: that gets its events.
-        unless_stopped: leave the sweep as it is if a person has stopped it.
-        drives: whether it has taken the lease; without it, it may leave for any reason.
-        is_damaged: whether it has found the ledger damaged.
-        tune: its Ray Tune, once it runs.
+        kernel: Kernel of the simulation.
+        process: Process of the driver.
+        sweep: Sweep to run.
+        database: Database of the ledger.
+        cluster: Cluster that trains.
+        machine: Machine on which it runs.
+        mlflow: Mlflow that gets its events.
+        unless_stopped: Leave the sweep as it is if a person has stopped it.
+        drives: Whether it has taken the lease; without it, it may leave for any reason.
+        is_damaged: Whether it has found the ledger damaged.
+        tune: Its Ray Tune, once it runs.
     """
 
     kernel: Kernel
@@ -128,43 +128,43 @@ class Driver:
         run = Run(self.paths, Path("data"), HARDWARE, unless_stopped=self.unless_stopped)
         lost = "another driver has taken over"
         with (
-            SimulatedDeparture(ledger.system, poll_seconds=1.0) as departure,
-            Lease(ledger, sweep.id, screen.say, lambda: departure.end(lost), renew_seconds=5.0) as lease,
+            SimulatedShutdown(ledger.system, poll_seconds=1.0) as shutdown,
+            Lease(ledger, sweep.id, screen.say, lambda: shutdown.end(lost), renew_seconds=5.0) as lease,
         ):
             self.kernel.trace("holds the lease")
             self.drives = True
-            claim = Claim(sweep, run, ledger, lease, screen, departure)
-            if sweep_rows.is_stopped(claim):
+            leased = LeasedSweep(sweep, run, ledger, lease, screen, shutdown)
+            if sweep_rows.is_stopped(leased):
                 raise Exited(Exit.COMPLETE)
-            departure.at_the_end(lambda reason: sweep_rows.abandon(claim, f"stopped by {reason}"))
-            sweep_rows.check_integrity(claim)
+            shutdown.at_the_end(lambda reason: sweep_rows.abandon(leased, f"stopped by {reason}"))
+            sweep_rows.check_integrity(leased)
             shipper = Shipper(lease, "simulated", None, pace=PACE, begin=self._begin)
-            departure.kill_at_the_end(shipper.kill)
+            shutdown.kill_at_the_end(shipper.kill)
             shipper.start()
-            sweep_rows.enter(claim, data=None)  # type: ignore[arg-type]
-            state = sweep_rows.record_of(claim).state
+            sweep_rows.enter(leased, data=None)  # type: ignore[arg-type]
+            state = sweep_rows.record_of(leased).state
             if state not in FINISHED_SWEEP:
-                with resumable(claim):
-                    self._run(claim, shipper)
-            state = sweep_rows.record_of(claim).state
+                with resumable(leased):
+                    self._run(leased, shipper)
+            state = sweep_rows.record_of(leased).state
             shipper.drain(PATIENCE_SECONDS)
             shipper.close()
         self.kernel.trace(f"leaves: {state}")
         raise Exited(Exit.COMPLETE if state == "COMPLETE" else Exit.RESUMABLE)
 
-    def _run(self, claim: Claim, shipper: Shipper) -> None:
+    def _run(self, leased: LeasedSweep, shipper: Shipper) -> None:
         """Run what is left of the sweep, and conclude it."""
-        ledger, sweep_id = claim.ledger, claim.sweep.id
-        sweep_rows.resume(claim)
-        stopped = self._run_session(claim, shipper.nudge)
+        ledger, sweep_id = leased.ledger, leased.sweep.id
+        sweep_rows.resume(leased)
+        stopped = self._run_session(leased, shipper.nudge)
         if stopped is None or stopped.state == "COMPLETE":
-            execution.evaluate_test(claim, Engines(lambda: 0))
-        claim.lease.check()
+            execution.evaluate_test(leased, Engines(lambda: 0))
+        leased.lease.check()
         state: SweepState = "COMPLETE" if stopped is None else stopped.state
         reason, now = None if stopped is None else stopped.reason, events.milliseconds(ledger.now())
         ended = events.sweep_ended(sweep_id, state, now, reason=reason)
         ended_trials = events.trials_left(ledger.trials(sweep_id), now)
-        claim.writer.set_sweep_state(state, reason, events=[*ended_trials, ended])
+        leased.writer.set_sweep_state(state, reason, events=[*ended_trials, ended])
 
     def _begin(self, destination: Mapping[str, Any]) -> Child:
         """Start a process that delivers to MLflow."""
@@ -172,13 +172,13 @@ class Driver:
         name = f"{self.process.name}-child-{self.children}"
         return Child(self.mlflow, self.machine, self.process, name, destination)
 
-    def _run_session(self, claim: Claim, nudge: Callable[[], None]) -> Stop | None:
-        sweep, kernel, ledger = self.sweep, self.kernel, claim.ledger
+    def _run_session(self, leased: LeasedSweep, nudge: Callable[[], None]) -> Stop | None:
+        sweep, kernel, ledger = self.sweep, self.kernel, leased.ledger
         reports = ledger.reports(sweep.id)
         study = Study(sweep, ledger.trials(sweep.id, role="search"), reports)
         session = Session(
             sweep,
-            claim.writer,
+            leased.writer,
             study,
             self.paths,
             Path("data"),
@@ -197,9 +197,9 @@ class Driver:
             nudge()
             if self.database.is_server:
                 delete()
-            if (reason := claim.departure.reason) and session.stopped is None:
+            if (reason := leased.shutdown.reason) and session.stopped is None:
                 session.stop(f"stopped by {reason}", "INTERRUPTED")
 
-        with deleting(claim.lease) as delete:
+        with deleting(leased.lease) as delete:
             self.tune.run(tick)
         return session.stopped

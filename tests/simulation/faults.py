@@ -26,17 +26,17 @@ STEPS = (-3600.0, -5.0, 5.0, 3600.0)
 
 @dataclass(frozen=True)
 class Severity:
-    """How many faults strike, and for how many seconds each of them lasts.
+    """Number and duration of faults.
 
     Attributes:
-        drivers: most drivers that are struck, one after the other.
-        workers: most workers that are struck.
-        dooms: most workers of a single trial that die, one after the other.
-        pauses: of a process.
-        outages: of the store or MLflow.
-        silences: of the database.
-        full: of a disk.
-        delays: longest ones of a message.
+        drivers: Most drivers that are struck, one after the other.
+        workers: Most workers that are struck.
+        dooms: Most workers of a single trial that die, one after the other.
+        pauses: Pauses of a process.
+        outages: Outages of the store or MLflow.
+        silences: Silences of the database.
+        full: Full of a disk.
+        delays: Longest ones of a message.
     """
 
     drivers: int
@@ -70,11 +70,11 @@ class Fault:
     """A fault that strikes a process at one of its points, or the world at a time.
 
     Attributes:
-        kind: of the fault.
-        actor: name of the process, or "world".
-        point: number of the process's point, or of its commit; for the world, seconds since the start.
-        seconds: that the fault lasts; for a step of the clock, its size; for delayed messages, the longest
-            delay.
+        kind: Kind of the fault.
+        actor: Name of the process, or "world".
+        point: Number of the process's point, or of its commit; for the world, seconds since the start.
+        seconds: Seconds that the fault lasts; for a step of the clock, its size; for delayed messages, the
+            longest delay.
     """
 
     kind: str
@@ -95,9 +95,9 @@ def drawn(rng: random.Random, severity: Severity, *, is_alone: bool) -> list[Fau
     """Return the faults of a seed.
 
     Args:
-        rng: of the seed.
-        severity: of the faults.
-        is_alone: whether the sweep has a single trial: then worker after worker dies once it has made
+        rng: Rng of the seed.
+        severity: Severity of the faults.
+        is_alone: Whether the sweep has a single trial: then worker after worker dies once it has made
             progress, and nothing else happens.
     """
     if is_alone:

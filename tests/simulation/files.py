@@ -26,9 +26,9 @@ class Watch:
     """Announces the file operations on the machines of one simulation to its kernel.
 
     Args:
-        kernel: of the simulation.
-        machines: each with a folder of its own.
-        on_delete: called with each folder that a simulated process is about to delete.
+        kernel: Kernel of the simulation.
+        machines: Each with a folder of its own.
+        on_delete: Function that is called with each folder that a simulated process is about to delete.
     """
 
     _installed = False

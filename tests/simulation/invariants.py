@@ -11,16 +11,16 @@ from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.assignment import shown_as
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.keys import is_confirmation
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import (
+from orchestrator.ledger.sweeps.records import (
     AttemptRecord,
     CheckpointRecord,
     EvaluationRecord,
     ReportRecord,
     TrialRecord,
+    is_confirmation,
 )
-from orchestrator.ledger.selection import best_trial
+from orchestrator.ledger.sweeps.selection import best_trial
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
 from orchestrator.storage.paths import Paths
@@ -37,11 +37,11 @@ class Outcome:
     """The result of a sweep.
 
     Attributes:
-        trials: of the sweep.
-        reports: of the sweep, by trial and step.
-        attempts: of the sweep.
-        evaluations: on test.
-        steps: that were trained, by trial.
+        trials: Trials of the sweep.
+        reports: Reports of the sweep, by trial and step.
+        attempts: Attempts of the sweep.
+        evaluations: Evaluations on test.
+        steps: Steps that were trained, by trial.
     """
 
     trials: list[TrialRecord]

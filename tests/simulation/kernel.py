@@ -31,7 +31,7 @@ class Exited(BaseException):
     """Raised to end a process with an exit code.
 
     Attributes:
-        code: of the process.
+        code: Code of the process.
     """
 
     def __init__(self, code: int) -> None:
@@ -44,18 +44,19 @@ class Process:
     """A simulated process.
 
     Attributes:
-        name: unique.
-        began: when it was started.
-        alive: whether it has not ended.
-        points: number of points that it has passed.
-        commits: number of transactions that it has committed.
-        paused_until: time at which a pause of the whole process ends.
-        paused_at: end of its last pause.
-        strike: called at each point with the process; applies the faults that are due.
-        on_end: called when the process has ended, by a kill or by itself.
-        code: exit code, or None if it was killed or runs.
-        signals: names of the signals that it has caught and not read; None if a signal kills it.
-        tasks: its threads that have not ended.
+        name: Unique.
+        began: Time when it was started.
+        alive: Whether it has not ended.
+        points: Number of points that it has passed.
+        commits: Number of transactions that it has committed.
+        paused_until: Time at which a pause of the whole process ends.
+        paused_at: End of its last pause.
+        strike: Function that is called at each point with the process; applies the faults that are due.
+        on_end: Function that is called when the process has ended, by a kill or by itself.
+        code: Exit code, or None if it was killed or runs.
+        signals: Function that names of the signals that it has caught and not read; None if a signal kills
+            it.
+        tasks: Its threads that have not ended.
     """
 
     name: str
@@ -94,15 +95,16 @@ class Kernel:
     """Runs tasks one at a time, in the order of simulated time; durations are random.
 
     Args:
-        seed: of all that is random.
-        trace: receives the time, the actor and what happened.
+        seed: Seed of all that is random.
+        trace: Function that receives the time, the actor and what happened.
 
     Attributes:
-        now: seconds of simulated time.
-        current: the task that runs.
-        thread: identifier of the real thread that runs every task.
-        errors: processes that an exception ended, with the exception; violations of invariants among them.
-        hurried_at: when a process was last sent a second signal; it may leave without waiting for anyone.
+        now: Seconds of simulated time.
+        current: The task that runs.
+        thread: Identifier of the real thread that runs every task.
+        errors: Processes that an exception ended, with the exception; violations of invariants among them.
+        hurried_at: Time when a process was last sent a second signal; it may leave without waiting for
+            anyone.
     """
 
     def __init__(self, seed: str, trace: Callable[[float, str, str], None]) -> None:

@@ -15,9 +15,9 @@ class Known:
     """A defect.
 
     Attributes:
-        what: the defect, in a few words.
-        invariant: that it violates.
-        text: part of the violation's text.
+        what: The defect, in a few words.
+        invariant: Invariant that it violates.
+        text: Part of the violation's text.
     """
 
     what: str

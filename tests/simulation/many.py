@@ -20,10 +20,10 @@ def run(seeds: range, size: str, *, processes: int, until_failure: bool) -> int:
     """Run seeds, and print those that fail; return 1 if one does.
 
     Args:
-        seeds: to run.
-        size: one of `runs.NAMES`.
-        processes: that run them.
-        until_failure: whether to stop at the first seed that fails.
+        seeds: Seeds to run.
+        size: One of `runs.NAMES`.
+        processes: Processes that run them.
+        until_failure: Whether to stop at the first seed that fails.
     """
     began, done, failed, shown = time.monotonic(), 0, 0, time.monotonic()
     with ExitStack() as stack:

@@ -35,7 +35,7 @@ def first_failing_seed(patch: Path, size: str, count: int) -> str:
     """Return the line about the first failing seed of a patched copy, or an empty text if none fails.
 
     Raises:
-        RuntimeError: the simulation itself failed, or the seed fails without the patch too.
+        RuntimeError: The simulation itself failed, or the seed fails without the patch too.
     """
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"

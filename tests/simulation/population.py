@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.keys import is_confirmation
-from orchestrator.ledger.records import ReportRecord, TrialRecord
+from orchestrator.ledger.sweeps.records import ReportRecord, TrialRecord, is_confirmation
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.schedulers import PopulationRule
 from orchestrator.study.study import Study
@@ -20,12 +19,12 @@ from trainables.trial import TrialSettings
 
 @dataclass(frozen=True)
 class Reached:
-    """What a trial may have reached.
+    """Possible results of a trial.
 
     Attributes:
-        state: of the trial.
-        losses: of its steps since the last report before this state; a checkpoint between two reports holds
-            them, so that a trial which copies it goes on with them.
+        state: State of the trial.
+        losses: Losses of its steps since the last report before this state; a checkpoint between two reports
+            holds them, so that a trial which copies it goes on with them.
     """
 
     state: State
@@ -37,7 +36,7 @@ class Reached:
 
 
 Reports = dict[int, set[Reached]]
-"""What an undisturbed trial may have reached, by step."""
+"""Results of an undisturbed trial, by step."""
 
 
 def reports_of(sweep: SweepConfig, trials: Sequence[TrialRecord]) -> dict[str, Reports]:

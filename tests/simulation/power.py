@@ -24,12 +24,12 @@ class Disk:
     """The disks of a simulation.
 
     Args:
-        root: of the files of every machine.
-        database: the file of a SQLite ledger.
-        rng: decides what is kept of what was not flushed.
+        root: Root of the files of every machine.
+        database: The file of a SQLite ledger.
+        rng: Function that decides what is kept of what was not flushed.
 
     Attributes:
-        on_flush: called when the ledger's write-ahead log has been flushed.
+        on_flush: Function that is called when the ledger's write-ahead log has been flushed.
     """
 
     def __init__(self, root: Path, database: Path, rng: random.Random) -> None:
@@ -44,7 +44,7 @@ class Disk:
         """Note every flush; what exists on entering is flushed.
 
         Args:
-            can_fail: whether `fail` may be called: then the content of what is flushed is noted, too.
+            can_fail: Whether `fail` may be called: then the content of what is flushed is noted, too.
         """
         for folder, _, names in os.walk(self._root) if can_fail else ():
             self._flushed_folder(Path(folder))
@@ -76,8 +76,8 @@ class Disk:
         """Drop an arbitrary part of what was not flushed.
 
         Args:
-            root: of the files of the machine.
-            keep_database: whether the ledger is on another machine.
+            root: Root of the files of the machine.
+            keep_database: Whether the ledger is on another machine.
         """
         own = {self._database.with_name(self._database.name + part) for part in SQLITE_PARTS}
         for folder, _, names in os.walk(root, topdown=False):

@@ -1,4 +1,4 @@
-"""What a simulated run leaves: its trace, and the invariant that it violates."""
+"""Result of a simulated run: its trace, and the invariant that it violates."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Result(Generic[Planned]):
     """A run.
 
     Attributes:
-        seed: of the run.
-        size: by name.
-        variant: that ran: a sweep, or what people do with a service.
-        faults: that were planned.
-        error: traceback of the exception that ended a process.
-        trace: what happened.
-        violation: of an invariant, or None.
-        outcome: what a sweep has come to.
+        seed: Seed of the run.
+        size: Size by name.
+        variant: Variant that ran: a sweep, or what people do with a service.
+        faults: Faults that were planned.
+        error: Traceback of the exception that ended a process.
+        trace: What happened.
+        violation: Violation of an invariant, or None.
+        outcome: What a sweep has come to.
     """
 
     seed: int

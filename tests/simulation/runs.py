@@ -21,8 +21,8 @@ def simulate(seed: int, size: str, faults: Sequence[Fault] | None = None) -> Res
     """Run a seed.
 
     Args:
-        seed: of the run.
-        size: one of `NAMES`.
+        seed: Seed of the run.
+        size: One of `NAMES`.
         faults: None for those of the seed.
     """
     if size == LENDING:

@@ -42,8 +42,8 @@ def simulate(seed: int, size: str = "short", faults: Sequence[Fault] | None = No
     """Run the sweep of a seed.
 
     Args:
-        seed: of the run.
-        size: of the sweep, one of `SIZES`.
+        seed: Seed of the run.
+        size: Size of the sweep, one of `SIZES`.
         faults: None for those of the seed.
     """
     rng = random.Random(seed)
@@ -59,7 +59,7 @@ def undisturbed(variant: Variant) -> Outcome:
     """Return what a sweep comes to without faults.
 
     Raises:
-        Violation: an invariant does not hold without any fault.
+        Violation: An invariant does not hold without any fault.
     """
     result = _Simulation(Result(0, "", variant, ())).run()
     if result.violation is not None:

@@ -14,8 +14,8 @@ class Size:
     """A size of sweeps.
 
     Attributes:
-        variants: one of which a seed runs.
-        severity: of the faults.
+        variants: One of which a seed runs.
+        severity: Severity of the faults.
     """
 
     variants: Sequence[Variant]

@@ -129,11 +129,11 @@ class Charges:
     """Checks, whenever an attempt ends, that it is charged for what its own worker has done, and for no more.
 
     Args:
-        kernel: of the simulation.
-        database: of the ledger.
-        cluster: that trains.
-        excused: ids of the attempts whose workers were struck: these may be charged to their trials.
-        is_timed: whether a budget counts only the time for which a worker held resources. A driver that is
+        kernel: Kernel of the simulation.
+        database: Database of the ledger.
+        cluster: Cluster that trains.
+        excused: Ids of the attempts whose workers were struck: these may be charged to their trials.
+        is_timed: Whether a budget counts only the time for which a worker held resources. A driver that is
             paused, or whose messages are late, learns later of the end of an attempt; a clock that is set
             measures another time.
     """
@@ -256,7 +256,7 @@ class Flushed:
         )
 
     def delete(self, path: str) -> None:
-        """Check that a folder which is about to be deleted is no checkpoint that a durable row refers to."""
+        """Check that no durable row refers to a folder that is about to be deleted."""
         require(
             self._database.is_server or path not in self._checkpoints,
             "flushed",

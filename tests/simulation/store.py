@@ -13,18 +13,18 @@ from tests.simulation.kernel import Kernel
 URL = "simulated://bucket"
 
 OLD = 1.0
-"""When every object was written, so that `gc` collects it if nothing refers to it."""
+"""Write time of every object, old enough for `gc` to collect unreferenced ones."""
 
 
 class Store:
     """The objects of one simulation.
 
     Args:
-        kernel: of the simulation.
+        kernel: Kernel of the simulation.
 
     Attributes:
-        objects: by name.
-        down: whether it does not answer.
+        objects: Objects by name.
+        down: Whether it does not answer.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -43,7 +43,7 @@ class Store:
         """Pass the point of a request.
 
         Raises:
-            ConnectionError: the store has vanished.
+            ConnectionError: The store has vanished.
         """
         if threading.get_ident() != self.kernel.thread:
             raise ConnectionError("a thread outside the simulation reaches no store")

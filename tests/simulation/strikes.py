@@ -24,13 +24,13 @@ class Strikes:
     """The faults of a run.
 
     Args:
-        kernel: of the simulation.
-        faults: that were planned.
-        world: for each kind of fault that strikes no single process, the function that applies it.
+        kernel: Kernel of the simulation.
+        faults: Faults that were planned.
+        world: World for each kind of fault that strikes no single process, the function that applies it.
 
     Attributes:
-        count: number of faults that have struck.
-        excused: ids of the attempts whose workers were struck: they may be charged to their trials.
+        count: Number of faults that have struck.
+        excused: Ids of the attempts whose workers were struck: they may be charged to their trials.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class Strikes:
         """Let the faults of a new process strike at their points.
 
         Args:
-            process: of a driver or a worker.
-            actor: of a worker.
+            process: Process of a driver or a worker.
+            actor: Actor of a worker.
         """
         due = sorted(
             (fault for fault in self._faults if fault.actor == process.name),

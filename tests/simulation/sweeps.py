@@ -12,7 +12,7 @@ from pathlib import Path
 from orchestrator.config import load
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord
+from orchestrator.ledger.sweeps.records import SweepRecord
 from orchestrator.tracking import events
 from tests.orchestrator.ledger.examples import create_sweep
 from tests.simulation.draws import drawing_from
@@ -59,13 +59,13 @@ class Variant:
     """One sweep.
 
     Attributes:
-        sampler: of the file.
-        scheduler: of the file.
-        concurrent: attempts that run at once.
-        confirm: confirmations.
-        is_server: whether the ledger is on a server that several machines reach, with a checkpoint store.
-        trials: budget of the search.
-        reports: of each trial that is not stopped.
+        sampler: Sampler of the file.
+        scheduler: Scheduler of the file.
+        concurrent: Attempts that run at once.
+        confirm: Confirmations.
+        is_server: Whether the ledger is on a server that several machines reach, with a checkpoint store.
+        trials: Budget of the search.
+        reports: Reports of each trial that is not stopped.
     """
 
     sampler: str
@@ -96,10 +96,10 @@ def variants(trials: int, confirmed_trials: int, reports: int, lone_reports: int
     """Return sweeps with each sampler and stopping rule, two of one long trial, and two populations.
 
     Args:
-        trials: of a search without confirmations; from the second trial on, TPE proposes by itself.
-        confirmed_trials: of a search whose best trial is confirmed.
-        reports: of each trial.
-        lone_reports: of the trial that is alone in its sweep.
+        trials: Trials of a search without confirmations; from the second trial on, TPE proposes by itself.
+        confirmed_trials: Confirmed trials of a search whose best trial is confirmed.
+        reports: Reports of each trial.
+        lone_reports: Lone reports of the trial that is alone in its sweep.
     """
     layouts = ((1, 0, True), (1, 1, False), (2, 1, True), (2, 0, False))
     several = [

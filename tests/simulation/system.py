@@ -14,7 +14,7 @@ EPOCH = 1_790_000_000.0
 """Wall-clock time at which a simulation begins."""
 
 BOOT_SECONDS = 1000.0
-"""How long the machines have been up when a simulation begins."""
+"""Uptime of the machines when a simulation begins."""
 
 _TICKS = 100
 
@@ -24,14 +24,14 @@ class Machine:
     """A machine.
 
     Attributes:
-        name: of the machine.
-        root: where its files are.
-        skew: what its wall clock is ahead.
-        is_full: whether its disk has no room.
-        is_off: whether it has no power.
-        boots: how often it has been started.
-        processes: that end with it.
-        starts: by process id, the start of each living process in ticks since the boot.
+        name: Name of the machine.
+        root: Root where its files are.
+        skew: What its wall clock is ahead.
+        is_full: Whether its disk has no room.
+        is_off: Whether it has no power.
+        boots: How often it has been started.
+        processes: Processes that end with it.
+        starts: Starts by process id, the start of each living process in ticks since the boot.
     """
 
     name: str
@@ -48,9 +48,9 @@ class SimulatedSystem(System):
     """The operating system as one simulated process sees it.
 
     Args:
-        kernel: of the simulation.
-        machine: on which the process runs.
-        process: that sees it.
+        kernel: Kernel of the simulation.
+        machine: Machine on which the process runs.
+        process: Process that sees it.
     """
 
     def __init__(self, kernel: Kernel, machine: Machine, process: Process) -> None:

@@ -137,7 +137,7 @@ def test_what_a_service_delivers_reaches_the_simulated_server(monkeypatch: pytes
     result = runs.simulate(8, SERVICE)
     assert result.violation is None, result
     assert started == []
-    received = [line for line in result.trace if "MLflow has received the" in line.text]
+    received = [line for line in result.trace if "pending records to MLflow" in line.text]
     assert {line.actor.partition("-")[0] for line in received} == {"serve"}
 
 

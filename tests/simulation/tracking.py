@@ -32,12 +32,12 @@ class Run:
     """A run of MLflow.
 
     Attributes:
-        run_id: of the run.
-        tags: by name.
-        parameters: by name.
-        points: value and time of each point, by its name and step.
-        status: of the run.
-        deleted: whether it was deleted.
+        run_id: Run id of the run.
+        tags: Tags by name.
+        parameters: Parameters by name.
+        points: Value and time of each point, by its name and step.
+        status: Status of the run.
+        deleted: Whether it was deleted.
     """
 
     run_id: str
@@ -52,9 +52,9 @@ class Mlflow:
     """The server.
 
     Attributes:
-        runs: by id.
-        down: whether it does not answer, or, half of the time, rejects requests as if they were at fault.
-        on_send: called with the number of the newest event whenever a driver sends some.
+        runs: Runs by id.
+        down: Whether it does not answer, or, half of the time, rejects requests as if they were at fault.
+        on_send: Function that is called with the number of the newest event whenever a driver sends some.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -68,7 +68,7 @@ class Mlflow:
         """Pass the point of a request.
 
         Raises:
-            MlflowException: the server has vanished.
+            MlflowException: The server has vanished.
         """
         self.kernel.point()
         if self.down:
@@ -171,11 +171,11 @@ class Child:
     """The driver's end of a delivering process, which outlives the driver until it has read all that it got.
 
     Args:
-        server: of MLflow.
-        machine: on which it runs.
-        driver: that starts it.
-        name: of its process.
-        document: the destination.
+        server: Server of MLflow.
+        machine: Machine on which it runs.
+        driver: Driver that starts it.
+        name: Name of its process.
+        document: The destination.
     """
 
     def __init__(

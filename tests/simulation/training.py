@@ -1,4 +1,4 @@
-"""What a simulated worker trains: the real attempt, with real checkpoints, in an engine that only counts.
+"""Training of a simulated worker: the real attempt, with real checkpoints, in an engine that only counts.
 
 The state of a trial is a chain of checksums over its seed, its hyperparameters and its steps, and its metrics
 follow from the state: an attempt that goes on from a wrong checkpoint reports wrong values.
@@ -42,7 +42,7 @@ class Work:
     """The training of a simulation, over all attempts.
 
     Attributes:
-        steps: steps trained, by trial key.
+        steps: Steps trained, by trial key.
     """
 
     steps: dict[str, int] = field(default_factory=dict)
@@ -50,12 +50,12 @@ class Work:
 
 @dataclass(frozen=True)
 class State:
-    """What a trial has learnt.
+    """State of a simulated trial.
 
     Attributes:
-        salt: its hyperparameters.
-        step: steps trained.
-        chain: checksum over all of them.
+        salt: Its hyperparameters.
+        step: Steps trained.
+        chain: Checksum over all of them.
     """
 
     salt: bytes
@@ -153,8 +153,8 @@ def evaluating(kernel: Kernel, machines: Sequence[Machine]) -> Iterator[None]:
     """Evaluate test in the driver's process instead of a Ray task, with an engine that only counts.
 
     Args:
-        kernel: of the simulation.
-        machines: a task runs on any of them.
+        kernel: Kernel of the simulation.
+        machines: A task runs on any of them.
     """
     roots = [str(machine.root) for machine in machines]
 
@@ -189,15 +189,15 @@ class Worker:
     """The actor of one attempt: trains an interval at each request, and answers with a result.
 
     Args:
-        kernel: of the simulation.
-        work: of the simulation.
-        assignment: of the attempt.
-        seconds: of a step.
-        answer: receives each outcome.
+        kernel: Kernel of the simulation.
+        work: Work of the simulation.
+        assignment: Assignment of the attempt.
+        seconds: Seconds of a step.
+        answer: Function that receives each outcome.
 
     Attributes:
-        is_doomed: whether it is killed as soon as its first report has been dealt with.
-        loses_answer: whether its next answer never arrives.
+        is_doomed: Whether it is killed as soon as its first report has been dealt with.
+        loses_answer: Whether its next answer never arrives.
     """
 
     def __init__(

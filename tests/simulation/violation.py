@@ -1,4 +1,4 @@
-"""What a simulated run ends with if an invariant does not hold."""
+"""The exception for a violated invariant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ class Violation(Exception):
     """Raised when an invariant does not hold.
 
     Attributes:
-        invariant: its name.
+        invariant: Its name.
     """
 
     def __init__(self, invariant: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Where a simulated sweep runs: machines, a database, a store, MLflow, a cluster; and what disturbs them."""
+"""World of a simulated sweep: machines, a database, a store, MLflow, a cluster and faults."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import Busy, Refusal
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.stop_requests import ask_to_stop
+from orchestrator.ledger.queue.settings import ask_to_stop
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.session.attempts import LEAVE_SECONDS
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
@@ -37,35 +37,35 @@ An attempt whose answer is lost counts as one that does not answer the request: 
 """
 
 OFF_SECONDS = 1.0
-"""How long a machine without power is off."""
+"""Length of a power cut."""
 
 DISTURBED_SECONDS = 60.0
-"""How long messages are delayed or repeated."""
+"""Range of message delays."""
 
 
 class World:
-    """Where one sweep runs.
+    """World of one simulated sweep.
 
     Args:
-        kernel: of the simulation.
-        sweep: that runs.
-        variant: of the sweep.
-        ledger: files of a ledger that knows the sweep, by their names.
-        faults: that are planned.
-        folder: for the files of every machine.
+        kernel: Kernel of the simulation.
+        sweep: Sweep that runs.
+        variant: Variant of the sweep.
+        ledger: Files of a ledger that knows the sweep, by their names.
+        faults: Faults that are planned.
+        folder: Folder for the files of every machine.
 
     Attributes:
-        machines: of the world.
-        database: of the ledger.
-        store: of the checkpoints.
-        mlflow: the server.
-        work: the training so far.
-        cluster: that trains.
-        strikes: the faults.
-        drivers: every driver so far.
-        disk: what a loss of power leaves.
-        on_loss: called when rows may have been lost, with a loss of power or by `recover`.
-        was_off: whether a machine has lost its power.
+        machines: Machines of the world.
+        database: Database of the ledger.
+        store: Store of the checkpoints.
+        mlflow: The server.
+        work: The training so far.
+        cluster: Cluster that trains.
+        strikes: The faults.
+        drivers: Every driver so far.
+        disk: What a loss of power leaves.
+        on_loss: Function that is called when rows may have been lost, with a loss of power or by `recover`.
+        was_off: Whether a machine has lost its power.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class World:
         """Start a driver on any machine that has power.
 
         Args:
-            by_person: whether it resumes a sweep that was stopped.
+            by_person: Whether it resumes a sweep that was stopped.
         """
         kernel = self._kernel
         process = kernel.process(f"driver-{len(self.drivers) + 1}")

@@ -1,4 +1,4 @@
-"""Entries of this package and of installed packages: imported when used, declared without an import."""
+"""Entries of this package and of installed packages: imported when used, with declared settings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from types import ModuleType
 import pytest
 
 from tests.packages import installed
-from trainables import settings
+from trainables import layers
+from trainables.declare import source
 from trainables.errors import Refusal
 from trainables.registry import DeclaredRegistry, Registry, subclass_of
-from trainables.settings import LayerSettings, Option
+from trainables.settings import LayerSettings
 
 MakeRegistry = Callable[..., "Registry[int]"]
 MakeDeclared = Callable[..., "DeclaredRegistry[type, LayerSettings]"]
@@ -51,12 +52,11 @@ def registry(install: Callable[..., None]) -> MakeRegistry:
 
 @pytest.fixture
 def declared(install: Callable[..., None]) -> MakeDeclared:
-    def make(source: str, value: str = "wide.fading:Fading", **modules: str) -> DeclaredRegistry:
-        """Return a registry with one foreign entry, of a package whose import fails."""
-        fails = "raise RuntimeError('imported')"
-        install({"wide/__init__.py": fails, "wide/fading.py": f"{fails}\n{source}", **modules}, fading=value)
-        accept = subclass_of("collections.abc:Sized")
-        return DeclaredRegistry({}, "numbers", accept, declared=LayerSettings, vocabulary=settings)
+    def make(source: str) -> DeclaredRegistry:
+        """Return a registry with one class of another package."""
+        install({"fading.py": f"from trainables.settings import *\n{source}"}, fading="fading:Fading")
+        accept = subclass_of("builtins:list")
+        return DeclaredRegistry({}, "numbers", accept, declared=LayerSettings, generated={})
 
     return make
 
@@ -135,73 +135,39 @@ def test_only_subclasses_of_the_base_are_admitted() -> None:
             accept(wrong)
 
 
-def test_a_declaration_is_read_without_importing_the_package(declared: MakeDeclared) -> None:
-    """Neither the module nor its parent package runs: both would raise."""
-    source = """
-class Fading:
-    settings = LayerSettings("Fades.", {"heads": Option(4, "Heads.")}, needs=(divisible("d_state", "heads"),))
-"""
-    entries = declared(source)
-    read = entries.settings("fading")
-    assert read.summary == "Fades."
-    assert read.options == {"heads": Option(4, "Heads.")}
-    assert read.needs[0].holds(8, 4)
-    assert not read.needs[0].holds(9, 4)
-    assert read.default("heads") == 4
-    assert not {"wide", "wide.fading"} & sys.modules.keys()
-    assert entries.settings("fading") is read
+def test_the_settings_of_an_own_class_are_known_without_an_import() -> None:
+    settings = LayerSettings("Fades.")
+    own, generated = {"fading": "nowhere:Fading"}, {"nowhere:Fading": settings}
+    accept = subclass_of("builtins:list")
+    entries = DeclaredRegistry(own, "numbers", accept, declared=LayerSettings, generated=generated)
+    assert entries.settings("fading") is settings
     with pytest.raises(KeyError):
         entries.settings("rising")
 
 
-def test_an_annotated_declaration_is_read(declared: MakeDeclared) -> None:
-    source = "class Fading:\n    settings: ClassVar[LayerSettings] = LayerSettings('Fades.')"
-    assert declared(source).settings("fading") == LayerSettings("Fades.")
+def test_the_settings_of_a_class_of_another_package_are_its_attribute(declared: MakeDeclared) -> None:
+    body = "settings = LayerSettings('Fades.', {'heads': Option(4, 'Heads.')}, needs=(EVEN,))"
+    read = declared(f"class Fading(list):\n    {body}").settings("fading")
+    assert read.default("heads") == 4
+    assert read.needs[0].holds(8)
 
 
 @pytest.mark.parametrize(
-    ("body", "must", "got"),
+    ("module", "got"),
     [
-        (
-            "settings = LayerSettings(SUMMARY)",
-            "must use literals and the names of trainables.settings",
-            "`SUMMARY`",
-        ),
-        (
-            "settings = LayerSettings(str(1))",
-            "must use literals and the names of trainables.settings",
-            "`str`",
-        ),
-        ("settings = Option(1, 'Wrong.')", "`settings` must be a LayerSettings", "Option"),
-        ("settings = LayerSettings()", "`settings` must be a valid declaration", "TypeError"),
-        ("recurrent = frozenset()", "the class must assign `settings` in its own body", "no such assignment"),
+        ("class Fading(list):\n    settings = Option(1, 'Wrong.')", "Option"),
+        ("class Fading(list):\n    pass", "NoneType"),
+        ("class Fading(list):\n    settings = LayerSettings()", "TypeError"),
+        ("class Fading:\n    settings = LayerSettings('Fades.')", "it must be a subclass"),
     ],
 )
-def test_what_is_no_declaration_is_refused_with_its_line(
-    declared: MakeDeclared, body: str, must: str, got: str
-) -> None:
+def test_a_wrong_declaration_is_refused(declared: MakeDeclared, module: str, got: str) -> None:
     with pytest.raises(Refusal) as refused:
-        declared(f"class Fading:\n    {body}").settings("fading")
-    assert must in refused.value.must
+        declared(module).settings("fading")
     assert got in refused.value.got
-    assert "fading = wide.fading:Fading of bits, line " in refused.value.where
+    assert "fading = fading:Fading of bits" in refused.value.where
 
 
-def test_names_of_a_lambda_are_its_own(declared: MakeDeclared) -> None:
-    body = "settings = LayerSettings('Fades.', needs=(Need(('d_state',), lambda size: size > 2, 'More.'),))"
-    assert declared(f"class Fading:\n    {body}").settings("fading").needs[0].holds(3)
-
-
-@pytest.mark.parametrize(
-    ("value", "must"),
-    [
-        ("wide.rising:Fading", "must name an installed module"),
-        ("nowhere:Fading", "must name an installed module"),
-        ("wide.fading:Rising", "wide.fading must define the class Rising"),
-        ("sys:Fading", "must name a module with its source"),
-    ],
-)
-def test_a_reference_that_leads_nowhere_is_refused(declared: MakeDeclared, value: str, must: str) -> None:
-    with pytest.raises(Refusal) as refused:
-        declared("class Fading:\n    settings = LayerSettings('Fades.')", value).settings("fading")
-    assert must in refused.value.must
+def test_the_generated_module_is_that_of_the_classes() -> None:
+    file = Path(layers.__file__).with_name("declared.py")
+    assert file.read_text("utf-8") == source([layers.LAYERS]), "See trainables/declare.py."

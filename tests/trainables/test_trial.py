@@ -21,15 +21,6 @@ def test_documents_are_read_back() -> None:
     assert TrialSettings.from_document(json.loads(json.dumps(asdict(trial)))) == trial
 
 
-def test_documents_with_older_names_are_read() -> None:
-    """Checkpoints written before the renaming hold `rematerialise` and the option `form`."""
-    trial = toy_trial(model={"options": {"heads": 2, "algorithm": "chunked"}}, remat=True)
-    document: dict[str, Any] = asdict(trial)
-    document["training"]["rematerialise"] = document["training"].pop("remat")
-    document["model"]["options"]["form"] = document["model"]["options"].pop("algorithm")
-    assert TrialSettings.from_document(document) == trial
-
-
 def test_documents_without_newer_settings_are_read() -> None:
     """Checkpoints of earlier versions lack settings that those versions did not have."""
     trial = toy_trial()

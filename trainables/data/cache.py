@@ -58,11 +58,11 @@ class Cache:
     """One entry of the cache, built when it is missing or damaged.
 
     Args:
-        root: folder of all entries.
-        task: first part of the entry's name.
-        key: everything that the content depends on; JSON values.
-        build: writes the arrays and returns facts (JSON values) to be kept beside them.
-        report: called with progress; with "waiting for another process" while another process builds.
+        root: Folder of all entries.
+        task: First part of the entry's name.
+        key: Everything that the content depends on; JSON values.
+        build: Writes the arrays and returns facts (JSON values) to be kept beside them.
+        report: Called with progress; with "waiting for another process" while another process builds.
 
     Raises:
         Refusal: `root` cannot be written.

@@ -35,7 +35,7 @@ def batches(folder: Path) -> tuple[Path, ...] | None:
     """Return the six batches, test last, of the first format whose folder exists, or None.
 
     Raises:
-        BadData: a file in the folder of a format is missing or empty.
+        BadData: A file in the folder of a format is missing or empty.
     """
     for name, suffix in FORMATS.items():
         if (folder / name).is_dir():
@@ -52,7 +52,7 @@ def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read a batch: pixels (n, 1024, 3) uint8, row after row, and labels (n,) int32.
 
     Raises:
-        BadData: it is truncated, in another format, empty, or has a label out of range.
+        BadData: It is truncated, in another format, empty, or has a label out of range.
     """
     planes, labels = _binary(path) if path.suffix == ".bin" else _python(path)
     if not len(labels):
@@ -168,7 +168,7 @@ class _PlainValues(pickle.Unpickler):
         """Return the stand-in for one of the three names that an array needs.
 
         Raises:
-            UnpicklingError: the pickle asks for any other name.
+            UnpicklingError: The pickle asks for any other name.
         """
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
             return _Array

@@ -10,8 +10,8 @@ def other_options(published: Mapping[str, Any], options: Mapping[str, Any]) -> l
     """Return the options that are not the published ones, such as `length 512 instead of 2,048`.
 
     Args:
-        published: by name: the published value, or a tuple of several.
-        options: of a task.
+        published: Published by name: the published value, or a tuple of several.
+        options: Options of a task.
     """
     return [
         f"{name} {_written(options[name])} instead of {_either(wanted)}"
@@ -24,8 +24,8 @@ def other_rows(published: Mapping[str, int], rows: Mapping[str, int]) -> list[st
     """Return the splits that have another number of examples than the published ones.
 
     Args:
-        published: number of examples by split.
-        rows: number of examples by split.
+        published: Number of examples by split.
+        rows: Number of examples by split.
     """
     return [
         f"{rows[split]:,} {split} examples instead of {wanted:,}"

@@ -25,12 +25,12 @@ def violations(task: Task, options: Mapping[str, Any], folder: Path) -> list[str
     """Return every rule that a task breaks, in words; an empty list if it breaks none.
 
     Args:
-        task: the task.
-        options: small ones, for a check in seconds.
-        folder: the data folder; the encoded arrays are left in its cache.
+        task: Task.
+        options: Small ones, for a check in seconds.
+        folder: Data folder; the encoded arrays are left in its cache.
 
     Raises:
-        Refusal: the options or the data are refused, so that nothing can be checked.
+        Refusal: The options or the data are refused, so that nothing can be checked.
     """
     before = _entries(folder)
     broken = list(_declarations(task, folder))

@@ -24,7 +24,7 @@ def shape(path: Path) -> tuple[int, ...]:
     """Read the shape that a file's header declares.
 
     Raises:
-        BadData: it is not an idx file of unsigned bytes.
+        BadData: It is not an idx file of unsigned bytes.
     """
     with _opened(path) as file:
         return _header(path, file)
@@ -34,7 +34,7 @@ def read(path: Path) -> np.ndarray:
     """Read a whole file into a uint8 array of its declared shape.
 
     Raises:
-        BadData: it is not an idx file of unsigned bytes, or shorter or longer than declared.
+        BadData: It is not an idx file of unsigned bytes, or shorter or longer than declared.
     """
     with _opened(path) as file:
         declared = _header(path, file)

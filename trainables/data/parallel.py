@@ -25,9 +25,9 @@ def in_order(
     """Yield `function(chunk)` for each chunk, in the chunks' order.
 
     Args:
-        function: a module-level function; its result may depend on its chunk alone.
-        chunks: may be endless; only a few are taken in advance.
-        processes: workers to start; if 1, this process does the work.
+        function: Module-level function; its result may depend on its chunk alone.
+        chunks: May be endless; only a few are taken in advance.
+        processes: Workers to start; if 1, this process does the work.
     """
     if processes == 1:
         yield from map(function, chunks)

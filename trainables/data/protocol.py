@@ -19,13 +19,13 @@ def divided(task: str, examples: int, share: float, seed: int) -> tuple[np.ndarr
     """Divide the training examples by seed; return the indices of training and of validation, ascending.
 
     Args:
-        task: name of the task, for the refusal.
-        examples: number of training examples.
-        share: share of the examples that is held out for validation.
-        seed: seed of the draw.
+        task: Name of the task, for the refusal.
+        examples: Number of training examples.
+        share: Share of the examples that is held out for validation.
+        seed: Seed of the draw.
 
     Raises:
-        Refusal: training or validation would be empty.
+        Refusal: Training or validation would be empty.
     """
     number = round(share * examples)
     if not 0 < number < examples:
@@ -51,7 +51,7 @@ def majority(targets: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Return the rate of the most frequent class of validation and of test.
 
     Args:
-        targets: classes of "validation" and "test", of any shape; those that are `IGNORED` do not count.
+        targets: Classes of "validation" and "test", of any shape; those that are `IGNORED` do not count.
     """
     return {split: float(_rates(targets[split]).max()) for split in ("validation", "test")}
 

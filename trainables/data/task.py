@@ -55,8 +55,8 @@ class Scale(NamedTuple):
     """How stored numbers become model inputs: `(stored - shift) * factor`.
 
     Attributes:
-        shift: one number for all features, or F numbers.
-        factor: likewise.
+        shift: One number for all features, or F numbers.
+        factor: Likewise.
     """
 
     shift: tuple[float, ...] = (0.0,)
@@ -71,14 +71,14 @@ class Signature:
     """Everything that a model must know about a task's arrays.
 
     Attributes:
-        output: what is predicted.
+        output: What is predicted.
         classes: C, or 1 for `value`.
-        vocabulary: number of tokens, specials included, or None for real-valued inputs.
+        vocabulary: Number of tokens, specials included, or None for real-valued inputs.
         features: F of real-valued inputs, 1 for tokens.
         length: L, the padded length of every sequence.
-        towers: sequences an example has: 1, or 2 for pairs.
-        scale: maps stored numbers to model inputs; ignored for tokens.
-        metric: the score of validation and test.
+        towers: Sequences an example has: 1, or 2 for pairs.
+        scale: Maps stored numbers to model inputs; ignored for tokens.
+        metric: Score of validation and test.
     """
 
     output: Output
@@ -102,9 +102,9 @@ class Split:
     """One part of a task's data, memory-mapped and read-only.
 
     Attributes:
-        inputs: tokens (n, L), pairs of them (n, 2, L), or numbers (n, L, F); padding is zero.
-        lengths: true lengths (n,), or (n, 2) for pairs; int32.
-        targets: classes (n,) int32, classes a step (n, L) int32, or numbers (n,) float32. A step with the
+        inputs: Tokens (n, L), pairs of them (n, 2, L), or numbers (n, L, F); padding is zero.
+        lengths: True lengths (n,), or (n, 2) for pairs; int32.
+        targets: Classes (n,) int32, classes a step (n, L) int32, or numbers (n,) float32. A step with the
             target `IGNORED` is not counted.
     """
 
@@ -121,14 +121,14 @@ class Remote:
     """One published file that can be fetched.
 
     Attributes:
-        url: its address.
-        place: path in the data folder: of the file, or of the folder unpacked from an archive.
-        sha256: its published sum, or None if none is published.
-        size: its size in bytes, or None if it is not published.
-        inside: for an archive, the folder in it that becomes `place`; "" for all of it, None for a file
+        url: Its address.
+        place: Path in the data folder: of the file, or of the folder unpacked from an archive.
+        sha256: Its published sum, or None if none is published.
+        size: Its size in bytes, or None if it is not published.
+        inside: For an archive, the folder in it that becomes `place`; "" for all of it, None for a file
             that is not unpacked.
-        unpacked: largest size of the unpacked part, in bytes.
-        members: largest number of files and folders of the unpacked part.
+        unpacked: Largest size of the unpacked part, in bytes.
+        members: Largest number of files and folders of the unpacked part.
     """
 
     url: str
@@ -163,12 +163,12 @@ class Source:
     """The source that a task's data would come from.
 
     Attributes:
-        phrase: one phrase for print, MLflow and the report.
-        comparable: whether scores compare with the papers'.
-        note: why they do not, or what differs although they do; '' if nothing.
-        files: files and folders that are read; empty if the data is generated or embedded.
-        identity: digest of content that is not in `files` (an embedded text).
-        kind: short name by which `encode` distinguishes the sources of one task.
+        phrase: One phrase for print, MLflow and the report.
+        comparable: Whether scores compare with the papers'.
+        note: Why they do not, or what differs although they do; '' if nothing.
+        files: Files and folders that are read; empty if the data is generated or embedded.
+        identity: Digest of content that is not in `files` (an embedded text).
+        kind: Short name by which `encode` distinguishes the sources of one task.
     """
 
     phrase: str
@@ -191,12 +191,12 @@ class Encoding:
     """Facts about the arrays that `encode` wrote.
 
     Attributes:
-        signature: of the arrays.
-        chance: the metric of the best constant answer, on "validation" and on "test".
-        trivial_loss: the loss, in nats or squared units, of the best constant answer.
-        note: a remark for readers of the scores that `find` could not make; '' if none.
-        characters: the characters of the tokens from `SPECIALS` on; '' if tokens are not characters.
-        comparable: whether scores compare with the papers', as far as `find` could not see.
+        signature: Signature of the arrays.
+        chance: Metric of the best constant answer, on "validation" and on "test".
+        trivial_loss: Loss, in nats or squared units, of the best constant answer.
+        note: Remark for readers of the scores that `find` could not make; '' if none.
+        characters: Characters of the tokens from `SPECIALS` on; '' if tokens are not characters.
+        comparable: Whether scores compare with the papers', as far as `find` could not see.
     """
 
     signature: Signature
@@ -212,9 +212,9 @@ class Requirement:
     """What an answer requires of a network, which tests prove with controls that lack it.
 
     Attributes:
-        memory: the most steps between a step that matters and the step that answers; 0 if no layer needs a
+        memory: Most steps between a step that matters and the step that answers; 0 if no layer needs a
             memory.
-        order: whether the order of steps matters: the bag of a sequence's steps does not decide the answer.
+        order: Whether the order of steps matters: the bag of a sequence's steps does not decide the answer.
     """
 
     memory: int
@@ -232,19 +232,19 @@ class TaskData:
     """A task's data, ready to train on.
 
     Attributes:
-        signature: of the arrays.
-        train: the split that gradients are computed on.
-        validation: the split that trials are compared on.
-        open_test: opens the test split; nothing of it is read before.
-        source: the source in one phrase.
-        comparable: whether scores compare with the papers'.
-        note: why they do not, or another remark; '' if none.
+        signature: Signature of the arrays.
+        train: Split that gradients are computed on.
+        validation: Split that trials are compared on.
+        open_test: Opens the test split; nothing of it is read before.
+        source: Source in one phrase.
+        comparable: Whether scores compare with the papers'.
+        note: Why they do not, or another remark; '' if none.
         digest: SHA-256 of the content of all three splits.
-        chance: the metric of the best constant answer, on "validation" and on "test".
-        trivial_loss: the loss of the best constant answer; a training loss must fall below it.
-        characters: the characters of the tokens from `SPECIALS` on; '' if tokens are not characters.
-        further: names of further test splits, such as "x2"; their sequences may be longer than L.
-        open_further: opens one of them by its name; nothing of it is read before.
+        chance: Metric of the best constant answer, on "validation" and on "test".
+        trivial_loss: Loss of the best constant answer; a training loss must fall below it.
+        characters: Characters of the tokens from `SPECIALS` on; '' if tokens are not characters.
+        further: Names of further test splits, such as "x2"; their sequences may be longer than L.
+        open_further: Opens one of them by its name; nothing of it is read before.
     """
 
     signature: Signature
@@ -282,7 +282,7 @@ class TaskData:
         """Return the score of the best constant answer, on "validation" and on "test".
 
         Args:
-            score: the task's metric, or "loss".
+            score: Task's metric, or "loss".
         """
         if score == "loss":
             return dict.fromkeys(self.chance, self.trivial_loss)
@@ -293,19 +293,19 @@ class Task(ABC):
     """A data set with its protocol.
 
     Attributes:
-        name: its name in `TASKS` and in a search-space file.
-        title: one line for `data list` and the reference page.
-        metric: the score of its splits.
-        options: the options that a search-space file may give.
-        remotes: the published files that it reads.
-        texts: an example as texts, one a tower; empty if an example is numbers.
-        pooling: how networks pool the steps of a sequence where a file does not say.
-        carries_state: whether examples are consecutive segments, over which networks carry their states where
+        name: Its name in `TASKS` and in a search-space file.
+        title: One line for `data list` and the reference page.
+        metric: Score of its splits.
+        options: Options that a search-space file may give.
+        remotes: Published files that it reads.
+        texts: Example as texts, one a tower; empty if an example is numbers.
+        pooling: How networks pool the steps of a sequence where a file does not say.
+        carries_state: Whether examples are consecutive segments, over which networks carry their states where
             a file does not say otherwise.
-        published: the options of the published data; others make scores incomparable. A tuple where the
+        published: Options of the published data; others make scores incomparable. A tuple where the
             papers have several values.
-        of_generator: options that are without effect where files are read.
-        version: of the encoding; increase it when `encode` writes other arrays or returns other facts.
+        of_generator: Options that are without effect where files are read.
+        version: Version of the encoding. Increase it when `encode` writes other arrays or facts.
     """
 
     name: ClassVar[str]
@@ -330,7 +330,7 @@ class Task(ABC):
         """Return the source that would be used, reading no more than headers.
 
         Raises:
-            BadData: a file is missing, or is not in the format that its name promises.
+            BadData: A file is missing, or is not in the format that its name promises.
         """
 
     def outline(self, options: Mapping[str, Any]) -> Signature | None:
@@ -339,7 +339,7 @@ class Task(ABC):
         `encode` may return another vocabulary, scale or number of classes: those of the data that it reads.
 
         Args:
-            options: every option of the task, such as `completed` returns.
+            options: Every option of the task, such as `completed` returns.
 
         Returns:
             The signature, or None if it depends on the data.
@@ -350,7 +350,7 @@ class Task(ABC):
         """Return what an answer requires, if the last step or the step itself answers (`pooling: last`).
 
         Args:
-            options: every option of the task, such as `completed` returns.
+            options: Every option of the task, such as `completed` returns.
 
         Returns:
             The requirement, or None if it is not known, as for natural data: a control then tells more.
@@ -363,7 +363,7 @@ class Task(ABC):
         They are evaluated with test, at the end of a sweep, and their metrics are named `test/accuracy_x2`.
 
         Args:
-            options: every option of the task, such as `completed` returns.
+            options: Every option of the task, such as `completed` returns.
         """
         return ()
 
@@ -371,7 +371,7 @@ class Task(ABC):
         """Return the numbers of examples of the published splits; None where no paper states them.
 
         Args:
-            source: of the data.
+            source: Source of the data.
         """
         return None
 
@@ -382,19 +382,19 @@ class Task(ABC):
         A further test split x2 has the arrays `test_x2.inputs`, `.lengths` and `.targets`.
 
         Raises:
-            BadData: a row of the source is not in the published format.
+            BadData: A row of the source is not in the published format.
         """
 
     def tokens(self, text: str, length: int, characters: str) -> np.ndarray:
         """Return a text as `encode` writes it: (at most `length`,) token numbers, the end token included.
 
         Args:
-            text: one text of an example.
+            text: One text of an example.
             length: L.
             characters: `TaskData.characters` of the task.
 
         Raises:
-            Refusal: the text is not an example of the task, or its examples are not texts.
+            Refusal: The text is not an example of the task, or its examples are not texts.
         """
         raise Refusal(f"task {self.name}", "an example must be numbers", repr(text[:40]), "Give its array.")
 
@@ -402,14 +402,14 @@ class Task(ABC):
         """Refuse options that are legal one by one but contradict each other.
 
         Raises:
-            Refusal: names the options.
+            Refusal: Names the options.
         """
 
     def checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return every option of the task, defaults filled in; nothing is read or allocated.
 
         Raises:
-            Refusal: an option is unknown or out of bounds, or the options contradict each other, or ask for
+            Refusal: An option is unknown or out of bounds, or the options contradict each other, or ask for
                 too many examples of their length.
         """
         complete = completed(self.name, self.options, options)
@@ -430,8 +430,8 @@ class Task(ABC):
         """Return the source that would be used, in under half a second and without writing anything.
 
         Raises:
-            Refusal: an option is unknown or out of bounds.
-            BadData: a file is missing, or is not in the format that its name promises.
+            Refusal: An option is unknown or out of bounds.
+            BadData: A file is missing, or is not in the format that its name promises.
         """
         complete = self.checked(options)
         source = self.find(complete, folder)
@@ -445,8 +445,8 @@ class Task(ABC):
         """Return the signature of the arrays if they were encoded earlier, else None; nothing is written.
 
         Raises:
-            Refusal: an option is unknown or out of bounds.
-            BadData: a file is missing, or is not in the format that its name promises.
+            Refusal: An option is unknown or out of bounds.
+            BadData: A file is missing, or is not in the format that its name promises.
         """
         complete = completed(self.name, self.options, options)
         source = self.check(complete, folder)
@@ -457,9 +457,9 @@ class Task(ABC):
         """Return the data, encoded into `folder/.cache` by the first call and memory-mapped afterwards.
 
         Raises:
-            Refusal: an option is unknown or out of bounds, asks for more data than the memory holds, or the
+            Refusal: An option is unknown or out of bounds, asks for more data than the memory holds, or the
                 cache cannot be written.
-            BadData: the source is not in its published format; names file, row and remedy.
+            BadData: The source is not in its published format; names file, row and remedy.
         """
         report = progress or _silent
         complete = completed(self.name, self.options, options)
@@ -492,7 +492,7 @@ def completed(task: str, declared: Mapping[str, Option], given: Mapping[str, Any
     """Return every declared option, defaults filled in, in the declared order.
 
     Raises:
-        Refusal: an unknown name, another type than the default's, or a value out of bounds.
+        Refusal: An unknown name, another type than the default's, or a value out of bounds.
     """
     for name in given:
         if name not in declared:

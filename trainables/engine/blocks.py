@@ -16,9 +16,9 @@ class Block(NamedTuple):
     """Some examples of a split.
 
     Attributes:
-        examples: on the device; those that fill the block up are zeros, or any.
+        examples: Examples on the device; those that fill the block up are zeros, or any.
         counts: (n,) float32, 1 for each example and 0 for what fills the block up.
-        rounds: how many times the program has to take some of them at once.
+        rounds: How many times the program has to take some of them at once.
         places: (n,) which example of the split each is, -1 for what fills the block up.
     """
 
@@ -32,10 +32,10 @@ def blocks(examples: Examples, size: int, rows: int, together: int) -> Iterator[
     """Yield blocks of the first `size` examples in their order.
 
     Args:
-        examples: on the host.
-        size: at most all of them.
-        rows: of every block, so that one program serves every split; a multiple of `together`.
-        together: examples that the program takes at once.
+        examples: Examples on the host.
+        size: At most all of them.
+        rows: Rows of every block, so that one program serves every split; a multiple of `together`.
+        together: Examples that the program takes at once.
     """
     for start in range(0, size, rows):
         stop = min(start + rows, size)
@@ -50,10 +50,10 @@ def blocks_of_streams(examples: Examples, size: int, rows: int, streams: int) ->
     t * streams + b.
 
     Args:
-        examples: on the host, in the order of the text.
-        size: at most all of them.
-        rows: of every block, a multiple of `streams`.
-        streams: how many, all of which the program takes at once.
+        examples: Examples on the host, in the order of the text.
+        size: At most all of them.
+        rows: Rows of every block, a multiple of `streams`.
+        streams: How many, all of which the program takes at once.
     """
     length = -(-size // streams)
     places = np.arange(length)[:, None] + length * np.arange(streams)

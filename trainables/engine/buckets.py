@@ -25,8 +25,8 @@ class Buckets:
         """Return the size of the program that is to serve so many slots.
 
         Args:
-            active: slots with steps left, at least 1.
-            most: slots that the device's memory has room for.
+            active: Slots with steps left, at least 1.
+            most: Slots that the device's memory has room for.
         """
         fitting = bucket(active, self._slots)
         ready = [size for size in self._compile_seconds if fitting <= size <= bucket(most, self._slots)]
@@ -37,10 +37,10 @@ class Buckets:
         """Record a call.
 
         Args:
-            size: of its program.
-            active: slots with a trial that it served.
-            seconds: that the device took.
-            compiling: seconds that went into compiling the program, 0.0 if it was there.
+            size: Size of its program.
+            active: Slots with a trial that it served.
+            seconds: Seconds that the device took.
+            compiling: Seconds that went into compiling the program, 0.0 if it was there.
         """
         self._compile_seconds.setdefault(size, compiling)
         fitting = bucket(active, self._slots)

@@ -29,9 +29,9 @@ class Calls:
         """Advance one slot, until a loss or gradient is not finite.
 
         Args:
-            slot: a slot's state.
-            steps: int32 scalar, at most `MOST_STEPS`.
-            train: all training examples.
+            slot: Slot's state.
+            steps: Int32 scalar, at most `MOST_STEPS`.
+            train: All training examples.
 
         Returns:
             The slot and its log.
@@ -46,11 +46,11 @@ class Calls:
         A single slot is not vmapped, so that a GPU held by one trial pays nothing for slots.
 
         Args:
-            slots: all K, stacked.
+            slots: All K, stacked.
             picks: (b,) int32, different slots.
             live: (b,) booleans; what is picked and not live only fills the bucket and stays as it is.
-            steps: int32 scalar, at most `MOST_STEPS`.
-            train: all training examples.
+            steps: Int32 scalar, at most `MOST_STEPS`.
+            train: All training examples.
 
         Returns:
             All K slots, and the log of each picked one, stacked.
@@ -72,11 +72,11 @@ class Calls:
         """Sum loss and metric over some examples, `evaluated` at a time.
 
         Args:
-            trained: one slot's.
-            memory: of the examples before.
-            examples: a multiple of `evaluated`.
-            counts: what each of them counts, float32.
-            rounds: int32 scalar, how many times `evaluated` examples are read.
+            trained: One slot's.
+            memory: Memory of the examples before.
+            examples: Multiple of `evaluated`.
+            counts: What each of them counts, float32.
+            rounds: Int32 scalar, how many times `evaluated` examples are read.
 
         Returns:
             The memory after the last examples, and the sums.

@@ -28,11 +28,11 @@ class Compiler:
         """Return the program of a key, compiled at its first use.
 
         Args:
-            key: of the program.
-            function: pure.
-            arguments: of the shapes and types of every later call.
-            donate: places of arguments whose memory the results may take.
-            options: of XLA, for this program.
+            key: Key of the program.
+            function: Pure.
+            arguments: Arguments of the shapes and types of every later call.
+            donate: Places of arguments whose memory the results may take.
+            options: Options of XLA, for this program.
         """
         if key not in self._programs:
             began = time.perf_counter()

@@ -31,8 +31,8 @@ class Stepped:
     """What training changes, and a checkpoint holds.
 
     Attributes:
-        state: of the user's program.
-        step: int32, updates done.
+        state: State of the user's program.
+        step: Int32, updates done.
     """
 
     state: Tree
@@ -51,12 +51,12 @@ class CustomProgram:
         """Return the program for a static choice, once the shapes of what it returns are known to be right.
 
         Args:
-            program: of the user.
-            settings: any trial's of the static choice.
-            data: that it trains on and evaluates.
+            program: Program of the user.
+            settings: Any trial's of the static choice.
+            data: Data that it trains on and evaluates.
 
         Raises:
-            Refusal: an evaluation does not score every example, or a step has no mean loss. Both would be
+            Refusal: An evaluation does not score every example, or a step has no mean loss. Both would be
                 broadcast, and the results be wrong.
         """
         made = CustomProgram(program, settings)
@@ -189,7 +189,7 @@ class CustomProgram:
         """Return the state that `apart` took apart.
 
         Raises:
-            Refusal: names, shapes or types are not those of the program.
+            Refusal: Names, shapes or types are not those of the program.
         """
         paths, structure = jax.tree_util.tree_flatten_with_path(self._shapes.trained)
         wanted = {_name(path): leaf for path, leaf in paths}

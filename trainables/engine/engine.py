@@ -43,9 +43,9 @@ class Asked:
     """What a slot is asked for and has not reported yet.
 
     Attributes:
-        steps: left to do.
-        calls: of the rounds so far.
-        seconds: of the rounds so far, without compilation.
+        steps: Left to do.
+        calls: Calls of the rounds so far.
+        seconds: Seconds of the rounds so far, without compilation.
     """
 
     steps: int
@@ -66,9 +66,9 @@ class Round:
     """What a round of device calls brought to an end, by slot.
 
     Attributes:
-        steps: that the round has taken.
-        reports: of the slots that have no steps left or are frozen.
-        failures: what the calls of single slots raised; the states of these slots are lost.
+        steps: Steps that the round has taken.
+        reports: Reports of the slots that have no steps left or are frozen.
+        failures: What the calls of single slots raised; the states of these slots are lost.
     """
 
     steps: Mapping[int, int]
@@ -82,7 +82,7 @@ class Engine:
     One thread uses an engine. A slot is free, or holds a trial from `admit` or `restore` to `evict`.
 
     Attributes:
-        data: of the task of its trials.
+        data: Data of the task of its trials.
         slots: K.
     """
 
@@ -97,10 +97,10 @@ class Engine:
         """Place the training examples on the device; compile nothing yet.
 
         Args:
-            settings: any trial's of the static choice.
-            data: of its task, or of its program.
+            settings: Any trial's of the static choice.
+            data: Data of its task, or of its program.
             slots: K.
-            stacked: whether a device call serves several slots; by default on a GPU with more than one slot,
+            stacked: Whether a device call serves several slots; by default on a GPU with more than one slot,
                 unless the settings ask for reproducible bits.
         """
         self.slots = slots
@@ -144,7 +144,7 @@ class Engine:
         """Start a trial in a slot, from its seed.
 
         Raises:
-            Refusal: if the settings are of another static choice, or the trial is too long.
+            Refusal: If the settings are of another static choice, or the trial is too long.
         """
         self._check(settings)
         self._compiled[slot] = self._compiler.seconds
@@ -157,7 +157,7 @@ class Engine:
         """Go on with a trial in a slot, from a snapshot; hyperparameters and seed are those of the settings.
 
         Raises:
-            Refusal: if the settings are of another static choice, or the arrays do not fit the model.
+            Refusal: If the settings are of another static choice, or the arrays do not fit the model.
         """
         self._check(settings)
         self._compiled[slot] = self._compiler.seconds
@@ -177,11 +177,11 @@ class Engine:
         """Train each slot for its number of steps.
 
         Args:
-            steps: slot -> steps from now, each at least 1.
-            stop: called after every round; once it returns True, the reports of what was done are returned.
+            steps: Slot -> steps from now, each at least 1.
+            stop: Called after every round; once it returns True, the reports of what was done are returned.
 
         Raises:
-            Exception: what the call of a slot raised.
+            Exception: What the call of a slot raised.
         """
         for slot, count in steps.items():
             self.ask(slot, count)
@@ -209,11 +209,11 @@ class Engine:
         loss or gradient that is not finite is frozen, and its neighbours go on untouched.
 
         Args:
-            size: of the program that advances several slots, to repeat a recorded stretch; chosen by default.
-            most: steps that a slot may take.
+            size: Size of the program for several slots, to repeat a recorded stretch; chosen by default.
+            most: Steps that a slot may take.
 
         Raises:
-            Exception: if a call failed that served several slots; the states of all slots are lost.
+            Exception: If a call failed that served several slots; the states of all slots are lost.
         """
         began, before = time.perf_counter(), self._compiler.seconds
         left = {slot: min(asked.steps, most) for slot, asked in self._asked.items()}
@@ -238,9 +238,9 @@ class Engine:
         """Return the mean loss and the metric of a slot over the first examples of a split.
 
         Args:
-            slot: with a trial.
-            split: a name of `TaskData.split`; those of test are opened at the first such call.
-            examples: how many; None for all of them.
+            slot: Slot with a trial.
+            split: Name of `TaskData.split`; those of test are opened at the first such call.
+            examples: How many; None for all of them.
         """
         parts = self._evaluations("evaluate", slot, split, examples)
         sums = np.asarray(jax.device_get([part for part, _ in parts]), np.float64)
@@ -250,8 +250,8 @@ class Engine:
         """Return what `evaluate` returns of a whole split, and the score of each of its n examples.
 
         Args:
-            slot: with a trial.
-            split: a name of `TaskData.split`; those of test are opened at the first such call.
+            slot: Slot with a trial.
+            split: Name of `TaskData.split`; those of test are opened at the first such call.
 
         Returns:
             Loss and metric, and the scores (n,), float64. The mean of the scores is the metric: of an output

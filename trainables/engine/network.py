@@ -76,7 +76,7 @@ class Before(NamedTuple):
 
     Attributes:
         goes_on: (B,) booleans, true for a segment that goes on from the memory; others begin.
-        memory: of each row, a value: no gradient passes from segment to segment.
+        memory: Memory of each row, a value: no gradient passes from segment to segment.
     """
 
     goes_on: Array
@@ -110,11 +110,11 @@ class NetworkProgram:
     """One static choice, for one task's signature.
 
     Attributes:
-        settings: any trial's; only the static part is read.
-        signature: of the task's arrays.
-        padded: whether any sequence is shorter than L.
-        evaluated: examples an evaluation takes at once.
-        carries: whether rows read consecutive examples, each from the states after the one before.
+        settings: Any trial's; only the static part is read.
+        signature: Signature of the task's arrays.
+        padded: Whether any sequence is shorter than L.
+        evaluated: Examples an evaluation takes at once.
+        carries: Whether rows read consecutive examples, each from the states after the one before.
     """
 
     settings: TrialSettings
@@ -128,7 +128,7 @@ class NetworkProgram:
         """Return the program of a trial's static choice, for the training split of its task.
 
         Raises:
-            Refusal: states are carried over padded sequences, or over fewer of them than a batch has rows; or
+            Refusal: States are carried over padded sequences, or over fewer of them than a batch has rows; or
                 labels are smoothed, and targets are no classes.
         """
         if signature.output == "value" and settings.training.label_smoothing is not None:
@@ -277,7 +277,7 @@ class NetworkProgram:
         """Return the state that `apart` took apart.
 
         Raises:
-            Refusal: names, shapes or types are not those of the model.
+            Refusal: Names, shapes or types are not those of the model.
         """
         return self._names.together(arrays)
 
@@ -318,10 +318,10 @@ class NetworkProgram:
         """Take one optimiser step.
 
         Args:
-            slot: a slot's state.
-            train: all training examples.
+            slot: Slot's state.
+            train: All training examples.
             rows: (accumulate * B,) of them, which the step trains on.
-            record: whether to compute the hidden-state norms.
+            record: Whether to compute the hidden-state norms.
         """
         training, trained, values = self.settings.training, slot.trained, slot.free.values
         (gradients, stats, outcome), memory = self._gradients(slot, train, rows, record)
@@ -487,12 +487,7 @@ def _padded(split: Split) -> bool:
 
 
 def _evaluated(settings: TrialSettings, steps: int) -> int:
-    """Return how many examples are evaluated at once: a batch on a CPU, up to a block of them on a GPU.
-
-    Args:
-        settings: of any trial.
-        steps: of the sequences of an example.
-    """
+    """Return how many examples are evaluated at once: a batch on a CPU, up to a block of them on a GPU."""
     batch = settings.training.batch_size
     if jax.default_backend() == "cpu":
         return batch

@@ -18,11 +18,11 @@ def program_of(settings: TrialSettings | ProgramSettings, data: Any) -> SlotProg
     """Return the program of a static choice.
 
     Args:
-        settings: any trial's of the static choice.
+        settings: Any trial's of the static choice.
         data: `TaskData` of a network, `ProgramData` of a user's program.
 
     Raises:
-        Refusal: the user's program cannot be imported or constructed, or does not score every example.
+        Refusal: The user's program cannot be imported or constructed, or does not score every example.
     """
     if isinstance(settings, ProgramSettings):
         return CustomProgram.of(loaded(settings), settings, data)
@@ -33,11 +33,11 @@ def data_of(settings: TrialSettings | ProgramSettings, folder: Path) -> TaskData
     """Load the data of a trial's task, or of its program.
 
     Args:
-        settings: of the trial.
-        folder: of the data sets.
+        settings: Settings of the trial.
+        folder: Folder of the data sets.
 
     Raises:
-        BadData: they cannot be read.
+        BadData: They cannot be read.
     """
     if isinstance(settings, ProgramSettings):
         return ProgramData.of(loaded(settings), folder)

@@ -23,12 +23,12 @@ class StepMetrics(NamedTuple):
     """What one step reports, all scalars but the norms.
 
     Attributes:
-        loss: mean over what is counted.
-        metric: sum over what is counted.
-        counted: sequences, or steps with a target for an output by step.
-        tokens: unpadded steps read.
+        loss: Mean over what is counted.
+        metric: Sum over what is counted.
+        counted: Sequences, or steps with a target for an output by step.
+        tokens: Unpadded steps read.
         norms: (depth,) hidden-state norms; 0 unless recorded.
-        rate: learning rate outside the recurrence.
+        rate: Learning rate outside the recurrence.
     """
 
     loss: Array
@@ -43,11 +43,11 @@ class Log(NamedTuple):
     """What a call of several steps reports.
 
     Attributes:
-        loss, metric, counted, tokens: of `StepMetrics`, (MOST_STEPS,).
+        loss, metric, counted, tokens: Loss, metric, counted, tokens of `StepMetrics`, (MOST_STEPS,).
         norms: (depth,), of the last step.
-        rate: of the last step.
-        step: updates the slot has done in all.
-        taken: updates the slot has done in this call.
+        rate: Rate of the last step.
+        step: Updates the slot has done in all.
+        taken: Updates the slot has done in this call.
         finite: False if the slot is frozen.
     """
 
@@ -105,16 +105,16 @@ class TrainReport:
     """One slot's training since it was asked to advance.
 
     Attributes:
-        step: updates done in all.
-        steps: updates done since it was asked.
-        per_step: what `loss` and `metric` summarise: of these steps, and of earlier ones after `after`.
-        learning_rate: of the last step, outside the recurrence.
-        tokens: unpadded steps of sequences read.
-        hidden_norms: mean Euclidean norm of x_t over the last batch and its unpadded steps, a layer each.
-        finite: false if a loss or gradient was not finite: the slot is frozen at the step before it.
-        train_seconds: wall-clock time of its rounds without compilation; slots that shared them share it.
-        compile_seconds: wall-clock time the engine has spent compiling since the slot's last report.
-        stretches: which programs trained these steps.
+        step: Updates done in all.
+        steps: Updates done since it was asked.
+        per_step: What `loss` and `metric` summarise: of these steps, and of earlier ones after `after`.
+        learning_rate: Learning rate of the last step, outside the recurrence.
+        tokens: Unpadded steps of sequences read.
+        hidden_norms: Mean Euclidean norm of x_t over the last batch and its unpadded steps, a layer each.
+        finite: False if a loss or gradient was not finite: the slot is frozen at the step before it.
+        train_seconds: Wall-clock time of its rounds without compilation; slots that shared them share it.
+        compile_seconds: Wall-clock time the engine has spent compiling since the slot's last report.
+        stretches: Stretches which programs trained these steps.
     """
 
     step: int
@@ -145,7 +145,7 @@ class TrainReport:
         """Return the report with the loss and the metric of earlier steps as well, which were not reported.
 
         Args:
-            earlier: of the steps between the last report and these, by attempts that had to stop.
+            earlier: Earlier of the steps between the last report and these, by attempts that had to stop.
         """
         return replace(self, per_step=self.per_step.after(earlier))
 
@@ -153,7 +153,7 @@ class TrainReport:
         """Return the point of each curve that this stretch of training adds, by name.
 
         Args:
-            scores: of the evaluation on validation that follows it.
+            scores: Scores of the evaluation on validation that follows it.
         """
         # A program need not score its training examples, and its only score may be the loss.
         scored = [] if math.isnan(self.metric) else [name for name in scores if name != "loss"]

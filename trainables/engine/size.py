@@ -26,8 +26,8 @@ class Size:
     """The measured size of an engine.
 
     Attributes:
-        slots: the number of slots K that trains most steps a second, all slots together.
-        rates: steps a second of all slots together, by number of slots tried.
+        slots: Number of slots K that trains most steps a second, all slots together.
+        rates: Steps a second of all slots together, by number of slots tried.
     """
 
     slots: int
@@ -40,10 +40,10 @@ def choose_slots(
     """Measure 1, 2, 4, ... slots until more of them are not worth it or do not fit.
 
     Args:
-        settings: any trial's of the static choice.
-        data: of its task.
-        most: most slots to try.
-        seconds: to measure each number for, after compilation.
+        settings: Any trial's of the static choice.
+        data: Data of its task.
+        most: Most slots to try.
+        seconds: Seconds to measure each number for, after compilation.
     """
     rates: dict[int, float] = {}
     for slots, rate in _measured(settings, data, most, seconds):
@@ -83,12 +83,12 @@ def steps_per_second(engine: Engine, slots: int, seconds: float) -> float:
     """Return the steps a second of an engine's first slots together, compilation apart.
 
     Args:
-        engine: with trials in these slots.
-        slots: how many.
-        seconds: to train for.
+        engine: Engine with trials in these slots.
+        slots: How many.
+        seconds: Seconds to train for.
 
     Raises:
-        Refusal: if the loss or the gradient of a trial is not finite, so that it takes no further steps.
+        Refusal: If the loss or the gradient of a trial is not finite, so that it takes no further steps.
     """
     _seconds(engine, slots, 2)  # A first call is slower than the rest.
     steps = 1

@@ -32,7 +32,7 @@ class Scorer(NamedTuple):
         start: () -> the memory before the first examples; () if examples do not go on from one another.
         sums: (memory, examples, counts (n,)) -> the memory after them, and sums over the examples, each times
             what it counts.
-        each: the same for every example, as arrays (n,).
+        each: Same for every example, as arrays (n,).
     """
 
     start: Callable[[], Tree]
@@ -44,15 +44,15 @@ class SlotProgram(Protocol):
     """One static choice.
 
     Attributes:
-        depth: number of hidden-state norms that a step records.
-        batch: examples of one step.
-        evaluated: examples that an evaluation takes at once.
-        block: examples that an evaluation hands to the device at once, a multiple of `evaluated`.
-        carries: whether rows read consecutive examples, each from the memory of the one before.
-        metric: name of the score that is reported beside the loss.
-        bits: whether a trial's numbers must not depend on its neighbours on a GPU either.
-        stacks: whether a device call serves several slots where the caller does not say.
-        key: tells the programs of different splits apart.
+        depth: Number of hidden-state norms that a step records.
+        batch: Examples of one step.
+        evaluated: Examples that an evaluation takes at once.
+        block: Examples that an evaluation hands to the device at once, a multiple of `evaluated`.
+        carries: Whether rows read consecutive examples, each from the memory of the one before.
+        metric: Name of the score that is reported beside the loss.
+        bits: Whether a trial's numbers must not depend on its neighbours on a GPU either.
+        stacks: Whether a device call serves several slots where the caller does not say.
+        key: Tells the programs of different splits apart.
     """
 
     @property
@@ -96,9 +96,9 @@ class SlotProgram(Protocol):
         """Return the examples of consecutive steps, int32 (steps, batch).
 
         Args:
-            step: int32, updates done before the first of these.
-            steps: how many.
-            examples: number of training examples.
+            step: Int32, updates done before the first of these.
+            steps: How many.
+            examples: Number of training examples.
             seed: (2,) uint32.
         """
 
@@ -108,10 +108,10 @@ class SlotProgram(Protocol):
         """Take one optimiser step.
 
         Args:
-            slot: a slot's state.
-            train: all training examples.
+            slot: Slot's state.
+            train: All training examples.
             rows: (batch,) of them, which the step trains on.
-            record: whether to compute the hidden-state norms.
+            record: Whether to compute the hidden-state norms.
         """
 
     def scorer(self, trained: Any) -> Scorer:
@@ -124,7 +124,7 @@ class SlotProgram(Protocol):
         """Return the state that `apart` took apart.
 
         Raises:
-            Refusal: names, shapes or types are not those of the program.
+            Refusal: Names, shapes or types are not those of the program.
         """
 
 

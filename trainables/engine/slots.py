@@ -35,7 +35,7 @@ class Slots(Protocol):
     """The states of K slots.
 
     Attributes:
-        width: most slots that one device call may serve.
+        width: Most slots that one device call may serve.
     """
 
     width: int
@@ -53,11 +53,11 @@ class Slots(Protocol):
         """Advance slots by some of their steps; yield each slot's call, or the exception that ended it.
 
         Args:
-            steps: left to do, by slot.
-            size: of the program that advances several slots, no smaller than there are; chosen by default.
+            steps: Left to do, by slot.
+            size: Size of the program for several slots, at least their number; chosen by default.
 
         Raises:
-            Exception: if a device call failed that served several slots; the states of all slots are lost.
+            Exception: If a device call failed that served several slots; the states of all slots are lost.
         """
 
 
@@ -65,11 +65,11 @@ class SeparateSlots:
     """A state and a device call for each slot; the program does not depend on the number of slots.
 
     Args:
-        program: of the engine's static choice.
-        compiler: of the engine.
-        train: all training examples.
+        program: Program of the engine's static choice.
+        compiler: Compiler of the engine.
+        train: All training examples.
         slots: K.
-        options: of XLA, for the program.
+        options: Options of XLA, for the program.
     """
 
     def __init__(
@@ -123,9 +123,9 @@ class StackedSlots:
     """The states of K slots in one stack, which a device call advances as a bucket of several slots.
 
     Args:
-        program: of the engine's static choice.
-        compiler: of the engine.
-        train: all training examples.
+        program: Program of the engine's static choice.
+        compiler: Compiler of the engine.
+        train: All training examples.
         slots: K.
     """
 
@@ -196,7 +196,7 @@ class StackedSlots:
         """Return a copy of the state for a program's first call.
 
         Raises:
-            MemoryError: if the program needs more than the device has free.
+            MemoryError: If the program needs more than the device has free.
         """
         stats = jax.devices()[0].memory_stats() or {}
         free = stats.get("bytes_limit", math.inf) - stats.get("bytes_in_use", 0)

@@ -38,7 +38,7 @@ class Carried:
 
     Attributes:
         following: (R,) int32, the example that goes on from the memory; -1 if none does.
-        memory: of the network after the example before, (R, ...) each.
+        memory: Memory of the network after the example before, (R, ...) each.
     """
 
     following: Array
@@ -53,10 +53,10 @@ class Trained:
     Attributes:
         params: (P,) float32, packed.
         stats: (S,) float32, packed running statistics of batch normalisation.
-        moments: of the optimiser, packed as the parameters are.
-        step: int32, updates done.
-        plateau: of the schedule `plateau`; None under the others, which remember nothing.
-        carried: of the rows of a batch; None if every example starts with the initial state.
+        moments: Moments of the optimiser, packed as the parameters are.
+        step: Int32, updates done.
+        plateau: Plateau of the schedule `plateau`; None under the others, which remember nothing.
+        carried: Carried of the rows of a batch; None if every example starts with the initial state.
     """
 
     params: Array
@@ -73,8 +73,8 @@ class Free:
     """The part of a trial's settings that may differ between the slots of an engine.
 
     Attributes:
-        values: float32 scalars by the names of `TrialSettings.free`.
-        ranges: initialisation ranges by name, pairs of float32 scalars.
+        values: Float32 scalars by the names of `TrialSettings.free`.
+        ranges: Initialisation ranges by name, pairs of float32 scalars.
         seed: (2,) uint32, high word first.
     """
 
@@ -89,10 +89,10 @@ class SlotState:
     """One slot.
 
     Attributes:
-        trained: what a checkpoint holds: `Trained`, or another tree with a `step`.
-        free: from the settings.
-        finite: false from the first loss or gradient on that is not finite, or, in a user's program, from the
-            first number of its state that no longer is: the slot is frozen.
+        trained: What a checkpoint holds: `Trained`, or another tree with a `step`.
+        free: Free from the settings.
+        finite: False from the first loss or gradient on that is not finite, or, in a user's program, from the
+            first number of its state that no longer is: Slot is frozen.
     """
 
     trained: Any
@@ -132,11 +132,11 @@ class Packing:
     """The order of a tree's arrays in a vector: one group of the optimiser after the other.
 
     Attributes:
-        names: of the arrays in the vector's order, such as `blocks/0/layer/theta`.
-        shapes: of the arrays in the same order.
-        leaves: place of each array of the order among the tree's leaves.
-        structure: of the tree.
-        groups: where in the vector each group begins.
+        names: Names of the arrays in the vector's order, such as `blocks/0/layer/theta`.
+        shapes: Shapes of the arrays in the same order.
+        leaves: Place of each array of the order among the tree's leaves.
+        structure: Structure of the tree.
+        groups: Groups where in the vector each group begins.
     """
 
     names: tuple[str, ...]
@@ -174,9 +174,9 @@ def packing_of(tree: Tree, undecayed: Set[str] = frozenset(), recurrent: Set[str
     """Return the packing of a tree of float32 arrays.
 
     Args:
-        tree: arrays or shapes, in nested dicts.
-        undecayed: names of a layer's arrays that come after all others.
-        recurrent: names of a layer's arrays that come last.
+        tree: Arrays or shapes, in nested dicts.
+        undecayed: Names of a layer's arrays that come after all others.
+        recurrent: Names of a layer's arrays that come last.
     """
     groups = layer_path(undecayed), layer_path(recurrent)
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
@@ -200,10 +200,10 @@ class Names:
     """Names such as `params/blocks/0/layer/theta`, `moments/mu/head/kernel`, `step`.
 
     Attributes:
-        params: the packing of the parameters, and of what the optimiser remembers of each.
-        stats: the packing of the running statistics.
-        training: its optimiser and its schedule say what is remembered between updates.
-        carried: shapes and types of what rows carry from example to example, or None.
+        params: Packing of the parameters, and of what the optimiser remembers of each.
+        stats: Packing of the running statistics.
+        training: Its optimiser and its schedule say what is remembered between updates.
+        carried: Shapes and types of what rows carry from example to example, or None.
     """
 
     params: Packing
@@ -228,7 +228,7 @@ class Names:
         """Return the state that `apart` took apart.
 
         Raises:
-            Refusal: if names, shapes or types are not those of the model.
+            Refusal: If names, shapes or types are not those of the model.
         """
         self._check(arrays)
         vectors = {group: _vector(group, packing, arrays) for group, packing in self._vectors.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainables import settings
+from trainables.layers.declared import DECLARED
 from trainables.registry import DeclaredRegistry, subclass_of
 from trainables.settings import LayerSettings
 
@@ -40,9 +40,6 @@ LAYERS: DeclaredRegistry[type[Layer], LayerSettings] = DeclaredRegistry(
     "trainables.layers",
     subclass_of("trainables.layers.layer:Layer"),
     declared=LayerSettings,
-    vocabulary=settings,
+    generated=DECLARED,
 )
-"""Layer classes by name: `LAYERS[name](d_model, d_state, *, rngs, bidirectional=False, **options)`.
-
-`LAYERS.settings(name)` returns what a layer accepts, without importing it.
-"""
+"""Layer classes by name: `LAYERS[name](d_model, d_state, *, rngs, bidirectional=False, **options)`."""

@@ -51,9 +51,9 @@ class _Text:
     """A published text.
 
     Attributes:
-        remote: its archive.
-        characters: its length.
-        alphabet: its different bytes in their order; None for all that a byte can be.
+        remote: Its archive.
+        characters: Its length.
+        alphabet: Its different bytes in their order; None for all that a byte can be.
     """
 
     remote: Remote

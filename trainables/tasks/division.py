@@ -37,17 +37,17 @@ def drawn(
     """Draw sequences until there are enough of a split.
 
     Args:
-        task: name of the task, for the refusal.
+        task: Name of the task, for the refusal.
         split: "train", "validation" or "test"; None for all sequences.
-        rows: how many are wanted.
+        rows: How many are wanted.
         length: L, of the longest sequence.
-        draw: called with a number of rows; returns their arrays.
+        draw: Called with a number of rows; returns their arrays.
 
     Yields:
         Which of the wanted rows come next, and their arrays.
 
     Raises:
-        Refusal: the rule has no sequence for the split.
+        Refusal: The rule has no sequence for the split.
     """
     share = 1.0 if split is None else len(_SHARES[split]) / 10
     most = max(1, min(_MOST_ROWS, _MOST_TOKENS // length))

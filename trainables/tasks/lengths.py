@@ -63,8 +63,8 @@ class LengthTask(Task):
         """Draw sequences of at most some lengths.
 
         Args:
-            options: every option of the task.
-            rng: the source of randomness.
+            options: Every option of the task.
+            rng: Source of randomness.
             lengths: (n,) largest numbers of steps.
 
         Returns:

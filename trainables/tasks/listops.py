@@ -144,7 +144,7 @@ def parsed(expression: str) -> tuple[list[int], int]:
     """Return the token numbers of an expression and its value, 0 to 9; parentheses are ignored.
 
     Raises:
-        ValueError: an unknown token, an operator without arguments, brackets that do not match.
+        ValueError: An unknown token, an operator without arguments, brackets that do not match.
     """
     tokens = _numbers(expression)
     return tokens, _value(tokens)

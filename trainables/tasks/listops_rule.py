@@ -90,7 +90,7 @@ def generated(rule: Rule, processes: int) -> Generator[Expressions, None, None]:
     """Yield distinct expressions without end, in the same order for any number of processes.
 
     Raises:
-        Refusal: no new expression of these lengths is drawn any more.
+        Refusal: No new expression of these lengths is drawn any more.
     """
     seen: set[bytes] = set()
     barren = 0

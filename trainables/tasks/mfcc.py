@@ -40,7 +40,7 @@ def coefficients(sound: np.ndarray, rate: int) -> np.ndarray:
 
     Args:
         sound: 16-bit samples (n, S), S more than half a frame.
-        rate: samples a second.
+        rate: Samples a second.
 
     Returns:
         (n, 1 + S // 100, 20) float64.

@@ -74,12 +74,12 @@ def drawn(length: int, sizes: Mapping[str, int], seed: int) -> dict[str, Pairs]:
     """Draw distinct pairs for each split, half of them from one topic.
 
     Args:
-        length: characters of a passage.
-        sizes: pairs of each split.
-        seed: of the split and of the pairs.
+        length: Characters of a passage.
+        sizes: Pairs of each split.
+        seed: Seed of the split and of the pairs.
 
     Raises:
-        Refusal: the passages have fewer distinct pairs.
+        Refusal: The passages have fewer distinct pairs.
     """
     rng = np.random.default_rng(seed)
     divided = _divided(_passages(length), rng)

@@ -34,9 +34,9 @@ class Part:
     """Sequences of one kind in a split.
 
     Attributes:
-        length: steps of a sequence.
-        items: what a sequence asks for, or holds: its pairs, or its tokens to be copied.
-        rows: number of sequences.
+        length: Steps of a sequence.
+        items: What a sequence asks for, or holds: its pairs, or its tokens to be copied.
+        rows: Number of sequences.
     """
 
     length: int

@@ -166,7 +166,7 @@ def by_hash(name: str) -> str:
     """Return the split of a recording by the published rule: a hash of its speaker.
 
     Args:
-        name: file name, `<speaker>_nohash_<number>.wav`.
+        name: File name, `<speaker>_nohash_<number>.wav`.
 
     Source: Warden 2018, section 7; 10 % validation, 10 % test.
     """

@@ -179,7 +179,7 @@ class Characters:
     """A vocabulary: padding, unknown, end, then `known` in order.
 
     Attributes:
-        known: the characters, each once.
+        known: Characters, each once.
     """
 
     known: str

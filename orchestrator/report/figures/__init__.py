@@ -1,4 +1,4 @@
-"""The figures of a report: each is a pure function of the history, and can be drawn by its name."""
+"""The figures of a report by name; each is a pure function of the history."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from difflib import get_close_matches
 import plotly.graph_objects as go
 
 from orchestrator.errors import BadInput
+from orchestrator.report.analysis import importances_of
 from orchestrator.report.figures import curves, landscape
-from orchestrator.report.figures.axes import axes, valued
+from orchestrator.report.figures.landscape import axes, valued
 from orchestrator.report.history import History
-from orchestrator.report.importance import importances
 from orchestrator.report.summary import Summary
 
 
@@ -31,41 +31,16 @@ def figure(name: str, history: History, summary: Summary) -> go.Figure:
     return FIGURES[name](history, summary)
 
 
-def _history(history: History, summary: Summary) -> go.Figure:
-    return curves.optimisation_history(history, _chosen(summary))
-
-
-def _learning_curves(history: History, summary: Summary) -> go.Figure:
-    chance = summary.chance.get("validation")
-    return curves.learning_curves(history, summary.metric, _chosen(summary), chance)
-
-
-def _hidden_norms(history: History, summary: Summary) -> go.Figure:
-    return curves.hidden_norms(history, _chosen(summary))
+def _importances(history: History) -> go.Figure:
+    if shares := importances_of(history):
+        return landscape.importance_bars(shares)
+    got = f"{sum(trial.state == 'COMPLETE' for trial in history.search())} complete ones"
+    raise BadInput("figure importances", "must have ten complete trials", got, "Extend the sweep.")
 
 
 def _parallel(history: History, summary: Summary) -> go.Figure:
-    over = axes(history)
-    return landscape.parallel_coordinates(
-        over, valued(history, over), summary.metric, maximize=summary.maximize
-    )
-
-
-def _slices(history: History, summary: Summary) -> go.Figure:
-    over = axes(history)
-    return landscape.slices(over, valued(history, over), summary.metric)
-
-
-def _importances(history: History, summary: Summary) -> go.Figure:
-    shares = importances(history.search(), history.sweep.document["search"], maximize=history.maximize)
-    if not shares:
-        got = f"{summary.states.get('COMPLETE', 0)} complete ones"
-        raise BadInput("figure importances", "must have ten complete trials", got, "Extend the sweep.")
-    return landscape.importance_bars(shares)
-
-
-def _spending(history: History, summary: Summary) -> go.Figure:
-    return curves.spending_bar(summary.spending)
+    trials = valued(history, over := axes(history))
+    return landscape.parallel_coordinates(over, trials, summary.metric, maximize=summary.maximize)
 
 
 def _chosen(summary: Summary) -> str:
@@ -74,12 +49,16 @@ def _chosen(summary: Summary) -> str:
 
 
 FIGURES: Mapping[str, Callable[[History, Summary], go.Figure]] = {
-    "history": _history,
-    "learning-curves": _learning_curves,
-    "hidden-norms": _hidden_norms,
+    "history": lambda history, summary: curves.optimisation_history(history, _chosen(summary)),
+    "learning-curves": lambda history, summary: curves.learning_curves(
+        history, summary.metric, _chosen(summary), summary.chance.get("validation")
+    ),
+    "hidden-norms": lambda history, summary: curves.hidden_norms(history, _chosen(summary)),
     "parallel": _parallel,
-    "slices": _slices,
-    "importances": _importances,
-    "spending": _spending,
+    "slices": lambda history, summary: landscape.slices(
+        over := axes(history), valued(history, over), summary.metric
+    ),
+    "importances": lambda history, _: _importances(history),
+    "spending": lambda _, summary: curves.spending_bar(summary.spending),
 }
 """The figures by name, in the order of the report."""

@@ -1,4 +1,4 @@
-"""Figures over time: the sweep's progress, each trial's curves, and where the time went."""
+"""Figures over time: the sweep's progress, the trials' curves, and the time by purpose."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from orchestrator.ledger.records import UNFINISHED_TRIAL, TrialRecord
-from orchestrator.ledger.selection import ranked
+from orchestrator.ledger.sweeps.records import UNFINISHED_TRIAL, TrialRecord
+from orchestrator.ledger.sweeps.selection import ranked
 from orchestrator.report.figures import style
 from orchestrator.report.history import History
 from orchestrator.report.summary import TimeSpent
@@ -84,7 +84,7 @@ def _curves(
 
 
 def layers(history: History, keys: Sequence[str]) -> list[int]:
-    """Return the numbers of the layers whose hidden norms the trials report."""
+    """Return the numbers of the layers with reported hidden norms."""
     names = {name for key in keys for row in history.reports.get(key, ()) for name in row.metrics}
     return sorted(int(match[1]) for match in map(_NORM.fullmatch, names) if match)
 
@@ -111,9 +111,9 @@ def hidden_norms(history: History, key: str) -> go.Figure:
 
 
 def hidden_norm_spread(history: History, keys: Sequence[str]) -> go.Figure:
-    """Draw the mean hidden-state norm of each layer over steps, with one standard deviation to either side.
+    """Draw the mean hidden-state norm of each layer over steps, with a band of one standard deviation.
 
-    Only steps that at least two of the trials report are drawn.
+    Steps reported by a single trial are left out.
     """
     figure = go.Figure()
     numbers = layers(history, keys)
@@ -140,9 +140,9 @@ def hidden_norm_spread(history: History, keys: Sequence[str]) -> go.Figure:
 
 
 def spread(history: History, keys: Sequence[str], metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the steps of a metric, and at each step its mean and sample standard deviation over the trials.
+    """Return the steps of a metric, and its mean and sample standard deviation over the trials at each step.
 
-    All three have the shape `(steps,)`; a step that fewer than two trials report is left out.
+    All three have the shape `(steps,)`. Steps reported by a single trial are left out.
     """
     values: defaultdict[int, list[float]] = defaultdict(list)
     for key in keys:
@@ -156,7 +156,7 @@ def spread(history: History, keys: Sequence[str], metric: str) -> tuple[np.ndarr
 
 
 def optimisation_history(history: History, chosen: str | None) -> go.Figure:
-    """Draw each trial's value over its number, and the best value so far as a staircase."""
+    """Draw the value of each trial over its number, and the best value so far as a staircase."""
     trials = history.search()
     figure = go.Figure()
     for name, state, colour, symbol in (
@@ -177,14 +177,14 @@ def optimisation_history(history: History, chosen: str | None) -> go.Figure:
 def best_so_far(
     trials: Sequence[TrialRecord], *, maximize: bool, violations: Mapping[str, float] | None = None
 ) -> list[tuple[int, float]]:
-    """Return the number of each complete trial with the value of the best trial up to it.
+    """Return the best value so far at the number of each complete trial.
 
     The last pair repeats the best value at the number of the last trial.
 
     Args:
-        trials: of the search.
-        maximize: whether a larger value is better.
-        violations: of the constraints, by trial key.
+        trials: Trials of the search.
+        maximize: Whether a larger value is better.
+        violations: Violations of the constraints, by trial key.
     """
     rank = {
         trial.key: index
@@ -225,7 +225,7 @@ _PARTS = {
 
 
 def spending_bar(spending: TimeSpent) -> go.Figure:
-    """Draw the time of all attempts by what it was spent on, as one bar."""
+    """Draw the time of all attempts by purpose, as one bar."""
     figure = go.Figure()
     unit, length = ("hours", 3600.0) if spending.total > 5400 else ("minutes", 60.0)
     for name, seconds in spending.parts().items():

@@ -1,18 +1,21 @@
-"""Figures of how a trial's value depends on its hyperparameters."""
+"""Figures of the value of trials over their hyperparameters, and the axes of these figures."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
+from orchestrator.report import words
+from orchestrator.report.analysis import Importance
 from orchestrator.report.figures import style
-from orchestrator.report.figures.axes import Axis, TrialValues
-from orchestrator.report.importance import Importance
+from orchestrator.report.history import History
 
 _BUCKETS = 12
 """Number of colours of the lines in parallel coordinates."""
@@ -28,6 +31,97 @@ _CORE = 0.02
 
 _REACH = 0.25
 """Distance from the nearest trial beyond which nothing is drawn, in lengths of an axis."""
+
+
+Kind = Literal["linear", "log", "category"]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The axis of one hyperparameter.
+
+    Attributes:
+        name: Name in the search-space file.
+        kind: Scale of the values.
+        low: Value at position 0.
+        high: Value at position 1.
+        choices: Values of a category, in the order of the file.
+    """
+
+    name: str
+    kind: Kind
+    low: float = 0.0
+    high: float = 1.0
+    choices: tuple[Any, ...] = ()
+
+    def position(self, value: Any) -> float:
+        """Return the position of a value, from 0 to 1."""
+        if self.kind == "category":
+            return (self.choices.index(value) + 0.5) / len(self.choices)
+        low, high, scaled = map(self._scaled, (self.low, self.high, value))
+        return 0.5 if high == low else (scaled - low) / (high - low)
+
+    def value(self, position: float) -> float:
+        """Return the value at a position from 0 to 1."""
+        low, high = self._scaled(self.low), self._scaled(self.high)
+        scaled = low + position * (high - low)
+        return math.exp(scaled) if self.kind == "log" else scaled
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Return the positions and texts of the ticks."""
+        if self.kind == "category":
+            return [(self.position(choice), words.setting(choice)) for choice in self.choices]
+        return [(position, words.setting(self.value(position))) for position in (0.0, 0.5, 1.0)]
+
+    def _scaled(self, value: float) -> float:
+        return math.log(value) if self.kind == "log" else float(value)
+
+
+def axes(history: History) -> list[Axis]:
+    """Return the axes of the searched hyperparameters, in the order of the file."""
+    return [_axis(name, entry) for name, entry in history.sweep.document["search"].items()]
+
+
+def _axis(name: str, entry: Mapping[str, Any]) -> Axis:
+    if "choice" in entry:
+        return Axis(name, "category", choices=tuple(entry["choice"]))
+    kind = next(kind for kind in ("uniform", "log_uniform", "int", "log_int") if kind in entry)
+    low, high = entry[kind]
+    return Axis(name, "log" if kind.startswith("log_") else "linear", low, high)
+
+
+@dataclass(frozen=True)
+class TrialValues:
+    """The trials with a value, as arrays of shape `(n,)`.
+
+    Attributes:
+        numbers: Numbers of the trials.
+        values: Best validation values.
+        positions: Positions on the axes by hyperparameter; NaN for trials without that hyperparameter.
+        complete: Whether each trial is complete.
+    """
+
+    numbers: np.ndarray
+    values: np.ndarray
+    positions: Mapping[str, np.ndarray]
+    complete: np.ndarray
+
+
+def valued(history: History, over: Sequence[Axis]) -> TrialValues:
+    """Return the complete and pruned trials of the search that have a value."""
+    trials = [trial for trial in history.search() if trial.value is not None]
+    return TrialValues(
+        numbers=np.array([trial.number for trial in trials], dtype=int),
+        values=np.array([trial.value for trial in trials], dtype=float),
+        positions={
+            axis.name: np.array(
+                [axis.position(t.params[axis.name]) if axis.name in t.params else math.nan for t in trials],
+                dtype=float,
+            )
+            for axis in over
+        },
+        complete=np.array([trial.state == "COMPLETE" for trial in trials], dtype=bool),
+    )
 
 
 def importance_bars(importances: Sequence[Importance]) -> go.Figure:
@@ -53,7 +147,7 @@ def importance_bars(importances: Sequence[Importance]) -> go.Figure:
 
 
 def slices(over: Sequence[Axis], trials: TrialValues, metric: str) -> go.Figure:
-    """Draw the value over each hyperparameter by itself, with pruned trials faint."""
+    """Draw the value of the trials over each hyperparameter, with pruned trials faint."""
     columns = 2 if len(over) in (2, 4) else min(3, len(over))
     rows = math.ceil(len(over) / columns)
     figure = make_subplots(rows, columns, shared_yaxes=True, vertical_spacing=0.28 / rows)
@@ -97,7 +191,7 @@ def parallel_coordinates(
 ) -> go.Figure:
     """Draw every trial as a line through its hyperparameters, coloured by its value, the best on top.
 
-    Pruned trials are grey, below the others, because their values are of fewer steps.
+    Pruned trials are grey and below the others, because they have trained for fewer steps.
     """
     figure = go.Figure()
     named = [axis for axis in over if not np.isnan(trials.positions[axis.name]).all()]
@@ -147,10 +241,9 @@ def _through(
 
 
 def _buckets(trials: TrialValues, *, maximize: bool) -> list[tuple[list[int], float]]:
-    """Return the complete trials by value in a few groups, the best last.
+    """Return the complete trials in a few groups of similar value, the best group last.
 
-    A group is the indices of its trials in `trials`, and the position of their mean on the scale of values,
-    from 0 to 1.
+    A group is the indices of its trials in `trials`, and the position of its mean value between 0 and 1.
     """
     indices = np.flatnonzero(trials.complete)
     values = trials.values[indices]
@@ -186,7 +279,7 @@ def _colour_bar(figure: go.Figure, values: np.ndarray, metric: str, scale: str) 
 
 
 def contour(across: Axis, up: Axis, trials: TrialValues, metric: str, *, maximize: bool) -> go.Figure:
-    """Draw the complete trials over two hyperparameters, on a surface interpolated between their values."""
+    """Draw the complete trials over two hyperparameters, on an interpolated surface."""
     x, y, values, numbers = over_both(across, up, trials)
     grid = np.linspace(0.0, 1.0, _GRID)
     bounds = {"colorscale": style.scale(maximize=maximize)}
@@ -225,9 +318,8 @@ def contour(across: Axis, up: Axis, trials: TrialValues, metric: str, *, maximiz
 def over_both(
     across: Axis, up: Axis, trials: TrialValues
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the positions on both axes, values and numbers of the complete trials that have both.
-
-    All four have the shape `(n,)`.
+    """Return positions on both axes, values and numbers of the complete trials that have both; all have shape
+    `(n,)`.
     """
     x, y = trials.positions[across.name], trials.positions[up.name]
     has_both = trials.complete & ~np.isnan(x) & ~np.isnan(y)
@@ -235,16 +327,15 @@ def over_both(
 
 
 def between(x: np.ndarray, y: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """Return `values` interpolated on the square of `grid`, shape `(grid, grid)`; NaN far from all trials.
+    """Return values interpolated on a square grid, shape `(grid, grid)`; NaN far from all trials.
 
-    The weights are the inverse fourth power of the distance, so the surface has each trial's value at that
-    trial.
+    The weights are the inverse fourth power of the distance, so the surface passes through the trials.
 
     Args:
-        x: positions of the trials on the horizontal axis, shape `(n,)`.
-        y: positions on the vertical axis, shape `(n,)`.
-        values: of the trials, shape `(n,)`.
-        grid: positions of the grid lines, shape `(grid,)`.
+        x: Positions of the trials on the horizontal axis, shape `(n,)`.
+        y: Positions on the vertical axis, shape `(n,)`.
+        values: Values of the trials, shape `(n,)`.
+        grid: Positions of the grid lines, shape `(grid,)`.
 
     Source: D. Shepard, "A two-dimensional interpolation function for irregularly-spaced data", 1968.
     """

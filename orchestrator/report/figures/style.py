@@ -1,4 +1,4 @@
-"""The common style of all figures: frame, colours that the colour-blind can distinguish, thinned curves."""
+"""The common style of all figures: frame, colour-blind safe colours, thinned curves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Item = TypeVar("_Item")
 
 
 def framed(figure: go.Figure, *, x: str, y: str, height: int = 400) -> go.Figure:
-    """Give a figure the titles of its axes, its height in pixels and the common style."""
+    """Set the titles of the axes, the height in pixels and the common style of a figure."""
     figure.update_layout(
         template="plotly_white",
         height=height,
@@ -53,10 +53,10 @@ def thinned(items: Sequence[_Item], most: int = MOST_POINTS) -> list[_Item]:
 
 
 def joined(curves: Iterable[tuple[str, Sequence[int], Sequence[float]]]) -> dict[str, Any]:
-    """Join curves into one trace with gaps between them, because a thousand traces would stall a browser.
+    """Join curves into one trace with gaps between them: a thousand traces would stall a browser.
 
     Args:
-        curves: name, steps and values of each curve.
+        curves: Name, steps and values of each curve.
     """
     x: list[int] = []
     y: list[float] = []

@@ -36,13 +36,13 @@ class Trial:
     """The trial that this process runs.
 
     Attributes:
-        params: the hyperparameters by name.
-        seed: of the trial, for random numbers.
-        folder: for files of one's own, empty at the start of every attempt.
-        resume: folder of the checkpoint to go on from, or None to start at step 0.
-        start: the step to go on from: 0, or that of the checkpoint.
-        steps: of the whole trial.
-        interval: steps between two reports that the file asks for.
+        params: Hyperparameters by name.
+        seed: Seed of the trial, for random numbers.
+        folder: Folder for files of one's own, empty at the start of every attempt.
+        resume: Folder of the checkpoint to go on from, or None to start at step 0.
+        start: Step to go on from: 0, or that of the checkpoint.
+        steps: Steps of the whole trial.
+        interval: Steps between two reports that the file asks for.
         stopping: True once the sweep asks this trial to save and leave.
     """
 
@@ -75,14 +75,14 @@ class Trial:
         processes that train together (`WORLD_SIZE`), the one of rank 0 reports, and all get its answer.
 
         Args:
-            step: steps done so far, more than in the report before.
-            metrics: numbers by name, the objective of the sweep among them; True is 1.
-            checkpoint: folder with everything needed to go on from this step, or None: a trial that is
+            step: Steps done so far, more than in the report before.
+            metrics: Numbers by name, the objective of the sweep among them; True is 1.
+            checkpoint: Folder with everything needed to go on from this step, or None: a trial that is
                 interrupted goes on from its last checkpoint, and without any starts again at step 0.
 
         Raises:
-            TypeError: a metric is no number.
-            RuntimeError: what should be the answer to this report is none, or that of a later one.
+            TypeError: A metric is no number.
+            RuntimeError: What should be the answer to this report is none, or that of a later one.
         """
         if self._is_over:
             raise SystemExit(0)
@@ -203,7 +203,7 @@ def trial(**params: Any) -> Trial:
     `SWEEP_STEPS`, `SWEEP_INTERVAL` and `SWEEP_SEED` say (1000, 100 and 0 by default).
 
     Args:
-        params: what hyperparameters are that neither the sweep nor the command line gives.
+        params: What hyperparameters are that neither the sweep nor the command line gives.
     """
     path = os.environ.get("SWEEP_TRIAL")
     if path is not None:

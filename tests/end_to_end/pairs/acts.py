@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 
 from orchestrator.errors import Exit
-from orchestrator.ledger import submissions
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import TrialRecord
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.sweeps.records import TrialRecord
 from orchestrator.machines.head import running
 from orchestrator.storage.paths import Paths
 from tests.end_to_end import identities

@@ -18,12 +18,12 @@ from pathlib import Path
 import psutil
 
 from orchestrator.errors import Exit
-from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import ReportRecord, TrialRecord
-from orchestrator.ledger.stop_requests import ask_to_stop
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import ask_to_stop
+from orchestrator.ledger.sweeps.lease import holder
+from orchestrator.ledger.sweeps.records import ReportRecord, TrialRecord
 from orchestrator.machines.head import running
 from orchestrator.storage.paths import Paths
 from tests.end_to_end.commands import ROOT, Commands, finish, wait_for

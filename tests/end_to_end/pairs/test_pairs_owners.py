@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api import users
-from orchestrator.api.remote import RemoteService
+from orchestrator.api import user_admin
+from orchestrator.client.http import HttpBackend
 from orchestrator.errors import BadInput, Exit
-from orchestrator.ledger import submissions
+from orchestrator.ledger.queue import submissions
 from tests.end_to_end.commands import Commands, finish, wait_for
 from tests.end_to_end.identities import Search
 from tests.end_to_end.pairs.acts import LONG, Stage, gated, kill, service, stage
@@ -65,14 +65,14 @@ def test_two_users_submit_one_file_at_once_over_http(commands: Commands, tempora
     """One of them gets the sweep; the other one is refused, and submits it as a new one."""
     file = Search("network", trials=2, steps=40, interval=10).write(commands.folder / "own", "same")
     commands.root.mkdir()
-    tokens = {one: users.add(one, root=commands.root)[1] for one in OWNERS}
+    tokens = {one: user_admin.add(one, root=commands.root)[1] for one in OWNERS}
     with (
         stage(commands, temporary) as opened,
         service(opened, "--http", "0") as printed,
         ThreadPoolExecutor(len(OWNERS)) as pool,
     ):
         address = printed.split()[5].removesuffix("/api/v1;")
-        services = {one: RemoteService.at(address, tokens[one]) for one in OWNERS}
+        services = {one: HttpBackend(address, tokens[one]) for one in OWNERS}
         started = {one: pool.submit(services[one].submit, file, profile=None) for one in OWNERS}
         own = {one: answer.result().id for one, answer in started.items() if answer.exception() is None}
         assert len(own) == 1, [answer.exception() for answer in started.values()]
@@ -82,11 +82,11 @@ def test_two_users_submit_one_file_at_once_over_http(commands: Commands, tempora
             started[second].result()
         own[second] = services[second].submit(file, profile=None, new=True).id
         with pytest.raises(BadInput, match="owner of the sweep or an admin"):
-            services[second].sweep(common).stop()
+            services[second].stop(common)
         opened.until_left(*own.values())
         assert {one: owner(opened, sweep_id) for one, sweep_id in own.items()} == {one: one for one in own}
         opened.require(*own.values(), trials=2, calm=True)
-        assert services[second].sweep(common).state == "COMPLETE", "every user may read every sweep"
+        assert services[second].status(common).state == "COMPLETE", "every user may read every sweep"
 
 
 def test_a_local_sweep_runs_beside_a_service(commands: Commands, temporary: Path) -> None:

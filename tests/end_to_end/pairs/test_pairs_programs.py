@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.ledger.keys import trial_key_of
+from orchestrator.ledger.sweeps.records import trial_key_of
 from tests.end_to_end.commands import Commands, wait_for
 from tests.end_to_end.identities import Allowed, Evidence, Search, by_attempt
 from tests.end_to_end.pairs.scenes import PATIENCE, edited, require_running, scene

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from orchestrator.api.trial import Trial
-from orchestrator.ledger.records import TrialRecord
+from orchestrator.ledger.sweeps.records import TrialRecord
 from tests.end_to_end import identities
 from tests.end_to_end.commands import Commands
 from tests.end_to_end.identities import Search

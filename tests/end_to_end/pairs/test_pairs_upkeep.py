@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api import upkeep
+from orchestrator.api import maintenance
 from orchestrator.errors import Exit
-from orchestrator.ledger.lease import holder
+from orchestrator.ledger.sweeps.lease import holder
 from tests.end_to_end.commands import Commands
 from tests.end_to_end.identities import Search
 from tests.end_to_end.pairs.acts import LONG, Stage, gated, kill, service, stage
@@ -34,13 +34,13 @@ def test_garbage_is_collected_and_all_is_checked_while_sweeps_run(
         rounds, orphaned, since = 0, "", 0
         acts = [4, 8, 12]
         while not all(opened.has_left(one) for one in sweeps):
-            collected = upkeep.collect_garbage(delete=True, root=commands.root)
+            collected = maintenance.collect_garbage(delete=True, root=commands.root)
             assert not collected.unknown
             # Until the service has started another driver, `check` says that there is none.
             is_driven = not orphaned or opened.reports(orphaned) > since
             found = [
                 one
-                for one in upkeep.check(root=commands.root).findings
+                for one in maintenance.check(root=commands.root).findings
                 if is_driven
                 or not (one.where.startswith(orphaned) and one.problem.endswith(", and none does"))
             ]
@@ -60,7 +60,7 @@ def test_garbage_is_collected_and_all_is_checked_while_sweeps_run(
         opened.until_left(*sweeps)
         opened.run("gc", "--delete")
         opened.require(*sweeps, trials=trials)
-        kept = upkeep.collect_garbage(root=commands.root)
+        kept = maintenance.collect_garbage(root=commands.root)
         assert (list(kept.garbage), list(kept.busy)) == ([], [])
 
 

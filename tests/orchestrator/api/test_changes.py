@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api.changes import Changes, changes
+from orchestrator.api.status import changes
+from orchestrator.client.answers import Changes
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from tests import sweeps

@@ -1,4 +1,4 @@
-"""Following a sweep shows what its driver prints, or the progress if the driver prints to no log."""
+"""Following a sweep shows what its driver prints, if it prints to the log."""
 
 from __future__ import annotations
 
@@ -11,39 +11,21 @@ from threading import Timer
 
 import pytest
 
-from orchestrator import Observer, Progress, Sweep
-from orchestrator.api.following import follow
+from orchestrator.api.local import LocalBackend
+from orchestrator.client.following import follow
+from orchestrator.errors import Exit
 from orchestrator.storage.paths import Paths
 from orchestrator.system import DETACHED
 from tests import sweeps
 
 DRIVER = """
 import sys
-from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 with Lease(Ledger.open(sys.argv[1]), sys.argv[2]):
     print("driving", flush=True)
     sys.stdin.read()
 """
-
-
-class Recorder(Observer):
-    """Counts what it receives."""
-
-    shown = closed = 0
-
-    def show(self, progress: Progress) -> None:
-        self.shown += 1
-
-    def close(self) -> None:
-        self.closed += 1
-
-
-class Interrupted(Recorder):
-    """Ends the following as Ctrl-C does."""
-
-    def show(self, progress: Progress) -> None:
-        raise KeyboardInterrupt
 
 
 @pytest.fixture
@@ -79,35 +61,29 @@ def driver(paths: Paths, request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("driver", [False], indirect=True)
-def test_the_log_of_an_earlier_driver_is_not_shown(paths: Paths, driver: None) -> None:
+def test_the_log_of_an_earlier_driver_is_not_shown_while_another_runs(paths: Paths, driver: None) -> None:
     """A driver in the foreground prints to its own terminal."""
-    printed: list[str] = []
-    observer = Recorder()
-    follow(Sweep.find("retrieval", root=paths.root), printed.append, observer)
-    assert "".join(printed) == ""
-    assert observer.shown > 0
-    assert observer.closed == 1
+    part = LocalBackend(paths.root).log(sweeps.SWEEP_ID)
+    assert (part.text, part.is_over) == ("", False)
+    assert part.note == "8 of 8 trials have ended"
 
 
 @pytest.mark.parametrize("driver", [True], indirect=True)
 def test_the_log_of_a_detached_driver_is_shown(paths: Paths, driver: None) -> None:
     printed: list[str] = []
-    observer = Recorder()
-    follow(Sweep.find("retrieval", root=paths.root), printed.append, observer)
+    follow(LocalBackend(paths.root), "retrieval", printed.append)
     assert "".join(printed) == "the earlier driver\n"
-    assert observer.shown == 0
 
 
 def test_the_log_of_the_last_driver_is_shown_after_its_end(paths: Paths) -> None:
     printed: list[str] = []
-    follow(Sweep.find("retrieval", root=paths.root), printed.append, Recorder())
+    assert follow(LocalBackend(paths.root), "retrieval", printed.append) == Exit.RESUMABLE
     assert "".join(printed) == "the earlier driver\n"
 
 
-@pytest.mark.parametrize("driver", [False], indirect=True)
-def test_the_display_is_closed_if_the_following_is_interrupted(paths: Paths, driver: None) -> None:
-    paths.driver_log(sweeps.SWEEP_ID).unlink()
-    observer = Interrupted()
-    with pytest.raises(KeyboardInterrupt):
-        follow(Sweep.find("retrieval", root=paths.root), print, observer)
-    assert observer.closed == 1
+def test_a_long_log_is_shown_to_its_end(paths: Paths) -> None:
+    log = paths.driver_log(sweeps.SWEEP_ID)
+    log.write_text("é" * 100_000 + "\nend\n")
+    printed: list[str] = []
+    follow(LocalBackend(paths.root), "retrieval", printed.append, 0)
+    assert "".join(printed) == log.read_text()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orchestrator.api.pool import pool_of
-from orchestrator.sharing.rows import UNIT, PoolClaim, PoolNode, Snapshot, Use
+from orchestrator.api.clusters import pool_of
+from orchestrator.sharing.pool_rows import UNIT, PoolClaim, PoolNode, Snapshot, Use
 from orchestrator.sharing.view import View
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,9 @@ from typing import Any
 import pytest
 
 from orchestrator import Sweep, status
-from orchestrator.api import service
+from orchestrator.api import serving
 from orchestrator.config import from_document
-from orchestrator.driver import admission
-from orchestrator.driver.code import check_code
+from orchestrator.driver.user_code import check_code
 from orchestrator.errors import BadInput
 from tests.orchestrator.session.sessions import Sessions, launch, train
 
@@ -64,7 +62,7 @@ def test_a_submission_without_its_code_is_shown(tmp_path: Path, file: str) -> No
     root, space = tmp_path / "mlruns", tmp_path / "space.yaml"
     space.write_text(file)
     sweep = Sweep.load(space, root=root)
-    service.submit(sweep)
+    serving.submit(sweep)
     shutil.rmtree(tmp_path / "code")
     assert status(root=root).metric == "val/accuracy"
     assert Sweep.find(sweep.id, root=root).specification.document() == sweep.specification.document()
@@ -84,12 +82,6 @@ def document(tmp_path: Path) -> dict[str, Any]:
     return document
 
 
-def without_free(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record as earlier versions wrote it."""
-    kept = {name: value for name, value in document["trainable"].items() if name != "free"}
-    return {**document, "trainable": kept}
-
-
 def test_a_record_says_what_was_free(tmp_path: Path, document: dict[str, Any]) -> None:
     (tmp_path / "code" / "model.py").write_text("class Net(Linen):\n    free = ('other',)\n")
     trainable = from_document(document).trainable
@@ -99,16 +91,3 @@ def test_a_record_says_what_was_free(tmp_path: Path, document: dict[str, Any]) -
         check_code(trainable)
     assert "learning_rate, dropout" in str(refused.value)
     check_code(replace(trainable, free=("other",)))
-
-
-def test_a_record_of_an_earlier_version_is_the_same_sweep_and_can_be_read(
-    tmp_path: Path, document: dict[str, Any]
-) -> None:
-    earlier = without_free(document)
-    recorded = from_document(earlier)
-    assert recorded.trainable is not None
-    assert recorded.trainable.free == ("learning_rate", "dropout")
-    assert recorded.digest == from_document(document).digest
-    assert admission.differences(earlier, document) == []
-    shutil.rmtree(tmp_path / "code")
-    assert from_document(earlier).digest == recorded.digest

@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from orchestrator.cli.display import Display, describe
 from orchestrator.driver.admission import Progress
+from orchestrator.driver.log import Display, describe
 
 
 def progress(done: int, **changes: object) -> Progress:

@@ -9,23 +9,11 @@ import pytest
 from rich.console import Console
 
 from orchestrator import Progress
-from orchestrator.api.live import LiveSweep, RunningTrial
-from orchestrator.api.queue import QueuedSweep
-from orchestrator.api.status import DetailedStatus
 from orchestrator.cli.frame import bar, frame, sparkline
+from orchestrator.client.answers import LiveSweep, QueuedSweep, RunningTrial
+from tests.orchestrator.client.examples import detailed
 
-STATUS = DetailedStatus(
-    id="retrieval-laptop-0123abcd",
-    state="RUNNING",
-    reason=None,
-    task="retrieval",
-    profile="laptop",
-    driver=None,
-    trials={},
-    waiting_for_mlflow=0,
-    created_at=0.0,
-    finished_at=None,
-    metric="val/accuracy",
+STATUS = detailed(
     progress=Progress(
         {"RUNNING": 3, "COMPLETE": 5, "FAILED": 1}, 12, "retrieval-laptop-0123abcd-3", 0.61234, 125.0
     ),
@@ -35,9 +23,9 @@ PLACE = QueuedSweep("retrieval-laptop-0123abcd", "ada", "normal", "pool", None, 
 SWEEP = LiveSweep(
     STATUS,
     (
-        RunningTrial("7", 40, 200, 0.5123, 12.5),
-        RunningTrial("11", 1_000, 20_000, None, None),
-        RunningTrial("c0", 200, 200, 0.6001, 2_500.0),
+        RunningTrial("7", 40, 200, 0.5123, 12.5, 12.8),
+        RunningTrial("11", 1_000, 20_000, None, None, None),
+        RunningTrial("c0", 200, 200, 0.6001, 2_500.0, 0.0),
     ),
     (0.4, 0.5, 0.5, 0.61234),
     PLACE,

@@ -50,7 +50,7 @@ def test_every_option_is_explained(verb: str) -> None:
         text = getattr(parameter, "help", None)
         assert text, parameter.name
         assert text[0].isupper(), parameter.name
-        assert text.endswith("."), parameter.name
+        assert re.fullmatch(r".*\.( \[(env|default): [^\]]+\])?", text), parameter.name
 
 
 @pytest.mark.parametrize("verb", ["", *COMMANDS])

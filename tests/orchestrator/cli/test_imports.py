@@ -10,7 +10,10 @@ import pytest
 
 from tests import sweeps
 
-SLOW = "{'ray', 'jax', 'flax', 'optuna', 'mlflow', 'pandas', 'plotly', 'sklearn', 'scipy', 'alembic'}"
+SLOW = (
+    "{'ray', 'jax', 'flax', 'optuna', 'mlflow', 'pandas', 'plotly', 'sklearn', 'scipy.special',"
+    " 'scipy.optimize', 'alembic'}"
+)
 
 
 @pytest.fixture(scope="module")

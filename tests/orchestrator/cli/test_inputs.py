@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 import typer
 
-from orchestrator.api.sweep import Sweep
+from orchestrator.api.local_sweep import Sweep
 from orchestrator.cli.app import run_command
-from orchestrator.cli.run import chosen
 from orchestrator.cli.run_options import RunOptions
+from orchestrator.cli.sweep_verbs import chosen_sweep
 from orchestrator.config import load
 from orchestrator.errors import Exit
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord, SweepState
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import SweepRecord, SweepState
 from orchestrator.storage.paths import Paths
 from tests.orchestrator.ledger.examples import create_sweep
 
@@ -172,7 +172,7 @@ def test_a_changed_file_says_which_sweep_it_starts(
     file = Path("space.yaml")
     earlier = _finished(file, SPACE, state)
     file.write_text(CHANGED)
-    sweep = chosen(file, None, None, RunOptions(root=Path("mlruns")), new=False, resume=False)
+    sweep = chosen_sweep(file, None, None, RunOptions(root=Path("mlruns")), new=False, resume=False)
     assert sweep.id != earlier
     told = capsys.readouterr().out
     assert f"space.yaml was changed since its sweep {earlier} ({state}): training.steps 40 -> 50" in told
@@ -185,8 +185,8 @@ def test_an_option_decides_which_sweep_of_a_changed_file_it_is(capsys: pytest.Ca
     file, options = Path("space.yaml"), RunOptions(root=Path("mlruns"))
     earlier = _finished(file, SPACE)
     file.write_text(CHANGED)
-    assert chosen(file, None, None, options, new=False, resume=True).id == earlier
-    assert chosen(file, None, None, options, new=True, resume=False).id != earlier
+    assert chosen_sweep(file, None, None, options, new=False, resume=True).id == earlier
+    assert chosen_sweep(file, None, None, options, new=True, resume=False).id != earlier
     assert "(COMPLETE)" in capsys.readouterr().out
     assert "both" in refused(capsys, "space.yaml", "--new", "--resume")
 
@@ -204,9 +204,9 @@ def test_on_a_terminal_a_person_is_asked(
     monkeypatch.setattr(typer, "prompt", lambda question, **_: answer if earlier in question else "?")
     if which is None:
         with pytest.raises(typer.Abort):
-            chosen(file, None, None, options, new=False, resume=False)
+            chosen_sweep(file, None, None, options, new=False, resume=False)
     else:
-        found = chosen(file, None, None, options, new=False, resume=False)
+        found = chosen_sweep(file, None, None, options, new=False, resume=False)
         assert (found.id == earlier) is (which == "earlier")
         assert found.specification.training.steps == (40 if which == "earlier" else 50)
 
@@ -221,7 +221,7 @@ def test_a_file_that_was_not_changed_says_nothing(
     file = Path("space.yaml")
     _finished(file, SPACE)
     file.write_text(text)
-    chosen(file, None, overrides, RunOptions(root=Path("mlruns")), new=False, resume=False)
+    chosen_sweep(file, None, overrides, RunOptions(root=Path("mlruns")), new=False, resume=False)
     assert capsys.readouterr().out == ""
 
 
@@ -240,7 +240,7 @@ def test_a_sweep_remembers_what_it_was_extended_to(text: str, overrides: list[st
     file = Path("space.yaml")
     extended = _finished(file, SPACE, trials=12)
     file.write_text(text)
-    sweep = chosen(file, None, overrides, RunOptions(root=Path("mlruns")), new=False, resume=False)
+    sweep = chosen_sweep(file, None, overrides, RunOptions(root=Path("mlruns")), new=False, resume=False)
     assert (sweep.id, sweep.specification.budget.trials) == (extended, trials)
 
 

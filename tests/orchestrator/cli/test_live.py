@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.api.live import LiveSweep, live
-from orchestrator.cli.display import Display
-from orchestrator.cli.live import Lines, LiveDisplay, LiveView, is_live, observer
+from orchestrator.api.live import live
+from orchestrator.cli.live_view import Lines, LiveDisplay, LiveView, is_live, observer
+from orchestrator.client.answers import LiveSweep
+from orchestrator.driver.log import Display
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
@@ -23,7 +24,7 @@ from tests.orchestrator.cli.screens import terminal
 
 DRIVER = """
 import sys
-from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 with Lease(Ledger.open(sys.argv[1]), sys.argv[2]):
     print("driving", flush=True)

@@ -14,7 +14,7 @@ from subprocess import PIPE
 
 import pytest
 
-from orchestrator.api import service
+from orchestrator.api import serving
 from orchestrator.errors import Exit
 from tests import sweeps
 
@@ -97,9 +97,9 @@ def test_a_command_without_standard_output_does_its_work(root: str) -> None:
 
 DRIVER = """
 import sys
-from orchestrator.cli.display import print_line
-from orchestrator.cli.leaving import run_and_leave
-from orchestrator.cli.output import protect
+from orchestrator.cli.printing import print_line
+from orchestrator.driver.shutdown import run_and_exit
+from orchestrator.output import protect
 
 def run(arguments):
     for number in range(1000):
@@ -109,7 +109,7 @@ def run(arguments):
     return 3
 
 protect(goes_on=True)
-run_and_leave(run, [])
+run_and_exit(run, [])
 """
 
 
@@ -127,7 +127,7 @@ def test_a_service_goes_on_without_its_output(tmp_path: Path) -> None:
         subprocess.Popen([*SWEEP, "serve", "--root", str(root)], stdout=descriptor) as process,
     ):
         last = time.monotonic() + 60.0
-        while service.running(root=root) is None and process.poll() is None and time.monotonic() < last:
+        while serving.running(root=root) is None and process.poll() is None and time.monotonic() < last:
             time.sleep(0.05)
         assert process.poll() is None
         process.terminate()

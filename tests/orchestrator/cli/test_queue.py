@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api.queue import QueuedSweep
 from orchestrator.cli.app import run_command
-from orchestrator.cli.queue import table
+from orchestrator.cli.look import table
+from orchestrator.client.answers import QueuedSweep
 from tests import sweeps
 
 NOW = 1_790_000_000.0

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from orchestrator.api import users
-from orchestrator.api.service import Rounds
+from orchestrator.api import user_admin
+from orchestrator.api.serving import Rounds
 from orchestrator.api.workspace import Workspace
 from orchestrator.cli.app import code_of_interruption
 from orchestrator.cli.serve import _answering
@@ -35,7 +35,7 @@ BUSY = f"""
 import sys, time
 from orchestrator import sweep
 from orchestrator.service.service import Service
-from orchestrator.web.site import Site
+from orchestrator.web.app_state import AppState
 
 def supervise(service):
     print("supervises", flush=True)
@@ -45,7 +45,7 @@ def answer(site):
     print("answers", flush=True)
     time.sleep({FOR_EVER})
 
-Service.poll, Site.users = supervise, answer
+Service.poll, AppState.users = supervise, answer
 sys.argv[1:] = ["serve", "--http", "0", "--root", sys.argv[1]]
 sweep.main()
 """
@@ -54,7 +54,7 @@ LATE = f"""
 import sys, time
 from contextlib import contextmanager
 from pathlib import Path
-from orchestrator.driver import departure
+from orchestrator.driver import shutdown
 from orchestrator.service import service
 from orchestrator.storage.paths import Paths
 
@@ -64,7 +64,7 @@ def beside():
     print("late", flush=True)
     time.sleep({FOR_EVER})
 
-departure.GRACE_SECONDS, service.STOP_SECONDS = float(sys.argv[2]), 0.0
+shutdown.GRACE_SECONDS, service.STOP_SECONDS = float(sys.argv[2]), 0.0
 stop, paths = len(sys.argv) > 3, Paths(Path(sys.argv[1]))
 sys.exit(service.serve(paths, print, stop_drivers=stop, start=lambda _: 0, beside=beside()))
 """
@@ -163,8 +163,8 @@ def test_serve_prints_the_link_to_the_page_and_how_to_end_it(
         page,
     )
     assert end == f"Ctrl-C or `kill {os.getpid()}` ends the service; {what}."
-    users.add("ada", root=workspace.paths.root)
-    users.revoke("ada", root=workspace.paths.root)
+    user_admin.add("ada", root=workspace.paths.root)
+    user_admin.revoke("ada", root=workspace.paths.root)
     with _answering(workspace, listening, Rounds(), revoked := [], stop_drivers=stop_drivers):
         assert "sign-in" not in "".join(revoked), "a revoked account gets no link"
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import output
+from orchestrator import output
 from orchestrator.cli.app import run_command
-from orchestrator.cli.output import escaped
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.output import escaped
 from orchestrator.storage.paths import Paths
 from tests import sweeps
 from tests.orchestrator.ledger.examples import writer

@@ -14,7 +14,7 @@ def test_a_user_is_added_listed_and_revoked(tmp_path: Path, capsys: pytest.Captu
     root = ["--root", str(tmp_path / "mlruns")]
     assert run_command(["user", "add", "ada", "--role", "admin", *root]) == 0
     sentence, token = capsys.readouterr().out.splitlines()
-    assert sentence.startswith("ada has the role admin until 20")
+    assert sentence.startswith("Created ada (admin) until 20")
     assert run_command(["user", "list", *root]) == 0
     assert "valid until" in capsys.readouterr().out
     assert run_command(["user", "revoke", "ada", *root]) == 0

@@ -129,9 +129,7 @@ def test_a_predictor_stands_beside_a_function_or_a_command(kind: str, tmp_path: 
     text = text_of(kind, "`confirm`")
     file.write_text(text.replace(f"{{{kind}: ", f"{{predictor: 'model.py:load', {kind}: "))
     if kind == "program":
-        with pytest.raises(
-            BadInput, match=r"trainable\.predictor: must stand beside a function or a command"
-        ):
+        with pytest.raises(BadInput, match=r"trainable\.predictor: requires a function or a command"):
             load(file, profile=None, gpus=1)
         return
     trainable = load(file, profile=None, gpus=1).trainable

@@ -16,7 +16,7 @@ from orchestrator.config import load
 from orchestrator.config.argparse_draft import draft
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import BadInput
-from orchestrator.scripts.process import Place, command_of
+from orchestrator.scripts.script_process import AttemptFolder, command_of
 from trainables.trial import ScriptSettings
 
 OPTIONS = """
@@ -109,7 +109,7 @@ def test_every_draft_is_valid_and_means_what_the_script_reads(arguments: list[An
         for lowest in ((), tuple(sweep.search)):
             drawn = sweep.settings(sweep.largest(lowest), seed=7)
             assert isinstance(drawn, ScriptSettings)
-            words = command_of(drawn, Place(Path(folder)), 0)
+            words = command_of(drawn, AttemptFolder(Path(folder)), 0)
             parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
             known = {"argparse": argparse, "parser": parser, "str2bool": str, "CHOICES": [1, 2]}
             try:
@@ -152,7 +152,7 @@ def test_the_script_accepts_the_command(tmp_path: Path) -> None:
     sweep = loaded(tmp_path)
     settings = sweep.settings(sweep.largest(), seed=7)
     assert isinstance(settings, ScriptSettings)
-    words = command_of(settings, Place(tmp_path), 0)
+    words = command_of(settings, AttemptFolder(tmp_path), 0)
     assert words[:2] == ["python", "train.py"]
     known: dict[str, Any] = {"argparse": argparse}
     exec(OPTIONS, known)

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from orchestrator.api.drafts import draft_from_argparse
+from orchestrator.api.templates import draft_from_argparse
 from orchestrator.config import load
 from orchestrator.config.document import Mistake
 from orchestrator.errors import BadInput
@@ -347,7 +347,7 @@ CASES = {
     "slots of no gpu": (
         "gpu: 1/8",
         "gpu: 1/8, slots: auto",
-        "16: resources.slots: must stand beside gpu: 1, which the slots then share, got 'auto'. "
+        "16: resources.slots: requires gpu: 1, which the slots share, got 'auto'. "
         "Write gpu: 1, or leave it out.",
     ),
     "no slots": (

@@ -1,17 +1,20 @@
-"""The declarations of samplers and schedulers are read from their classes without Optuna and Ray."""
+"""Declarations of samplers and schedulers."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError, create_model
 
+from orchestrator.config import strategy
 from orchestrator.config.declarations import Setting
 from orchestrator.config.sections import validated
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, options_section
+from trainables.declare import source
 
 REGISTERED = [("sampler", SAMPLERS, name) for name in SAMPLERS]
 REGISTERED += [("scheduler", SCHEDULERS, name) for name in SCHEDULERS]
@@ -31,6 +34,11 @@ def test_the_defaults_keep_the_rules(kind: str, registry: Any, name: str) -> Non
     assert set(settings.options) <= set(options)
     for need in settings.needs:
         assert need.holds(*(options[option] for option in need.of)), need.must
+
+
+def test_the_generated_module_is_that_of_the_classes() -> None:
+    file = Path(strategy.__file__).with_name("declared.py")
+    assert file.read_text("utf-8") == source([SAMPLERS, SCHEDULERS]), "See trainables/declare.py."
 
 
 def test_reading_imports_neither_optuna_nor_ray() -> None:

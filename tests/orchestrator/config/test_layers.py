@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import from_document
-from orchestrator.config.sweep_config import identity
 from orchestrator.driver.admission import differences
 from tests.orchestrator.config.files import VALID, edited, loaded, refused
 
@@ -61,28 +60,21 @@ SEARCHED = FIXED.replace("search:\n", "search:\n  layer: {choice: [lru, delta_ne
     [(FIXED, RATES), (SEARCHED, {"layer": "delta_net", **RATES})],
     ids=["fixed", "searched"],
 )
-def test_a_recorded_sweep_keeps_the_default_with_which_it_began(
+def test_a_document_names_the_heads_of_a_delta_rule(
     tmp_path: Path, text: str, params: dict[str, object]
 ) -> None:
-    """The delta rule had four heads by default, which no document named, and has one, which documents name.
-
-    An earlier document is that of a file which names four.
-    """
     text = text.replace("layer: rotrnn", "layer: delta_net").replace("heads: 8,", "")
-    now = loaded(tmp_path, text)
+    sweep = loaded(tmp_path, text)
     four = loaded(tmp_path, text, overrides=["model.layers.delta_net.heads=4"])
-    assert now.settings(params, 0).model.options["heads"] == 1
-    earlier = json.loads(json.dumps(now.document()))
-    assert earlier["model"]["layers"] == {"delta_net": {"heads": 1}}
-    assert from_document(earlier).document() == now.document()
-    del earlier["model"]["layers"]
-    again = from_document(earlier)
-    assert again.settings(params, 0).model.options["heads"] == 4
-    assert identity(earlier) == again.digest == four.digest != now.digest
-    assert differences(earlier, now.document()) == ["model.layers.delta_net.heads 4 -> 1"]
+    assert sweep.settings(params, 0).model.options["heads"] == 1
+    document = json.loads(json.dumps(sweep.document()))
+    assert document["model"]["layers"] == {"delta_net": {"heads": 1}}
+    assert from_document(document).document() == sweep.document()
+    assert four.digest != sweep.digest
+    assert differences(four.document(), document) == ["model.layers.delta_net.heads 4 -> 1"]
 
 
-def test_a_default_that_changed_is_not_named_where_the_file_names_the_option(tmp_path: Path) -> None:
+def test_heads_that_the_file_names_are_not_named_again(tmp_path: Path) -> None:
     text = FIXED.replace("layer: rotrnn", "layer: delta_net")
     sweep = loaded(tmp_path, text)
     assert sweep.document()["model"]["layers"] == {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import from_document
-from orchestrator.config.matching import chosen_sizes
+from orchestrator.config.networks import chosen_sizes
 from tests.orchestrator.config.files import VALID, edited, loaded, refused
 from trainables.cost import parameters
 from trainables.data.task import Signature
@@ -79,13 +79,13 @@ def test_it_can_be_overridden(tmp_path: Path) -> None:
             "{parameters: 12_000}",
             "  learning_rate:",
             "  depth: {choice: [1, 2]}\n  learning_rate:",
-            ["search.depth: must leave every network its 12,000 parameters", "Do not search depth."],
+            ["search.depth: must keep 12,000 parameters in every network", "Do not search depth."],
         ),
         (
             "{parameters: 12_000}",
             "  learning_rate:",
             "  rotrnn.d_state: {int: [8, 64], step: 8}\n  learning_rate:",
-            ["search.rotrnn.d_state: must leave every network"],
+            ["search.rotrnn.d_state: must keep 12,000 parameters"],
         ),
     ],
 )

@@ -135,14 +135,14 @@ def test_a_bare_scheduler_name_means_all_defaults(tmp_path: Path, name: str) -> 
 
 
 def test_population_based_training(tmp_path: Path) -> None:
-    """Only hyperparameters that act throughout training can mutate, and a sampler that learns is refused."""
+    """Only hyperparameters that can change during training can mutate, with a sampler that does not learn."""
     text = edited("sampler: {tpe: {seed: 3}}\n", "", FREE)
     text = edited("{asha: {reduction: 4, grace: 0.1}}", "{pbt: {mutations: [learning_rate]}}", text)
     sweep = loaded(tmp_path, text)
     assert (sweep.sampler.name, sweep.scheduler.options["factors"]) == ("random", [0.8, 1.2])
     for mutation, message in (
-        ("gamma_init.min", "throughout training"),
-        ("theta_init.max", "throughout training"),
+        ("gamma_init.min", "can change during training"),
+        ("theta_init.max", "can change during training"),
         ("heads", "searched"),
         ("learnin_rate", "searched"),
     ):

@@ -13,7 +13,7 @@ import pytest
 from orchestrator.config import from_document, load
 from orchestrator.config.sweep_config import SweepConfig, identity
 from orchestrator.errors import BadInput
-from orchestrator.scripts.process import Place, command_of, environment_of
+from orchestrator.scripts.script_process import AttemptFolder, command_of, environment_of
 from trainables.trial import ProgramSettings, ScriptSettings, settings_from
 
 FILE = """
@@ -80,7 +80,7 @@ def test_a_placeholder_is_the_hyperparameter_of_exactly_this_name(tmp_path: Path
     sweep = read(tmp_path, 'command: [run, "{a} {a.b} {a.b.real} {{a}}"]', "", *names)
     settings = sweep.settings(sweep.largest(), seed=3)
     assert isinstance(settings, ScriptSettings)
-    assert command_of(settings, Place(tmp_path), 0) == ["run", "x y z {a}"]
+    assert command_of(settings, AttemptFolder(tmp_path), 0) == ["run", "x y z {a}"]
 
 
 @pytest.mark.parametrize("shell", [True, False])
@@ -119,7 +119,7 @@ def test_a_value_keeps_its_type_and_digits(
     assert isinstance(settings, ScriptSettings)
     stored = json.loads(json.dumps(dict(settings.params)))["x"]
     assert repr(stored) == repr(value)
-    place = Place(tmp_path / "attempt")
+    place = AttemptFolder(tmp_path / "attempt")
     words = command_of(settings, place, 0)
     assert (shlex.split(words[-1])[1:] if shell else words) == [text]
     assert environment_of(settings, place, 0)["SWEEP_PARAM_X"] == text
@@ -232,7 +232,7 @@ def test_a_relative_folder_is_beside_the_file(tmp_path: Path, monkeypatch: pytes
     [
         (f"{FUNCTION}, {PROGRAM}", "", "trainable", "exactly one of"),
         ("shell: true", "", "trainable", "exactly one of"),
-        (f"{FUNCTION}, shell: true", "", "trainable.shell", "beside a command"),
+        (f"{FUNCTION}, shell: true", "", "trainable.shell", "requires `command`"),
         (f"{PROGRAM}, mlflow: true", "", "trainable.mlflow", "a function or a command"),
         ("function: train", "", "trainable.function", "file.py:name"),
         ('command: [python, "{rate}"]', "", "trainable.command", "learning_rate"),
@@ -269,7 +269,7 @@ def test_a_relative_folder_is_beside_the_file(tmp_path: Path, monkeypatch: pytes
         ('command: ["a\\0b"]', "", "trainable.command", "must be plain text"),
         ("command: [python, x.py, --rate, 1.0e-3]", "", "trainable.command", "in quotes"),
         ("command: [python, x.py, --fast, true]", "", "trainable.command", "in quotes"),
-        ("command: [a, 'db://ada:pass@host/x']", "", "trainable.command", "user or password"),
+        ("command: [a, 'db://ada:pass@host/x']", "", "trainable.command", "must not contain credentials"),
         ("command: [a, b], shell: true", "", "trainable.command", "one text"),
         ('command: [a, "{momentum}"]', "", "trainable.command", "that every trial has"),
         ('command: [a, "{learning_rate:d}"]', "", "trainable.command", "a format of its values"),
@@ -278,8 +278,13 @@ def test_a_relative_folder_is_beside_the_file(tmp_path: Path, monkeypatch: pytes
         ("program: no_such_package.model:Net", "", "trainable.program", "whose source can be read"),
         (FUNCTION, "task: retrieval", "task", "must be left out"),
         (FUNCTION, "model: {layer: lru}", "model", "must be left out"),
-        (FUNCTION, "resources: {gpu: 1/8}", "resources.gpu", "a process of its own"),
-        (FUNCTION, "resources: {gpu: 1, slots: 4}", "resources.slots", "a process of its own"),
+        (FUNCTION, "resources: {gpu: 1/8}", "resources.gpu", "every trial of a function has its own process"),
+        (
+            FUNCTION,
+            "resources: {gpu: 1, slots: 4}",
+            "resources.slots",
+            "every trial of a function has its own process",
+        ),
         (PROGRAM, "resources: {memory: 4}", "resources.memory", "a function or a command"),
         (PROGRAM, "scheduler: {pbt: {mutations: [optimizer.kind]}}", "mutations", "learning_rate"),
         (FUNCTION, "scheduler: {pbt: {mutations: [learning_rate]}}", "mutations", "trainable.mutable"),
@@ -309,7 +314,7 @@ def test_what_cannot_work_is_refused(
         ("objective: {minimize: val/loss}\n", "", "must name a metric"),
         ("interval: 10", "interval: 200", "at most training.steps"),
         ("interval: 10", "interval: 10, batch_size: 4", "batch_size"),
-        ("interval: 10", "interval: 10, reproducible: bits", "beside a program"),
+        ("interval: 10", "interval: 10, reproducible: bits", "requires a program"),
         ("  momentum:", "  OPTIMIZER_kind:", "must differ from optimizer.kind"),
         ("  momentum:", "  2nd momentum:", "must be a name"),
         ("budget: {trials: 4}", "", "budget"),
@@ -333,7 +338,7 @@ def test_a_network_has_no_limits(tmp_path: Path, name: str) -> None:
         "search: {learning_rate: {log_uniform: [1e-4, 1e-2]}}\nbudget: {trials: 1}\n"
         f"resources: {{{name}: 1}}\n"
     )
-    with pytest.raises(BadInput, match="beside a `trainable`"):
+    with pytest.raises(BadInput, match="requires a `trainable`"):
         load(file, profile=None, gpus=0)
 
 

@@ -20,15 +20,15 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from orchestrator.assignment import Assignment
-from orchestrator.driver import departure as departures
 from orchestrator.driver import execution, sweep_rows
-from orchestrator.driver.admission import Claim, Observer, Run
-from orchestrator.driver.departure import Departure
+from orchestrator.driver import shutdown as shutdown_module
+from orchestrator.driver.admission import LeasedSweep, Observer, Run
+from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import Exit
 from orchestrator.ledger.integrity import verify
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import AttemptRecord, TrialRecord
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import AttemptRecord, TrialRecord
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.session import Session
 from orchestrator.upkeep.check import Finding, check
@@ -47,12 +47,12 @@ LEFT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Moment:
-    """When a driver gets a signal.
+    """The time of a signal to a driver.
 
     Attributes:
-        phase: of its work, one of `PHASES`.
-        occurrence: which of the announcements of this phase, from 1.
-        delay: seconds from the announcement to the signal.
+        phase: Phase of its work, one of `PHASES`.
+        occurrence: Which of the announcements of this phase, from 1.
+        delay: Seconds from the announcement to the signal.
         signal: SIGINT or SIGTERM.
     """
 
@@ -72,12 +72,12 @@ class Moment:
 
 @dataclass(frozen=True)
 class Left:
-    """How a driver left after a signal.
+    """The end of a driver after a signal.
 
     Attributes:
-        code: its exit code.
-        seconds: from the signal to its end.
-        complete: whether the sweep was complete by then.
+        code: Its exit code.
+        seconds: Seconds from the signal to its end.
+        complete: Whether the sweep was complete by then.
     """
 
     code: int
@@ -95,7 +95,7 @@ def interrupt(folder: Path, moment: Moment) -> Left:
     """Send a signal to a driver, and let another one complete the sweep.
 
     Raises:
-        AssertionError: if a finished trial or a row is lost, or the sweep cannot be completed.
+        AssertionError: a finished trial or a row is lost, or the sweep cannot be completed.
     """
     folder.mkdir()
     sessions = Sessions(folder)
@@ -125,7 +125,7 @@ def block_and_interrupt(folder: Path) -> tuple[int, list[Finding], list[AttemptR
         Its exit code, what `check` finds, and the attempts; another driver has completed the sweep by then.
 
     Raises:
-        AssertionError: if the sweep cannot be completed.
+        AssertionError: the sweep cannot be completed.
     """
     folder.mkdir()
     sessions = Sessions(folder)
@@ -136,7 +136,7 @@ def block_and_interrupt(folder: Path) -> tuple[int, list[Finding], list[AttemptR
 
     def block(phase: str) -> None:
         if phase == "report" and next(reports) == 1:
-            departures.GRACE_SECONDS = 0.2
+            shutdown_module.GRACE_SECONDS = 0.2
             os.write(writing, b"blocked")
             threading.Event().wait()
 
@@ -185,24 +185,24 @@ def _fork(folder: Path, announce: Callable[[str], object]) -> int:
 
 def _drive(folder: Path, announce: Callable[[str], object]) -> int:
     """Drive the sweep of a folder as `orchestrator.driver.run.drive` does; return the exit code."""
-    with Departure() as departure, _announced_commits(announce):
+    with Shutdown() as shutdown, _announced_commits(announce):
         sessions = Sessions(folder)
         sweep = sessions.sweep(TRIALS)
         run = Run(sessions.paths, folder, Hardware(cpus=1, gpus=0))
         with Lease(sessions.ledger, sweep.id) as lease:
-            claim = Claim(sweep, run, sessions.ledger, lease, Observer(), departure)
+            leased = LeasedSweep(sweep, run, sessions.ledger, lease, Observer(), shutdown)
             announce("resume")
             if sessions.ledger.sweep(sweep.id) is not None:
-                sweep_rows.check_integrity(claim)
+                sweep_rows.check_integrity(leased)
                 lease.writer.lose_attempts()
-                departure.at_the_end(lambda reason: sweep_rows.abandon(claim, f"stopped by {reason}"))
-                sweep_rows.resume(claim)
+                shutdown.at_the_end(lambda reason: sweep_rows.abandon(leased, f"stopped by {reason}"))
+                sweep_rows.resume(leased)
             sessions.writer = lambda sweep: lease.writer  # type: ignore[method-assign]
             session = sessions.open(sweep)
-            departure.at_the_end(lambda reason: sweep_rows.abandon(claim, f"stopped by {reason}"))
-            _search(session, departure, announce)
+            shutdown.at_the_end(lambda reason: sweep_rows.abandon(leased, f"stopped by {reason}"))
+            _search(session, shutdown, announce)
             announce("conclusion")
-            return execution.conclude(claim, session.stopped)
+            return execution.conclude(leased, session.stopped)
 
 
 @contextmanager
@@ -215,25 +215,25 @@ def _announced_commits(announce: Callable[[str], object]) -> Iterator[None]:
     event.remove(Engine, "commit", committing)
 
 
-def _search(session: Session, departure: Departure, announce: Callable[[str], object]) -> None:
+def _search(session: Session, shutdown: Shutdown, announce: Callable[[str], object]) -> None:
     """Run trials until the session has finished, or is to leave."""
     while not session.finished:
-        _heed(session, departure)
+        _heed(session, shutdown)
         session.check_limits()
         announce("launch")
         # There is none if all that was left was to settle a trial whose last step had been reported.
         if assignment := session.next_assignment():
             session.started(assignment.attempt_id)
-            _train(session, assignment, departure, announce)
+            _train(session, assignment, shutdown, announce)
 
 
 def _train(
-    session: Session, assignment: Assignment, departure: Departure, announce: Callable[[str], object]
+    session: Session, assignment: Assignment, shutdown: Shutdown, announce: Callable[[str], object]
 ) -> None:
     """Report the steps of a trial that are left, as a worker would, until the session stops."""
     done = assignment.resume.step if assignment.resume else 0
     for step in (step for step in STEPS if step > done):
-        _heed(session, departure)
+        _heed(session, shutdown)
         if session.stopped:
             break
         announce("report")
@@ -241,9 +241,9 @@ def _train(
     session.completed(assignment.attempt_id)
 
 
-def _heed(session: Session, departure: Departure) -> None:
-    if departure.reason is not None and session.stopped is None:
-        session.stop(f"stopped by {departure.reason}", "INTERRUPTED")
+def _heed(session: Session, shutdown: Shutdown) -> None:
+    if shutdown.reason is not None and session.stopped is None:
+        session.stop(f"stopped by {shutdown.reason}", "INTERRUPTED")
 
 
 def _finished(ledger: Ledger, sweep_id: str) -> dict[str, TrialRecord]:

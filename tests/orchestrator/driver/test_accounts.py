@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from orchestrator.accounts import CODE_AS_USERS, NOBODY
-from orchestrator.api import service
-from orchestrator.api.service import run_code_as_users
-from orchestrator.api.sweep import Sweep
+from orchestrator.api import serving
+from orchestrator.api.local_sweep import Sweep
+from orchestrator.api.serving import run_code_as_users
 from orchestrator.config.trainable import Trainable
-from orchestrator.driver import accounts
-from orchestrator.driver.accounts import AS_USER, account_for, check_service, reader_for
+from orchestrator.driver import submitted_sweep, user_code
+from orchestrator.driver.user_code import AS_USER, account_for, check_service, reader_for
 from orchestrator.errors import BadInput
-from orchestrator.ledger import submissions
+from orchestrator.ledger.queue import submissions
 from orchestrator.storage.paths import Paths
-from orchestrator.web.checking import ForeignCode, check
+from orchestrator.web.check_process import ForeignCode, check
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which alone can act as others")
 
@@ -66,7 +66,7 @@ def test_code_runs_as_its_owner_or_not_at_all() -> None:
     owner = account_for(COMMAND, "nobody")
     assert owner is not None
     assert owner.uid == NOBODY.uid
-    assert account_for(None, "ada") is None, "a network of this package is no code of a user"
+    assert account_for(None, "ada") is None, "a network of this package is not code of a user"
     with pytest.raises(BadInput, match="no such account or group"):
         account_for(COMMAND, "no-such-account")
     assert reader_for("no-such-account") == NOBODY
@@ -107,7 +107,7 @@ def test_nobody_but_root_runs_code_as_others(monkeypatch: pytest.MonkeyPatch) ->
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let Python and the code be where every account can read them, wherever this checkout is."""
     monkeypatch.setattr(sys, "executable", "/bin/sh")
-    monkeypatch.setattr(accounts, "CODE", Path("/bin/sh"))
+    monkeypatch.setattr(user_code, "CODE", Path("/bin/sh"))
 
 
 @needs_root
@@ -203,7 +203,7 @@ def sent(tmp_path: Path, code: str, folder: object, owner: str = "nobody") -> Ma
 
 
 def test_no_code_of_users_comes_over_http_by_default(opened: Path, tmp_path: Path) -> None:
-    with pytest.raises(ForeignCode, match="trainable: must be left out of a file that is sent over HTTP"):
+    with pytest.raises(ForeignCode, match="trainable: must be omitted over HTTP"):
         check(sent(tmp_path, "command: ['true']", opened))
 
 
@@ -257,10 +257,6 @@ def change(sweep: Sweep, columns: str) -> None:
         connection.commit()
 
 
-def never(driven: Sweep, options: Mapping[str, Any]) -> int:
-    raise AssertionError(f"{driven.id} must not run")
-
-
 @needs_root
 @pytest.mark.usefixtures("as_users")
 def test_neither_a_later_service_nor_root_runs_the_code_as_itself(
@@ -269,20 +265,20 @@ def test_neither_a_later_service_nor_root_runs_the_code_as_itself(
     file, root = opened / "own.yaml", tmp_path / "mlruns"
     file.write_text(FILE.format(code="command: ['true']", folder=opened))
     sweep = Sweep.load(file, root=root)
-    submission, _ = service.submit(sweep, owner="nobody")
+    submission, _ = serving.submit(sweep, owner="nobody")
     assert submission.options[AS_USER] is True
     with pytest.raises(BadInput, match="no such account"):
-        service.submit(Sweep.load(file, new=True, root=root), owner="no-such-account")
+        serving.submit(Sweep.load(file, new=True, root=root), owner="no-such-account")
     change(sweep, "state = 'ENDED', code = 4")
     monkeypatch.delenv(CODE_AS_USERS)
-    submission, _ = service.submit(Sweep.load(file, root=root), owner="nobody")
+    submission, _ = serving.submit(Sweep.load(file, root=root), owner="nobody")
     assert submission.options[AS_USER] is True, "which stays as it is"
     for again in (Sweep.find(sweep.id, root=root), Sweep.load(file, root=root)):
         with pytest.raises(BadInput, match="must be run by a service that runs code as users"):
             again.run()  # as `sweep resume`, `retry-failed` or the file itself would, for root
     change(sweep, "state = 'STARTED', starts = 1, code = NULL")
     with pytest.raises(BadInput, match="must be run by a service that runs code as users"):
-        service.drive(sweep.id, 1, never, root=root)
+        submitted_sweep.drive(sweep.id, 1, root)
     with sweep.workspace.ledger() as ledger:
         ended = submissions.submission(ledger, sweep.id)
     assert ended is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config.trainable import Trainable
-from orchestrator.driver.code import check_code
+from orchestrator.driver.user_code import check_code
 from orchestrator.errors import BadInput
 
 TRAIN = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api.following import exit_code
+from orchestrator.api.status import _exit_code
 from orchestrator.driver import detached
 from orchestrator.errors import Exit
 
@@ -27,7 +27,7 @@ def test_the_driver_has_its_own_session_and_prints_to_its_log(
     monkeypatch.setenv(detached.DETACH, "1")
     monkeypatch.setattr(sys, "executable", str(_echo(tmp_path)))
     log = tmp_path / "logs" / "driver.log"
-    driver = detached.begin(["run", "a.yaml", "--detach"], log)
+    driver = detached.begin(["-m", "orchestrator.sweep", "run", "a.yaml", "--detach"], log)
     assert driver.wait(30) == 7
     printed = log.read_text()
     assert "-m orchestrator.sweep run a.yaml\n" in printed
@@ -97,4 +97,4 @@ def test_a_later_follower_sees_the_last_whole_lines(tmp_path: Path) -> None:
     ],
 )
 def test_the_exit_code_of_a_sweep_without_a_driver(state: str, failed: bool, code: Exit) -> None:
-    assert exit_code(state, failed=failed) == code
+    assert _exit_code({"state": state, "driver": None}, None, failed=failed) == code

@@ -8,11 +8,11 @@ import pytest
 from ray.exceptions import RayTaskError
 
 from orchestrator.driver import execution
-from orchestrator.driver.admission import Claim, Observer, Run
-from orchestrator.driver.departure import Departure
+from orchestrator.driver.admission import LeasedSweep, Observer, Run
+from orchestrator.driver.shutdown import Shutdown
 from orchestrator.driver.sweep_rows import without_test
-from orchestrator.ledger.lease import Lease
-from orchestrator.ledger.scores import pack
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import pack_scores
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.engines import Engines
 from tests.orchestrator.session.sessions import Sessions, launch, train
@@ -28,7 +28,7 @@ def _evaluate(request: execution.cluster.EvaluationRequest, *_: object) -> dict[
         raise RayTaskError("evaluate", "traceback", damage).as_instanceof_cause() from damage
     assert facts["trial"] == request.trial
     named = {"digest": request.digest, "split": request.split, "step": facts["step"]}
-    return {**named, "metrics": {"accuracy": 0.5}, "scores": pack([1.0, 0.0])}
+    return {**named, "metrics": {"accuracy": 0.5}, "scores": pack_scores([1.0, 0.0])}
 
 
 def test_a_trial_whose_checkpoint_is_damaged_is_left_out(
@@ -45,11 +45,11 @@ def test_a_trial_whose_checkpoint_is_damaged_is_left_out(
         (Path(row.path) / "arrays.npz").write_bytes(b"damaged")
     run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
     with Lease(sessions.ledger, session.sweep.id) as lease, caplog.at_level("INFO", "orchestrator"):
-        claim = Claim(session.sweep, run, sessions.ledger, lease, Observer(), Departure())
-        execution.evaluate_test(claim, Engines(lambda: 0))
-        assert without_test(claim) == []
+        leased = LeasedSweep(session.sweep, run, sessions.ledger, lease, Observer(), Shutdown())
+        execution.evaluate_test(leased, Engines(lambda: 0))
+        assert without_test(leased) == []
     assert [row.trial_key for row in sessions.ledger.evaluations(session.sweep.id)] == [second.trial_key]
-    assert f"{best.trial_key} is left out of the evaluation of test." in caplog.text
+    assert f"{best.trial_key} has no test result." in caplog.text
     assert "arrays.npz: must have" in caplog.text
 
 
@@ -74,10 +74,10 @@ def test_the_answer_to_another_question_is_not_recorded(
     train(session, trial, value=0.5)
     run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
     with Lease(sessions.ledger, session.sweep.id) as lease, caplog.at_level("INFO", "orchestrator"):
-        claim = Claim(session.sweep, run, sessions.ledger, lease, Observer(), Departure())
-        execution.evaluate_test(claim, Engines(lambda: 0))
+        leased = LeasedSweep(session.sweep, run, sessions.ledger, lease, Observer(), Shutdown())
+        execution.evaluate_test(leased, Engines(lambda: 0))
         assert (len(asked), sessions.ledger.evaluations(session.sweep.id)) == (2, [])
-        assert f"{trial.trial_key} is not evaluated on test: the answer of an evaluation" in caplog.text
-        execution.evaluate_test(claim, Engines(lambda: 0))
+        assert f"{trial.trial_key} has no test result: the answer of an evaluation" in caplog.text
+        execution.evaluate_test(leased, Engines(lambda: 0))
     (row,) = sessions.ledger.evaluations(session.sweep.id)
     assert (len(asked), row.trial_key, row.step) == (4, trial.trial_key, 10)

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from orchestrator.driver import execution
-from orchestrator.driver.admission import Claim, Observer, Run
-from orchestrator.driver.departure import Departure
+from orchestrator.driver.admission import LeasedSweep, Observer, Run
+from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import NoStore
-from orchestrator.ledger.lease import Lease
-from orchestrator.ledger.records import STEP_WORK, SweepRecord
-from orchestrator.ledger.scores import pack
-from orchestrator.ledger.stop_requests import ask_to_stop
+from orchestrator.ledger.queue.settings import ask_to_stop
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import STEP_WORK, SweepRecord, pack_scores
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.cluster import EvaluationRequest
 from orchestrator.schedule.engines import Engines
@@ -51,13 +50,13 @@ class Searched:
     """A sweep whose search is over, on a machine that has none of its checkpoints.
 
     Attributes:
-        claim: of the sweep.
-        lines: that its driver prints.
-        url: of the folder of the best trial in the store.
-        folder: of the store.
+        leased: The leased sweep.
+        lines: Lines that its driver prints.
+        url: Url of the folder of the best trial in the store.
+        folder: Folder of the store.
     """
 
-    claim: Claim
+    leased: LeasedSweep
     lines: Lines
     url: str
     folder: Path
@@ -75,7 +74,7 @@ class Searched:
     @property
     def record(self) -> SweepRecord:
         """Row of the sweep."""
-        record = self.claim.ledger.sweep(self.claim.sweep.id)
+        record = self.leased.ledger.sweep(self.leased.sweep.id)
         assert record is not None
         return record
 
@@ -99,9 +98,9 @@ def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Search
         store.keep(Path(row.path), url)
     shutil.rmtree(sessions.paths.trial_checkpoints(sweep.id, key))
     run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
-    with Departure() as departure, Lease(sessions.ledger, sweep.id) as lease:
-        claim = Claim(sweep, run, sessions.ledger, lease, lines, departure)
-        yield Searched(claim, lines, url, tmp_path / "store")
+    with Shutdown() as shutdown, Lease(sessions.ledger, sweep.id) as lease:
+        leased = LeasedSweep(sweep, run, sessions.ledger, lease, lines, shutdown)
+        yield Searched(leased, lines, url, tmp_path / "store")
 
 
 def _evaluate(request: EvaluationRequest, *_: object) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def _evaluate(request: EvaluationRequest, *_: object) -> dict[str, Any]:
     store.fetch(Path(request.folder), request.stored, request.digest)
     _, facts = checkpoint.load(Path(request.folder), request.digest)
     named = {"digest": request.digest, "split": request.split, "step": facts["step"]}
-    return {**named, "metrics": {"accuracy": 0.5}, "scores": pack([1.0, 0.0])}
+    return {**named, "metrics": {"accuracy": 0.5}, "scores": pack_scores([1.0, 0.0])}
 
 
 def test_an_outage_of_the_store_pauses_the_test_evaluation(searched: Searched) -> None:
@@ -125,7 +124,7 @@ def test_an_outage_of_the_store_pauses_the_test_evaluation(searched: Searched) -
 
     searched.lose_store()
     searched.lines.called = seen
-    execution.evaluate_test(searched.claim, Engines(lambda: 0))
+    execution.evaluate_test(searched.leased, Engines(lambda: 0))
     ((state, reason),) = states
     assert state == "PAUSED"
     assert str(reason).startswith("the checkpoint store does not answer since ")
@@ -134,10 +133,10 @@ def test_an_outage_of_the_store_pauses_the_test_evaluation(searched: Searched) -
         "The sweep continues.",
     ]
     assert (searched.record.state, searched.record.reason) == ("RUNNING", None)
-    (evaluation,) = searched.claim.ledger.evaluations(searched.claim.sweep.id)
+    (evaluation,) = searched.leased.ledger.evaluations(searched.leased.sweep.id)
     assert evaluation.metrics == {"test/accuracy": 0.5}
-    assert evaluation.scores == pack([1.0, 0.0])
-    (attempt,) = searched.claim.ledger.attempts(searched.claim.sweep.id)
+    assert evaluation.scores == pack_scores([1.0, 0.0])
+    (attempt,) = searched.leased.ledger.attempts(searched.leased.sweep.id)
     assert attempt.cause is None
 
 
@@ -151,12 +150,12 @@ def test_a_full_disk_pauses_the_test_evaluation(searched: Searched, monkeypatch:
         return _evaluate(request)
 
     monkeypatch.setattr(execution.cluster, "evaluate", evaluate)
-    execution.evaluate_test(searched.claim, Engines(lambda: 0))
+    execution.evaluate_test(searched.leased, Engines(lambda: 0))
     assert len(tries) == 3
     assert [line.split(" since ")[0] for line in searched.lines.lines[::2]] == [
         "The sweep is paused: a disk is full"
     ] * 2
-    assert len(searched.claim.ledger.evaluations(searched.claim.sweep.id)) == 1
+    assert len(searched.leased.ledger.evaluations(searched.leased.sweep.id)) == 1
 
 
 def test_an_error_that_is_no_outage_ends_the_test_evaluation(
@@ -167,7 +166,7 @@ def test_an_error_that_is_no_outage_ends_the_test_evaluation(
 
     monkeypatch.setattr(execution.cluster, "evaluate", evaluate)
     with pytest.raises(ZeroDivisionError):
-        execution.evaluate_test(searched.claim, Engines(lambda: 0))
+        execution.evaluate_test(searched.leased, Engines(lambda: 0))
 
 
 def test_the_work_of_a_step_is_counted_once_and_recorded(
@@ -186,8 +185,8 @@ def test_the_work_of_a_step_is_counted_once_and_recorded(
     monkeypatch.setattr(execution.cluster, "work", work)
     before = searched.record
     for _ in range(2):
-        execution.count_work(searched.claim, SIGNATURE)
-    (trial,) = searched.claim.ledger.trials(searched.claim.sweep.id)
+        execution.count_work(searched.leased, SIGNATURE)
+    (trial,) = searched.leased.ledger.trials(searched.leased.sweep.id)
     expected = [{**cost.document(), "trials": [trial.key]}]
     assert counts == [1]
     assert searched.record.facts == {**before.facts, STEP_WORK: expected}
@@ -203,8 +202,8 @@ def test_a_failure_to_count_the_work_is_only_reported(
         raise RuntimeError("no memory")
 
     monkeypatch.setattr(execution.cluster, "work", work)
-    execution.count_work(searched.claim, SIGNATURE)
-    assert searched.lines.lines == ["The work of a training step is not counted: no memory"]
+    execution.count_work(searched.leased, SIGNATURE)
+    assert searched.lines.lines == ["The FLOPs of a training step could not be counted: no memory"]
     assert STEP_WORK not in searched.record.facts
 
 
@@ -212,11 +211,11 @@ def test_a_failure_to_count_the_work_is_only_reported(
 def test_a_paused_test_evaluation_can_be_stopped(searched: Searched, how: str) -> None:
     def stop() -> None:
         if how == "SIGTERM":
-            searched.claim.departure.request(how)
+            searched.leased.shutdown.request(how)
         else:
-            ask_to_stop(searched.claim.ledger, searched.claim.sweep.id)
+            ask_to_stop(searched.leased.ledger, searched.leased.sweep.id)
 
     searched.lose_store()
     searched.lines.called = stop
     with pytest.raises(KeyboardInterrupt, match=how):
-        execution.evaluate_test(searched.claim, Engines(lambda: 0))
+        execution.evaluate_test(searched.leased, Engines(lambda: 0))

@@ -13,7 +13,7 @@ from orchestrator.config import load
 from orchestrator.driver import preflight
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CheckpointRecord, SweepRecord
+from orchestrator.ledger.sweeps.records import CheckpointRecord, SweepRecord
 from orchestrator.storage.paths import Paths
 from tests.orchestrator.cli.test_inputs import SPACE
 from tests.orchestrator.config.files import edited, loaded

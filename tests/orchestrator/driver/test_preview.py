@@ -1,4 +1,4 @@
-"""What a person reads of a trainable before it is started."""
+"""The preview of a trainable before it is started."""
 
 from __future__ import annotations
 

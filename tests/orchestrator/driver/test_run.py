@@ -1,4 +1,4 @@
-"""What ends a driver so that the same command can resume its sweep."""
+"""Errors after which the same command can resume a sweep."""
 
 from __future__ import annotations
 

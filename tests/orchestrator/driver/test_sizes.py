@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api.sweep import Sweep
+from orchestrator.api.local_sweep import Sweep
 from orchestrator.cli.app import run_command
 from orchestrator.errors import BadInput, Refusal
 from orchestrator.schedule import cluster

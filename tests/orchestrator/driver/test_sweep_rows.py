@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from orchestrator.driver.admission import Claim, Observer, Run
-from orchestrator.driver.departure import Departure
+from orchestrator.driver.admission import LeasedSweep, Observer, Run
+from orchestrator.driver.shutdown import Shutdown
 from orchestrator.driver.sweep_rows import (
     compare_with_mlflow,
     enter,
@@ -24,9 +24,9 @@ from orchestrator.driver.sweep_rows import (
     without_test,
 )
 from orchestrator.errors import Exit
-from orchestrator.ledger.lease import Lease
-from orchestrator.ledger.records import RESOURCES, AttemptRecord, EvaluationRecord, Event
-from orchestrator.ledger.stop_requests import ask_to_stop
+from orchestrator.ledger.queue.settings import ask_to_stop
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import RESOURCES, AttemptRecord, EvaluationRecord, Event
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.session import Session
 from orchestrator.tracking import events
@@ -39,10 +39,10 @@ def sessions(tmp_path: Path) -> Sessions:
     return Sessions(tmp_path)
 
 
-def claim(sessions: Sessions, session: Session) -> Claim:
+def leased(sessions: Sessions, session: Session) -> LeasedSweep:
     run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
     lease = Lease(sessions.ledger, session.sweep.id)
-    return Claim(session.sweep, run, sessions.ledger, lease, Observer(), Departure())
+    return LeasedSweep(session.sweep, run, sessions.ledger, lease, Observer(), Shutdown())
 
 
 def searched(sessions: Sessions, values: list[float], **options: str) -> Session:
@@ -59,7 +59,7 @@ def searched(sessions: Sessions, values: list[float], **options: str) -> Session
 
 def evaluated(sessions: Sessions, session: Session) -> list[int]:
     """Return the numbers of the trials for which test is still to be evaluated."""
-    return [trial.number for trial, _ in without_test(claim(sessions, session))]
+    return [trial.number for trial, _ in without_test(leased(sessions, session))]
 
 
 @pytest.mark.parametrize(
@@ -95,23 +95,23 @@ def test_a_failed_or_pruned_trial_is_not_evaluated(sessions: Sessions) -> None:
 def test_each_confirmation_is_evaluated_and_no_trial_twice(sessions: Sessions) -> None:
     session = searched(sessions, [0.5, 0.9], extra="confirm: {seeds: 1}\n")
     train(session, launch(session), value=0.8)
-    rows = without_test(claim(sessions, session))
+    rows = without_test(leased(sessions, session))
     assert [(trial.role, trial.number) for trial, _ in rows] == [("search", 1), ("confirmation", 0)]
     best, row = rows[0]
     assert row.step == best.best_step
     session.writer.add_evaluation(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
-    assert [trial.role for trial, _ in without_test(claim(sessions, session))] == ["confirmation"]
+    assert [trial.role for trial, _ in without_test(leased(sessions, session))] == ["confirmation"]
 
 
 def test_a_sweep_is_finished_once_test_is_evaluated_and_its_state_is_written(sessions: Sessions) -> None:
     session = searched(sessions, [0.5])
-    assert not is_finished(claim(sessions, session))
-    ((best, row),) = without_test(claim(sessions, session))
+    assert not is_finished(leased(sessions, session))
+    ((best, row),) = without_test(leased(sessions, session))
     session.writer.add_evaluation(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
-    assert not is_finished(claim(sessions, session))
+    assert not is_finished(leased(sessions, session))
     session.writer.set_sweep_state("COMPLETE")
-    assert is_finished(claim(sessions, session))
-    assert exit_code(claim(sessions, session)) is Exit.COMPLETE
+    assert is_finished(leased(sessions, session))
+    assert exit_code(leased(sessions, session)) is Exit.COMPLETE
 
 
 def test_the_exit_code_shows_that_a_trial_failed(sessions: Sessions) -> None:
@@ -119,7 +119,7 @@ def test_the_exit_code_shows_that_a_trial_failed(sessions: Sessions) -> None:
     failed, complete = launch(session), launch(session)
     session.failed(failed.attempt_id, "non-finite")
     train(session, complete)
-    assert exit_code(claim(sessions, session)) is Exit.SOME_FAILED
+    assert exit_code(leased(sessions, session)) is Exit.SOME_FAILED
 
 
 def test_a_stopped_sweep_stays_stopped_until_a_person_starts_it(sessions: Sessions) -> None:
@@ -127,7 +127,7 @@ def test_a_stopped_sweep_stays_stopped_until_a_person_starts_it(sessions: Sessio
     session = sessions.open(sessions.sweep(1))
     ask_to_stop(sessions.ledger, session.sweep.id)
     with Lease(sessions.ledger, session.sweep.id) as lease:
-        by_a_person = replace(claim(sessions, session), lease=lease)
+        by_a_person = replace(leased(sessions, session), lease=lease)
         restarted = replace(by_a_person, run=replace(by_a_person.run, unless_stopped=True))
         assert is_stopped(restarted)
         assert is_stopped(restarted)
@@ -135,12 +135,12 @@ def test_a_stopped_sweep_stays_stopped_until_a_person_starts_it(sessions: Sessio
         assert not is_stopped(restarted)
 
 
-def concluded(sessions: Sessions) -> Claim:
+def concluded(sessions: Sessions) -> LeasedSweep:
     """Return a sweep of two trials that ended after its only trial had failed, without a confirmation."""
     session = sessions.open(sessions.sweep(2, "confirm: {seeds: 1}\n"))
     session.failed(launch(session).attempt_id, "non-finite")
     session.writer.set_sweep_state("FAILED", "its hours were spent")
-    return claim(sessions, session)
+    return leased(sessions, session)
 
 
 def test_a_sweep_that_was_concluded_with_fewer_trials_than_its_budget_is_finished(sessions: Sessions) -> None:
@@ -177,7 +177,7 @@ def test_a_concluded_sweep_goes_on_with_a_failed_trial(sessions: Sessions) -> No
 def test_what_an_attempt_takes_is_recorded_once_for_each_change(sessions: Sessions) -> None:
     """Its hours count with what it held, although a later driver gives trials more or less."""
     session = sessions.open(sessions.sweep(1))
-    held = claim(sessions, session)
+    held = leased(sessions, session)
     with held.lease:
         for gpu in (1.0, 1.0, 0.125):
             resources = session.sweep.resources.model_copy(update={"cpu": 2.0, "gpu": gpu})
@@ -210,7 +210,7 @@ def test_code_that_has_changed_since_the_sweep_began_is_said_and_recorded(sessio
     sweep = sessions.of(text)
     run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
     with Lease(sessions.ledger, sweep.id) as lease:
-        held = Claim(sweep, run, sessions.ledger, lease, lines, Departure())
+        held = LeasedSweep(sweep, run, sessions.ledger, lease, lines, Shutdown())
         for code in ("def train(trial): ...", "def train(trial): ...", "def train(trial): pass"):
             script.write_text(code)
             enter(held, None)
@@ -233,7 +233,7 @@ def test_a_sweep_knows_all_hardware_that_its_trials_ran_on(sessions: Sessions) -
     sweep = sessions.sweep(1)
     run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
     with Lease(sessions.ledger, sweep.id) as lease:
-        held = Claim(sweep, run, sessions.ledger, lease, Lines(), Departure())
+        held = LeasedSweep(sweep, run, sessions.ledger, lease, Lines(), Shutdown())
         for cpus, goes_on in ((1, True), (1, True), (8, False), (4, True)):
             own = replace(held, run=replace(run, hardware=Hardware(cpus=cpus, gpus=0)))
             enter(own, cast("TaskData", None))
@@ -248,7 +248,7 @@ def test_a_sweep_that_was_interrupted_before_its_first_trial_runs_again(
     sessions: Sessions, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In the ledger and in MLflow."""
-    held = claim(sessions, sessions.open(sessions.sweep(1)))
+    held = leased(sessions, sessions.open(sessions.sweep(1)))
     with held.lease, caplog.at_level("INFO", "orchestrator"):
         resume(held)
         assert sessions.ledger.backlog(held.sweep.id) == 0, "the run of a new sweep is open"
@@ -265,7 +265,7 @@ def test_a_sweep_that_is_concluded_while_it_is_interrupted_stays_finished(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread that ends a driver at a second signal runs beside the main thread, which may conclude."""
-    held = claim(sessions, sessions.open(sessions.sweep(1)))
+    held = leased(sessions, sessions.open(sessions.sweep(1)))
     ended = events.sweep_ended
 
     def conclude(*values: Any, **options: Any) -> Event:
@@ -290,13 +290,13 @@ def test_what_mlflow_has_lost_is_delivered_again(sessions: Sessions, said: list[
     sweep_id, ledger = session.sweep.id, sessions.ledger
     waiting = ledger.pending(sweep_id, 1000)
     with Lease(ledger, sweep_id) as lease:
-        own = replace(claim(sessions, session), lease=lease, observer=Heard(said))
+        own = replace(leased(sessions, session), lease=lease, observer=Heard(said))
         compare_with_mlflow(own)
         assert (len(ledger.pending(sweep_id, 1000)), said) == (len(waiting), [])
         lease.writer.delivered([row.seq for row in waiting])
         compare_with_mlflow(own)
     assert len(ledger.pending(sweep_id, 1000)) == len(waiting)
-    assert said[0].startswith(f"MLflow gets everything of {sweep_id} again: ")
+    assert said[0].startswith(f"Sending {sweep_id} to MLflow again: ")
 
 
 class Heard(Observer):

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import BadInput
 from orchestrator.experiment.file import Arm, Experiment, load
-from orchestrator.experiment.verdict import Published
+from orchestrator.experiment.verdict import StatedFigure
 
 SPACE = """
 task: copy
@@ -153,8 +153,8 @@ def test_resources_can_be_those_of_a_machine_and_leave_every_identity_as_it_is(t
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("training.steps=2", "--set: must change what a trial takes"),
-        ("resources", "--set: must change what a trial takes"),
+        ("training.steps=2", "--set: must override a key of `resources`"),
+        ("resources", "--set: must override a key of `resources`"),
         ("resources.gpu=2/3", "--set resources.gpu: must be 0, 1 or 1/K of a GPU"),
         ("resources.gpus=1", "must be a known key"),
     ],
@@ -183,7 +183,7 @@ def test_an_experiment_can_share_the_sweeps_of_another(tmp_path: Path) -> None:
 
 def test_published_figures_and_bounds(tmp_path: Path) -> None:
     both = arms(loaded(tmp_path))
-    assert both["lru"].published == Published(0.5, None, 0.1, source="A paper, Table 1")
+    assert both["lru"].published == StatedFigure(0.5, None, 0.1, source="A paper, Table 1")
     bound = both["s5"].published
     assert bound is not None
     assert (bound.at_most, bound.value, bound.source, bound.note) == (0.1, None, "B, Table 2", "once")
@@ -211,14 +211,14 @@ def test_published_figures_and_bounds(tmp_path: Path) -> None:
         (
             "test/loss, better",
             "test/loss, of: drift, better",
-            "compare.of: must be value where the metric is",
+            "compare.of: must be `value` for a metric of the test split",
         ),
         (
             "lru: {paper: 0.5}",
             "lru: {confirm: {seeds: 1}}",
             "must be a known key, got `confirm`. Write `seeds`",
         ),
-        ("lru: {paper: 0.5}", "lru: {arguments: {a: 1}}", "arms.lru.arguments: must stand beside `measure`"),
+        ("lru: {paper: 0.5}", "lru: {arguments: {a: 1}}", "arms.lru.arguments: require `measure`"),
         ("arms: {lru: null}", "arms: {lstm: null}", "profiles.laptop.arms.lstm: must name one of the arms"),
         ("    seeds: 2", "    only: [lstm]", "profiles.laptop.only: must name one of the arms, got `lstm`"),
         ("seeds: 3", "seeds: 0", "seeds: must be at least 1, got 0"),

@@ -12,25 +12,30 @@ import numpy as np
 import pytest
 
 from orchestrator.errors import BadInput, Damaged
-from orchestrator.experiment import page, picture, publication, results
+from orchestrator.experiment import experiment_page, experiment_results, picture, publishing
 from orchestrator.experiment.collected import collected, covered
-from orchestrator.experiment.controls import doubts
-from orchestrator.experiment.file import Arm, Claim, Experiment
-from orchestrator.experiment.order import Ordering, ordering
-from orchestrator.experiment.results import ArmResult, Circumstances, Origin, Results, Seed
-from orchestrator.experiment.samples import interval_of, sample_of
-from orchestrator.experiment.verdict import Published
-from orchestrator.ledger.records import ReportRecord
+from orchestrator.experiment.experiment_page import doubts
+from orchestrator.experiment.experiment_results import (
+    ArmResult,
+    Circumstances,
+    ExperimentResults,
+    Origin,
+    Seed,
+)
+from orchestrator.experiment.file import Arm, Experiment, OrderClaim
+from orchestrator.experiment.order import Ordering, interval_of, ordering
+from orchestrator.experiment.verdict import StatedFigure
+from orchestrator.ledger.sweeps.records import ReportRecord
 from orchestrator.report.history import History
 from orchestrator.report.noise import Sample
 from tests import sweeps
 from tests.orchestrator.report import confirmed
 
 MACHINE = "2 cores, no GPU"
-FIGURE = Published(value=0.6, tolerance=0.05, source="A paper, Table 1")
+FIGURE = StatedFigure(value=0.6, tolerance=0.05, source="A paper, Table 1")
 
 
-def arm(name: str, *values: float, obstacle: str = "", published: Published | None = FIGURE) -> ArmResult:
+def arm(name: str, *values: float, obstacle: str = "", published: StatedFigure | None = FIGURE) -> ArmResult:
     seeds = tuple(
         Seed(seed, f"{name}-{seed}", value, (1, 2), (0.1, value)) for seed, value in enumerate(values)
     )
@@ -40,8 +45,10 @@ def arm(name: str, *values: float, obstacle: str = "", published: Published | No
     )  # fmt: skip
 
 
-def results_of(*arms: ArmResult, claims: tuple[Claim, ...] = (), profile: str | None = None) -> Results:
-    return Results(
+def results_of(
+    *arms: ArmResult, claims: tuple[OrderClaim, ...] = (), profile: str | None = None
+) -> ExperimentResults:
+    return ExperimentResults(
         name="table-1",
         profile=profile,
         is_published_size=profile is None,
@@ -59,7 +66,7 @@ def results_of(*arms: ArmResult, claims: tuple[Claim, ...] = (), profile: str | 
     )
 
 
-def _ordering(arms: tuple[ArmResult, ...], claim: Claim) -> Ordering | None:
+def _ordering(arms: tuple[ArmResult, ...], claim: OrderClaim) -> Ordering | None:
     samples = {
         one.name: Sample(one.name, np.array(one.values), None, "", share=True) for one in arms if one.values
     }
@@ -71,7 +78,7 @@ BOTH = results_of(
     arm("rotrnn", 0.60, 0.61, 0.62),
     arm("lru", 0.50, 0.51, 0.52),
     arm("s5", 0.6, 0.6, 0.6, obstacle="other data"),
-    claims=(Claim("rotrnn", "lru"), Claim("lru", "rotrnn")),
+    claims=(OrderClaim("rotrnn", "lru"), OrderClaim("lru", "rotrnn")),
 )
 
 
@@ -117,7 +124,7 @@ def test_a_claim_about_arms_of_another_size_is_not_judged() -> None:
 
 
 def test_a_claim_waits_for_all_seeds() -> None:
-    few = results_of(arm("rotrnn", 0.6, 0.7), arm("lru"), claims=(Claim("rotrnn", "lru"),))
+    few = results_of(arm("rotrnn", 0.6, 0.7), arm("lru"), claims=(OrderClaim("rotrnn", "lru"),))
     assert few.orders[0].phrase == (
         "not comparable, because 2 seeds of rotrnn and 0 seeds of lru have a value, of 3"
     )
@@ -125,26 +132,26 @@ def test_a_claim_waits_for_all_seeds() -> None:
 
 
 def test_results_survive_their_json(tmp_path: Path) -> None:
-    data, text = publication.publish(BOTH, tmp_path)
-    assert results.read(data) == BOTH
-    assert text.read_text() == page.markdown(BOTH)
+    data, text = publishing.publish(BOTH, tmp_path)
+    assert experiment_results.read(data) == BOTH
+    assert text.read_text() == experiment_page.markdown(BOTH)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"format": 2}', '{"format": 2, "arms": []}'])
 def test_a_damaged_file_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(Damaged, match="must hold the results of an experiment"):
-        results.read(tmp_path / "a.json")
+        experiment_results.read(tmp_path / "a.json")
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({**BOTH.document(), "format": 1}))
     with pytest.raises(BadInput, match="must have the format 2"):
-        results.read(tmp_path / "a.json")
+        experiment_results.read(tmp_path / "a.json")
 
 
 def test_the_page_shows_the_paper_beside_the_measurement() -> None:
-    text = page.markdown(BOTH)
+    text = experiment_page.markdown(BOTH)
     for line in (
         "| rotrnn | rotrnn on listops | – | 0.61 ± 0.02484 | 3 | 3 | 0.61 | 0.62 | – | 0.6 | reproduced: 0.61"
         " (from 0.5852 to 0.6348 with 95 % confidence, 3 seeds) against 0.6 ± 0.05 |",
@@ -162,34 +169,34 @@ def test_the_page_shows_the_paper_beside_the_measurement() -> None:
 
 def test_the_page_shows_what_was_spent_on_gpus() -> None:
     arms = (replace(BOTH.arms[0], gpu_seconds=1_800.0), *BOTH.arms[1:])
-    text = page.markdown(replace(BOTH, arms=arms))
+    text = experiment_page.markdown(replace(BOTH, arms=arms))
     assert "6.00 core hours, 0.50 GPU hours." in text
     assert "| complete | 3 | 60 s | 2.00 | 0.50 |" in text
 
 
 def test_texts_of_a_page_are_escaped() -> None:
-    shown = page.page(BOTH)
+    shown = experiment_page.page(BOTH)
     assert "The first &lt;layer&gt; is better." in shown
     assert "<layer>" not in shown
     assert "generated <data>" not in shown
 
 
 def test_the_page_draws_every_seed() -> None:
-    figure = page.curves(BOTH.arms, "val/accuracy")
+    figure = experiment_page.curves(BOTH.arms, "val/accuracy")
     assert len(figure.data) == 9
     assert [trace.showlegend for trace in figure.data[:3]] == [True, False, False]
-    assert page.page(BOTH).count('data-figure="') == 3  # one a column of the paper's table
+    assert experiment_page.page(BOTH).count('data-figure="') == 3  # one a column of the paper's table
 
 
 def test_the_list_names_every_result_and_what_is_withdrawn(tmp_path: Path) -> None:
-    publication.publish(BOTH, tmp_path / "experiments")
-    publication.publish(replace(BOTH, profile="laptop"), tmp_path / "experiments")
+    publishing.publish(BOTH, tmp_path / "experiments")
+    publishing.publish(replace(BOTH, profile="laptop"), tmp_path / "experiments")
     (tmp_path / "experiments" / "before.md").write_text("# Results\n\nMeasured here.\n")
     (tmp_path / "experiments" / "after.md").write_text("## Generators\n")
     (tmp_path / "experiments" / "withdrawn.yaml").write_text(
         "withdrawn:\n- {what: adding, figure: '0.0107', because: no memory is needed, instead: a.yaml}\n"
     )
-    text = publication.index(tmp_path / "experiments")
+    text = publishing.index(tmp_path / "experiments")
     assert text.startswith("# Results\n\nMeasured here.\n\n| experiment |")
     assert "| table-1 | A paper, Table 1 | 2 | 2 | 1 | 0 | 0 | 0 | 3 | 9 | 6.00 | 0123456 |" in text
     assert "![Two layers](experiments/table-1.svg)" in text
@@ -204,9 +211,9 @@ def test_the_list_names_the_whole_commit_of_the_arms(tmp_path: Path) -> None:
     """A commit of a tree with changes is none that anybody could check out."""
     origin = Origin("2026-11-20", "fedcba9876+changes")
     arms = (replace(BOTH.arms[0], origin=origin), *BOTH.arms[1:])
-    publication.publish(replace(BOTH, arms=arms), tmp_path)
-    assert "| 6.00 | fedcba9+changes, 0123456 |" in publication.index(tmp_path)
-    assert "| complete | 3 | 60 s | 2.00 | – | 2026-11-20 | fedcba9+changes |" in page.markdown(
+    publishing.publish(replace(BOTH, arms=arms), tmp_path)
+    assert "| 6.00 | fedcba9+changes, 0123456 |" in publishing.index(tmp_path)
+    assert "| complete | 3 | 60 s | 2.00 | – | 2026-11-20 | fedcba9+changes |" in experiment_page.markdown(
         replace(BOTH, arms=arms)
     )
 
@@ -215,11 +222,13 @@ def test_the_page_tells_what_ran_the_arms_from_what_wrote_the_page() -> None:
     """A page may be written at a later commit, and of arms that other machines have run."""
     here, there = Origin("2026-11-20", "aaaa", MACHINE), Origin("2026-11-21", "bbbb", "1 GPU")
     written = "| page written | 2026-11-22 |"
-    of_one = page.markdown(replace(BOTH, arms=tuple(replace(arm, origin=here) for arm in BOTH.arms)))
+    of_one = experiment_page.markdown(
+        replace(BOTH, arms=tuple(replace(arm, origin=here) for arm in BOTH.arms))
+    )
     assert "| arms began | 2026-11-20 at commit aaaa on 2 cores, no GPU |" in of_one
     first, *others = BOTH.arms
     arms = (replace(first, origin=there), *(replace(arm, origin=here) for arm in others))
-    of_two = page.markdown(replace(BOTH, arms=arms))
+    of_two = experiment_page.markdown(replace(BOTH, arms=arms))
     assert "| rotrnn began | 2026-11-21 at commit bbbb on 1 GPU |" in of_two
     assert "| lru, s5 began | 2026-11-20 at commit aaaa on 2 cores, no GPU |" in of_two
     assert written in of_one
@@ -231,12 +240,14 @@ def test_versions_are_those_that_arms_ran_with_and_not_those_of_the_writer() -> 
     older, newer = (("jax", "0.9.0"), ("numpy", "2.0.0")), (("jax", "0.11.0"),)
     first = BOTH.arms[0]
     ran = [replace(arm, origin=Origin("2026-11-20", "aaaa", MACHINE, older)) for arm in BOTH.arms]
-    assert "| arms ran with | jax 0.9.0, numpy 2.0.0 |" in page.markdown(replace(BOTH, arms=tuple(ran)))
+    assert "| arms ran with | jax 0.9.0, numpy 2.0.0 |" in experiment_page.markdown(
+        replace(BOTH, arms=tuple(ran))
+    )
     apart = replace(first, origin=Origin("2026-11-20", "aaaa", MACHINE, newer))
-    text = page.markdown(replace(BOTH, arms=(apart, *ran[1:])))
+    text = experiment_page.markdown(replace(BOTH, arms=(apart, *ran[1:])))
     assert "| rotrnn ran with | jax 0.11.0 |" in text
     assert "| lru, s5 ran with | jax 0.9.0, numpy 2.0.0 |" in text
-    unknown = page.markdown(BOTH)
+    unknown = experiment_page.markdown(BOTH)
     assert "| arms ran with | versions that were not recorded |" in unknown
     assert "0.10.2" not in text + unknown
 
@@ -244,45 +255,49 @@ def test_versions_are_those_that_arms_ran_with_and_not_those_of_the_writer() -> 
 def test_origins_survive_their_json(tmp_path: Path) -> None:
     origin = Origin("2026-11-20", "aaaa", MACHINE, (("jax", "0.9.0"),))
     kept = replace(BOTH, arms=(replace(BOTH.arms[0], origin=origin, parameters=4_321), *BOTH.arms[1:]))
-    assert results.read(publication.publish(kept, tmp_path)[0]) == kept
+    assert experiment_results.read(publishing.publish(kept, tmp_path)[0]) == kept
 
 
 def test_the_sizes_of_networks_stand_beside_their_values(tmp_path: Path) -> None:
     sized = replace(BOTH.arms[0], parameters=14_650, network="14,650 parameters, a state of 64 numbers")
     kept = replace(BOTH, arms=(sized, *BOTH.arms[1:]))
-    publication.publish(kept, tmp_path)
-    for text in (page.markdown(kept), page.page(kept), publication.index(tmp_path)):
+    publishing.publish(kept, tmp_path)
+    for text in (experiment_page.markdown(kept), experiment_page.page(kept), publishing.index(tmp_path)):
         assert "14,650" in text
-    assert "| rotrnn | rotrnn on listops | 14,650 | 0.61 ±" in page.markdown(kept)
-    assert "| lru | lru on listops | – | 0.51 ±" in page.markdown(kept)
-    assert "a state of 64 numbers" in page.markdown(kept)
+    assert "| rotrnn | rotrnn on listops | 14,650 | 0.61 ±" in experiment_page.markdown(kept)
+    assert "| lru | lru on listops | – | 0.51 ±" in experiment_page.markdown(kept)
+    assert "a state of 64 numbers" in experiment_page.markdown(kept)
 
 
 def test_what_is_not_shown_is_printed(tmp_path: Path) -> None:
     told = replace(BOTH, not_shown="Other <sizes>.")
-    publication.publish(told, tmp_path)
-    assert "- Not shown: Other \\<sizes>." in page.markdown(told)
-    assert "Not shown: Other &lt;sizes&gt;." in page.page(told)
-    assert "\nNot shown: Other \\<sizes>.\n" in publication.index(tmp_path)
+    publishing.publish(told, tmp_path)
+    assert "- Not shown: Other \\<sizes>." in experiment_page.markdown(told)
+    assert "Not shown: Other &lt;sizes&gt;." in experiment_page.page(told)
+    assert "\nNot shown: Other \\<sizes>.\n" in publishing.index(tmp_path)
 
 
 def test_pages_of_published_results_are_written_anew(tmp_path: Path) -> None:
-    data, text = publication.publish(BOTH, tmp_path)
+    data, text = publishing.publish(BOTH, tmp_path)
     text.write_text("an older page")
     picture_file = data.with_suffix(".svg")
     picture_file.unlink()
-    publication.refresh(tmp_path)
-    assert text.read_text() == page.markdown(BOTH)
+    publishing.refresh(tmp_path)
+    assert text.read_text() == experiment_page.markdown(BOTH)
     assert picture_file.read_text() == picture.svg(BOTH)
 
 
-BOUND = Published(at_least=0.55)
+BOUND = StatedFigure(at_least=0.55)
 
 HYPOTHESES = results_of(
     replace(arm("rotrnn", 0.60, 0.61, 0.62, published=BOUND), hypothesis=True, size="1 block"),
     replace(arm("lru", 0.50, 0.51, 0.52, published=BOUND), hypothesis=True, size="1 block"),
     replace(arm("s5", 0.4, 0.6, 0.8, published=BOUND), hypothesis=True, size="1 block"),
-    claims=(Claim("rotrnn", "lru", True), Claim("lru", "rotrnn", True), Claim("s5", "lru", True)),
+    claims=(
+        OrderClaim("rotrnn", "lru", True),
+        OrderClaim("lru", "rotrnn", True),
+        OrderClaim("s5", "lru", True),
+    ),
     profile="laptop",
 )
 
@@ -290,7 +305,7 @@ HYPOTHESES = results_of(
 def test_hypotheses_are_confirmed_or_refuted_at_their_size() -> None:
     outcomes = [verdict.outcome for verdict in (*HYPOTHESES.verdicts.values(), *HYPOTHESES.orders)]
     assert outcomes == ["confirmed", "refuted", "not established"] * 2
-    text = page.markdown(HYPOTHESES)
+    text = experiment_page.markdown(HYPOTHESES)
     assert "not comparable" not in text
     assert (
         "- The file's own hypotheses, from no paper: 2 confirmed, 2 refuted, 2 not established. Tested at the"
@@ -304,7 +319,12 @@ def test_claims_that_are_not_established_are_counted_apart(
     tmp_path: Path,
 ) -> None:
     """Of the published kind and of hypotheses, in the summary, in the cards and in the list of results."""
-    claims = (Claim("rotrnn", "lru"), Claim("lru", "rotrnn"), Claim("s5", "lru"), Claim("s5", "rotrnn", True))
+    claims = (
+        OrderClaim("rotrnn", "lru"),
+        OrderClaim("lru", "rotrnn"),
+        OrderClaim("s5", "lru"),
+        OrderClaim("s5", "rotrnn", True),
+    )
     mixed = results_of(
         arm("rotrnn", 0.60, 0.61, 0.62), arm("lru", 0.50, 0.51, 0.52), arm("s5", 0.4, 0.6, 0.8), claims=claims
     )
@@ -314,27 +334,27 @@ def test_claims_that_are_not_established_are_counted_apart(
         "not established",
         "not established",
     ]
-    text = page.markdown(mixed)
+    text = experiment_page.markdown(mixed)
     assert "claims: 3 reproduced, 2 not reproduced, 0 not comparable, 1 not established." in text
     assert "from no paper: 0 confirmed, 0 refuted, 1 not established." in text
-    publication.publish(mixed, tmp_path)
-    cells = next(line for line in publication.index(tmp_path).splitlines() if line.startswith("| table-1"))
+    publishing.publish(mixed, tmp_path)
+    cells = next(line for line in publishing.index(tmp_path).splitlines() if line.startswith("| table-1"))
     counted = "| reproduced | not reproduced | not comparable | not established | confirmed | refuted |"
-    assert counted in publication.index(tmp_path)
+    assert counted in publishing.index(tmp_path)
     assert [cell.strip() for cell in cells.split("|")[3:9]] == ["3", "2", "0", "2", "0", "0"]
 
 
 def test_nothing_is_said_to_be_printed_by_a_paper_that_prints_nothing() -> None:
     arms = tuple(replace(arm, published=None) for arm in HYPOTHESES.arms)
-    text = page.markdown(replace(HYPOTHESES, arms=arms))
+    text = experiment_page.markdown(replace(HYPOTHESES, arms=arms))
     assert "| R | 0.61 ± 0.02484 | 0.51 ± 0.02484 | 0.6 ± 0.4968 |" in text
-    assert "As the paper prints it" not in text + page.markdown(HYPOTHESES)
-    assert "Measured, then stated." in page.markdown(HYPOTHESES)
+    assert "As the paper prints it" not in text + experiment_page.markdown(HYPOTHESES)
+    assert "Measured, then stated." in experiment_page.markdown(HYPOTHESES)
 
 
 def test_a_control_within_noise_is_marked() -> None:
     doubted, control = replace(BOTH.arms[0], chance=0.6), arm("none", 0.6, 0.61, 0.6)
-    text = page.markdown(replace(BOTH, arms=(doubted, *BOTH.arms[1:], control)))
+    text = experiment_page.markdown(replace(BOTH, arms=(doubted, *BOTH.arms[1:], control)))
     assert "| 0.61 ± 0.02484 (not shown to beat chance, none) | 3 | 3 | 0.61 | 0.62 | 0.6 |" in text
 
 
@@ -342,11 +362,14 @@ def test_values_at_longer_sequences_have_a_table(tmp_path: Path) -> None:
     lengths = {"x1": (0.9, 0.9), "x2": (0.8, 0.8), "x10": (0.5,)}
     longer = replace(BOTH.arms[0], lengths=lengths, lengths_metric="test/accuracy")
     some = replace(BOTH, arms=(longer, *BOTH.arms[1:]))
-    for text in (page.markdown(some), publication.index(publication.publish(some, tmp_path)[0].parent)):
+    for text in (
+        experiment_page.markdown(some),
+        publishing.index(publishing.publish(some, tmp_path)[0].parent),
+    ):
         assert "| arm | x1 | x2 | x10 |" in text
         assert "Mean of test/accuracy over seeds" in text
         assert "| rotrnn | 0.9 (2 equal seeds) | 0.8 (2 equal seeds) | 0.5 (one seed) |" in text
-    assert "By length" not in page.markdown(BOTH)
+    assert "By length" not in experiment_page.markdown(BOTH)
 
 
 def test_the_picture_is_well_formed_and_has_every_seed() -> None:
@@ -370,7 +393,7 @@ def test_values_of_many_sizes_have_a_logarithmic_axis() -> None:
 
 def test_a_list_of_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="must be a folder of published results"):
-        publication.index(tmp_path / "no")
+        publishing.index(tmp_path / "no")
 
 
 def test_an_arm_is_collected_from_the_rows_of_its_sweep() -> None:
@@ -397,7 +420,7 @@ def test_confirmations_are_the_seeds_of_a_search() -> None:
     history = confirmed.history([0.6, 0.7, 0.8])
     result = collected(wanted, wanted.arms[0], history)
     assert result.values == pytest.approx([0.6, 0.7, 0.8])
-    sample = sample_of(result, "test/accuracy")
+    sample = result.sample("test/accuracy")
     assert sample.scores is not None
     assert sample.scores.mean(axis=1) == pytest.approx([0.6, 0.7, 0.8])
 
@@ -406,14 +429,14 @@ def test_the_interval_of_an_arm_has_the_noise_of_its_examples(tmp_path: Path) ->
     """It is wider than that over seeds which agree, kept with the results, and decides on a hypothesis."""
     history, wanted = confirmed.history([0.92, 0.9225, 0.92]), experiment()
     found = collected(wanted, wanted.arms[0], history)
-    ends = interval_of(sample_of(found, "test/accuracy"))
+    ends = interval_of(found.sample("test/accuracy"))
     assert ends is not None
     assert ends[0] < 0.9 < 0.92 < ends[1]
-    tested = replace(found, published=Published(at_least=0.9), hypothesis=True, obstacle="")
+    tested = replace(found, published=StatedFigure(at_least=0.9), hypothesis=True, obstacle="")
     luck, sure = (results_of(replace(tested, interval=given)) for given in (ends, None))
     assert [each.verdicts[found.name].outcome for each in (luck, sure)] == ["not established", "confirmed"]
-    assert results.read(publication.publish(luck, tmp_path)[0]) == luck
-    assert interval_of(sample_of(found, "test/loss")) is None
+    assert experiment_results.read(publishing.publish(luck, tmp_path)[0]) == luck
+    assert interval_of(found.sample("test/loss")) is None
 
 
 def of_lengths(shares: list[float], facts: dict[str, object] | None = None) -> History:
@@ -584,7 +607,7 @@ def test_wall_time_counts_overlapping_attempts_once() -> None:
 
 def test_numbers_on_the_page_are_read_from_the_results_alone() -> None:
     other = replace(BOTH, arms=(arm("rotrnn", 0.1, 0.1, 0.1), *BOTH.arms[1:]))
-    lines = page.markdown(other).splitlines()
+    lines = experiment_page.markdown(other).splitlines()
     assert re.search("not reproduced", next(line for line in lines if line.startswith("| rotrnn | rotrnn")))
 
 
@@ -599,4 +622,4 @@ def test_numbers_on_the_page_are_read_from_the_results_alone() -> None:
 )
 def test_a_mean_stands_with_its_uncertainty(values: tuple[float, ...], expected: str) -> None:
     """A single seed does not look like a mean, and two equal ones do not look like certainty."""
-    assert page.mean_of(values) == expected
+    assert experiment_page.mean_of(values) == expected

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.experiment.order import Ordering
 from orchestrator.experiment.verdict import (
     Answer,
-    Found,
-    Published,
+    StatedFigure,
     answered,
     answered_order,
     interval,
@@ -15,14 +15,21 @@ from orchestrator.experiment.verdict import (
     ordered,
 )
 
-FIGURE = Published(value=0.9, error=0.01, tolerance=0.02)
+FIGURE = StatedFigure(value=0.9, error=0.01, tolerance=0.02)
 
 
 SIZE = "at the size of the profile laptop"
 ENOUGH = "if difference and noise are as measured, 9 seeds of each would be enough"
 
 
-def outcome(*values: float, published: Published | None = FIGURE, obstacle: str = "", seeds: int = 3) -> str:
+def measured(winner: str | None, reason: str, enough: int | None = None) -> Ordering:
+    """Return a measured difference of two arms."""
+    return Ordering(0.1, None, None, None, winner, reason, (), enough)
+
+
+def outcome(
+    *values: float, published: StatedFigure | None = FIGURE, obstacle: str = "", seeds: int = 3
+) -> str:
     return judged(values, published, seeds=seeds, obstacle=obstacle).outcome
 
 
@@ -39,7 +46,7 @@ def test_a_mean_outside_the_tolerance_does_not_on_either_side(mean: float) -> No
 
 
 def test_a_bound_is_met_on_its_side_alone() -> None:
-    above, below = Published(at_least=0.918), Published(at_most=0.0065)
+    above, below = StatedFigure(at_least=0.918), StatedFigure(at_most=0.0065)
     assert outcome(0.92, 0.93, 0.95, published=above) == "reproduced"
     assert outcome(0.90, 0.91, 0.92, published=above) == "not reproduced"
     assert outcome(1e-4, 1e-4, 1e-4, published=below) == "reproduced"
@@ -53,7 +60,7 @@ def test_a_verdict_says_that_other_seeds_may_have_another_one() -> None:
     assert lucky.reason.endswith(
         "; the interval reaches beyond the tolerance, so other seeds may not reproduce it"
     )
-    near = judged([0.90, 0.91, 0.94], Published(at_least=0.918), seeds=3, obstacle="")
+    near = judged([0.90, 0.91, 0.94], StatedFigure(at_least=0.918), seeds=3, obstacle="")
     assert near.outcome == "not reproduced"
     assert near.reason.endswith("; the interval reaches the bound, so other seeds may reproduce it")
     for values in ([0.899, 0.9, 0.901], [0.5, 0.5, 0.501], [0.9]):
@@ -87,7 +94,7 @@ def test_the_interval_is_that_of_students_t() -> None:
 @pytest.mark.parametrize("value", [0.865, 0.885, 0.845, 0.905])
 def test_the_ends_of_a_tolerance_belong_to_it_despite_rounding(value: float) -> None:
     """The mean of three times 0.865 is 0.8649999999999999."""
-    figure = Published(value=0.875, tolerance=abs(value - 0.875))
+    figure = StatedFigure(value=0.875, tolerance=abs(value - 0.875))
     assert judged([value] * 3, figure, seeds=3, obstacle="").outcome == "reproduced"
 
 
@@ -100,27 +107,27 @@ def test_the_ends_of_a_tolerance_belong_to_it_despite_rounding(value: float) -> 
     ],
 )
 def test_an_order_of_arms_is_judged_by_the_winner(winner: str | None, expected: str) -> None:
-    assert ordered("rotrnn", "lru", Found(winner, "p = 0.3")).phrase == expected
+    assert ordered("rotrnn", "lru", measured(winner, "p = 0.3")).phrase == expected
 
 
 def test_an_order_without_a_difference_is_not_established_and_says_what_would_be_enough() -> None:
     """No difference between two arms is no evidence against a paper that prints one."""
-    verdict = ordered("rotrnn", "lru", Found(None, "p = 0.3", 9))
+    verdict = ordered("rotrnn", "lru", measured(None, "p = 0.3", 9))
     assert verdict.phrase == f"not established: p = 0.3; {ENOUGH}"
 
 
 @pytest.mark.parametrize(
     ("found", "here"),
     [
-        (Found("rotrnn", ""), "rotrnn is better"),
-        (Found("lru", ""), "lru is better"),
+        (measured("rotrnn", ""), "rotrnn is better"),
+        (measured("lru", ""), "lru is better"),
         (
-            Found(None, "p = 0.3", 9),
+            measured(None, "p = 0.3", 9),
             f"p = 0.3; {ENOUGH}",
         ),
     ],
 )
-def test_an_order_of_other_arms_than_the_papers_is_found_and_not_judged(found: Found, here: str) -> None:
+def test_an_order_of_other_arms_than_the_papers_is_found_and_not_judged(found: Ordering, here: str) -> None:
     verdict = ordered("rotrnn", "lru", found, obstacle="depth 2 instead of 6", size=SIZE)
     assert verdict.phrase == f"not comparable, because depth 2 instead of 6. Here, {SIZE}: {here}"
     waiting = ordered("rotrnn", "lru", found, lack="0 seeds of lru", obstacle="other data", size=SIZE)
@@ -146,7 +153,7 @@ def test_a_hypothesis_is_tested_by_the_whole_interval(values: tuple[float, ...],
     Three seeds of equal values show no noise: of networks of which a quarter fail, four tenths of the threes
     would all succeed.
     """
-    bound = Published(at_least=0.9)
+    bound = StatedFigure(at_least=0.9)
     verdict = answered(values, bound, seeds=1 if len(values) == 1 else 3, size=SIZE, lack="")
     assert verdict.outcome == expected
     assert "not comparable" not in verdict.phrase
@@ -156,7 +163,7 @@ def test_a_hypothesis_is_tested_by_the_whole_interval(values: tuple[float, ...],
 
 def test_a_hypothesis_is_not_confirmed_by_the_luck_of_its_test_examples() -> None:
     """Three seeds agree, and another thousand examples may say otherwise."""
-    values, bound = (0.906, 0.907, 0.908), Published(at_least=0.9)
+    values, bound = (0.906, 0.907, 0.908), StatedFigure(at_least=0.9)
     seeds_alone = answered(values, bound, seeds=3, size="at a size")
     both = answered(values, bound, seeds=3, size="at a size", ends=(0.893, 0.921))
     assert (seeds_alone.outcome, both.outcome) == ("confirmed", "not established")
@@ -164,7 +171,7 @@ def test_a_hypothesis_is_not_confirmed_by_the_luck_of_its_test_examples() -> Non
 
 
 def test_a_hypothesis_about_an_arm_that_cannot_run_is_not_established() -> None:
-    bound = Published(at_most=0.9)
+    bound = StatedFigure(at_most=0.9)
     verdict = answered([], bound, seeds=3, size=SIZE, lack="the data of text are missing")
     assert verdict.phrase == "not established: the data of text are missing"
     assert answered([0.1], None, seeds=1, size=SIZE, lack="").outcome is None
@@ -173,14 +180,14 @@ def test_a_hypothesis_about_an_arm_that_cannot_run_is_not_established() -> None:
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (Found("rotrnn", ""), f"confirmed: rotrnn is better {SIZE}"),
-        (Found("lru", ""), f"refuted: lru is better {SIZE}"),
+        (measured("rotrnn", ""), f"confirmed: rotrnn is better {SIZE}"),
+        (measured("lru", ""), f"refuted: lru is better {SIZE}"),
         (
-            Found(None, "p = 0.3", 9),
+            measured(None, "p = 0.3", 9),
             f"not established: p = 0.3; {ENOUGH}, {SIZE}",
         ),
     ],
 )
-def test_a_supposed_order_is_tested_at_its_size(found: Found, expected: str) -> None:
+def test_a_supposed_order_is_tested_at_its_size(found: Ordering, expected: str) -> None:
     assert answered_order("rotrnn", "lru", found, size=SIZE, lack="").phrase == expected
     assert answered_order("rotrnn", "lru", found, size=SIZE, lack="no seeds").outcome == "not established"

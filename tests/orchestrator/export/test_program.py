@@ -14,7 +14,7 @@ import pytest
 from orchestrator import Trial
 from orchestrator.errors import BadInput
 from orchestrator.export.folder import files_of_program
-from orchestrator.ledger.records import TrialRecord
+from orchestrator.ledger.sweeps.records import TrialRecord
 from orchestrator.session.session import Session
 from orchestrator.training.attempt import Attempt
 from orchestrator.training.engine_cache import EngineCache
@@ -109,7 +109,7 @@ def test_a_program_that_is_gone_is_not_exported(trained: Sessions, tmp_path: Pat
     code = trained.paths.root.parent / "code"
     gone = code.rename(code.with_name("gone"))
     try:
-        with pytest.raises(BadInput, match=r"trainable\.program: must still be there to be exported"):
+        with pytest.raises(BadInput, match=r"trainable\.program: must exist to be exported"):
             Trial.find(record.key, root=trained.paths.root).export(tmp_path / "exported")
     finally:
         gone.rename(code)
@@ -128,5 +128,5 @@ def test_a_program_outside_its_folder_is_written_nowhere_else(tmp_path: Path, ab
 
 def test_an_installed_program_is_named_only(tmp_path: Path) -> None:
     assert files_of_program("optax.losses:Net", tmp_path) == []
-    with pytest.raises(BadInput, match="must still be there"):
+    with pytest.raises(BadInput, match="must exist to be exported"):
         files_of_program("no_such_package:Net", tmp_path)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.export.saved_files import export_saved
-from orchestrator.ledger.records import CheckpointRecord
+from orchestrator.export.folder import export_saved
+from orchestrator.ledger.sweeps.records import CheckpointRecord
 from tests import sweeps
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint

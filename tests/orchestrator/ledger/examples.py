@@ -9,8 +9,8 @@ from typing import Any
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease_backends import next_token
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CheckpointRecord, Event, SweepRecord, TrialRecord
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.records import CheckpointRecord, Event, SweepRecord, TrialRecord
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.system import System
 
 SWEEP_ID = "copy-laptop-0123abcd"

@@ -13,22 +13,16 @@ import pytest
 from sqlalchemy import update
 
 from orchestrator.errors import Busy
-from orchestrator.ledger.claims import (
-    ABANDONED_SECONDS,
-    Amounts,
-    Claims,
-    owners,
-    pools,
-    set_owner,
-)
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.settings import change_settings
+from orchestrator.ledger.pool.claims import ABANDONED_SECONDS, Amounts, Claims, owners, pools, set_owner
+from orchestrator.ledger.queue.settings import change_settings
 from orchestrator.ledger.tables import CLAIM
-from orchestrator.sharing.rows import RULES, UNIT, Owner, Place, PoolClaim, PoolNode
+from orchestrator.sharing.pool_rows import RULES, UNIT, Owner, Place, PoolClaim, PoolNode
 from orchestrator.sharing.view import View
 from tests import postgres
 from tests.orchestrator.ledger.examples import writer
 from tests.orchestrator.ledger.processes import answer, start
+from tests.programs import program
 
 NODES = [PoolNode("node", 4 * UNIT)]
 
@@ -101,7 +95,7 @@ def test_the_claim_of_a_dead_driver_is_deleted_and_a_living_one_is_kept(
 
 def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Set the clock of the database's server forward."""
-    from orchestrator.ledger import claims as module
+    from orchestrator.ledger.pool import claims as module
 
     now = module._now
     monkeypatch.setattr(module, "_now", lambda connection, ledger: now(connection, ledger) + seconds)
@@ -111,7 +105,7 @@ def test_a_quota_that_changes_while_a_driver_charges_its_owner_stays_changed(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver writes the row of the owner that it has read; `quota` writes in between."""
-    from orchestrator.ledger import claims as module
+    from orchestrator.ledger.pool import claims as module
 
     set_owner(ledger, "ada", most_gpu_hours=100.0)
     own, charged = claims(ledger, "a"), module.charged
@@ -283,39 +277,18 @@ def test_while_the_database_is_away_nothing_is_granted(
     ledger.close()
 
 
-DRIVER = """
-import json, random, sys, time
-from orchestrator.ledger.claims import Amounts
-from orchestrator.ledger.ledger import Ledger
-from tests.orchestrator.ledger.test_claims import NODES, claims
-url, sweep, log, seconds = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
-chance, held, ledger = random.Random(sweep), 0, Ledger.open(url)
-own, end = claims(ledger, sweep, owner=sweep[0]), time.time() + seconds
-with open(log, "a", buffering=1) as out:
-    while time.time() < end:
-        granted = own.start(NODES, Amounts(3, held, 0, 0))
-        if granted is not None and granted[1]:
-            held += 1
-            uses, cores = granted[0].uses.values(), granted[0].capacity.cpu
-            print(json.dumps([sum(use.trials for use in uses) * 10_000, cores]), file=out)
-        elif held and chance.random() < 0.5:
-            held -= 1
-            own.renew(NODES, Amounts(3, held, 0, 0))
-"""
-
-
 @pytest.mark.slow
 def test_processes_that_are_killed_never_hold_more_than_the_pool_together(url: str, tmp_path: Path) -> None:
     """Six drivers take and give back for five seconds; two are killed and started again meanwhile."""
     ledger = Ledger.open(url)
     claims(ledger, "waiting", "dan").renew(NODES, amounts(want=0))
     logs = [tmp_path / f"{k}.log" for k in range(6)]
-    running = [start(DRIVER, url, f"{k}-sweep", str(logs[k]), "5") for k in range(6)]
+    running = [start(program("claiming_driver"), url, f"{k}-sweep", str(logs[k]), "5") for k in range(6)]
     time.sleep(3)
     for k in (0, 1):
         running[k].send_signal(signal.SIGKILL)
         running[k].communicate()
-        running[k] = start(DRIVER, url, f"{k}-sweep", str(logs[k]), "3")
+        running[k] = start(program("claiming_driver"), url, f"{k}-sweep", str(logs[k]), "3")
     for process in running:
         answer(process)
     grants = [json.loads(line) for log in logs if log.exists() for line in log.read_text().splitlines()]

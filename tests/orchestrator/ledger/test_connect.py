@@ -17,8 +17,8 @@ from sqlalchemy.exc import OperationalError
 from orchestrator.errors import BadInput, NoDatabase, NoSpace
 from orchestrator.ledger import connect
 from orchestrator.ledger import ledger as ledger_module
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.system import System
 from tests.orchestrator.ledger.examples import SWEEP_ID, create_sweep, sweep_record
 from tests.orchestrator.ledger.processes import ROOT

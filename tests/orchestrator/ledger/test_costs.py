@@ -16,25 +16,25 @@ import pytest
 from sqlalchemy import event as listener
 from sqlalchemy import select
 
-from orchestrator.ledger import integrity, request_keys, submissions, users
-from orchestrator.ledger.audit import Asked
-from orchestrator.ledger.changes import trial_of
-from orchestrator.ledger.claims import Amounts, Claims, set_owner
-from orchestrator.ledger.clock import ClockSetting
+from orchestrator.ledger import integrity
 from orchestrator.ledger.connect import database_file
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.integrity import examine, verify
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import EvaluationRecord, ReportRecord, Segment
+from orchestrator.ledger.people import idempotency, users
+from orchestrator.ledger.people.audit import Asked
+from orchestrator.ledger.pool.claims import Amounts, Claims, set_owner
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import ask_to_stop, change_settings, resume
+from orchestrator.ledger.queue.submissions import SubmissionRequest, SubmissionWriter
 from orchestrator.ledger.rows import REPORTS, TRIALS
-from orchestrator.ledger.settings import change_settings, resume
-from orchestrator.ledger.stop_requests import ask_to_stop
-from orchestrator.ledger.submissions import Order, SubmissionWriter
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import EvaluationRecord, ReportRecord, Segment
+from orchestrator.ledger.sweeps.writer import SweepWriter, trial_of
 from orchestrator.ledger.tables import TRIAL
 from orchestrator.ledger.transaction import Transaction
-from orchestrator.ledger.writer import SweepWriter
-from orchestrator.sharing.rows import UNIT, PoolClaim, PoolNode
+from orchestrator.sharing.pool_rows import UNIT, PoolClaim, PoolNode
+from orchestrator.system import ClockSetting
 from tests.orchestrator.ledger.examples import (
     SWEEP_ID,
     complete,
@@ -116,14 +116,14 @@ def everything_that_people_and_the_service_change(ledger: Ledger) -> None:
     """Make every kind of change to submissions, settings, users and the pool once."""
     user, _ = users.add_user(ledger, "ada", "admin", "shell")
     set_owner(ledger, "ada", most_sweeps=5)
-    request = request_keys.begin(ledger, "ada", "key", "digest")
-    assert isinstance(request, request_keys.RequestKey)
+    request = idempotency.begin(ledger, "ada", "key", "digest")
+    assert isinstance(request, idempotency.RequestKey)
     asked = Asked("ada", "submit", "a-1", {}, request)
-    order = Order("ada", {"name": "a"}, "task: copying", {}, "key", "c0ffee")
+    order = SubmissionRequest("ada", {"name": "a"}, "task: copying", {}, "key", "c0ffee")
     seen, _ = submissions.submit(ledger, order, lambda is_known: f"a-{1 + is_known('a-1')}", asked=asked)
-    lost = request_keys.begin(ledger, "ada", "another", "digest")
-    assert isinstance(lost, request_keys.RequestKey)
-    request_keys.forget(ledger, lost)
+    lost = idempotency.begin(ledger, "ada", "another", "digest")
+    assert isinstance(lost, idempotency.RequestKey)
+    idempotency.forget(ledger, lost)
     change_settings(ledger, "a-1", priority_class="urgent", weight=5, paused=True)
     resume(ledger, "a-1")
     service = SubmissionWriter(ledger, writer(ledger, "serve").token)
@@ -322,15 +322,15 @@ def test_reading_the_reports_of_a_resumed_sweep_costs_little_more_than_selecting
 
 
 def add_reports(write: SweepWriter, key: str, steps: range) -> None:
-    """Add reports in one commit, as an earlier version did."""
+    """Add reports in one commit."""
     metrics = {f"layer_{n}/norm": 1 + n / 7 for n in range(8)} | {"val/accuracy": 0.5}
     reports = [ReportRecord(key, step, f"{key}.1", metrics, float(step)) for step in steps]
 
     def add(tx: Transaction) -> None:
-        tx.change(TRIALS, trial_of(tx, key), step=steps[-1])
+        tx.change(TRIALS, trial_of(tx, key), step=steps[-1], reported_at=float(steps[-1]))
         tx.insert(REPORTS, *reports)
 
-    write._write(add)
+    write.ledger.write(add, write.token)
 
 
 def least(call: Callable[[], object]) -> float:

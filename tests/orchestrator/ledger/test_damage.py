@@ -19,8 +19,8 @@ from orchestrator.errors import Busy, Damaged
 from orchestrator.ledger import backup, compaction, integrity
 from orchestrator.ledger.compaction import compact, compact_beside
 from orchestrator.ledger.integrity import examine, verify
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.upkeep import recovery
 from orchestrator.upkeep.recovery import recover
 from tests.orchestrator.ledger.examples import (
@@ -34,6 +34,7 @@ from tests.orchestrator.ledger.examples import (
     writer,
 )
 from tests.orchestrator.ledger.processes import start
+from tests.programs import program
 
 LOG = f"sweeps.backup/{SWEEP_ID}.log"
 FILL = """
@@ -384,32 +385,11 @@ def test_a_state_with_a_damaged_part_is_not_recovered(
         recover(sqlite_url)
 
 
-REWRITE = """
-import os, sys
-from orchestrator.ledger import backup, compaction, integrity
-from orchestrator.ledger.ledger import Ledger
-from tests.orchestrator.ledger.examples import SWEEP_ID
-integrity.SHORT_LOG, integrity.LONG_LOG, compaction.ROWS_A_PART = 1000, 0.1, 5
-steps = {"write": backup._line, "flush": os.fsync, "rename": backup.Path.replace, "end": backup.Log.replace}
-def die_before(*arguments):
-    os.kill(os.getpid(), 9)
-def die_after(*arguments):
-    steps["end"](*arguments)
-    os.kill(os.getpid(), 9)
-match sys.argv[2]:
-    case "write": backup._line = die_before
-    case "flush": os.fsync = die_before
-    case "rename": backup.Path.replace = die_before
-    case "end": backup.Log.replace = die_after
-integrity.verify(Ledger.open(sys.argv[1]), SWEEP_ID)
-"""
-
-
 @pytest.mark.parametrize("step", ["write", "flush", "rename", "end"])
 def test_a_process_can_be_killed_while_it_rewrites_a_backup(
     held: Ledger, sqlite_url: str, tmp_path: Path, step: str
 ) -> None:
-    process = start(REWRITE, sqlite_url, step)
+    process = start(program("rewrites_rows"), sqlite_url, step)
     process.communicate()
     assert process.returncode == -9
     assert verify(held, SWEEP_ID, repair_backup=False) == []

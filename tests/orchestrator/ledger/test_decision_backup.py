@@ -9,14 +9,15 @@ import pytest
 
 from orchestrator.cli.app import run_command
 from orchestrator.errors import Damaged
-from orchestrator.ledger import claims, submissions
-from orchestrator.ledger.backup import decision_folder
-from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.backup import row_folder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.settings import change_settings
-from orchestrator.ledger.stop_requests import ask_to_stop, asked_to_stop
-from orchestrator.ledger.submissions import Order
-from orchestrator.sharing.rows import UNIT
+from orchestrator.ledger.pool import claims
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop, change_settings
+from orchestrator.ledger.queue.submissions import SubmissionRequest
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.tables import OWNER
+from orchestrator.sharing.pool_rows import UNIT
 from orchestrator.upkeep.recovery import recover
 from tests.orchestrator.ledger.examples import sweep_record
 
@@ -36,7 +37,7 @@ def lose_database(ledger: Ledger) -> None:
 
 
 def submit(ledger: Ledger) -> None:
-    order = Order("ada", {"name": "a-1"}, "", {}, None, "c0ffee")
+    order = SubmissionRequest("ada", {"name": "a-1"}, "", {}, None, "c0ffee")
     submissions.submit(ledger, order, lambda is_known: "a-1", again=True, withdraw=True)
 
 
@@ -90,7 +91,7 @@ def test_a_stop_request_that_was_withdrawn_does_not_come_back(url: str, how: str
 def test_submitting_with_a_known_key_leaves_a_stop_request(url: str) -> None:
     """Nothing is queued again, so that what was stopped stays stopped."""
     ledger = Ledger.open(url)
-    order = Order("ada", {"name": "a-1"}, "", {}, "key", "c0ffee")
+    order = SubmissionRequest("ada", {"name": "a-1"}, "", {}, "key", "c0ffee")
     submissions.submit(ledger, order, lambda is_known: "a-1")
     ask_to_stop(ledger, "a-1")
     submissions.submit(ledger, order, lambda is_known: "a-2")
@@ -104,7 +105,7 @@ def test_a_damaged_file_loses_its_own_decision_alone(
     ledger = Ledger.open(url)
     claims.set_owner(ledger, ODD, weight=3 * UNIT)
     claims.set_owner(ledger, "bob", weight=2 * UNIT)
-    [file] = [path for path in (decision_folder(ledger.address) / "owner").iterdir() if path.stem != "bob"]
+    [file] = [path for path in row_folder(ledger.address, OWNER).iterdir() if path.stem != "bob"]
     file.write_bytes(file.read_bytes().replace(b"30000", b"90000"))
     lose_database(ledger)
     assert run_command(["recover", "--root", str(tmp_path)]) == 0

@@ -19,9 +19,9 @@ from sqlalchemy import func, select, update
 from orchestrator.errors import Busy, NoSpace
 from orchestrator.ledger import connect
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.lease import Lease, holder
 from orchestrator.ledger.lease_backends import PROBE_SECONDS, next_token
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.lease import Lease, holder
 from orchestrator.ledger.tables import LEASE
 from orchestrator.system import System
 from tests.orchestrator.ledger.examples import SWEEP_ID, create_sweep, event, sweep_record, trial_record
@@ -30,7 +30,7 @@ from tests.orchestrator.ledger.processes import line, start
 DRIVE = """
 import sys, time
 from orchestrator.errors import Busy
-from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 ledger = Ledger.open(sys.argv[1])
 print("ready", flush=True)
@@ -221,7 +221,7 @@ def test_the_lease_of_a_lost_machine_is_waited_for(
 def test_a_lease_is_renewed_until_it_is_lost(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease is renewed while it is held; a driver whose number was raised by another one notices it."""
     monkeypatch.setattr("orchestrator.ledger.lease_backends.LIFE_SECONDS", 1.0)
-    monkeypatch.setattr("orchestrator.ledger.lease.RENEW_SECONDS", 0.2)
+    monkeypatch.setattr("orchestrator.ledger.sweeps.lease.RENEW_SECONDS", 0.2)
     create_sweep(ledger)
     lost = threading.Event()
     with Lease(ledger, SWEEP_ID, on_lost=lost.set) as lease:

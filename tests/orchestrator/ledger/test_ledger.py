@@ -11,11 +11,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.ledger import stop_requests
 from orchestrator.ledger.integrity import examine
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import AttemptRecord, CurvePoint, EvaluationRecord, Event, ReportRecord
-from orchestrator.ledger.scores import pack
+from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop
+from orchestrator.ledger.sweeps.records import (
+    AttemptRecord,
+    CurvePoint,
+    EvaluationRecord,
+    Event,
+    ReportRecord,
+    pack_scores,
+)
 from tests.orchestrator.ledger.examples import (
     SWEEP_ID,
     SetClock,
@@ -78,7 +84,7 @@ def test_records_are_read_as_they_were_written(url: str) -> None:
     writer(ledger).add_trial(trial_record(1))
     key = complete(ledger, 0)
     metrics = {"test/accuracy": 0.1 + 0.2}
-    evaluation = EvaluationRecord(key, 30, "test", metrics, 1_790_000_009.0, pack([1.0, 0.0]))
+    evaluation = EvaluationRecord(key, 30, "test", metrics, 1_790_000_009.0, pack_scores([1.0, 0.0]))
     writer(ledger).add_evaluation(evaluation)
     ledger.close()
 
@@ -178,13 +184,13 @@ def test_a_lost_attempt_ends_with_its_last_report(url: str) -> None:
 
 def test_a_stop_request_lasts_until_it_is_deleted(ledger: Ledger) -> None:
     """Any machine that reaches the ledger can make one."""
-    assert stop_requests.asked_to_stop(ledger, SWEEP_ID) is None
-    stop_requests.ask_to_stop(ledger, SWEEP_ID)
-    stop_requests.ask_to_stop(ledger, SWEEP_ID)
-    assert stop_requests.asked_to_stop(ledger, SWEEP_ID) == socket.gethostname()
-    assert stop_requests.asked_to_stop(ledger, "another") is None
+    assert asked_to_stop(ledger, SWEEP_ID) is None
+    ask_to_stop(ledger, SWEEP_ID)
+    ask_to_stop(ledger, SWEEP_ID)
+    assert asked_to_stop(ledger, SWEEP_ID) == socket.gethostname()
+    assert asked_to_stop(ledger, "another") is None
     writer(ledger).forget_stop_request()
-    assert stop_requests.asked_to_stop(ledger, SWEEP_ID) is None
+    assert asked_to_stop(ledger, SWEEP_ID) is None
 
 
 def test_a_step_is_reported_once(begun: tuple[Ledger, AttemptRecord]) -> None:

@@ -12,8 +12,8 @@ import pytest
 from orchestrator.errors import BadInput
 from orchestrator.ledger import connect
 from orchestrator.ledger.integrity import verify
-from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.lease import holder
 from tests.orchestrator.ledger.examples import (
     SWEEP_ID,
     create_sweep,

@@ -145,3 +145,10 @@ def test_a_lost_database_is_not_replaced_by_an_empty_one(sqlite_url: str) -> Non
     file.unlink()
     with pytest.raises(Damaged, match="recover"):
         Ledger.open(sqlite_url)
+
+
+def test_a_ledger_keeps_its_unique_id(tmp_path: Path) -> None:
+    """The id keeps the files of two ledgers apart in one store, so a rebuilt ledger must have its own."""
+    first, second, again = (Ledger.open(f"sqlite:///{tmp_path / name}.db") for name in "aba")
+    assert first.id != second.id
+    assert first.id == again.id

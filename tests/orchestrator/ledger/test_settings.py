@@ -6,18 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.errors import BadInput, Changed
-from orchestrator.ledger import submissions
+from orchestrator.errors import BadInput, StaleRevision
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.settings import Settings, change_settings, resume, settings
-from orchestrator.ledger.stop_requests import ROOM, ask_to_stop, asked_to_stop
-from orchestrator.ledger.submissions import Order, Submission, SubmissionWriter
-from orchestrator.sharing.rows import UNIT
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import (
+    QueueSettings,
+    ask_to_stop,
+    asked_to_stop,
+    change_settings,
+    resume,
+    settings,
+)
+from orchestrator.ledger.queue.submissions import ROOM, Submission, SubmissionRequest, SubmissionWriter
+from orchestrator.sharing.pool_rows import UNIT
 from tests.orchestrator.ledger.examples import writer
 
 
 def submit(ledger: Ledger) -> Submission:
-    order = Order("ada", {"name": "a"}, "", {}, None, "c0ffee")
+    order = SubmissionRequest("ada", {"name": "a"}, "", {}, None, "c0ffee")
     return submissions.submit(ledger, order, lambda is_known: "a-1", again=True)[0]
 
 
@@ -36,7 +42,7 @@ def test_a_pause_takes_the_place_of_a_request_of_the_service(ledger: Ledger) -> 
     submit(ledger)
     service(ledger).ask_for_room("a-1")
     assert not settings(ledger, "a-1").paused
-    assert change_settings(ledger, "a-1", paused=True) == Settings(paused=True)
+    assert change_settings(ledger, "a-1", paused=True) == QueueSettings(paused=True)
     assert asked_to_stop(ledger, "a-1") not in {None, ROOM}
 
 
@@ -44,10 +50,10 @@ def test_what_is_not_named_stays(ledger: Ledger) -> None:
     submit(ledger)
     first = change_settings(ledger, "a-1", priority_class="idle", weight=2 * UNIT)
     paused = change_settings(ledger, "a-1", paused=True, revisions={first.revision})
-    assert paused == settings(ledger, "a-1") == Settings("idle", 2 * UNIT, paused=True)
-    with pytest.raises(Changed):
+    assert paused == settings(ledger, "a-1") == QueueSettings("idle", 2 * UNIT, paused=True)
+    with pytest.raises(StaleRevision):
         change_settings(ledger, "a-1", paused=False, revisions={first.revision})
-    assert change_settings(ledger, "a-1", weight=UNIT) == Settings("idle", UNIT, paused=True)
+    assert change_settings(ledger, "a-1", weight=UNIT) == QueueSettings("idle", UNIT, paused=True)
 
 
 def test_a_paused_sweep_that_has_left_is_queued_as_if_it_had_never_crashed(ledger: Ledger) -> None:
@@ -55,7 +61,7 @@ def test_a_paused_sweep_that_has_left_is_queued_as_if_it_had_never_crashed(ledge
     change_settings(ledger, "a-1", paused=True)
     ended = {"state": "ENDED", "code": 4, "cause": "stopped", "tries": 2, "crashes": 1, "next_try": 1e12}
     assert service(ledger).change(seen, **ended)
-    assert resume(ledger, "a-1") == Settings()
+    assert resume(ledger, "a-1") == QueueSettings()
     entry = submission(ledger)
     assert (entry.state, entry.next_try, entry.tries, entry.crashes, entry.cause) == ("QUEUED", 0, 0, 0, None)
     assert asked_to_stop(ledger, "a-1") is None
@@ -84,4 +90,6 @@ def test_what_can_be_neither_paused_nor_resumed(ledger: Ledger) -> None:
     service(ledger).change(seen, state="PARKED")
     with pytest.raises(BadInput, match="got PARKED"):
         change_settings(ledger, "a-1", paused=True, weight=2 * UNIT)
-    assert settings(ledger, "a-1") == replace(Settings(), paused=False), "nothing of a refused change is made"
+    assert settings(ledger, "a-1") == replace(QueueSettings(), paused=False), (
+        "nothing of a refused change is made"
+    )

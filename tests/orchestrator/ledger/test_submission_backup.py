@@ -10,13 +10,13 @@ import pytest
 from sqlalchemy import delete, update
 
 from orchestrator.errors import Damaged
-from orchestrator.ledger import submissions
 from orchestrator.ledger.connect import parse
 from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.integrity import verify_submissions
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.submission_backup import keep_row, kept, submission_file
-from orchestrator.ledger.submission_integrity import verify_submissions
-from orchestrator.ledger.submissions import Order, Submission, SubmissionWriter
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.submissions import Submission, SubmissionRequest, SubmissionWriter
+from orchestrator.ledger.row_backup import kept, row_file
 from orchestrator.ledger.tables import SUBMISSION
 from orchestrator.upkeep.recovery import recover
 from orchestrator.upkeep.submission_check import check_submissions
@@ -34,7 +34,9 @@ def ledger(sqlite_url: str) -> Iterator[Ledger]:
 
 
 def submit(ledger: Ledger, sweep_id: str) -> Submission:
-    order = Order("ada", {"name": sweep_id}, "task: copying # ü\n", {"wait": None}, None, "c0ffee")
+    order = SubmissionRequest(
+        "ada", {"name": sweep_id}, "task: copying # ü\n", {"wait": None}, None, "c0ffee"
+    )
     return submissions.submit(ledger, order, lambda is_known: sweep_id, again=True)[0]
 
 
@@ -85,7 +87,7 @@ def test_a_damaged_file_loses_its_own_submission_alone(ledger: Ledger, sqlite_ur
     submit(ledger, "a-1")
     other = submit(ledger, "b-1")
     lose_database(ledger)
-    file = submission_file(parse(sqlite_url), "a-1")
+    file = row_file(parse(sqlite_url), SUBMISSION, "a-1")
     file.write_bytes(file.read_bytes().replace(b"ada", b"bob"))
     rebuilt = recover(sqlite_url)
     assert (rebuilt.submissions, rebuilt.lost_submissions) == (["b-1"], ["a-1"])
@@ -94,25 +96,10 @@ def test_a_damaged_file_loses_its_own_submission_alone(ledger: Ledger, sqlite_ur
     again.close()
 
 
-def test_a_file_of_an_earlier_version_is_no_damage(ledger: Ledger, sqlite_url: str) -> None:
-    """It lacks the columns that a later version has added, which are NULL in its row."""
-    seen = submit(ledger, "a-1")
-    file = submission_file(ledger.address, "a-1")
-    row = kept(file)
-    assert row is not None
-    keep_row(file, {name: row[name] for name in row if name not in {"clock", "reported_before"}})
-    assert verify_submissions(ledger) == []
-    lose_database(ledger)
-    recover(sqlite_url)
-    again = Ledger.open(sqlite_url)
-    assert submissions.submissions(again) == [seen]
-    again.close()
-
-
 @pytest.mark.parametrize("content", [None, b"", b"0011 {}"])
 def test_a_missing_or_damaged_file_is_written_again(ledger: Ledger, content: bytes | None) -> None:
     submit(ledger, "a-1")
-    file = submission_file(ledger.address, "a-1")
+    file = row_file(ledger.address, SUBMISSION, "a-1")
     intact = file.read_bytes()
     file.unlink()
     if content is not None:
@@ -127,7 +114,7 @@ def test_a_missing_or_damaged_file_is_written_again(ledger: Ledger, content: byt
 def test_a_file_that_is_behind_is_written_again(ledger: Ledger) -> None:
     """The disk was full when the file was to be replaced."""
     submit(ledger, "a-1")
-    file = submission_file(ledger.address, "a-1")
+    file = row_file(ledger.address, SUBMISSION, "a-1")
     behind = file.read_bytes()
     assert submissions.end(ledger, "a-1", 0, 2, "bad data")
     current = kept(file)

@@ -11,22 +11,23 @@ from itertools import count
 import pytest
 
 from orchestrator.errors import BadInput, Busy, OverQuota
-from orchestrator.ledger import submissions
-from orchestrator.ledger.claims import set_owner
-from orchestrator.ledger.clock import ClockSetting
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.settings import change_settings, resume
-from orchestrator.ledger.stop_requests import ROOM, ask_to_stop, asked_to_stop, reason_of
-from orchestrator.ledger.submissions import Order, Submission, SubmissionWriter
-from orchestrator.sharing.rows import MOST_SWEEPS
+from orchestrator.ledger.pool.claims import set_owner
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop, change_settings, reason_of, resume
+from orchestrator.ledger.queue.submissions import ROOM, Submission, SubmissionRequest, SubmissionWriter
+from orchestrator.sharing.pool_rows import MOST_SWEEPS
+from orchestrator.system import ClockSetting
 from tests.orchestrator.ledger.examples import writer
 
 DRIVER = Holder(pid=7, host="here", place="boot", start=1, since=2.0)
 
 
-def order(key: str | None = None, **document: object) -> Order:
-    return Order("ada", document or {"name": "a"}, "task: copying\n", {"wait": 3.0}, key, "c0ffee")
+def order(key: str | None = None, **document: object) -> SubmissionRequest:
+    return SubmissionRequest(
+        "ada", document or {"name": "a"}, "task: copying\n", {"wait": 3.0}, key, "c0ffee"
+    )
 
 
 def submit(ledger: Ledger, sweep_id: str = "a-1", *, key: str | None = None) -> Submission:
@@ -223,7 +224,7 @@ def test_a_quota_limits_the_sweeps_of_an_owner_that_wait_or_run(ledger: Ledger) 
         submit(ledger, "a-3")
     assert submissions.submission(ledger, "a-3") is None
     assert submit(ledger, "a-2") == second
-    other = Order("bob", {"name": "b"}, "", {}, None, "c0ffee")
+    other = SubmissionRequest("bob", {"name": "b"}, "", {}, None, "c0ffee")
     assert submissions.submit(ledger, other, lambda is_known: "b-1")[1], "the quota is that of ada alone"
     service(ledger).change(first, state="PARKED")
     submit(ledger, "a-3")

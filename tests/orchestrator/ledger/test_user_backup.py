@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import Damaged
-from orchestrator.ledger import user_backup, users
-from orchestrator.ledger.backup import user_folder
+from orchestrator.ledger import row_backup
+from orchestrator.ledger.backup import row_folder
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people import users
+from orchestrator.ledger.tables import SERVICE_USER
 from orchestrator.upkeep.recovery import recover
 
 
@@ -32,7 +34,8 @@ def test_a_rebuilt_ledger_has_every_user(url: str) -> None:
     users.add_user(ledger, "bob", "viewer", "grace")
     users.revoke_user(ledger, "bob", "grace")
     before = users.users_by_digest(ledger)
-    assert token not in "".join(file.read_text() for file in user_folder(ledger.address).iterdir())
+    files = row_folder(ledger.address, SERVICE_USER).iterdir()
+    assert token not in "".join(file.read_text() for file in files)
     lose_database(ledger)
     with pytest.raises(Damaged, match="must hold what its backup holds"):
         Ledger.open(url)
@@ -48,7 +51,7 @@ def test_a_damaged_file_loses_its_own_user_alone(url: str) -> None:
     ledger = Ledger.open(url)
     for name in ("ada", "bob"):
         users.add_user(ledger, name, "member", "grace")
-    file = user_folder(ledger.address) / "ada.json"
+    file = row_folder(ledger.address, SERVICE_USER) / "ada.json"
     file.write_bytes(file.read_bytes().replace(b"member", b"admin"))
     lose_database(ledger)
     rebuilt = recover(url)
@@ -62,8 +65,8 @@ def test_a_backup_that_fails_never_brings_a_revoked_token_back(
     ledger = Ledger.open(url)
     users.add_user(ledger, "ada", "member", "grace")
     users.add_user(ledger, "bob", "member", "grace")
-    monkeypatch.setattr(users, "keep_user", lambda address, row: None)
+    monkeypatch.setattr(users, "keep", lambda *_: None)
     users.revoke_user(ledger, "ada", "grace")
-    assert [file.stem for file in user_backup.kept_users(ledger.address)] == ["bob"]
+    assert [file.stem for file in row_backup.row_files(ledger.address, SERVICE_USER)] == ["bob"]
     lose_database(ledger)
     assert recover(url).users == ["bob"]

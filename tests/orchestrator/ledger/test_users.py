@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import select
 
 from orchestrator.errors import BadInput
-from orchestrator.ledger import audit, users
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.stop_requests import ask_to_stop
+from orchestrator.ledger.people import audit, users
+from orchestrator.ledger.queue.settings import ask_to_stop
 from orchestrator.ledger.tables import AUDIT, SERVICE_USER
 
 

@@ -23,8 +23,8 @@ class Nvidia:
     """GPUs of a machine that has none.
 
     Args:
-        folder: for the program and its answers.
-        patch: puts the program on the `PATH` of this process and its children.
+        folder: Folder for the program and its answers.
+        patch: Puts the program on the `PATH` of this process and its children.
     """
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def locked_by_another(user: int | None = None) -> Iterator[int]:
     """Let a child lock all free GPUs within a `with` block; yield its process id.
 
     Args:
-        user: of the child; None for that of this process.
+        user: User of the child; None for that of this process.
     """
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
@@ -284,6 +284,7 @@ def test_a_folder_that_others_could_have_prepared_is_refused(nvidia: Nvidia, tmp
 
 
 @pytest.mark.end_to_end
+@pytest.mark.ray
 @pytest.mark.slow
 def test_a_ray_has_the_free_gpus_until_it_ends(
     nvidia: Nvidia, stranger: int, temporary: Path, monkeypatch: pytest.MonkeyPatch
@@ -317,6 +318,7 @@ def test_a_ray_has_the_free_gpus_until_it_ends(
 
 
 @pytest.mark.end_to_end
+@pytest.mark.ray
 @pytest.mark.slow
 def test_an_unused_ray_ends_at_once_if_another_one_needs_its_gpu(
     nvidia: Nvidia, temporary: Path, monkeypatch: pytest.MonkeyPatch
@@ -336,6 +338,7 @@ def test_an_unused_ray_ends_at_once_if_another_one_needs_its_gpu(
 
 
 @pytest.mark.end_to_end
+@pytest.mark.ray
 @pytest.mark.slow
 def test_a_ray_of_trials_without_gpus_starts_where_all_gpus_are_taken(
     nvidia: Nvidia, stranger: int, temporary: Path, monkeypatch: pytest.MonkeyPatch

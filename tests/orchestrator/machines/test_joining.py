@@ -24,7 +24,7 @@ from orchestrator.schedule import environment
 from orchestrator.schedule.resources import REFUSED
 from tests.another_account import needs_root, reached
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.ray]
 
 ONE = Hardware(cpus=1, gpus=0)
 DRIVER = """

@@ -21,29 +21,9 @@ from orchestrator.machines.head import Head, running, runtime_folder
 from orchestrator.schedule import environment
 from tests.orchestrator.machines.nvidia import Nvidia
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.ray, pytest.mark.slow]
 
 ONE = Hardware(cpus=1, gpus=1)
-DRIVER = """
-import os, sys
-from pathlib import Path
-from orchestrator.machines.hardware import Hardware
-from orchestrator.schedule import environment
-environment.prepare(Path(sys.argv[1]) / "token")
-import ray
-from orchestrator.schedule import cluster
-from orchestrator.schedule.warm_pool import of_this_ray
-
-def probe():
-    return os.getpid(), os.environ["CUDA_VISIBLE_DEVICES"]
-
-with cluster.connected(Hardware(cpus=1, gpus=1)):
-    pool = of_this_ray(600.0, "compilations", has_gpu=True)
-    for _ in sys.stdin:
-        worker = pool.take()
-        print(*ray.get(worker.run(probe)), flush=True)
-        pool.give_back(worker)
-"""
 
 
 @pytest.fixture
@@ -59,7 +39,7 @@ def first(
     monkeypatch.setenv("SWEEP_RAY_LINGER", "600")
     monkeypatch.setenv("SWEEP_RUNTIME", str(temporary / "1"))
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(temporary)],
+        [sys.executable, "-m", "tests.programs.warm_gpu_driver", str(temporary)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

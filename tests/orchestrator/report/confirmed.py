@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from orchestrator.ledger.records import EvaluationRecord, TrialRecord
-from orchestrator.ledger.scores import pack
+from orchestrator.ledger.sweeps.records import EvaluationRecord, TrialRecord, pack_scores
 from orchestrator.report.history import History
 from orchestrator.report.summary import Summary, summarise
 from tests import sweeps
@@ -33,7 +32,7 @@ def evaluated(trial: TrialRecord, scores: Sequence[float], *, recorded: bool = T
     """Return the evaluation of a confirmation on test, with or without the scores of the examples."""
     metrics = {"test/loss": 0.7, "test/accuracy": float(np.mean(scores))}
     return EvaluationRecord(
-        trial.key, sweeps.STEPS, "test", metrics, sweeps.CREATED, pack(scores) if recorded else None
+        trial.key, sweeps.STEPS, "test", metrics, sweeps.CREATED, pack_scores(scores) if recorded else None
     )
 
 

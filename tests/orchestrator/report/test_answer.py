@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator.ledger.records import EvaluationRecord
+from orchestrator.ledger.sweeps.records import EvaluationRecord
 from orchestrator.report.answer import findings
 from orchestrator.report.summary import summarise
 from tests import sweeps

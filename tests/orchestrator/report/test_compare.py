@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from orchestrator.report.compare import SideBySide, side_by_side
-from orchestrator.report.comparison_text import conclusion, markdown, measured
+from orchestrator.report.comparison import SideBySide, conclusion, markdown, measured, side_by_side
 from orchestrator.report.published import FIGURES, figures
 from orchestrator.report.summary import Summary, summarise
 from orchestrator.report.terminal import show_comparison

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.ledger.scores import pack
+from orchestrator.ledger.sweeps.records import pack_scores
 from orchestrator.report.answer import notes
 from orchestrator.report.controls import control_lines, doubts
-from orchestrator.report.seeds import SeedResult
+from orchestrator.report.history import SeedResult
 from orchestrator.report.summary import Summary
 from tests.orchestrator.report.confirmed import right_answers, summary
 
@@ -62,7 +62,7 @@ def test_a_control_that_was_tested_is_compared_on_the_same_examples() -> None:
     """Paired scores differ by less than those of other examples, as of validation."""
     found = _with_memoryless(summary("a", [0.6, 0.6025, 0.605], chance={}), 0.56)
     assert len(doubts(found)) == 1
-    tested = SeedResult("none", 0, 0.56, pack(right_answers(0.56, 0)))
+    tested = SeedResult("none", 0, 0.56, pack_scores(right_answers(0.56, 0)))
     assert doubts(replace(found, memoryless=tested)) == []
     (line,) = control_lines(replace(found, memoryless=tested))
     assert line.endswith("0.5600 test/accuracy.")

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import plotly.graph_objects as go
 
 from orchestrator.report import html
-from orchestrator.report.importance import Importance
+from orchestrator.report.analysis import Importance
 from orchestrator.report.summary import summarise
 from tests import sweeps
 

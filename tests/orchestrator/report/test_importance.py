@@ -6,7 +6,7 @@ import cProfile
 import math
 import random
 
-from orchestrator.report.importance import importances
+from orchestrator.report.analysis import importances
 from tests import sweeps
 
 SPACE = {"a": {"uniform": [0.0, 1.0]}, "b": {"log_uniform": [1e-4, 1e-1]}}

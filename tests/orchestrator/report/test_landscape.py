@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from orchestrator.report.analysis import Importance
 from orchestrator.report.figures import landscape, style
-from orchestrator.report.figures.axes import Axis, axes, valued
-from orchestrator.report.importance import Importance
+from orchestrator.report.figures.landscape import Axis, axes, valued
 from tests import sweeps
 
 

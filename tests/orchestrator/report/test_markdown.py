@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.report.markdown import inert, leaderboard, leaderboard_csv, markdown
+from orchestrator.report.leaderboard import inert, leaderboard_csv
+from orchestrator.report.markdown import leaderboard, markdown
 from orchestrator.report.summary import summarise
 from tests import sweeps
 

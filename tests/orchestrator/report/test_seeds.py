@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.ledger.scores import unpack
-from orchestrator.report.history import History
-from orchestrator.report.samples import sample_of
-from orchestrator.report.seeds import seed_results
+from orchestrator.ledger.sweeps.records import unpack_scores
+from orchestrator.report.controls import sample_of
+from orchestrator.report.history import History, seed_results
 from orchestrator.report.summary import summarise
 from tests import sweeps
 from tests.orchestrator.report.confirmed import EXAMPLES, confirmation, history, right_answers
@@ -24,7 +23,7 @@ def test_confirmations_stand_for_the_sweep() -> None:
     assert [result.trial for result in found.results] == [f"{sweeps.SWEEP_ID}-c{k}" for k in range(3)]
     assert [result.value for result in found.results] == pytest.approx([0.6, 0.7, 0.8])
     assert found.results[1].scores is not None
-    assert unpack(found.results[1].scores) == right_answers(0.7, 1)
+    assert unpack_scores(found.results[1].scores) == right_answers(0.7, 1)
     assert (found.fresh, found.missing) == (True, 0)
 
 

@@ -7,12 +7,13 @@ import io
 from dataclasses import replace
 
 from orchestrator.assignment import SIZE
-from orchestrator.ledger.records import STEP_WORK
-from orchestrator.report import comparison_text, words
+from orchestrator.ledger.sweeps.records import STEP_WORK
+from orchestrator.report import comparison, words
 from orchestrator.report.answer import notes
-from orchestrator.report.compare import side_by_side
+from orchestrator.report.comparison import side_by_side
 from orchestrator.report.history import History
-from orchestrator.report.markdown import leaderboard_csv, markdown
+from orchestrator.report.leaderboard import leaderboard_csv
+from orchestrator.report.markdown import markdown
 from orchestrator.report.summary import summarise
 from tests import sweeps
 from trainables.cost import Cost
@@ -60,7 +61,7 @@ def test_sizes_are_columns_of_the_leaderboard_and_of_the_comparison() -> None:
     assert "| complete | 14,650 | 128 | 83.7 M |" in markdown(summary)
     assert "| complete | 14,650 | 128 | – |" in markdown(summary)
     compared = side_by_side([summary])
-    assert "| 14,650 | 128 | 83.7 M | 8 (2 pruned, 1 failed) |" in comparison_text.markdown(compared)
+    assert "| 14,650 | 128 | 83.7 M | 8 (2 pruned, 1 failed) |" in comparison.markdown(compared)
     assert compared.document()["results"][0]["cost"] == COST.document()
     best, *_, last = csv.DictReader(io.StringIO(leaderboard_csv(summary)))
     assert (best["parameters"], best["bytes"], last["flops"]) == ("14650", "34379296.0", "")

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.report import markdown, terminal, words
+from orchestrator.report.leaderboard import leaderboard_csv
 from orchestrator.report.summary import Summary, summarise
 from tests import sweeps
 from trainables import checkpoint
@@ -121,7 +122,7 @@ def test_a_script_has_no_column_of_a_test_split() -> None:
     text = shown(summary)
     assert "Chosen" in text
     assert "test/" not in text
-    for table in (markdown.leaderboard(summary, summary.rows), markdown.leaderboard_csv(summary), text):
+    for table in (markdown.leaderboard(summary, summary.rows), leaderboard_csv(summary), text):
         header = next(line for line in table.splitlines() if "state" in line)
         assert "score" in header
         assert "test/" not in header

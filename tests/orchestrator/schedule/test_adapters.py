@@ -93,8 +93,8 @@ class Died(Trial):
     """A trial of Tune whose actor has died. Tune itself writes the error where a running Ray has its files.
 
     Args:
-        attempt_id: id of the trial.
-        folder: of the file.
+        attempt_id: Id of the trial.
+        folder: Folder of the file.
     """
 
     def __init__(self, attempt_id: str, folder: Path) -> None:
@@ -112,8 +112,8 @@ class SharedProcess:
     """The trials of a shared engine, whose common worker process dies again and again.
 
     Args:
-        sessions: of the sweep.
-        trials: of the sweep.
+        sessions: Sessions of the sweep.
+        trials: Trials of the sweep.
     """
 
     def __init__(self, sessions: Sessions, trials: int) -> None:
@@ -124,7 +124,7 @@ class SharedProcess:
         """Launch every trial that is left, and let the process die, perhaps after a report of each.
 
         Args:
-            after: step of the reports.
+            after: Step of the reports.
         """
         session = self.session
         tune: list[Trial] = []

@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.machines.warmth import WARM
-from orchestrator.schedule.engine_pool import EnginePool
-from orchestrator.schedule.engines import Engines
+from orchestrator.machines.idle_timeout import WARM
+from orchestrator.schedule.engines import EnginePool, Engines
 from tests.attempts import assignment
 from tests.shared_ray import own_ray
 
@@ -36,8 +35,8 @@ folder = Path(sys.argv[1])
 environment.prepare(folder / "token")
 import ray
 from orchestrator.ledger.holder import Holder
-from orchestrator.schedule import cluster, hung, ray_private
-from orchestrator.schedule.engine_pool import EnginePool
+from orchestrator.schedule import cluster, orphaned_actors, ray_private
+from orchestrator.schedule.engines import EnginePool
 from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.loans import Loan, WrongLoan
 from orchestrator.schedule.shared_worker import SharedEngine
@@ -575,7 +574,7 @@ def stopped(pid):
 for leave in (lambda: idle(EnginePool(600.0, "same"), "first"), lambda: used(worker_pool())):
     pid, said = stopped(leave()), []
     engines, seated = waiting("other")
-    with hung.ended(said.append, 1.0):
+    with orphaned_actors.ended(said.append, 1.0):
         wait(engines.nodes)
     print(psutil.pid_exists(pid), [str(pid) in line and "hangs" in line for line in said])
     engines.release(seated.attempt_id)
@@ -586,7 +585,7 @@ engines.ensure(engines.seat(seated).attempt_id)
 wait(engines.nodes)
 stopped(*processes())
 waiting("third")
-hung.Lookout(said.append, 0.0).look()
+orphaned_actors.Lookout(said.append, 0.0).look()
 print(len(said), engines.nodes() != {})
 """
 
@@ -636,8 +635,9 @@ def test_idle_workers_and_engines_leave_for_each_other(with_one_device: Run) -> 
 ENDS = """
 sleeper, borrower = other_process()
 pool = worker_pool()
-pool._me = borrower
-ray.get(pool.take().__ray_ready__.remote())
+made = pool._loan
+pool._loan = lambda: replace(made(), borrower=borrower)
+ray.get(pool.take().run(os.getpid))
 time.sleep(1)
 (pid,) = processes("ray::WarmWorker")
 end(sleeper)
@@ -665,12 +665,12 @@ def test_a_worker_with_a_gpu_ends_with_its_driver_and_an_idle_one_with_the_servi
 ONE_EACH = """
 pools = [worker_pool() for _ in range(4)]
 workers = [pool.take() for pool in pools[:2]]
-ray.get([worker.__ray_ready__.remote() for worker in workers])
+pids = ray.get([worker.run(os.getpid) for worker in workers])
 for pool, worker in zip(pools, workers):
-    ray.get(worker.return_unused.remote(pool._me))
-print([len(pool._claimed) for pool in pools])
-again = [pool.take() for pool in pools[2:]]
-print({worker._actor_id for worker in again} == {worker._actor_id for worker in workers})
+    pool.give_back(worker)
+print([len(pool._idle) + len(pool._lent) for pool in pools])
+again = ray.get([pool.take().run(os.getpid) for pool in pools[2:]])
+print(set(again) == set(pids))
 """
 
 
@@ -765,6 +765,7 @@ with cluster.connected(Hardware(cpus=2, gpus=1)):
 """
 
 
+@pytest.mark.ray
 @pytest.mark.slow
 def test_an_idle_engine_ends_with_the_head(temporary: Path) -> None:
     """Ray's own processes for workers end, which would take a busy engine with them as well."""

@@ -69,7 +69,7 @@ def test_workers_get_the_environment_of_their_driver(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     assert of_workers(0.0).keys() == {
         "AWS_SECRET_ACCESS_KEY",
-        process.EARLIER_MEMORY_FRACTION,
+        process.DEPRECATED_MEMORY_FRACTION,
         *process.worker_environment(0.0),
     }
 

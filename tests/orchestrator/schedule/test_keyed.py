@@ -14,7 +14,7 @@ from orchestrator.assignment import shown_as
 from orchestrator.config import load
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.records import CurvePoint, ReportRecord
+from orchestrator.ledger.sweeps.records import CurvePoint, ReportRecord
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import KeyedScheduler, TrialReport, decisive, histories
 

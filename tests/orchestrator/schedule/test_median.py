@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ray.tune.schedulers import MedianStoppingRule, TrialScheduler
 
 from orchestrator.schedule.keyed import NO_CONTROLLER
-from orchestrator.schedule.median import MedianRule
+from orchestrator.schedule.schedulers import MedianRule
 
 GRACE = 20
 METRIC = "val/accuracy"

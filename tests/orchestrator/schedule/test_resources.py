@@ -33,6 +33,7 @@ with cluster.connected(Hardware(cpus=1, gpus=0)):
 """
 
 
+@pytest.mark.ray
 @pytest.mark.slow
 def test_a_head_that_another_user_started_is_not_joined(temporary: Path) -> None:
     """An earlier `ray start --head` leaves its address in Ray's folder."""

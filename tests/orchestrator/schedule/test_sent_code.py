@@ -14,59 +14,6 @@ from orchestrator.config.trainable import Trainable
 from orchestrator.schedule import sent_code
 from tests.shared_ray import own_ray
 
-DRIVER = """
-import json, os, shutil, sys
-from dataclasses import replace
-from pathlib import Path
-from orchestrator.machines.hardware import Hardware
-from orchestrator.machines.joining import joined
-from orchestrator.schedule import environment
-environment.prepare(Path(sys.argv[1]) / "token")
-import ray
-from orchestrator.schedule import cluster, sent_code
-from orchestrator.scripts.attempt import OwnProcess
-from tests.attempts import assignment
-from trainables.trial import Clock, ScriptSettings
-
-code, place = Path(sys.argv[2]), Path(sys.argv[3])
-
-def look(folder):
-    import queue
-    found = Path(sent_code.found(folder, ("python", "train.py")))
-    return str(found), queue.__file__
-
-def files(folder):
-    found = Path(sent_code.found(folder, "train.py:train"))
-    return str(found), sorted(str(path.relative_to(found)) for path in found.rglob("*") if path.is_file())
-
-def trained(assigned):
-    own = OwnProcess()
-    try:
-        return own.advance(sent_code.on_this_machine(assigned))
-    finally:
-        own.release()
-
-hardware, seen = Hardware(cpus=2, gpus=0), {}
-with joined(hardware, environment.of_head()) as head:
-    os.environ["RAY_ADDRESS"] = head.address
-    with cluster.connected(hardware, code):
-        run = lambda work, *given: ray.get(ray.remote(num_cpus=1)(work).remote(*given))
-        seen["same code"], seen["queue"] = run(look, str(code))
-        settings = ScriptSettings(
-            function="train.py:train", command=None, shell=False, folder=str(code), params={"rate": 2.0},
-            training=Clock(4, 2), seed=1,
-        )
-        assigned = replace(
-            assignment(place, 0), settings=settings, gpu=0.0, checkpoints=str(place / "kept"),
-            log=str(place / "trial.log"),
-        )
-        shutil.rmtree(code)
-        seen["gone"], seen["files"] = run(files, str(code))
-        outcome = run(trained, assigned)
-        seen["outcome"] = outcome.message or outcome.metrics["val/loss"]
-print(json.dumps(seen))
-"""
-
 
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
@@ -85,12 +32,20 @@ def code(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.ray
 @pytest.mark.slow
 def test_a_folder_reaches_workers_that_do_not_have_it(code: Path, temporary: Path, tmp_path: Path) -> None:
     inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     with own_ray(temporary) as variables:
         done = subprocess.run(
-            [sys.executable, "-c", DRIVER, str(temporary), str(code), str(tmp_path)],
+            [
+                sys.executable,
+                "-m",
+                "tests.programs.sent_code_driver",
+                str(temporary),
+                str(code),
+                str(tmp_path),
+            ],
             env={**inherited, **variables},
             capture_output=True,
             text=True,

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from orchestrator.assignment import Assignment
-from orchestrator.ledger.claims import Amounts, Claims, pools
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.pool.claims import Amounts, Claims, pools
 from orchestrator.machines.hardware import Node
 from orchestrator.schedule import ray_private, resources
 from orchestrator.schedule.resources import REQUEST_SECONDS, AvailableResources
 from orchestrator.schedule.shares import RENEW_SECONDS, ClusterShare
 from orchestrator.session.session import Session
-from orchestrator.sharing.rows import UNIT, Place, PoolClaim, PoolNode, Rules
+from orchestrator.sharing.pool_rows import UNIT, Place, PoolClaim, PoolNode, Rules
 from tests import postgres
 from tests.orchestrator.ledger.examples import writer
 from tests.orchestrator.session.sessions import Sessions, launch, outcome
@@ -29,8 +29,8 @@ class Cluster(AvailableResources):
     """A cluster of one node that a test sets, and what its autoscaler was asked for.
 
     Attributes:
-        requests: every request, the last one at the end.
-        cores: of each node.
+        requests: Every request, the last one at the end.
+        cores: Cores of each node.
     """
 
     def __init__(self) -> None:
@@ -49,8 +49,8 @@ class Pool:
     """The driver of sweep `a` of ada with a session, and claims of other sweeps beside it.
 
     Args:
-        folder: of the session.
-        ledger: of the claims; that of the session if it is left out.
+        folder: Folder of the session.
+        ledger: Ledger of the claims; that of the session if it is left out.
     """
 
     def __init__(self, folder: Path, ledger: Ledger | None = None) -> None:
@@ -146,7 +146,7 @@ def test_trials_leave_for_a_sweep_that_is_short_and_stay_if_it_leaves(pool: Pool
 
 
 def test_a_trial_that_is_to_leave_and_reports_nothing_is_cut_after_two_minutes(pool: Pool) -> None:
-    """Its two minutes begin anew if it could stay in between."""
+    """Its two minutes begin again if it could stay in between."""
     trials = [launch(pool.session) for _ in range(4)]
     other = pool.other("b", "bob")
     other.renew(NODES, Amounts(1, 0, 0, 0))
@@ -216,7 +216,7 @@ def test_a_request_that_an_older_one_may_have_replaced_is_sent_again(monkeypatch
     asking, wanted = AvailableResources(1.0, 0.0), Counter({(1.0, 0.0): 3})
     asking.request(wanted)
     asking.request(Counter(wanted))
-    assert sent == [3], "Ray is told of changes at once, and of nothing else"
+    assert sent == [3], "Ray learns of changes at once, and of nothing else"
     clock[0] += REQUEST_SECONDS
     asking.request(wanted)
     assert sent == [3, 3]
@@ -226,8 +226,8 @@ class Controller:
     """Tune's controller as a test sets it: the nodes of trials, and those that wait.
 
     Attributes:
-        nodes: by id of the trial.
-        taken_back: ids of the trials that were taken back.
+        nodes: Nodes by id of the trial.
+        taken_back: Ids of the trials that were taken back.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -330,7 +330,7 @@ def test_the_engines_on_a_node_give_up_their_devices_for_a_trial_that_needs_one(
 def test_an_attempt_that_waits_under_other_holds_is_taken_back_and_waits_on(
     two_nodes: tuple[Pool, Controller, list[Assignment]],
 ) -> None:
-    """It is launched anew, uncharged, and keeps its place among those that wait."""
+    """It is launched again, uncharged, and keeps its place among those that wait."""
     pool, controller, _ = two_nodes
     waiting = launched(pool)
     controller.look()

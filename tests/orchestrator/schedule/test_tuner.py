@@ -1,4 +1,4 @@
-"""What Ray Tune's controller meets: an error of the ledger, and answers that are not what was asked for."""
+"""Ray Tune's controller with an error of the ledger, and with wrong answers of workers."""
 
 from __future__ import annotations
 

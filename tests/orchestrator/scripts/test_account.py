@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.accounts import NOBODY
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
-from orchestrator.scripts.attempt import OwnProcess
+from orchestrator.scripts.script_attempt import OwnProcess
 from tests.attempts import assignment
 from trainables import checkpoint
 from trainables.trial import Clock, ScriptSettings

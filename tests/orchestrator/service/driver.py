@@ -15,12 +15,12 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.stop_requests import asked_to_stop
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import asked_to_stop
+from orchestrator.ledger.queue.submissions import Submission
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.storage.paths import Paths
 from tests.orchestrator.ledger.examples import sweep_record
 

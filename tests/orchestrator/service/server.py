@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 from orchestrator.errors import Refusal, exit_of
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.service import deliveries, service, supervision
-from orchestrator.service.starting import DRIVERS_AT_ONCE
+from orchestrator.service.start_order import DRIVERS_AT_ONCE
 from orchestrator.storage.paths import Paths
 from tests.orchestrator.service import driver
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.records import FINISHED_SWEEP
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.queue.submissions import Submission
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP
 from orchestrator.service.situation import Situation
 from tests import sweeps
 

@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from orchestrator.api.places import places
+from orchestrator.api.queue_order import places
 from orchestrator.api.status import overview
-from orchestrator.ledger import claims, submissions
-from orchestrator.ledger.clock import ClockSetting
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.stop_requests import ROOM, asked_to_stop
-from orchestrator.ledger.submissions import Order, Submission, SubmissionWriter
+from orchestrator.ledger.pool import claims
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import asked_to_stop
+from orchestrator.ledger.queue.submissions import ROOM, Submission, SubmissionRequest, SubmissionWriter
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.tables import START_PAUSE
 from orchestrator.service.service import Service, lease_name
-from orchestrator.service.starting import JITTER, LONGEST_BACKOFF_SECONDS, WITHOUT_SHARE_SECONDS
+from orchestrator.service.start_order import JITTER, LONGEST_BACKOFF_SECONDS, WITHOUT_SHARE_SECONDS
 from orchestrator.service.supervision import BACKOFF_SECONDS, PAUSE_SECONDS
 from orchestrator.storage.paths import Paths
-from orchestrator.system import System
+from orchestrator.system import ClockSetting, System
 from tests.orchestrator.ledger.examples import sweep_record, trial_record, writer
 
 HOUR = 3600.0
@@ -53,10 +53,10 @@ class Machine:
     """A machine with a service whose drivers end at once with code 1.
 
     Attributes:
-        clocks: of the machine.
-        ledger: of the sweeps.
-        started: the sweeps whose drivers were started, in this order.
-        before_crash: what a driver does.
+        clocks: Clocks of the machine.
+        ledger: Ledger of the sweeps.
+        started: The sweeps whose drivers were started, in this order.
+        before_crash: What a driver does.
     """
 
     def __init__(self, url: str, paths: Paths) -> None:
@@ -86,7 +86,7 @@ class Machine:
 
     def submit(self, *sweep_ids: str) -> None:
         for sweep_id in sweep_ids:
-            order = Order("ada", {"name": sweep_id, **DOCUMENT}, "", {}, None, "c0ffee")
+            order = SubmissionRequest("ada", {"name": sweep_id, **DOCUMENT}, "", {}, None, "c0ffee")
             submissions.submit(self.ledger, order, lambda _, sweep_id=sweep_id: sweep_id)  # type: ignore[misc]
 
     def submission(self, sweep_id: str) -> Submission:
@@ -235,7 +235,7 @@ def test_the_next_try_is_shown_by_the_clock_as_it_is_set_now(machine: Machine, s
         at = time.strftime("%H:%M:%S", time.localtime(machine.clocks.time() + left))
         begin = f"QUEUED: starts again at {at}, because: "
         [place] = places(machine.ledger)
-        status = overview(machine.ledger, None, seen)
+        status = overview(machine.ledger, None, seen, {})
         assert place.why is not None
         assert place.why.startswith(begin)
         assert f"{status.state}: {status.reason}" == place.why

@@ -14,11 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.ledger import submissions
-from orchestrator.ledger.lease import Lease, holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.submissions import Order, SubmissionState, change_rows
-from orchestrator.ledger.undelivered import has_ended, left_undelivered
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.submissions import (
+    SubmissionRequest,
+    SubmissionState,
+    change_rows,
+    has_ended,
+    left_undelivered,
+)
+from orchestrator.ledger.sweeps.lease import Lease, holder
 from orchestrator.service import deliveries
 from orchestrator.service.deliveries import Deliveries, in_turn
 from orchestrator.storage.paths import Paths
@@ -43,7 +48,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def submit(ledger: Ledger, state: SubmissionState = "ENDED") -> None:
     """Hand the sweep of the ledger to the service, as one that is in a state."""
-    order = Order("ada", {"name": "retrieval"}, "", {"behaviour": "hold"}, None, "c0ffee")
+    order = SubmissionRequest("ada", {"name": "retrieval"}, "", {"behaviour": "hold"}, None, "c0ffee")
     entry, _ = submissions.submit(ledger, order, lambda is_known: sweeps.SWEEP_ID, again=True)
     change_rows(ledger, lambda change: change.replace(replace(entry, state=state)))
 
@@ -138,7 +143,7 @@ def test_what_a_sweep_has_left_arrives_once_mlflow_is_back(ledger: Ledger, paths
     server = None
     try:
         assert "serves" in service.stdout.readline()
-        assert "MLflow takes none" in service.stdout.readline()
+        assert "MLflow accepts no records" in service.stdout.readline()
         for _ in range(20):
             assert holder(ledger, sweeps.SWEEP_ID) is None, "the sweep must be free for others"
             time.sleep(0.05)
@@ -147,7 +152,7 @@ def test_what_a_sweep_has_left_arrives_once_mlflow_is_back(ledger: Ledger, paths
         connect(database)
         variables = {**environment(), ui.STORE: database}
         server = subprocess.Popen(command_on(port, paths.artifacts), env=variables, start_new_session=True)
-        assert "has received the 23 records" in service.stdout.readline()
+        assert "delivered 23 pending records" in service.stdout.readline()
         assert ledger.backlog(sweeps.SWEEP_ID) == 0
         wait_for(lambda: holder(ledger, sweeps.SWEEP_ID) is None)
         expected = {sweeps.SWEEP_ID: 0, "0000": 41, "0001": 41, "0002": 43}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api import service
+from orchestrator.api import serving
 from orchestrator.errors import BadInput
 from orchestrator.ledger.holder import Holder
 from orchestrator.service.discovery import announced, running
@@ -65,10 +65,10 @@ def test_a_service_removes_only_its_own_file(tmp_path: Path) -> None:
 def test_the_variable_names_the_root_of_a_running_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(service.SERVER, str(tmp_path))
+    monkeypatch.setenv(serving.SERVER, str(tmp_path))
     with pytest.raises(BadInput, match="must name the root of a running service"):
-        service.running(root=tmp_path / "other")
+        serving.running(root=tmp_path / "other")
     with announced(tmp_path / "serve.json"):
-        server = service.running(root=tmp_path / "other")
+        server = serving.running(root=tmp_path / "other")
     assert server is not None
     assert server.root == tmp_path

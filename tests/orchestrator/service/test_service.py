@@ -16,17 +16,16 @@ import pytest
 from sqlalchemy import update
 
 from orchestrator.errors import Exit
-from orchestrator.ledger import submissions
-from orchestrator.ledger.clock import ClockSetting
-from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.settings import change_settings, resume, settings
-from orchestrator.ledger.stop_requests import ask_to_stop
-from orchestrator.ledger.submissions import Order, Submission
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import ask_to_stop, change_settings, resume, settings
+from orchestrator.ledger.queue.submissions import Submission, SubmissionRequest
+from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.tables import SUBMISSION
 from orchestrator.service.discovery import running
 from orchestrator.service.supervision import BEGIN_SECONDS
 from orchestrator.storage.paths import Paths
+from orchestrator.system import ClockSetting
 from tests import postgres
 from tests.orchestrator.service import driver
 
@@ -58,7 +57,7 @@ class Deployment:
         return process
 
     def submit(self, sweep_id: str = "a-1", behaviour: str = "hold") -> Submission:
-        order = Order("ada", {"name": sweep_id}, "", {"behaviour": behaviour}, None, "c0ffee")
+        order = SubmissionRequest("ada", {"name": sweep_id}, "", {"behaviour": behaviour}, None, "c0ffee")
         return submissions.submit(self.ledger, order, lambda is_known: sweep_id, again=True)[0]
 
     def submission(self, sweep_id: str = "a-1") -> Submission:
@@ -150,7 +149,7 @@ def test_a_killed_driver_is_replaced(deployment: Deployment) -> None:
 @either
 @pytest.mark.slow
 def test_after_a_boot_every_sweep_goes_on_but_those_that_were_stopped(deployment: Deployment) -> None:
-    """The rows name a boot that is over, and no process of it lives. A lost machine is no crash."""
+    """The rows name a boot that is over, and no process of it lives. A lost machine is not a crash."""
     service = deployment.serve()
     for sweep_id in ("a-1", "a-2"):
         deployment.submit(sweep_id)

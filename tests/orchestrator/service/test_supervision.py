@@ -1,4 +1,4 @@
-"""What the service does next, for every situation of a submission."""
+"""Decisions of the service for every state of a submission."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import Exit
-from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.service.situation import Situation
-from orchestrator.service.starting import LONGEST_BACKOFF_SECONDS, STARTING_AT_ONCE
+from orchestrator.service.start_order import LONGEST_BACKOFF_SECONDS, STARTING_AT_ONCE
 from orchestrator.service.supervision import (
     BEGIN_SECONDS,
     MOST_CRASHES,

@@ -12,10 +12,9 @@ import numpy as np
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.config import load
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.keys import attempt_number
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.records import SweepRecord, attempt_number
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.outages import Probe
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths, checkpoint_stem
@@ -54,9 +53,9 @@ class FixedResources:
     """Resources that a test sets.
 
     Attributes:
-        attempts: number of attempts that fit.
-        reason: why no attempt can start.
-        has_placed: whether an attempt has its resources.
+        attempts: Number of attempts that fit.
+        reason: Why no attempt can start.
+        has_placed: Whether an attempt has its resources.
     """
 
     attempts: int = 2
@@ -78,10 +77,10 @@ class FixedShare:
     """A share that a test sets.
 
     Attributes:
-        attempts: number of attempts that may run at once.
-        leaving: ids of the attempts to shed.
-        overdue: of these, the ones to cut; by id, the time since when.
-        waiting: why nothing may run.
+        attempts: Number of attempts that may run at once.
+        leaving: Ids of the attempts to shed.
+        overdue: Overdue of these, the ones to cut; by id, the time since when.
+        waiting: Why nothing may run.
     """
 
     attempts: int
@@ -205,5 +204,5 @@ def failure(assignment: Assignment, step: int, cause: str) -> Outcome:
 
 
 def sign(assignment: Assignment, **what: Any) -> Outcome:
-    """Return a sign of life, which is no report."""
+    """Return a sign of life, which is not a report."""
     return Outcome(assignment.attempt_id, 0, done=False, metrics={}, **what)

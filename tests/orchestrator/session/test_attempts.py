@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.assignment import Outcome, SavedCheckpoint
-from orchestrator.ledger.records import CheckpointKind, CheckpointRecord
-from orchestrator.ledger.selection import best_of_sweep
+from orchestrator.ledger.sweeps.records import CheckpointKind, CheckpointRecord
+from orchestrator.ledger.sweeps.selection import best_of_sweep
 from orchestrator.session.attempts import finite_or_failed, launched
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.ledger.records import TrialRecord, TrialState
-from orchestrator.ledger.selection import best_trial
+from orchestrator.ledger.sweeps.records import TrialRecord, TrialState
+from orchestrator.ledger.sweeps.selection import best_trial
 from orchestrator.session.board import RetryQueue, TrialBoard, time_left
 from tests import sweeps
 

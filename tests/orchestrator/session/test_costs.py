@@ -1,4 +1,4 @@
-"""What a launch, a report and a look at the limits cost the ledger, whatever the sweep has done before.
+"""The cost of a launch, a report and a check of the limits does not grow with a sweep's history.
 
 SQLite's own instructions are counted: unlike seconds they are the same on every machine.
 """
@@ -15,8 +15,8 @@ from sqlalchemy import event
 
 from orchestrator.assignment import Assignment
 from orchestrator.ledger.backup import backup_file
-from orchestrator.ledger.keys import trial_key
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.records import trial_key
 from orchestrator.session.session import Session
 from tests.orchestrator.session.sessions import SPACE, Sessions, outcome
 
@@ -41,8 +41,8 @@ class Meter:
     """Counts what SQLite does for a ledger.
 
     Attributes:
-        statements: run so far.
-        instructions: of SQLite's virtual machine so far.
+        statements: Run so far.
+        instructions: Instructions of SQLite's virtual machine so far.
     """
 
     ledger: Ledger
@@ -75,10 +75,10 @@ class Sweep:
     """A sweep that has run for a while.
 
     Attributes:
-        session: of its driver.
-        meter: of its ledger.
-        last: the attempt that was launched last.
-        sessions: that opened it.
+        session: Session of its driver.
+        meter: Meter of its ledger.
+        last: The attempt that was launched last.
+        sessions: Sessions that opened it.
     """
 
     session: Session

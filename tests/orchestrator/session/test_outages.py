@@ -21,8 +21,8 @@ class Resource:
     """A store or a disk that a test makes unavailable and available again.
 
     Attributes:
-        out: whether it is unavailable.
-        probed: times of the probes, by the clock of the session.
+        out: Whether it is unavailable.
+        probed: Times of the probes, by the clock of the session.
     """
 
     sessions: Sessions

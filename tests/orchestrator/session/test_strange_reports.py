@@ -1,4 +1,4 @@
-"""What a worker may send in place of a report: an outcome of its trial, never of the driver."""
+"""Malformed reports of workers end their trial, never the driver."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from orchestrator.config import load
 from orchestrator.config.argparse_draft import draft
 from orchestrator.driver.admission import identify
 from orchestrator.errors import BadInput
-from orchestrator.scripts.attempt import OwnProcess
+from orchestrator.scripts.script_attempt import OwnProcess
 from orchestrator.session.session import Session
 from orchestrator.training import process
 from orchestrator.training.attempt import OwnEngine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.sharing.holding import NOTHING, Hold, Holding, Move
-from orchestrator.sharing.rows import CLASSES, UNIT, Place, PoolClaim, Use
+from orchestrator.sharing.pool_rows import CLASSES, UNIT, Place, PoolClaim, Use
 from orchestrator.sharing.view import View
 
 Moves = dict[str, Move]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.sharing.capacity import Capacity
 from orchestrator.sharing.fill import fill
-from orchestrator.sharing.rows import CLASSES, UNIT, Owner, PoolClaim, PoolNode, Share
+from orchestrator.sharing.pool_rows import CLASSES, UNIT, Owner, PoolClaim, PoolNode, Share
 from tests.orchestrator.sharing import reference
 from tests.orchestrator.sharing.worlds import World, cpu_claim, gpu_claim, random_world, use, worlds
 
@@ -223,7 +223,7 @@ def test_a_quota_of_gpu_hours_that_is_spent_leaves_no_share_of_a_device() -> Non
 
 
 def test_shares_of_a_large_pool_are_computed_in_a_fraction_of_the_obvious_way() -> None:
-    """300 sweeps of 40 owners on 1,024 GPUs; `benchmarks.sharing` measures the time itself."""
+    """300 sweeps of 40 owners on 1,024 GPUs."""
     nodes = [PoolNode(f"n{k:03}", 96 * UNIT, 8) for k in range(128)]
     claims = [gpu_claim(f"s{k}", f"o{k % 40}", 16, slots=1 + k % 2, created=float(k)) for k in range(300)]
     began = time.process_time()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.sharing.forecast import MOST_ENDS, expected_starts
+from orchestrator.sharing.pool_rows import RULES, UNIT, Owner, PoolClaim, PoolNode, Snapshot, Use
 from orchestrator.sharing.prospects import prospects
-from orchestrator.sharing.rows import RULES, UNIT, Owner, PoolClaim, PoolNode, Snapshot, Use
 from orchestrator.sharing.view import View
 from tests.orchestrator.sharing.worlds import cpu_claim, gpu_claim
 

@@ -14,8 +14,8 @@ from orchestrator.config.resolve import load
 from orchestrator.config.space import Distribution
 from orchestrator.config.strategy import options_section
 from orchestrator.config.sweep_config import Constraint, Objective, Published, Sampler, Scheduler, SweepConfig
-from orchestrator.ledger.records import ReportRecord, TrialRecord
 from orchestrator.ledger.rows import to_json
+from orchestrator.ledger.sweeps.records import ReportRecord, TrialRecord
 from orchestrator.study.study import Study
 
 METRIC, STEPS = "val/accuracy", 5
@@ -75,8 +75,8 @@ class Run:
     """A sweep that runs trial by trial, with its records in memory.
 
     Attributes:
-        rebuilt: whether the study is rebuilt from the records before each ask and each tell.
-        ahead: number of trials that run at the same time.
+        rebuilt: Whether the study is rebuilt from the records before each ask and each tell.
+        ahead: Number of trials that run at the same time.
     """
 
     sweep: SweepConfig

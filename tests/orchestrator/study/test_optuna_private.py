@@ -133,7 +133,7 @@ def test_the_state_of_an_optimizer_may_refer_to_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(pickle.UnpicklingError, match="is no part of an optimizer"):
+    with pytest.raises(pickle.UnpicklingError, match="is not part of an optimizer"):
         to_plain(_written(Evil()))
     assert not Path("pwned").exists()
 

@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.config.space import Distribution, ranged
 from orchestrator.config.sweep_config import Constraint, Objective
-from orchestrator.ledger.records import ReportRecord
+from orchestrator.ledger.sweeps.records import ReportRecord
 from orchestrator.study.distributions import Grid, to_optuna
 from orchestrator.study.observations import BEST as BEST_SHOWN
 from orchestrator.study.samplers import Tpe, trial_seed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mlflow.tracking import MlflowClient
 
-from orchestrator.ledger.records import Event
+from orchestrator.ledger.sweeps.records import Event
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink, Refused
 
 NewDatabase = Callable[[Path], str]
@@ -41,5 +41,5 @@ def deliver(
     """
     sink = sink or MlflowSink(destination)
     assert isinstance(destination.runs, dict)
-    destination.runs.update({**sink.adopted, **sink.create(events)})
+    destination.runs.update({**sink.recreated, **sink.create(events)})
     return sink.apply(events)

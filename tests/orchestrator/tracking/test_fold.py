@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mlflow.utils import validation
 
 from orchestrator.tracking import events
-from orchestrator.tracking.fold import (
+from orchestrator.tracking.events import (
     KEY_LENGTH,
     Point,
     by_run,

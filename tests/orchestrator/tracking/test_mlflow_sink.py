@@ -19,8 +19,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.tracking import MlflowClient
 
-from orchestrator.ledger.records import Event, ReportRecord
-from orchestrator.scripts.attempt import _is_name
+from orchestrator.ledger.sweeps.records import Event, ReportRecord
+from orchestrator.scripts.script_attempt import _is_name
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
 from orchestrator.tracking.mlflow_private import trial_curves
@@ -161,7 +161,7 @@ def test_a_run_that_the_ledger_does_not_know_is_deleted(destination: Destination
     MlflowSink(replace(destination, number=1)).create(batch[:3])
     following = replace(destination, number=2)
     assert deliver(following, batch) == []
-    assert MlflowSink(following).adopted == {}
+    assert MlflowSink(following).recreated == {}
     assert points_of(destination) == expected_points()
     assert {run.data.tags["sweep.token"] for run in runs_of(destination).values()} == {"2"}
 
@@ -194,20 +194,6 @@ def test_a_run_that_a_person_nests_under_the_sweep_is_left_alone(
     MlflowClient(destination.uri).create_run(parent.experiment_id, tags=own, run_name="my own")
     assert deliver(destination, batch) == []
     assert "my own" in runs_of(destination)
-
-
-def test_the_runs_of_an_earlier_version_are_adopted(sink: MlflowSink, destination: Destination) -> None:
-    """Its ledger had no record of runs, and its runs no token."""
-    batch = whole_sweep()
-    deliver(destination, batch, sink)
-    client = MlflowClient(destination.uri)
-    before = {name: run.info.run_id for name, run in runs_of(destination).items()}
-    for run_id in before.values():
-        client.delete_tag(run_id, "sweep.token")
-    destination.runs.clear()  # type: ignore[attr-defined]
-    assert deliver(destination, batch) == []
-    assert {name: run.info.run_id for name, run in runs_of(destination).items()} == before
-    assert sorted(destination.runs.values()) == sorted(before.values())
 
 
 def test_a_run_that_mlflow_has_lost_is_created_again(sink: MlflowSink, destination: Destination) -> None:

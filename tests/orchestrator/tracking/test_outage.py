@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.tracking import ui
 from orchestrator.tracking.address import environment
-from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.tracking.shipper import Shipper, Timeouts
 from tests import sweeps
 from tests.orchestrator.tracking.proxy import Proxy, command_on
 from tests.orchestrator.tracking.stored import NewDatabase, points_by_run
 
 pytestmark = pytest.mark.end_to_end
 
-PACE = Pace(gather=0.05, awake=60.0, silence=3.0, first_retry=0.2, longest_retry=1.0, goodbye=3.0)
+PACE = Timeouts(gather=0.05, awake=60.0, silence=3.0, first_retry=0.2, longest_retry=1.0, goodbye=3.0)
 ALL = {sweeps.SWEEP_ID: 0, "0000": 41, "0001": 41, "0002": 43}
 
 

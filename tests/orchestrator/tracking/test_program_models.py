@@ -14,8 +14,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from pandas import DataFrame
 
-from orchestrator.ledger.records import CheckpointRecord, Event
-from orchestrator.tracking import events, program_code
+from orchestrator.ledger.sweeps.records import CheckpointRecord, Event
+from orchestrator.tracking import events, model_registry
 from orchestrator.tracking.mlflow_sink import Destination
 from orchestrator.training.attempt import OwnEngine
 from tests.attempts import assignment
@@ -163,11 +163,11 @@ def test_code_that_has_changed_since_is_not_registered(
     sent = event(replace(trained[0], path=str(saved.folder), digest=saved.digest), code)
     (code / "width_of_the_net.py").write_text("WIDTH = 9\n")
     (refusal,) = deliver(destination, [sent])
-    assert "must be that which trained the chosen trial" in refusal.reason
+    assert "must be the code that trained the best trial" in refusal.reason
 
 
 def test_an_installed_package_is_a_requirement(tmp_path: Path) -> None:
-    code = program_code.kept(program(tmp_path, "optax.losses:Net"), tmp_path / "copy")
+    code = model_registry.kept_code(program(tmp_path, "optax.losses:Net"), tmp_path / "copy")
     assert code.folder is None
     assert [line.partition("==")[0] for line in code.requirements] == ["optax"]
 
@@ -175,5 +175,5 @@ def test_an_installed_package_is_a_requirement(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_imported_needs_nothing(tmp_path: Path) -> None:
     code = written(tmp_path / "own")
     (code / "notes.py").write_text("import torch\nprint 'old'\n")
-    kept = program_code.kept(program(code), tmp_path / "copy")
+    kept = model_registry.kept_code(program(code), tmp_path / "copy")
     assert not [line for line in kept.requirements if "torch" in line]

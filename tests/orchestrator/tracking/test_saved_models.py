@@ -14,7 +14,7 @@ from mlflow.tracking import MlflowClient
 from sklearn.datasets import load_digits
 from sklearn.linear_model import SGDClassifier
 
-from orchestrator.ledger.records import CheckpointRecord, Event
+from orchestrator.ledger.sweeps.records import CheckpointRecord, Event
 from orchestrator.tracking import events
 from orchestrator.tracking.mlflow_sink import Destination
 from tests.orchestrator.tracking.stored import NewDatabase, deliver

@@ -19,18 +19,18 @@ import pytest
 from sqlalchemy import event as listener
 
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.lease_backends import next_token
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.system import System
 from orchestrator.tracking import child
-from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.tracking.shipper import Shipper, Timeouts
 from tests import postgres, sweeps
 from tests.orchestrator.tracking.stored import NewDatabase, points_by_run
 
 _DELIVERS = "orchestrator.tracking.deliver"
-QUICK = Pace(gather=0.05, awake=60.0, silence=3.0, first_retry=0.1, longest_retry=0.2, goodbye=3.0)
+QUICK = Timeouts(gather=0.05, awake=60.0, silence=3.0, first_retry=0.1, longest_retry=0.2, goodbye=3.0)
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_a_shipper_whose_lease_is_lost_delivers_nothing(
 def test_a_child_does_not_outlive_a_killed_driver(ledger_url: str, tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from orchestrator.ledger.lease import Lease\n"
+        "from orchestrator.ledger.sweeps.lease import Lease\n"
         "from orchestrator.ledger.ledger import Ledger\n"
         "from orchestrator.tracking.shipper import Shipper\n"
         f"root = Path({str(tmp_path)!r})\n"
@@ -188,7 +188,7 @@ def _has_ended(process: psutil.Process) -> bool:
 
 @pytest.mark.parametrize(("age", "seconds"), [(0.0, 1.0), (19.0, 1.0), (60.0, 3.0), (100.0, 5.0), (1e6, 5.0)])
 def test_batches_of_a_long_sweep_are_larger(age: float, seconds: float) -> None:
-    assert Pace().gathers(age) == pytest.approx(seconds)
+    assert Timeouts().gathers(age) == pytest.approx(seconds)
 
 
 def test_closing_without_starting_is_harmless(shipper: Shipper) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
-from orchestrator.ledger.keys import channel_of
+from orchestrator.ledger.sweeps.records import channel_of
 from orchestrator.training import engine_server, process
 from orchestrator.training.attempt import OwnEngine
 from orchestrator.training.engine_cache import EngineCache

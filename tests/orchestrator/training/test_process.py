@@ -9,36 +9,14 @@ import pytest
 from jaxlib.xla_client import generate_pjrt_gpu_plugin_options
 
 from orchestrator.schedule.environment import of_workers
-from orchestrator.training.process import EARLIER_MEMORY_FRACTION, worker_environment
-
-WATCHED = """
-import os, signal, time
-from orchestrator.training import process
-process.POLL_SECONDS = 0.01
-standing = {"a": (), "b": ()}
-def published(sweep_id):
-    if standing[sweep_id] is None:
-        raise ConnectionError("the head is unreachable")
-    return standing[sweep_id]
-def state():
-    time.sleep(0.3)
-    asked = [process.stop_requested("a", "a-1"), process.stop_requested("a", "a-2")]
-    return *asked, process.stop_requested("b", "b-1"), process.terminating()
-process.handle_sigterm()
-process.watch("a", published)
-process.watch("b", published)
-states = [state()]
-for standing["a"] in (("*",), None, ("*",), (), ("a-2",)):
-    states.append(state())
-os.kill(os.getpid(), signal.SIGTERM)
-states.append(state())
-print(states)
-"""
+from orchestrator.training.process import DEPRECATED_MEMORY_FRACTION, worker_environment
 
 
 def test_a_stop_request_comes_and_goes_for_its_attempts_alone_and_a_signal_stays() -> None:
     """Without a reachable head no request is seen; after SIGTERM the process still runs."""
-    done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.programs.watched_process"], capture_output=True, text=True, check=True
+    )
     nothing, requested = (False,) * 4, (True, True, False, False)
     one = (False, True, False, False)
     states = [nothing, requested, nothing, requested, nothing, one, (*one[:3], True)]
@@ -51,7 +29,7 @@ def test_a_trial_without_a_gpu_never_sees_one() -> None:
 
 def test_jax_accepts_what_limits_the_memory_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """With an environment that it refuses, JAX warns and trains on the processors."""
-    monkeypatch.setenv(EARLIER_MEMORY_FRACTION, "0.5")
+    monkeypatch.setenv(DEPRECATED_MEMORY_FRACTION, "0.5")
     for name, value in of_workers(1 / 8).items():
         if value is None:
             monkeypatch.delenv(name, raising=False)

@@ -15,11 +15,10 @@ import pytest
 from sqlalchemy import text
 
 from orchestrator.errors import BadInput, Busy
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CheckpointRecord, EvaluationRecord, SweepState
-from orchestrator.ledger.scores import pack
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import CheckpointRecord, EvaluationRecord, SweepState, pack_scores
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep import orphans
 from orchestrator.upkeep.check import check, leftovers
@@ -102,11 +101,11 @@ def test_an_intact_sweep_has_no_findings(site: Site) -> None:
 def test_a_recorded_evaluation_has_no_findings(site: Site) -> None:
     """With the scores of its examples, which have 32 bits, and without them as in earlier versions."""
     metrics = {"test/loss": 1.0, "test/accuracy": 1 / 3}
-    for at, scores in enumerate((pack([1 / 3]), pack([1.0, 0.0, 0.0]), None)):
+    for at, scores in enumerate((pack_scores([1 / 3]), pack_scores([1.0, 0.0, 0.0]), None)):
         site.writer.add_evaluation(EvaluationRecord(f"{SWEEP_ID}-0", 20, "test", metrics, float(at), scores))
     not_finite = {"test/loss": math.nan, "test/accuracy": math.nan}
     site.writer.add_evaluation(
-        EvaluationRecord(f"{SWEEP_ID}-0", 20, "test", not_finite, 3.0, pack([math.nan]))
+        EvaluationRecord(f"{SWEEP_ID}-0", 20, "test", not_finite, 3.0, pack_scores([math.nan]))
     )
     assert site.problems() == []
 
@@ -288,7 +287,7 @@ def _value_that_was_not_reported(site: Site) -> None:
 
 
 def _score_otherwise(site: Site) -> None:
-    scores = pack([1.0, 0.0, 1.0])
+    scores = pack_scores([1.0, 0.0, 1.0])
     evaluation = EvaluationRecord(f"{SWEEP_ID}-0", 20, "test", {"test/accuracy": 0.6}, 1.0, scores)
     site.writer.add_evaluation(evaluation)
 

@@ -14,12 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.api import upkeep
-from orchestrator.ledger.keys import attempt_number, sweep_id_of, trial_key, trial_key_of
-from orchestrator.ledger.lease import Lease
+from orchestrator.api import maintenance
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CheckpointRecord, Segment
-from orchestrator.ledger.writer import SweepWriter
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import (
+    CheckpointRecord,
+    Segment,
+    attempt_number,
+    sweep_id_of,
+    trial_key,
+    trial_key_of,
+)
+from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep.log_check import check_logs
 from tests.orchestrator.ledger.examples import SetClock, create_sweep, sweep_record, trial_record, writer
@@ -281,7 +287,7 @@ def test_the_command_names_the_trials(root: Root) -> None:
     root.sweep("alone-0000000d")
     root.complete("alone-0000000d", 0, 12)
     root.finish()
-    wrong = {finding.where for finding in upkeep.check(root=root.paths.root).findings}
+    wrong = {finding.where for finding in maintenance.check(root=root.paths.root).findings}
     assert {robbed, thief} <= wrong
     assert "alone-0000000d-0" not in wrong
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api import upkeep
+from orchestrator.api import maintenance
 from orchestrator.cli import look
-from orchestrator.cli.upkeep import check as print_check
-from orchestrator.ledger.lease import Lease
+from orchestrator.cli.machine_verbs import check as print_check
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep.mlflow_copy import disagreements, redeliver, removed_points, set_aside
 from orchestrator.upkeep.recovery import recover
@@ -99,7 +99,7 @@ def test_records_that_wait_are_counted_and_no_finding(
     with closing(Ledger.open(delivered.ledger_url)) as ledger, Lease(ledger, sweeps.SWEEP_ID) as lease:
         sweeps.run_trial(lease.writer, sweeps.trial(3), delivered.checkpoints(sweeps.SWEEP_ID))
         count = ledger.backlog(sweeps.SWEEP_ID)
-    checked = upkeep.check(root=delivered.root)
+    checked = maintenance.check(root=delivered.root)
     assert checked.waiting == {sweeps.SWEEP_ID: count}
     assert not any("MLflow" in finding.problem for finding in checked.findings)
     print_check(None, delivered.root, as_json=False)
@@ -119,7 +119,7 @@ def test_what_killed_workers_have_left_is_listed_and_no_finding(
     stage.mkdir(parents=True)
     with closing(Ledger.open(delivered.ledger_url)) as ledger, Lease(ledger, sweeps.SWEEP_ID) as lease:
         lease.writer.set_sweep_state("INTERRUPTED", "stopped by SIGINT")
-    checked = upkeep.check(root=delivered.root)
+    checked = maintenance.check(root=delivered.root)
     assert str(stage) in checked.leftovers[sweeps.SWEEP_ID]
     assert not any(str(stage) in finding.where for finding in checked.findings)
     print_check(None, delivered.root, as_json=False)
@@ -127,8 +127,8 @@ def test_what_killed_workers_have_left_is_listed_and_no_finding(
         f"{stage}: no trial refers to it; the next run of {sweeps.SWEEP_ID} deletes it"
         in capsys.readouterr().out
     )
-    upkeep.collect_garbage(delete=True, root=delivered.root)
-    assert upkeep.check(root=delivered.root).leftovers == {}
+    maintenance.collect_garbage(delete=True, root=delivered.root)
+    assert maintenance.check(root=delivered.root).leftovers == {}
 
 
 def test_a_damaged_database_is_put_aside_and_restored(delivered: Paths) -> None:

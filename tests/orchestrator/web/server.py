@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from orchestrator.api import users
+from orchestrator.api import user_admin
 from orchestrator.api.workspace import Workspace
-from orchestrator.ledger import submissions
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.submissions import Order
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.submissions import SubmissionRequest
 from orchestrator.web.server import Listening, serving
 from tests import sweeps
 
 ROLES = {"vera": "viewer", "ada": "member", "bob": "member", "grace": "admin"}
-"""The users of every server, and their roles; the sweeps of the ledger are Ada's."""
+"""Users of every server and their roles; Ada owns the sweeps."""
 
 QUEUED = "copying-0badcafe"
-"""A sweep of Ada's that waits for its driver."""
+"""ID of a queued sweep of Ada."""
 
 FILE = """\
 task: copy
@@ -138,9 +138,9 @@ class Client:
         return answer.document
 
 
-def order(owner: str, sweep_id: str) -> Order:
+def order(owner: str, sweep_id: str) -> SubmissionRequest:
     document = dict(sweeps.sweep_record().document)
-    return Order(owner, document, FILE, {"data": "data", "wait": None}, sweep_id, "c0ffee")
+    return SubmissionRequest(owner, document, FILE, {"data": "data", "wait": None}, sweep_id, "c0ffee")
 
 
 def _always(sweep_id: str) -> Callable[[Callable[[str], bool]], str]:
@@ -149,7 +149,7 @@ def _always(sweep_id: str) -> Callable[[Callable[[str], bool]], str]:
 
 @contextmanager
 def served(root: Path, **listening: Any) -> Iterator[Client]:
-    """Serve a finished sweep and a queued one, both of Ada, for the length of a `with` block."""
+    """Serve a finished sweep and a queued one, both of Ada, for a `with` block."""
     paths = sweeps.filled(root)
     ledger = Ledger.open(paths.ledger_url)
     for sweep_id in (sweeps.SWEEP_ID, QUEUED):
@@ -163,7 +163,7 @@ def served(root: Path, **listening: Any) -> Iterator[Client]:
         )
         connection.commit()
     ledger.close()
-    tokens = {name: users.add(name, role, root=root)[1] for name, role in ROLES.items()}
+    tokens = {name: user_admin.add(name, role, root=root)[1] for name, role in ROLES.items()}
     workspace = Workspace.at(root, root.parent / "data")
     with serving(workspace, Listening(0, **listening)) as address:
         yield Client(address, workspace, tokens)

@@ -1,4 +1,4 @@
-"""Every route, with every role and without a token: what is permitted, and who is refused how."""
+"""Permissions of every route for every role, and without a token."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pytest
 from fastapi.routing import APIRoute
 from sqlalchemy import select
 
-from orchestrator.api import users
+from orchestrator.api import user_admin
 from orchestrator.api.workspace import Workspace
 from orchestrator.driver.admission import OWNER
-from orchestrator.ledger import users as ledger_users
+from orchestrator.ledger.people import users as ledger_users
+from orchestrator.ledger.people.users import MOST_SESSIONS, digest
 from orchestrator.ledger.tables import SERVICE_SESSION
-from orchestrator.ledger.users import MOST_SESSIONS, digest
-from orchestrator.web import page
+from orchestrator.web import page_routes
 from orchestrator.web.access import ACCESS, CHANGE_HEADER, COOKIE, Level
+from orchestrator.web.app_state import BAD_TOKENS_A_MINUTE, KEY_SECONDS, OneTimeKey
+from orchestrator.web.read_cache import FRESH_SECONDS
 from orchestrator.web.server import Listening, serving
-from orchestrator.web.site import BAD_TOKENS_A_MINUTE, KEY_SECONDS, OneTimeKey
-from orchestrator.web.snapshots import FRESH_SECONDS
 from tests import sweeps
 from tests.orchestrator.web.routes import ROUTES
 from tests.orchestrator.web.server import Client
@@ -45,7 +45,7 @@ def test_every_route_is_in_the_table() -> None:
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_a_route_admits_whom_the_table_names(reader: Client, route: APIRoute) -> None:
     """A request that passes has an empty body or an unknown target, so that nothing changes."""
-    path = route.path if route in page.ROUTER.routes else f"/api/v1{route.path}"
+    path = route.path if route in page_routes.ROUTER.routes else f"/api/v1{route.path}"
     path = path.format(sweep_id=sweeps.SWEEP_ID, number=0, name="nobody", owner="nobody")
     [method] = route.methods
     for user in (None, "vera", "bob", "ada", "grace"):
@@ -102,7 +102,7 @@ def test_a_token_is_in_no_answer_and_no_log(client: Client, tmp_path: Path) -> N
     added = client.send("POST", "/api/v1/users", "grace", body={"name": "eve", "role": "viewer"})
     assert added.status == 201
     tokens = [added.document["token"], *client.tokens.values()]
-    assert users.users(root=client.workspace.paths.root)
+    assert user_admin.users(root=client.workspace.paths.root)
     shown = [client.send("GET", f"/api/v1/{path}", "grace").body for path in ("users", "audit", "me")]
     files = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
     for token in tokens:
@@ -169,7 +169,7 @@ def test_a_token_has_a_limited_number_of_sessions(client: Client) -> None:
 
 @pytest.fixture
 def keyed(tmp_path: Path) -> Iterator[tuple[Client, OneTimeKey]]:
-    """Serve an empty ledger with a key for one who is no user yet."""
+    """Serve an empty ledger with a sign-in key for an unknown user."""
     key, workspace = OneTimeKey("root"), Workspace.at(tmp_path / "mlruns")
     with serving(workspace, Listening(0), key=key) as address:
         yield Client(address, workspace, {}), key
@@ -177,7 +177,7 @@ def keyed(tmp_path: Path) -> Iterator[tuple[Client, OneTimeKey]]:
 
 def test_the_key_of_the_service_signs_its_account_in_once(keyed: tuple[Client, OneTimeKey]) -> None:
     client, key = keyed
-    assert users.signed_in_by_link(client.workspace.paths.root) is not None
+    assert user_admin.signed_in_by_link(client.workspace.paths.root) is not None
     cookie = _signed_in(client, key.text)
     assert client.send("GET", "/api/v1/users", headers=cookie).document["users"][0]["role"] == "admin"
     own = {"Origin": client.address, CHANGE_HEADER: "1"}
@@ -187,7 +187,7 @@ def test_the_key_of_the_service_signs_its_account_in_once(keyed: tuple[Client, O
 
 def test_the_key_of_the_service_gives_a_user_no_other_role(tmp_path: Path) -> None:
     workspace, key = Workspace.at(tmp_path / "mlruns"), OneTimeKey("ada")
-    users.add("ada", "viewer", root=workspace.paths.root)
+    user_admin.add("ada", "viewer", root=workspace.paths.root)
     with serving(workspace, Listening(0), key=key) as address:
         client = Client(address, workspace, {})
         assert (
@@ -212,9 +212,9 @@ def test_an_account_whose_token_was_revoked_gets_no_link(
 ) -> None:
     root = tmp_path / "mlruns"
     monkeypatch.setenv(OWNER, "ada")
-    users.add("ada", root=root)
-    assert users.signed_in_by_link(root) == "ada"
-    users.revoke("ada", root=root)
-    assert users.signed_in_by_link(root) is None
+    user_admin.add("ada", root=root)
+    assert user_admin.signed_in_by_link(root) == "ada"
+    user_admin.revoke("ada", root=root)
+    assert user_admin.signed_in_by_link(root) is None
     monkeypatch.setenv(OWNER, "No User's Name")
-    assert users.signed_in_by_link(root) is None
+    assert user_admin.signed_in_by_link(root) is None

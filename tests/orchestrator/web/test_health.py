@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.api import service
-from orchestrator.service.rounds import MOST_SILENT_SECONDS, Rounds
+from orchestrator.api import serving
+from orchestrator.service.discovery import MOST_SILENT_SECONDS, Rounds
+from orchestrator.web.app_state import AppState
 from orchestrator.web.server import Listening, answering
-from orchestrator.web.site import Site
 from tests.orchestrator.web.server import Client
 
 
 def test_a_service_whose_supervision_stands_still_says_so(reader: Client) -> None:
     now = [0.0]
     rounds = Rounds(lambda: now[0])
-    with answering(Site(reader.workspace, rounds=rounds), Listening(0)) as address:
+    with answering(AppState(reader.workspace, rounds=rounds), Listening(0)) as address:
         asked = replace(reader, address=address)
         now[0] = MOST_SILENT_SECONDS
         assert asked.send("GET", "/api/v1/healthz").status == 200
@@ -41,6 +41,6 @@ class OneRound(Rounds):
 
 def test_the_supervision_tells_its_rounds(tmp_path: Path) -> None:
     rounds, said = OneRound(), list[str]()
-    service.serve(said.append, root=tmp_path / "mlruns", rounds=rounds)
+    serving.serve(said.append, root=tmp_path / "mlruns", rounds=rounds)
     assert rounds.count == 1
     assert said[-1] == "The service ends after the end of the test; the drivers go on."

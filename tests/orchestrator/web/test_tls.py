@@ -1,4 +1,4 @@
-"""The server with a certificate of its own, and a client that knows it or does not."""
+"""Server with a self-signed certificate, and clients with and without it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.orchestrator.web.server import QUEUED
 
 
 def certified(folder: Path, names: list[x509.GeneralName]) -> tuple[Path, Path]:
-    """Write a certificate that signs itself, for an hour, and its key; return both files."""
+    """Write a self-signed certificate, valid for an hour, and its key; return both files."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sweeps")])
     now = datetime.datetime.now(datetime.UTC)
@@ -60,7 +60,7 @@ def test_a_client_needs_the_authority_of_the_certificate(
         with pytest.raises(NoServer, match="certificate verify failed"):
             service.queue()
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        assert [entry["sweep"] for entry in service.queue()] == [QUEUED]
+        assert [entry.sweep for entry in service.queue()] == [QUEUED]
         named = client.address.replace("127.0.0.1", "localhost")  # a name that the certificate lacks
         with pytest.raises(NoServer, match="certificate verify failed"):
             Sweep.connect(named, token=client.tokens["ada"]).queue()

@@ -1,4 +1,4 @@
-"""No token appears in what a service prints, records or answers, whatever it is sent in."""
+"""No token appears in the output, the ledger or the answers of a service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.api import users
+from orchestrator.api import user_admin
 from orchestrator.api.workspace import Workspace
 from orchestrator.web.access import CHANGE_HEADER, COOKIE
 from tests import sweeps
@@ -25,7 +25,7 @@ WRONG = "wrong-token-0123456789abcdefghijklmnopqrstuvwxyz"
 def process(root: Path, log: Path) -> Iterator[Client]:
     """Run `sweep serve` in a process of its own, which writes all its output to a log."""
     sweeps.filled(root)
-    tokens = {name: users.add(name, role, root=root)[1] for name, role in ROLES.items()}
+    tokens = {name: user_admin.add(name, role, root=root)[1] for name, role in ROLES.items()}
     words = ["-m", "orchestrator.sweep", "serve", "--http", "0", "--root", str(root)]
     with (
         log.open("wb") as errors,
@@ -61,7 +61,7 @@ def requests(client: Client, token: str) -> Iterator[Answer]:
     yield client.send("GET", f"{SWEEP}/trials?sort=nothing", headers=bearer)
     yield client.send("POST", f"{SWEEP}/stop", headers=cookie)
     yield client.send("POST", f"{SWEEP}/stop", headers={**cookie, "Origin": "https://evil.example"})
-    yield client.send("POST", f"{SWEEP}/release", headers={**bearer, "If-Match": token})
+    yield client.send("POST", f"{SWEEP}/resume", headers={**bearer, "If-Match": token})
     yield client.send("PATCH", SWEEP, body={"priority_class": token}, headers=bearer)
     yield client.send("PATCH", SWEEP, body={"weight": 2.0}, headers={**bearer, "If-Match": '"old"'})
     yield client.send("POST", "/api/v1/session", body={"token": token * 5}, headers=own)

@@ -38,8 +38,8 @@ class Reference:
     """The answer to a call, once it has come.
 
     Args:
-        number: that no other reference has.
-        owner: the process that waits for it.
+        number: Number that no other reference has.
+        owner: The process that waits for it.
     """
 
     def __init__(self, number: int, owner: Process) -> None:
@@ -57,13 +57,13 @@ class Call:
     """A call on its way.
 
     Attributes:
-        method: its name.
-        arguments: by position.
-        named: by name.
-        caller: process.
-        reference: to the answer.
-        is_lost: whether its caller has been, or will be, told that it is lost.
-        delay: by which the answer is late.
+        method: Its name.
+        arguments: Arguments by position.
+        named: Named by name.
+        caller: Process.
+        reference: Reference to the answer.
+        is_lost: Whether its caller has been, or will be, notified of the loss.
+        delay: Delay by which the answer is late.
     """
 
     method: str
@@ -86,17 +86,17 @@ class Server:
     """The process of an actor.
 
     Attributes:
-        process: of the actor.
-        name: by which drivers find it, or ''.
-        namespace: of the name.
-        instance: the actor, once it has started.
-        queue: calls of the default group that it has not executed.
-        calls: all calls without an answer.
-        waiting: calls that have come before it has started.
-        more: sent when there is another call in the queue.
-        executing: the call of the default group that it executes, or the last one.
-        is_doomed: whether a kill is on its way.
-        end: why it has ended.
+        process: Process of the actor.
+        name: Name by which drivers find it, or ''.
+        namespace: Namespace of the name.
+        instance: The actor, once it has started.
+        queue: Function that calls of the default group that it has not executed.
+        calls: All calls without an answer.
+        waiting: Function that calls that have come before it has started.
+        more: Sent when there is another call in the queue.
+        executing: The call of the default group that it executes, or the last one.
+        is_doomed: Whether a kill is on its way.
+        end: Why it has ended.
     """
 
     process: Process
@@ -123,8 +123,8 @@ class Handle:
     """A handle of an actor.
 
     Args:
-        ray: that has the actor.
-        server: the actor's process.
+        ray: Ray that has the actor.
+        server: The actor's process.
     """
 
     def __init__(self, ray: Ray, server: Server) -> None:
@@ -154,22 +154,25 @@ class Ray:
     """What the product uses of the module `ray`, as processes of the simulation see it.
 
     Args:
-        kernel: of the simulation.
-        latency: longest time that a message takes.
-        start: longest time that a process takes to start.
-        faults: of the run; those that name a method strike its calls.
-        begins: for each class of actors, returns the actor: called in its process with the server first.
-        control: names of the methods of the other group, by class.
+        kernel: Kernel of the simulation.
+        latency: Longest time that a message takes.
+        start: Longest time that a process takes to start.
+        faults: Faults of the run; those that name a method strike its calls.
+        begins: Begins for each class of actors, returns the actor: called in its process with the server
+            first.
+        control: Function that names of the methods of the other group, by class.
 
     Attributes:
-        servers: of all actors so far.
-        looking: the server whose process looks whether it is to end.
-        on_start: called with each new server.
-        on_send: called with a server and a call.
-        on_execute: called with a server and a call before it is executed.
-        on_executed: called with a server, a call, the answer, and what `on_execute` has returned.
-        on_settled: called with a server and a call whose answer has come.
-        on_kill: called with the server when a kill is asked for; what it returns is called before the effect.
+        servers: Servers of all actors so far.
+        looking: The server whose process looks whether it is to end.
+        on_start: Function that is called with each new server.
+        on_send: Function that is called with a server and a call.
+        on_execute: Function that is called with a server and a call before it is executed.
+        on_executed: Function that is called with a server, a call, the answer, and what `on_execute` has
+            returned.
+        on_settled: Function that is called with a server and a call whose answer has come.
+        on_kill: Function that is called with the server when a kill is asked for; what it returns is called
+            before the effect.
     """
 
     def __init__(

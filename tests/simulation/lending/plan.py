@@ -1,4 +1,4 @@
-"""What drivers do with warm workers in one run, and which faults strike meanwhile."""
+"""Plan of a simulated run of warm workers: actions of drivers, and faults."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Trial:
     """A trial.
 
     Attributes:
-        reports: until it is complete.
-        stopped_after: reports after which the stopping rule ends it, or None.
+        reports: Reports until it is complete.
+        stopped_after: Reports after which the stopping rule ends it, or None.
     """
 
     reports: int
@@ -51,11 +51,11 @@ class Sweep:
     """A sweep of a driver.
 
     Attributes:
-        id: of the sweep.
-        trials: of it.
-        at_once: how many trials run at once.
-        errand: whether work is done in a worker before the sweep.
-        pause: seconds after the sweep.
+        id: Id of the sweep.
+        trials: Trials of it.
+        at_once: How many trials run at once.
+        errand: Whether work is done in a worker before the sweep.
+        pause: Seconds after the sweep.
     """
 
     id: str
@@ -67,14 +67,14 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Drive:
-    """What one driver does, in one process or, after a kill, in several.
+    """Actions of one driver, in one process or, after a kill, in several.
 
     Attributes:
-        name: of the driver.
-        key: of the code and the environment of its workers.
-        begins_at: seconds since the beginning.
-        sweeps: one after the other.
-        anew: whether each sweep has a process of its own.
+        name: Name of the driver.
+        key: Key of the code and the environment of its workers.
+        begins_at: Seconds since the beginning.
+        sweeps: One after the other.
+        anew: Whether each sweep has a process of its own.
     """
 
     name: str
@@ -86,16 +86,16 @@ class Drive:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is planned in one run.
+    """Plan of one run.
 
     Attributes:
-        has_gpu: whether workers hold a GPU: then they are claimed one after the other.
-        idle: seconds for which a worker stays that nobody uses.
-        processors: of the machine; so many idle workers of other code are let be.
-        latency: longest time that a message takes, in seconds.
-        start: longest time that a process takes to start.
-        interval: longest time between two reports.
-        drives: of the drivers.
+        has_gpu: Whether workers hold a GPU: then they are claimed one after the other.
+        idle: Seconds for which a worker stays that nobody uses.
+        processors: Processors of the machine; so many idle workers of other code are let be.
+        latency: Longest time that a message takes, in seconds.
+        start: Longest time that a process takes to start.
+        interval: Longest time between two reports.
+        drives: Drives of the drivers.
     """
 
     has_gpu: bool

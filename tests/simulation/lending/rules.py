@@ -1,4 +1,4 @@
-"""What must hold of warm workers, checked at each step of a run and in its end."""
+"""Invariants of warm workers, checked at each step of a run and at its end."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Owner:
     """A process of a driver.
 
     Attributes:
-        process: of the driver.
-        pools: that it has opened and not closed.
+        process: Process of the driver.
+        pools: Pools that it has opened and not closed.
     """
 
     process: Process
@@ -47,9 +47,9 @@ class Execution:
     """An interval that a process has trained.
 
     Attributes:
-        attempt: whose state was trained, as the trainable knows it.
-        step: after it.
-        server: the process.
+        attempt: Attempt whose state was trained, as the trainable knows it.
+        step: Step after it.
+        server: The process.
     """
 
     attempt: str
@@ -61,10 +61,10 @@ class Rules:
     """The invariants.
 
     Args:
-        kernel: of the simulation.
+        kernel: Kernel of the simulation.
 
     Attributes:
-        owners: every process of a driver so far.
+        owners: Every process of a driver so far.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -171,9 +171,9 @@ class Rules:
         """Check that a report which a driver accepts is the next one of the attempt.
 
         Args:
-            attempt: for which the driver takes it.
-            outcome: the report.
-            step: of the report before, or 0.
+            attempt: Attempt for which the driver takes it.
+            outcome: The report.
+            step: Step of the report before, or 0.
         """
         execution = self._executions[int(outcome.metrics["execution"])]
         self.note(f"takes report {outcome.step} of {attempt}")

@@ -1,4 +1,4 @@
-"""What a driver knows of one sweep: its trials, their attempts and the reports that it has accepted."""
+"""A driver's view of one sweep: its trials, their attempts and the accepted reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.ledger.keys import attempt_id, trial_key
+from orchestrator.ledger.sweeps.records import attempt_id_of, trial_key
 from orchestrator.session import session
 from orchestrator.session.limits import FOREIGN, UNCHARGED
 from tests.simulation.lending.plan import Sweep, Trial
@@ -28,12 +28,12 @@ class Row:
     """A trial.
 
     Attributes:
-        plan: of the trial.
-        step: of its last report.
-        attempts: number of attempts so far.
-        is_running: whether an attempt runs.
-        is_over: whether it is complete or stopped.
-        due_at: when its next attempt may be launched.
+        plan: Plan of the trial.
+        step: Step of its last report.
+        attempts: Number of attempts so far.
+        is_running: Whether an attempt runs.
+        is_over: Whether it is complete or stopped.
+        due_at: Time when its next attempt may be launched.
     """
 
     plan: Trial
@@ -55,10 +55,10 @@ class SimulatedSession:
     The decision whether a report is the attempt's own is that of the real one.
 
     Args:
-        plan: of the sweep.
-        rules: what must hold.
-        clock: in seconds.
-        gpu: that each trial has.
+        plan: Plan of the sweep.
+        rules: What must hold.
+        clock: Clock in seconds.
+        gpu: GPU share that each trial has.
     """
 
     stopped = None
@@ -92,7 +92,7 @@ class SimulatedSession:
                 continue
             row.attempts += 1
             row.is_running = True
-            name = attempt_id(key, row.attempts)
+            name = attempt_id_of(key, row.attempts)
             self.running[name] = row
             resume = {"path": "", "step": row.step, "digest": "", "size": 0} if row.step else None
             fields = {**_fields(), "attempt_id": name, "trial_key": key, "resume": resume, "gpu": self._gpu}

@@ -22,7 +22,7 @@ def simulate(seed: int, faults: Sequence[Fault] | None = None) -> Result[Plan]:
     """Run the drivers of a seed.
 
     Args:
-        seed: of the run.
+        seed: Seed of the run.
         faults: None for those of the seed.
     """
     rng = random.Random(seed)

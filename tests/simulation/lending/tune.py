@@ -44,7 +44,7 @@ class Resources:
     """The resources of a machine, as Tune's manager of resources shows them.
 
     Args:
-        count: how many trials have room.
+        count: How many trials have room.
     """
 
     def __init__(self, count: int) -> None:
@@ -88,10 +88,10 @@ class Tune:
     """Runs the attempts of one session until none is left.
 
     Args:
-        kernel: of the simulation.
-        session: whose attempts it runs.
-        warm: workers that it may use.
-        made: class of the actors that it creates itself.
+        kernel: Kernel of the simulation.
+        session: Session whose attempts it runs.
+        warm: Workers that it may use.
+        made: Class of the actors that it creates itself.
     """
 
     RAISE = TuneController.RAISE

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.ledger.keys import Channel
+from orchestrator.ledger.sweeps.records import Channel
 from orchestrator.schedule.warm_worker import Environment, Host
 from tests.simulation.kernel import Kernel
 from tests.simulation.lending.actors import Ray, Server
@@ -27,13 +27,13 @@ class Trainable:
     """Trains nothing, and says which attempt it would have trained: that of its own configuration.
 
     Args:
-        kernel: of the simulation.
-        ray: whose faults strike it.
-        rules: what must hold.
-        server: its process.
-        interval: longest time between two reports.
-        loan: id of the loan for which it works, or '' in a process of Tune's.
-        config: carries the first assignment.
+        kernel: Kernel of the simulation.
+        ray: Ray whose faults strike it.
+        rules: What must hold.
+        server: Its process.
+        interval: Longest time between two reports.
+        loan: Id of the loan for which it works, or '' in a process of Tune's.
+        config: Carries the first assignment.
     """
 
     def __init__(
@@ -98,10 +98,10 @@ class SimulatedHost(Host):
     """The process of a warm worker.
 
     Args:
-        kernel: of the simulation.
-        ray: that ends it.
-        server: the process.
-        trainable: returns a trainable, given the id of a loan and a configuration.
+        kernel: Kernel of the simulation.
+        ray: Ray that ends it.
+        server: The process.
+        trainable: Function that returns a trainable, given the id of a loan and a configuration.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from orchestrator.schedule import (
     adapters,
     cluster,
     environment,
-    leaving,
+    idle,
     ray_private,
     tuner,
     warm_pool,
@@ -50,15 +50,15 @@ class World:
     """The machine.
 
     Args:
-        kernel: of the simulation.
-        plan: of the run.
-        faults: that are planned.
+        kernel: Kernel of the simulation.
+        plan: Plan of the run.
+        faults: Faults that are planned.
 
     Attributes:
-        ray: of the machine.
-        rules: what must hold.
-        is_closing: whether the run is over, so that no process begins.
-        unfinished: names of the drivers that have more to do.
+        ray: Ray of the machine.
+        rules: What must hold.
+        is_closing: Whether the run is over, so that no process begins.
+        unfinished: Function that names of the drivers that have more to do.
     """
 
     def __init__(self, kernel: Kernel, plan: Plan, faults: Sequence[Fault]) -> None:
@@ -97,8 +97,8 @@ class World:
             (warm_pool, {"ray": ray, "memory_is_short": self._memory_is_short}),
             (warm_pool, {"os": SimpleNamespace(cpu_count=lambda: self._plan.processors)}),
             (warm_worker, {"time": clock}),
-            (leaving, {"time": clock, "memory_is_short": self._memory_is_short}),
-            (leaving, {"os": SimpleNamespace(_exit=self._exit)}),
+            (idle, {"time": clock, "memory_is_short": self._memory_is_short}),
+            (idle, {"os": SimpleNamespace(_exit=self._exit)}),
             (ray_private, {"node_of": ray.node, "wants_gpu": lambda: False}),
             (cluster, {"ray": ray}),
             (environment, {"of_workers": lambda gpu: {}}),

@@ -1,4 +1,4 @@
-"""A simulated driver of a submitted sweep: the real rows, lease and departure, around a loop that reports."""
+"""A simulated driver of a submitted sweep: the real rows, lease and shutdown, around a loop that reports."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from orchestrator.driver import sweep_rows
-from orchestrator.driver.admission import Claim, Run
+from orchestrator.driver.admission import LeasedSweep, Run
 from orchestrator.errors import Busy, Exit, Refusal, exit_of
-from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord, TrialRecord
-from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import SweepRecord, TrialRecord
 from orchestrator.storage.paths import Paths
-from tests.simulation.driver import Screen, SimulatedDeparture
+from tests.simulation.driver import Screen, SimulatedShutdown
 from tests.simulation.kernel import Exited, Kernel, Process
 from tests.simulation.service.plan import Job
 from tests.simulation.system import SimulatedSystem
@@ -36,17 +36,17 @@ class Driver:
     """One process that drives a sweep.
 
     Attributes:
-        kernel: of the simulation.
-        process: of the driver.
-        system: that the process sees.
-        job: the sweep.
-        number: of the start.
-        open: opens the ledger.
-        paths: where the sweep writes.
-        is_ill: tells whether the driver crashes before its first report.
-        has_begun: whether it is known to the ledger.
-        drives: whether it holds the lease.
-        has_ended: whether it has written how it ended.
+        kernel: Kernel of the simulation.
+        process: Process of the driver.
+        system: System that the process sees.
+        job: The sweep.
+        number: Number of the start.
+        open: Opens the ledger.
+        paths: Paths where the sweep writes.
+        is_ill: Tells whether the driver crashes before its first report.
+        has_begun: Whether it is known to the ledger.
+        drives: Whether it holds the lease.
+        has_ended: Whether it has written how it ended.
     """
 
     kernel: Kernel
@@ -73,7 +73,7 @@ class Driver:
         return -9 if self.process.code is None else self.process.code
 
     def main(self) -> None:
-        """Do what `orchestrator.api.service.drive` does."""
+        """Do what `orchestrator.api.serving.drive` does."""
         self.kernel.sleep(START_SECONDS)
         with closing(self.open()) as ledger:
             try:
@@ -95,25 +95,25 @@ class Driver:
         run = Run(self.paths, Path("data"), None, unless_stopped=True)  # type: ignore[arg-type]
         sweep: Any = SimpleNamespace(id=sweep_id)
         with (
-            SimulatedDeparture(self.system, poll_seconds=1.0) as departure,
+            SimulatedShutdown(self.system, poll_seconds=1.0) as shutdown,
             Lease(
-                ledger, sweep_id, screen.say, lambda: departure.end("another driver has taken over")
+                ledger, sweep_id, screen.say, lambda: shutdown.end("another driver has taken over")
             ) as lease,
         ):
             self.drives = True
             self.process.on_end.append(self._leave)
-            claim = Claim(sweep, run, ledger, lease, screen, departure)
-            if sweep_rows.is_stopped(claim):
+            leased = LeasedSweep(sweep, run, ledger, lease, screen, shutdown)
+            if sweep_rows.is_stopped(leased):
                 return Exit.COMPLETE
             if self.is_ill():
                 self._crash()
             lease.writer.create_sweep(_sweep(sweep_id, ledger.now()))
             lease.writer.lose_attempts()
-            departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
+            shutdown.at_the_end(lambda reason: sweep_rows.interrupt(leased, f"stopped by {reason}"))
             try:
-                return self._train(claim)
+                return self._train(leased)
             except KeyboardInterrupt as reason:
-                sweep_rows.interrupt(claim, f"stopped by {reason}")
+                sweep_rows.interrupt(leased, f"stopped by {reason}")
                 return Exit.RESUMABLE
             finally:
                 self.drives = False
@@ -127,10 +127,10 @@ class Driver:
         log.write_text("ValueError: poison\n")
         raise Exited(1)
 
-    def _train(self, claim: Claim) -> Exit:
+    def _train(self, leased: LeasedSweep) -> Exit:
         """Train what is left, a report at a time, until the sweep is complete or asked to stop."""
-        ledger, writer, sweep_id = claim.ledger, claim.writer, self.job.sweep_id
-        if sweep_rows.record_of(claim).finished_at:
+        ledger, writer, sweep_id = leased.ledger, leased.writer, self.job.sweep_id
+        if sweep_rows.record_of(leased).finished_at:
             return Exit.COMPLETE
         writer.set_sweep_state("RUNNING")
         trial = _trial(sweep_id, self.job.reports * INTERVAL, ledger.now())
@@ -141,9 +141,9 @@ class Driver:
             for done in range(len(ledger.reports(sweep_id)), self.job.reports):
                 for _ in range(INTERVAL_SECONDS):
                     self.system.sleep(1.0)
-                    claim.departure.check()
+                    leased.shutdown.check()
                     if asker := asked_to_stop(ledger, sweep_id):
-                        sweep_rows.interrupt(claim, reason_of(asker))
+                        sweep_rows.interrupt(leased, reason_of(asker))
                         return Exit.RESUMABLE
                 writer.record_report(attempt.id, (done + 1) * INTERVAL, {"val/accuracy": 0.5})
             writer.end_attempt(attempt.id, "ENDED", None, "COMPLETE", 0.5, trial.total_steps)

@@ -1,4 +1,4 @@
-"""What people do with the service in one run, and which faults strike meanwhile."""
+"""Plan of a simulated run of the service: actions of people, and faults."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Job:
     """A sweep, and what people do with it.
 
     Attributes:
-        sweep_id: of the sweep.
-        owner: who submits it.
-        reports: until it is complete.
-        crashes: how many of its drivers crash before they report; `POISON` for all until it is repaired.
-        submitted_at: seconds since the beginning.
-        stopped_at: when a person pauses it, in seconds since the beginning, or None.
-        resumed_after: seconds after which it is resumed, or None for never.
-        is_resubmitted: whether it is resumed by submitting it again.
+        sweep_id: Id of the sweep.
+        owner: Who submits it.
+        reports: Reports until it is complete.
+        crashes: How many of its drivers crash before they report; `POISON` for all until it is repaired.
+        submitted_at: Seconds since the beginning.
+        stopped_at: Time when a person pauses it, in seconds since the beginning, or None.
+        resumed_after: Seconds after which it is resumed, or None for never.
+        is_resubmitted: Whether it is resumed by submitting it again.
     """
 
     sweep_id: str
@@ -58,12 +58,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is planned in one run.
+    """Plan of one run.
 
     Attributes:
-        is_server: whether the ledger is on a server, which services and drivers on two machines reach.
-        jobs: of people.
-        ill_until: until this time every driver crashes when it starts, in seconds; 0 for never.
+        is_server: Whether the ledger is on a server, which services and drivers on two machines reach.
+        jobs: Jobs of people.
+        ill_until: Ill until until this time every driver crashes when it starts, in seconds; 0 for never.
     """
 
     is_server: bool

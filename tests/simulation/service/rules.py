@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from orchestrator.errors import Exit
-from orchestrator.ledger.clock import ClockSetting
 from orchestrator.service.supervision import MOST_CRASHES, PAUSE_CRASHES, PAUSE_SECONDS, backoff
+from orchestrator.system import ClockSetting
 from tests.simulation.database import Database
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.service.driver import INTERVAL, Driver, trial_key
@@ -20,16 +20,16 @@ ROUNDING = 1e-3
 
 
 class Rules:
-    """What must hold of the submissions of a run.
+    """Invariants of the submissions of a run.
 
     Args:
-        kernel: of the simulation.
-        database: of the ledger.
-        is_exact: whether every wait of a service is exact: no clock is stepped, or all services see one boot.
+        kernel: Kernel of the simulation.
+        database: Database of the ledger.
+        is_exact: Whether every wait of a service is exact: no clock is stepped, or all services see one boot.
 
     Attributes:
-        acknowledged: ids of sweeps whose submission has returned.
-        polled_at: by process of a service, when its newest poll has begun.
+        acknowledged: Ids of sweeps whose submission has returned.
+        polled_at: Polled at by process of a service, when its newest poll has begun.
     """
 
     def __init__(self, kernel: Kernel, database: Database, *, is_exact: bool) -> None:
@@ -82,9 +82,9 @@ class Rules:
         """Check a commit.
 
         Args:
-            process: that has made it.
-            written: verb and table of each statement that wrote.
-            driver: of the process, if it is one.
+            process: Process that has made it.
+            written: Verb and table of each statement that wrote.
+            driver: Driver of the process, if it is one.
         """
         tables = {label.split()[1] for label in written}
         if "submission" in tables:
@@ -147,10 +147,10 @@ class Rules:
         """Check that the service may start a driver.
 
         Args:
-            service: its process.
-            sweep_id: of the sweep.
-            number: of the start.
-            drivers: all that the services have started and whose machines the service sees.
+            service: Its process.
+            sweep_id: Id of the sweep.
+            number: Number of the start.
+            drivers: All that the services have started and whose machines the service sees.
         """
         polled_at = self.polled_at[service.name]
         asked_at = self._stopped.get(sweep_id)

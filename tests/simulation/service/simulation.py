@@ -25,7 +25,7 @@ def simulate(seed: int, faults: Sequence[Fault] | None = None) -> Result[Plan]:
     """Run the service of a seed.
 
     Args:
-        seed: of the run.
+        seed: Seed of the run.
         faults: None for those of the seed.
     """
     rng = random.Random(seed)

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from orchestrator.driver.departure import Departure, Result
+from orchestrator.driver.shutdown import Result, Shutdown
 from orchestrator.errors import BadInput, Busy, Exit, NoDatabase
-from orchestrator.ledger import schema, settings, submission_backup, submissions
-from orchestrator.ledger.lease import Lease
+from orchestrator.ledger import row_backup, schema
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.submissions import Order, Submission
+from orchestrator.ledger.queue import settings, submissions
+from orchestrator.ledger.queue.submissions import Submission, SubmissionRequest
+from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.service import deliveries, service
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
-from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.tracking.shipper import Shipper, Timeouts
 from orchestrator.upkeep.recovery import Recovery, recover
 from tests.simulation.database import Database
 from tests.simulation.faults import Fault
@@ -35,19 +36,19 @@ from tests.simulation.tracking import Child, Mlflow
 from tests.simulation.violation import Violation
 
 OFF_SECONDS = 5.0
-"""How long a machine without power is off."""
+"""Length of a power cut."""
 
 RESTART_SECONDS = 2.0
 """From the end of a service until the machine starts it again."""
 
 REPAIR_SECONDS = 20.0
-"""How often a person looks for parked sweeps."""
+"""Time between two checks for parked sweeps by a simulated person."""
 
 POLL_SECONDS, LOOK_SECONDS = 5.0, 1.0
 """Of the simulated service: those of the real one would fill most of a run with polls that find nothing."""
 
 
-class ServingDeparture(Departure):
+class ServingShutdown(Shutdown):
     """Runs a call in a simulated thread."""
 
     def interruptible(self, call: Callable[[], Result], look: Callable[[], object] = lambda: None) -> Result:
@@ -71,23 +72,23 @@ class ServingDeparture(Departure):
 
 
 class World:
-    """Where services, drivers and people work.
+    """World of services, drivers and people.
 
     Args:
-        kernel: of the simulation.
-        plan: of the run.
-        faults: that are planned.
-        folder: for the files of every machine.
+        kernel: Kernel of the simulation.
+        plan: Plan of the run.
+        faults: Faults that are planned.
+        folder: Folder for the files of every machine.
 
     Attributes:
-        machines: of the world.
-        database: of the ledger.
-        disk: what a loss of power leaves.
-        mlflow: that gets what ended sweeps have left.
-        strikes: the faults.
-        rules: what must hold.
-        drivers: every driver so far.
-        is_over: whether everything has ended, so that no service is started again.
+        machines: Machines of the world.
+        database: Database of the ledger.
+        disk: What a loss of power leaves.
+        mlflow: Mlflow that gets what ended sweeps have left.
+        strikes: The faults.
+        rules: What must hold.
+        drivers: Every driver so far.
+        is_over: Whether everything has ended, so that no service is started again.
     """
 
     def __init__(self, kernel: Kernel, plan: Plan, faults: Sequence[Fault], folder: Path) -> None:
@@ -125,14 +126,14 @@ class World:
     def simulated(self) -> Iterator[None]:
         """Let services open the simulated ledger, and wait in simulated time."""
         with (
-            patch.object(service, "Departure", ServingDeparture),
+            patch.object(service, "Shutdown", ServingShutdown),
             patch.object(service, "recover", self._recover),
             patch.object(service, "POLL_SECONDS", POLL_SECONDS),
             patch.object(service, "KNOCK_SECONDS", LOOK_SECONDS),
             patch.object(service.Service, "poll", self._noted(service.Service.poll)),
             patch.object(deliveries, "Shipper", self._shipper),
             patch.object(Ledger, "open", self._open),
-            patch.object(submission_backup, "FileLock", PlainLock),
+            patch.object(row_backup, "FileLock", PlainLock),
             patch.object(schema, "FileLock", PlainLock),
         ):
             yield
@@ -147,7 +148,7 @@ class World:
     def _open(self, url: str, *, system: System, **_: Any) -> Ledger:
         return self.database.ledger(self._kernel.task.process, system)
 
-    def _shipper(self, lease: Lease, uri: str, artifacts: Path | None, pace: Pace) -> Shipper:
+    def _shipper(self, lease: Lease, uri: str, artifacts: Path | None, pace: Timeouts) -> Shipper:
         """Return a shipper of the current process that delivers to the simulated MLflow."""
         process = self._kernel.task.process
         machine = next(machine for machine in self.machines if process in machine.processes)
@@ -285,7 +286,7 @@ class World:
 
     def _submit(self, ledger: Ledger, job: Job, key: str) -> object:
         """Submit a sweep; the same key never submits it twice."""
-        order = Order(job.owner, {"name": job.sweep_id}, "", {}, key, "")
+        order = SubmissionRequest(job.owner, {"name": job.sweep_id}, "", {}, key, "")
         return submissions.submit(ledger, order, lambda _: job.sweep_id, again=True, withdraw=True)
 
     def _resume(self, job: Job, ledger: Ledger) -> object:

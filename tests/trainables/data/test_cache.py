@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.programs import program
 from trainables.data.cache import Cache, Writer, fingerprint
 from trainables.errors import Refusal
 
@@ -190,33 +191,11 @@ def test_a_fingerprint_of_a_file_follows_its_content(tmp_path: Path) -> None:
     assert fingerprint([file]) != before
 
 
-SCRIPT = """
-import sys
-from pathlib import Path
-
-import numpy as np
-
-from trainables.data.cache import Cache
-from trainables.data.parallel import in_order
-
-
-def build(out):
-    out.put("a", np.array(list(in_order(abs, range(4), 2))))
-    return {}
-
-
-def load():
-    print(Cache(Path(sys.argv[1]), "toy", {}, build, lambda *_: None).arrays(["a"]))
-
-
-"""
-
-
 @pytest.mark.parametrize(("last", "code"), [("load()", 1), ("if __name__ == '__main__':\n    load()", 0)])
 def test_script_without_main(tmp_path: Path, last: str, code: int) -> None:
     """A script that loads at its top level ends with a reason instead of waiting for itself."""
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT + last)
+    script.write_text(program("cached_data") + last)
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path / "data")],
         capture_output=True,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from tests.trainables.toy import toy_data, toy_trial
 from trainables.engine import Engine
@@ -141,10 +143,20 @@ def test_equal_beside_a_neighbour_that_raises(alone: Course, monkeypatch: pytest
     course.assert_equal(alone)
 
 
+@pytest.fixture
+def empty_cache(tmp_path: Path) -> Iterator[None]:
+    """Let JAX keep compiled programs in an empty folder, instead of that which all tests share."""
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    compilation_cache.reset_cache()
+    yield
+    jax.config.update("jax_compilation_cache_dir", before)
+    compilation_cache.reset_cache()
+
+
 @pytest.mark.slow
-def test_nothing_is_compiled_for_another_number_of_slots_or_interval() -> None:
+def test_nothing_is_compiled_for_another_number_of_slots_or_interval(empty_cache: None) -> None:
     """Engines of other numbers of slots read every program from the compilation cache; so do new trials."""
-    # No other test compiles programs of this width.
     width = {"d_model": 4}
     trials = [
         toy_trial(seed, model=width, learning_rate=1e-3 * (1 + seed), reproducible=BITS) for seed in range(4)

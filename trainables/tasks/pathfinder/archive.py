@@ -48,7 +48,7 @@ def metadata(folder: Path) -> tuple[Path, ...]:
     """Return the metadata files in the order of their numbers, having checked the first line.
 
     Raises:
-        BadData: the folder has no metadata, or the first line is not in the published format.
+        BadData: The folder has no metadata, or the first line is not in the published format.
     """
     inner = folder / "metadata"
     paths = sorted(inner.glob("*.npy"), key=lambda path: (len(path.stem), path.stem))
@@ -62,7 +62,7 @@ def rows(folder: Path, paths: tuple[Path, ...]) -> list[Row]:
     """Read all metadata, without the line of an image that the release holds as an empty file.
 
     Raises:
-        BadData: a line is not in the published format, or the lines do not name images of both classes.
+        BadData: A line is not in the published format, or the lines do not name images of both classes.
     """
     entries = [row for path in paths for row in _rows(folder, path) if not is_empty(row)]
     labels = {row.label for row in entries}
@@ -82,7 +82,7 @@ def images(entries: list[Row], side: int, progress: Progress) -> Iterator[np.nda
     """Yield the images (S, S) uint8 in the order of the rows.
 
     Raises:
-        BadData: an image is missing, damaged, or of another size.
+        BadData: An image is missing, damaged, or of another size.
     """
     starts = range(0, len(entries), _ROWS_A_CHUNK)
     chunks = ((side, entries[start : start + _ROWS_A_CHUNK]) for start in starts)

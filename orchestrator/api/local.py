@@ -1,0 +1,332 @@
+"""Client backend in this process, over the ledger."""
+
+from __future__ import annotations
+
+import codecs
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from orchestrator.api import priorities, serving, status, user_admin
+from orchestrator.api.live import live
+from orchestrator.api.local_sweep import Sweep
+from orchestrator.api.planning import planned
+from orchestrator.api.trial import Trial, WorkerLogs
+from orchestrator.api.workspace import Workspace
+from orchestrator.client.answers import (
+    AddedUser,
+    AttemptRow,
+    Changes,
+    CheckpointRow,
+    DetailedStatus,
+    EvaluationRow,
+    LiveSweep,
+    LogPart,
+    PlannedSweep,
+    QueuedSweep,
+    QuotaRow,
+    ReportRow,
+    Status,
+    Stopped,
+    Submitted,
+    SweepSettings,
+    TrialDocument,
+    TrialRow,
+)
+from orchestrator.client.names import one_of
+from orchestrator.client.protocol import DAYS, LOG_BYTES
+from orchestrator.driver.detached import last_lines
+from orchestrator.errors import BadInput
+from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.people.audit import AuditEntry
+from orchestrator.ledger.people.users import User
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.settings import QueueSettings
+from orchestrator.ledger.sweeps.index import known_sweeps
+from orchestrator.ledger.sweeps.lease import holder
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, ReportRecord, TrialRecord
+from orchestrator.sharing.pool_rows import UNIT, Owner
+
+Row = TypeVar("Row")
+
+
+class LocalBackend:
+    """The client protocol over the ledger of a root.
+
+    >>> [sweep.id for sweep in LocalBackend("mlruns").sweeps()]  # doctest: +SKIP
+    ['listops-laptop-0a1b2c3d']
+
+    Args:
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+        data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
+    """
+
+    def __init__(self, root: str | Path | None = None, data: str | Path | None = None) -> None:
+        self.workspace = Workspace.at(root, data)
+        self._root = self.workspace.paths.root
+        self._drivers: dict[str, Holder] = {}
+
+    def sweeps(self) -> Sequence[Status]:
+        """All sweeps, the oldest first."""
+        return status.sweeps(root=self._root)
+
+    def status(self, sweep: str | None = None) -> DetailedStatus:
+        """The state of a sweep, or of the newest one."""
+        return status.status(sweep, root=self._root)
+
+    def live(self, sweep: str | None = None) -> LiveSweep:
+        """What a sweep does now."""
+        return live(sweep, root=self._root)
+
+    def changes(self, sweep: str) -> Changes:
+        """How a sweep differs from the previous one of the same file and profile."""
+        return status.changes(sweep, root=self._root)
+
+    def trials(self, sweep: str) -> Sequence[TrialRow]:
+        """All trials of a sweep, the search before the confirmations."""
+        with self.workspace.ledger() as ledger:
+            found = ledger.trials(one_of(known_sweeps(ledger), sweep))
+        return [trial_row(record) for record in sorted(found, key=lambda one: one.role != "search")]
+
+    def trial(self, trial: str) -> TrialDocument:
+        """Everything about a trial, except for its reports."""
+        found = Trial.named(trial, root=self._root)
+        history = found.history()
+        log = found.log() if history.attempts else WorkerLogs("", (), ())
+        unshown, last = found.unshown_metrics, history.reports[-1] if history.reports else None
+        with self.workspace.ledger() as ledger:
+            sweep = ledger.sweep(found.record.sweep_id)
+            assert sweep is not None, "a trial's sweep is in the ledger"
+            evaluations = [row for row in ledger.evaluations(sweep.id) if row.trial_key == found.key]
+            mlflow = status.mlflow_run(ledger, sweep.id, sweep.task, found.key, self.workspace)
+        return TrialDocument(
+            trial=trial_row(found.record),
+            seed=found.record.seed,
+            attempts=[_row(AttemptRow, attempt) for attempt in history.attempts],
+            checkpoints=[_row(CheckpointRow, saved) for saved in history.checkpoints],
+            evaluations=[_row(EvaluationRow, evaluation) for evaluation in evaluations],
+            last_report=report_row(last) if last else None,
+            shown_metrics=[name for name in last.metrics if name not in unshown] if last else [],
+            reports=len(history.reports),
+            has_log=self.workspace.paths.log(sweep.id, found.key).exists(),
+            mlflow=mlflow,
+            code_changes=found.code_changes(),
+            elsewhere=log.elsewhere,
+            nodes=log.nodes,
+        )
+
+    def reports(self, trial: str) -> Sequence[ReportRow]:
+        """All reports of a trial, by step."""
+        return [report_row(record) for record in Trial.named(trial, root=self._root).history().reports]
+
+    def log(self, sweep: str, start: int | None = None, length: int = LOG_BYTES) -> LogPart:
+        """A part of the drivers' output from a position in bytes; the last lines if `start` is None."""
+        with self.workspace.ledger() as ledger:
+            sweep_id = one_of(known_sweeps(ledger), sweep)
+            submission, driver = submissions.submission(ledger, sweep_id), holder(ledger, sweep_id)
+            system = ledger.system
+        if driver is not None:
+            self._drivers[sweep_id] = driver
+        note, is_over = None, False
+        if submission is not None and submission.state in {"QUEUED", "STARTED"}:
+            if submission.state == "QUEUED":
+                state, reason = status.state_without_driver(submission, system) or ("QUEUED", None)
+                note = f"{state}: {reason}" if reason else state
+        elif submission is not None and driver is None:
+            is_over = True
+            state, reason = status.state_without_driver(submission, system) or ("ENDED", submission.cause)
+            note = f"{state}: {reason}" if reason and state != "ENDED" else reason
+        else:
+            last = self._drivers.get(sweep_id)
+            # A driver releases its lease before it prints the leaderboard.
+            is_over = driver is None and (last is None or not last.is_near() or last.is_dead())
+            if driver is not None and not driver.detached:
+                progress = self.status(sweep_id).progress
+                note = f"{progress.settled} of {progress.wanted} trials have ended"
+                return LogPart(0, 0, 0, "", note, is_over)
+        file = self.workspace.paths.driver_log(sweep_id)
+        if not file.exists():
+            return LogPart(0, 0, 0, "", note, is_over)
+        part = log_part(file, last_lines(file) if start is None else start, length)
+        return LogPart(part.start, part.end, part.size, part.text, note, is_over)
+
+    def trial_log(self, trial: str, start: int = 0, length: int = LOG_BYTES) -> LogPart:
+        """A part of the workers' output on the machine of the service, from a position in bytes."""
+        found = Trial.named(trial, root=self._root)
+        file = self.workspace.paths.log(found.record.sweep_id, found.key)
+        return log_part(file, start, length) if file.exists() else LogPart(0, 0, 0, "")
+
+    def report(self, sweep: str) -> bytes:
+        """The report of a sweep as it stands, one HTML page."""
+        return Sweep.find(sweep, root=self._root).report().html.read_bytes()
+
+    def submit(
+        self,
+        file: str | Path,
+        *,
+        profile: str | None = "auto",
+        overrides: Sequence[str] = (),
+        new: bool = False,
+        key: str | None = None,
+    ) -> Submitted:
+        """Submit a search-space file; raises like `orchestrator.api.serving.submit`."""
+        return _submitted(serving.submit(self._loaded(file, profile, overrides, new=new), new=new, key=key))
+
+    def validate(
+        self,
+        file: str | Path,
+        *,
+        profile: str | None = "auto",
+        overrides: Sequence[str] = (),
+        sizes: bool = True,
+    ) -> PlannedSweep:
+        """Check a search-space file; nothing is submitted."""
+        return planned(self._loaded(file, profile, overrides), sizes=sizes)
+
+    def stop(self, sweep: str) -> Stopped:
+        """Save every trial and stop; the sweep stays stopped until `resume`."""
+        selected = Sweep.find(sweep, root=self._root)
+        driver = selected.stop()
+        return Stopped(selected.id, str(driver) if driver else None)
+
+    def resume(self, sweep: str) -> SweepSettings:
+        """Queue a sweep again that was stopped or parked, or let its driver go on."""
+        return settings_row(*priorities.resume(sweep, root=self._root))
+
+    def extend(self, sweep: str, *, key: str | None = None, **budget: float | str) -> Submitted:
+        """Queue a finished sweep again with a larger budget."""
+        extended = self._found(sweep).extend(**budget)
+        return _submitted(serving.submit(extended, key=key, only_ended=True))
+
+    def retry(self, sweep: str, *, key: str | None = None) -> Submitted:
+        """Queue the failed trials of a finished sweep again."""
+        selected = self._found(sweep)
+        check_retry(selected)
+        options = {serving.RETRY_FAILED: True}
+        return _submitted(serving.submit(selected, key=key, only_ended=True, options=options))
+
+    def queue(self) -> Sequence[QueuedSweep]:
+        """Every sweep that runs or waits, in the order of the queue."""
+        return priorities.queue(root=self._root)
+
+    def move(self, sweep: str, priority_class: str, *, weight: float = 1.0) -> SweepSettings:
+        """Set the class of a sweep, and its weight relative to the owner's other sweeps."""
+        return settings_row(*priorities.change(sweep, priority_class, weight=weight, root=self._root))
+
+    def quota(self, owner: str) -> QuotaRow:
+        """The weight and the quotas of an owner."""
+        return quota_row(priorities.quota(owner, root=self._root))
+
+    def set_quota(
+        self,
+        owner: str,
+        *,
+        weight: float | None = None,
+        share: float | None = None,
+        gpu_hours: float | None = None,
+        sweeps: float | None = None,
+        new: bool = False,
+    ) -> QuotaRow:
+        """Change the weight and the quotas that are given."""
+        root = self._root
+        return quota_row(
+            priorities.quota(
+                owner, weight=weight, share=share, gpu_hours=gpu_hours, sweeps=sweeps, new=new, root=root
+            )
+        )
+
+    def users(self) -> Sequence[User]:
+        """All users by name."""
+        return user_admin.users(root=self._root)
+
+    def add_user(self, name: str, role: str = "member", *, days: float = DAYS) -> AddedUser:
+        """Add a user."""
+        added, token = user_admin.add(name, role, days=days, root=self._root)
+        return AddedUser(**asdict(added), token=token)
+
+    def revoke_user(self, name: str) -> User:
+        """Revoke the token of a user."""
+        return user_admin.revoke(name, root=self._root)
+
+    def audit_log(self, limit: int = 100) -> Sequence[AuditEntry]:
+        """The newest entries of the audit log, the newest first."""
+        return user_admin.audit_log(limit=limit, root=self._root)
+
+    def _found(self, sweep: str) -> Sweep:
+        return Sweep.find(sweep, root=self._root, data=self.workspace.data)
+
+    def _loaded(
+        self, file: str | Path, profile: str | None, overrides: Sequence[str], *, new: bool = False
+    ) -> Sweep:
+        root, data = self._root, self.workspace.data
+        return Sweep.load(file, profile=profile, overrides=overrides, new=new, root=root, data=data)
+
+
+def check_retry(sweep: Sweep) -> None:
+    """Check that a finished sweep has failed trials.
+
+    Raises:
+        BadInput: It has none.
+    """
+    if sweep.state in FINISHED_SWEEP and not sweep.failed():
+        raise BadInput(sweep.id, "must have failed trials to retry", "none", "Extend it to go on.")
+
+
+def log_part(file: Path, start: int, length: int) -> LogPart:
+    """Return a part of a log that ends between two characters if possible.
+
+    Args:
+        file: The log.
+        start: Position of the part, in bytes.
+        length: Length of the part, in bytes.
+    """
+    with file.open("rb") as log:
+        size = log.seek(0, 2)
+        begin = log.seek(min(start, size))
+        content = log.read(length)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(content, final=len(content) < 4 or begin + len(content) >= size)
+    end = begin + len(content) - len(decoder.getstate()[0])
+    return LogPart(begin, end, size, text)
+
+
+def trial_row(record: TrialRecord) -> TrialRow:
+    """Return a trial as a table shows it."""
+    return _row(TrialRow, record)
+
+
+def report_row(record: ReportRecord) -> ReportRow:
+    """Return a report as it is shown."""
+    return ReportRow(record.trial_key, record.step, record.at, _finite(record.metrics))
+
+
+def settings_row(sweep_id: str, chosen: QueueSettings) -> SweepSettings:
+    """Return the settings of a sweep as they are shown."""
+    weight = chosen.weight / UNIT
+    return SweepSettings(sweep_id, chosen.priority_class, weight, chosen.paused, chosen.revision)
+
+
+def quota_row(owner: Owner) -> QuotaRow:
+    """Return the weight and the quotas of an owner as they are shown."""
+    used = owner.week_gpu_seconds / 3600.0
+    share = owner.most_share / UNIT
+    return QuotaRow(owner.name, owner.weight / UNIT, share, owner.most_gpu_hours, used, owner.most_sweeps)
+
+
+def _submitted(submitted: tuple[submissions.Submission, bool]) -> Submitted:
+    submission, added = submitted
+    return Submitted(submission.sweep_id, submission.state, added)
+
+
+def _row(kind: type[Row], record: object) -> Row:
+    """Return the row that shows a record: the attributes of the same names."""
+    values = {each.name: getattr(record, each.name) for each in fields(kind)}  # type: ignore[arg-type]
+    if "metrics" in values:
+        values["metrics"] = _finite(values["metrics"])
+    return kind(**values)
+
+
+def _finite(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}

@@ -1,0 +1,223 @@
+"""How sweeps share a cluster: the queue, the settings of a sweep, and the weight and quotas of an owner."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from math import inf
+from pathlib import Path
+
+from orchestrator.api.queue_order import places
+from orchestrator.api.workspace import Workspace
+from orchestrator.client.answers import QueuedSweep
+from orchestrator.client.names import one_of
+from orchestrator.driver.admission import current_owner
+from orchestrator.errors import BadInput
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people.audit import COMMAND_LINE, Asked
+from orchestrator.ledger.people.users import users
+from orchestrator.ledger.pool import claims
+from orchestrator.ledger.queue import settings, submissions
+from orchestrator.ledger.queue.settings import QueueSettings, change_settings
+from orchestrator.ledger.sweeps.index import known_sweeps
+from orchestrator.sharing.pool_rows import CLASSES, UNIT, Owner, PriorityClass
+
+
+def queue(*, root: str | Path | None = None) -> Sequence[QueuedSweep]:
+    """Return every sweep whose driver runs or is to be started by the service.
+
+    Those that run trials come first, then those that wait, the next one first, and then those that are
+    parked.
+
+    Args:
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+
+    Raises:
+        BadInput: There is no ledger.
+    """
+    with Workspace.at(root).ledger() as ledger:
+        return places(ledger)
+
+
+def move(
+    name: str,
+    priority_class: str,
+    *,
+    weight: float = 1.0,
+    root: str | Path | None = None,
+) -> tuple[str, PriorityClass]:
+    """Set the class of a sweep, and its weight among its owner's sweeps; return its id and class.
+
+    It holds at once, and until the next call. If the ledger has users (`user add`), an admin among them
+    grants class `urgent`; else everybody may. That is an agreement between people who can write the ledger,
+    and no protection of it.
+
+    Args:
+        name: ID of the sweep, or the beginning of it.
+        priority_class: `urgent`, `normal` or `idle`.
+        weight: Twice the weight is twice the share.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+
+    Raises:
+        BadInput: No sweep matches, the class or the weight is not valid, or only an admin may set the class.
+    """
+    sweep_id, chosen = change(name, priority_class, weight=weight, root=root)
+    return sweep_id, chosen.priority_class
+
+
+def change(
+    name: str,
+    priority_class: str | None = None,
+    *,
+    weight: float | None = None,
+    paused: bool | None = None,
+    revisions: Collection[str] | None = None,
+    asked: Asked | None = None,
+    root: str | Path | None = None,
+) -> tuple[str, QueueSettings]:
+    """Change what is given of the settings of a sweep; return its id and all of them.
+
+    Args:
+        name: ID of the sweep, or the beginning of it.
+        priority_class: As in `move`.
+        weight: As in `move`.
+        paused: True to have its driver save every trial and leave until the sweep is resumed; false to
+            resume it.
+        revisions: ETags of the settings, one of which must hold; any if None.
+        asked: By a user whose role the caller has compared with the class, for the audit log; if None, the
+            owner of new sweeps asks, on the command line.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+
+    Raises:
+        BadInput: No sweep matches, the class or the weight is not valid, only an admin may set the class, or
+            the sweep can be neither paused nor resumed.
+        Changed: The settings have none of the revisions.
+    """
+    chosen = next((known for known in CLASSES if known == priority_class), None)
+    if chosen is None and priority_class is not None:
+        raise BadInput("class", f"must be one of {', '.join(CLASSES)}", priority_class, "Choose one of them.")
+    parts = None if weight is None else _parts("weight", weight, above=0.0)
+    with Workspace.at(root).ledger() as ledger:
+        if priority_class == "urgent" and asked is None:
+            _check_admin(ledger, current_owner())
+        sweep_id = one_of(known_sweeps(ledger), name)
+        changes = {"priority_class": priority_class, "weight": weight, "paused": paused}
+        given = {name: value for name, value in changes.items() if value is not None}
+        return sweep_id, change_settings(
+            ledger,
+            sweep_id,
+            priority_class=chosen,
+            weight=parts,
+            paused=paused,
+            revisions=revisions,
+            asked=asked or Asked(COMMAND_LINE, "priority", sweep_id, given),
+        )
+
+
+def resume(
+    name: str, *, asked: Asked | None = None, root: str | Path | None = None
+) -> tuple[str, QueueSettings]:
+    """Queue a stopped or parked sweep again, or let its driver go on; return its ID and its settings.
+
+    Args:
+        name: ID of the sweep, or the beginning of it.
+        asked: Entry for the audit log; one of the command line if None.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+
+    Raises:
+        BadInput: No submitted sweep matches, or it is neither stopped nor parked.
+    """
+    with Workspace.at(root).ledger() as ledger:
+        ids = [sweep_id for sweep_id, known in known_sweeps(ledger).items() if known.owner is not None]
+        sweep_id = one_of(ids, name)
+        asked = asked or Asked(COMMAND_LINE, "resume", sweep_id)
+        submission = submissions.submission(ledger, sweep_id)
+        if submission is not None and submission.state == "PARKED":
+            submissions.release(ledger, sweep_id, asked=asked)
+            return sweep_id, settings.settings(ledger, sweep_id)
+        return sweep_id, settings.resume(ledger, sweep_id, asked=asked)
+
+
+def _check_admin(ledger: Ledger, actor: str) -> None:
+    active = {user.name: user.role for user in users(ledger) if user.is_active(ledger.now())}
+    if active and active.get(actor) != "admin":
+        got = f"{actor}, {f'a {active[actor]}' if actor in active else 'no user'}"
+        admins = ", ".join(name for name, role in active.items() if role == "admin")
+        remedy = f"Ask {admins}." if admins else "Add one: `user add NAME --role admin`."
+        raise BadInput("class urgent", "must be granted by an admin", got, remedy)
+
+
+def quota(
+    name: str,
+    *,
+    weight: float | None = None,
+    share: float | None = None,
+    gpu_hours: float | None = None,
+    sweeps: float | None = None,
+    new: bool = False,
+    asked: Asked | None = None,
+    root: str | Path | None = None,
+) -> Owner:
+    """Change what is given of an owner's weight and quotas, and return all of them; alone, change nothing.
+
+    Args:
+        name: Name of the owner.
+        weight: Relative to other owners; 1 by default.
+        share: Largest part of a cluster that the owner's sweeps may hold at once, from 0 to 1.
+        gpu_hours: Most GPU-hours a week; infinite for no limit.
+        sweeps: Most sweeps that wait or run in the service at once, a whole number; infinite for no limit.
+        new: Whether the owner may be one who is no user and has no sweep yet.
+        asked: Entry for the audit log; one of the command line if None.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+
+    Raises:
+        BadInput: A number is out of its range, nothing knows the owner, or the ledger does not exist.
+    """
+    changes: dict[str, float | None] = {}
+    if weight is not None:
+        changes["weight"] = _parts("weight", weight, above=0.0)
+    if share is not None:
+        changes["most_share"] = _parts("share", share, at_most=1.0)
+    if gpu_hours is not None:
+        if not gpu_hours >= 0:
+            raise BadInput("gpu_hours", "must be at least 0", f"{gpu_hours:g}", "Write a positive number.")
+        changes["most_gpu_hours"] = gpu_hours if gpu_hours < float("inf") else None
+    if sweeps is not None:
+        changes["most_sweeps"] = _whole("sweeps", sweeps)
+    with Workspace.at(root).ledger() as ledger:
+        if not new and not claims.knows_owner(ledger, name):
+            raise _unknown(ledger, name)
+        if not changes:
+            return claims.owners(ledger).get(name, Owner(name))
+        given = {"weight": weight, "share": share, "gpu_hours": gpu_hours, "sweeps": sweeps}
+        numbers = {what: number for what, number in given.items() if number is not None}
+        detail = {what: "inf" if number == inf else number for what, number in numbers.items()}
+        asked = asked or Asked(COMMAND_LINE, "quota", name, detail)
+        return claims.set_owner(ledger, name, asked=asked, **changes)
+
+
+def _unknown(ledger: Ledger, name: str) -> BadInput:
+    known = {user.name for user in users(ledger)} | claims.owners(ledger).keys()
+    known |= {sweep.owner for sweep in known_sweeps(ledger).values() if sweep.owner is not None}
+    close = get_close_matches(name, known, 1)
+    meant = f"Did you mean {close[0]}? " if close else ""
+    remedy = f"{meant}`quota {name} --new` is for somebody without a sweep."
+    return BadInput("owner", "must be a user, or have a sweep", repr(name), remedy)
+
+
+def _parts(what: str, number: float, *, above: float | None = None, at_most: float = 10_000.0) -> int:
+    """Return a number in 1/10,000."""
+    if not (0.0 <= number <= at_most and (above is None or round(number * UNIT) > above)):
+        must = f"must be a number from 0{' (excluded)' if above is not None else ''} to {at_most:g}"
+        raise BadInput(what, must, f"{number:g}", "Write a number in that range, such as 0.5.")
+    return round(number * UNIT)
+
+
+def _whole(what: str, number: float) -> int | None:
+    """Return a whole number, or None for infinity."""
+    if number == float("inf"):
+        return None
+    if not (0 <= number < 2**31 and number == int(number)):
+        remedy = "Write a number such as 4, or inf for no limit."
+        raise BadInput(what, "must be a whole number from 0", f"{number:g}", remedy)
+    return int(number)

@@ -1,0 +1,153 @@
+"""Files to begin with: search spaces with their schema, cluster files, drafts for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from types import MappingProxyType
+
+from orchestrator.accounts import umask
+from orchestrator.config import argparse_draft, json_schema
+from orchestrator.errors import BadInput
+from trainables.sources import text_of
+
+SCHEMA = "schema.json"
+"""Name of the JSON Schema, to which the first line of a search-space file refers."""
+
+EXAMPLE_NAME = "example"
+
+EXAMPLE = """\
+# Copy memory: ten symbols, ten blanks, and the ten symbols again. No GPU and no download.
+task: copy
+data: {delay: 10, examples: 2_000}
+model: {layer: lru, depth: 1, d_model: 16, d_state: 32}
+training: {steps: 200, interval: 20, batch_size: 16}
+evaluate: {examples: 200}
+search:
+  learning_rate: {log_uniform: [1e-3, 1e-1]}
+  recurrent_learning_rate: {log_uniform: [1e-4, 1e-2]}
+objective: {minimize: val/loss}
+sampler: {tpe: {seed: 0}}
+scheduler: {asha: {reduction: 4, grace: 0.2}}
+budget: {trials: 8}
+resources: {cpu: 1}
+"""
+"""A small search-space file that runs everywhere."""
+
+_NODES = ("setup.sh", "node.sh")
+
+CLUSTERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "aws": ("aws.yaml", *_NODES, "spot.sh"),
+        "gcp": ("gcp.yaml", *_NODES, "spot.sh"),
+        "own-machines": ("own-machines.yaml", *_NODES),
+        "slurm": ("slurm.sh", "setup.sh"),
+        "service": ("sweep-serve.service",),
+    }
+)
+"""The kinds of cluster that need no checkout, and the files of one."""
+
+
+def tasks() -> list[str]:
+    """Return the names of the search-space files, most of which are those of their tasks."""
+    return sorted(
+        entry.name.removesuffix(".yaml")
+        for entry in _shipped("search_spaces")
+        if entry.name.endswith(".yaml")
+    )
+
+
+def write_search_space(name: str, folder: str | Path = ".") -> list[Path]:
+    """Write the search-space file of a task, and the schema with which editors complete and check it.
+
+    The schema is that of the installed packages: it knows the tasks and layers that they add. A schema that
+    is there already is written again.
+
+    Args:
+        name: Name of the file, one of `tasks`.
+        folder: Created if it is missing.
+
+    Returns:
+        The search-space file and the schema.
+
+    Raises:
+        BadInput: There is no file of that name, or the folder has one already.
+    """
+    _check_name("sweep init", "must be the name of a search space", name, tasks())
+    text = _text("search_spaces", f"{name}.yaml")
+    file, schema = Path(folder, f"{name}.yaml"), Path(folder, SCHEMA)
+    _check_absent([file])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    schema.write_text(json_schema.written(), encoding="utf-8")
+    return [file, schema]
+
+
+def write_cluster(kind: str, folder: str | Path = ".") -> list[Path]:
+    """Write the files of a kind of cluster to the folder `cluster` of a folder.
+
+    Args:
+        kind: One of `CLUSTERS`.
+        folder: The folder that the cluster files copy to every node; created if it is missing.
+
+    Returns:
+        The files; the first one has the values to fill in.
+
+    Raises:
+        BadInput: There is no such kind, or one of the files exists already.
+    """
+    _check_name("--cluster", "must be a kind of cluster", kind, CLUSTERS)
+    written = {Path(folder, "cluster", name): _text("cluster", name) for name in CLUSTERS[kind]}
+    _check_absent(written)
+    for file, text in written.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        if file.suffix == ".sh":
+            file.chmod(0o777 & ~umask())
+    return list(written)
+
+
+def draft_from_argparse(script: Path) -> str:
+    """Return a search-space file for a Python script that declares its options with `argparse`.
+
+    The script is read, not run.
+
+    Args:
+        script: Path of the script.
+
+    Raises:
+        BadInput: The file cannot be read, or has no option that can be searched.
+    """
+    try:
+        source = text_of(script)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise BadInput(
+            str(script), "must be a Python script", str(error), "Name the script itself."
+        ) from None
+    return argparse_draft.draft(source, script.name)
+
+
+def _shipped(folder: str) -> list[Traversable]:
+    return list((files("orchestrator") / "files" / folder).iterdir())
+
+
+def _text(folder: str, name: str) -> str:
+    return (files("orchestrator") / "files" / folder / name).read_text(encoding="utf-8")
+
+
+def _check_name(where: str, must: str, name: str, known: Iterable[str]) -> None:
+    names = sorted(known)
+    if name not in names:
+        near = get_close_matches(name, names, n=1)
+        remedy = f"Did you mean `{near[0]}`?" if near else f"Choose one of {', '.join(names)}."
+        raise BadInput(where, must, f"`{name}`", remedy)
+
+
+def _check_absent(written: Iterable[Path]) -> None:
+    for file in written:
+        if file.exists():
+            remedy = "Choose another folder, or move the file away."
+            raise BadInput(str(file), "must not exist yet", "a file", remedy)

@@ -1,0 +1,138 @@
+"""Verb that runs a published table or figure and writes its pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.api.clusters import available
+from orchestrator.api.local_sweep import Sweep
+from orchestrator.api.workspace import Workspace
+from orchestrator.cli.printing import print_line
+from orchestrator.cli.run_options import Profile, RunOptions, with_run_options
+from orchestrator.cli.sweep_verbs import follow_submitted, run_here, service_for, submit_sweep, with_root_of
+from orchestrator.errors import BadInput, Exit, counted
+from orchestrator.experiment import experiment_page, publishing
+from orchestrator.experiment import file as files
+from orchestrator.experiment.dry_run import dry_run as rehearse
+from orchestrator.experiment.runner import Start, folder_of, results, run, sweep_of
+from orchestrator.report.words import near
+
+INDEX = "results.md"
+"""Name of the list of results, beside their folder."""
+
+
+@with_run_options
+def experiment(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="Experiment file, such as experiments/ldstack-copy.yaml."),
+    ] = None,
+    profile: Profile = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only validate every arm and take one training step of each."),
+    ] = False,
+    pages_only: Annotated[
+        bool, typer.Option("--pages", help="Only write the pages of finished arms.")
+    ] = False,
+    publish: Annotated[
+        Path | None,
+        typer.Option(
+            "--publish", metavar="FOLDER", help="Also publish the results here, such as docs/experiments."
+        ),
+    ] = None,
+    index: Annotated[
+        Path | None,
+        typer.Option("--index", metavar="FOLDER", help="Write the list of the results in this folder."),
+    ] = None,
+    arms: Annotated[
+        str | None,
+        typer.Option("--arms", metavar="NAMES", help="Run only these arms, such as `lds-300,lstm-300`."),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override resources of a trial, such as `resources.gpu=1/4`; repeatable.",
+        ),
+    ] = None,
+    *,
+    options: RunOptions,
+) -> int:
+    """Run the sweeps of an experiment file, one after another, and write its pages.
+
+    Running it again continues; once every arm has ended, only the pages are written. If a service runs for
+    the root, all arms are submitted to it, which may run several at a time. `--arms` runs some arms; pages
+    show all of them, and publishing keeps what other machines have published of the rest. `--set` says what
+    a trial takes on this machine, such as a part of its GPU; its results are those of the same experiment.
+
+    Exit codes: 0 complete, 2 bad input, 3 an arm was skipped or has failed trials, 4 interrupted and
+    resumable, 5 still running.
+
+    Example:
+
+        sweep experiment experiments/ldstack-copy.yaml --profile laptop
+    """
+    code: int = Exit.COMPLETE
+    if file is None and index is None:
+        raise BadInput("experiment", "must have a FILE or `--index`", "neither", "Name an experiment file.")
+    if file is not None:
+        hardware = available(root=options.root)
+        loaded = files.load(file, profile=profile or "auto", gpus=hardware.gpus, overrides=overrides or ())
+        chosen = loaded if arms is None else files.selected(loaded, arms.split(","))
+        if dry_run:
+            _dry_run(chosen, options)
+            return code
+        options = with_root_of(service_for(options), options)
+        workspace = Workspace.at(options.root, options.data)
+        if not pages_only:
+            code = run(chosen, workspace, _start(chosen, options), print_line, hardware=hardware)
+        _write_pages(loaded, workspace, publish)
+    if index is not None:
+        publishing.refresh(index)
+        target = index.parent / INDEX
+        target.write_text(publishing.index(index), encoding="utf-8")
+        print_line(f"Results: {near(target.absolute())}")
+    return code
+
+
+def _start(loaded: files.Experiment, options: RunOptions) -> Start:
+    """Return what runs the sweep of an arm: this process, or the service, to which all arms are submitted."""
+    server = service_for(options)
+    if server is None:
+        return lambda sweep: run_here(sweep, options)
+    workspace = Workspace.at(options.root, options.data)
+    if loaded.measure is None:
+        for arm in loaded.arms:
+            sweep = sweep_of(arm, workspace)
+            if not sweep.is_finished:
+                submit_sweep(sweep, options)
+
+    def follow(sweep: Sweep) -> int:
+        return follow_submitted(sweep.id, options.root)
+
+    return follow
+
+
+def _dry_run(loaded: files.Experiment, options: RunOptions) -> None:
+    compilations = Workspace.at(options.root, options.data).paths.compilations
+    print_line(f"{loaded.id}: valid, {counted(len(loaded.arms), 'arm')} of {counted(loaded.seeds, 'seed')}")
+    for line in rehearse(loaded, compilations):
+        print_line(line)
+
+
+def _write_pages(loaded: files.Experiment, workspace: Workspace, folder: Path | None) -> None:
+    present = results(loaded, workspace)
+    pages = publishing.write(present, folder_of(loaded, workspace))
+    for arm in present.arms:
+        print_line(f"{arm.name}: {experiment_page.measured(arm)}; {present.verdicts[arm.name].phrase}")
+    for claim, verdict in zip(present.claims, present.orders, strict=True):
+        print_line(f"{claim.better} is better than {claim.than}: {verdict.phrase}")
+    print_line(f"Pages: {near(pages.html)}, {near(pages.markdown)}")
+    if folder is not None:
+        data, text = publishing.publish(present, folder)
+        print_line(f"Published: {near(data.absolute())}, {near(text.absolute())}")

@@ -1,0 +1,232 @@
+"""The live view of a sweep on a terminal: lines redrawn in place, and messages that stay above them."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import rich.console
+from rich.console import ConsoleOptions, RenderResult
+from rich.control import Control
+from rich.live import Live
+from rich.segment import ControlType
+from rich.text import Text
+
+from orchestrator import Observer, Progress
+from orchestrator.cli.frame import frame
+from orchestrator.client.answers import LiveSweep
+from orchestrator.driver.log import Display
+from orchestrator.errors import Refusal
+from orchestrator.output import Console
+
+REDRAWS_PER_SECOND = 4
+
+_READ_EVERY_SECONDS = 1.0
+_LARGEST_SHARE = 0.05
+_PROGRESS_LINE = re.compile(r"trials \d+/\d+( \(| ·|$)")
+
+Read = Callable[[], LiveSweep]
+"""Returns a sweep as it is now."""
+
+
+def is_live(console: Console, *, plain: bool = False) -> bool:
+    """Return True if a console can redraw lines: it is a terminal, and neither `plain` nor `CI` is set."""
+    return console.is_terminal and not console.is_dumb_terminal and not plain and not os.environ.get("CI")
+
+
+@dataclass
+class Screen:
+    """The lines of a sweep as they are drawn: rich asks for them with the size of the terminal.
+
+    Attributes:
+        sweep: What is shown, or None before it has been read.
+        loading: How much of a data set has been prepared, or None.
+        trouble: Why the sweep could not be read again, or None.
+    """
+
+    sweep: LiveSweep | None = None
+    loading: str | None = None
+    trouble: str | None = None
+    _drawn: list[Text] = field(default_factory=list)
+
+    def __rich_console__(self, console: rich.console.Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines for the present size of the terminal."""
+        width, height = options.max_width, options.size.height
+        lines = [] if self.sweep is None else frame(self.sweep, width, height)
+        notes = [Text(note, style="dim") for note in (self.loading, self.trouble) if note is not None]
+        for note in notes:
+            note.truncate(width, overflow="ellipsis")
+        self._drawn = lines = [*lines[: max(0, height - 1 - len(notes))], *notes]
+        yield from lines
+
+    def wrapped(self, width: int) -> int:
+        """Return how many rows more the drawn lines take once the terminal has wrapped them at `width`."""
+        return sum(max(0, -(-line.cell_len // width) - 1) for line in self._drawn)
+
+
+class ResizableLive(Live):
+    """A live display that also erases the rows that a narrower terminal has added by wrapping its lines.
+
+    Args:
+        screen: What is shown.
+        console: Console of the terminal.
+    """
+
+    def __init__(self, screen: Screen, console: Console) -> None:
+        super().__init__(screen, console=console, refresh_per_second=REDRAWS_PER_SECOND, transient=True)
+        self._shown, self._width = screen, console.width
+
+    def refresh(self) -> None:
+        """Draw the present lines in place of the former ones."""
+        with self.console:
+            width = self.console.width
+            if width < self._width:
+                extra = self._shown.wrapped(width)
+                erase_row = ((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1))
+                self.console.control(Control(*(erase_row * extra)))
+            self._width = width
+            super().refresh()
+
+
+class LiveView:
+    """Shows a sweep on a terminal and reads it again once a second, in a thread of its own.
+
+    Reading a large sweep takes long; it then is read less often, so that reading takes at most a twentieth of
+    the time.
+
+    Args:
+        read: Reads the sweep. A refusal, such as that of a ledger that does not answer, is shown as a note.
+        console: Console of the terminal.
+
+    Attributes:
+        finished: Is set when the view is closed.
+    """
+
+    def __init__(self, read: Read, console: Console) -> None:
+        self.console, self.screen = console, Screen()
+        self._read, self._live = read, ResizableLive(self.screen, console)
+        self.finished = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="live view", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read and to draw."""
+        self._live.start()
+        self._thread.start()
+
+    def say(self, line: str) -> None:
+        """Print a line above the view; it stays."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Stop reading, and erase the view."""
+        if not self.finished.is_set():
+            self.finished.set()
+            self._thread.join()
+            self._live.stop()
+
+    def _watch(self) -> None:
+        pause = 0.0
+        while not self.finished.wait(pause):
+            began = time.monotonic()
+            try:
+                self.screen.sweep, self.screen.trouble = self._read(), None
+            except Refusal as refusal:
+                # A sweep that was never read has not begun: its driver is still at its checks.
+                self.screen.trouble = str(refusal) if self.screen.sweep is not None else None
+            pause = max(_READ_EVERY_SECONDS, (time.monotonic() - began) / _LARGEST_SHARE)
+
+
+@dataclass
+class LiveDisplay(Observer):
+    """Shows the messages and the progress of a sweep that this process drives, on a terminal.
+
+    Attributes:
+        view: View of the sweep.
+    """
+
+    view: LiveView
+    _started: bool = False
+
+    def say(self, line: str) -> None:
+        """Print a line that stays."""
+        self.view.say(line)
+
+    def loading(self, what: str, done: int, total: int) -> None:
+        """Show how much of the data set has been prepared."""
+        self._start()
+        self.view.screen.loading = f"{what}: {done:,} of {total:,}" if done < total else None
+
+    def show(self, progress: Progress) -> None:
+        """Begin to show the sweep; the view reads the progress from the ledger, as for any other process."""
+        self._start()
+
+    def close(self) -> None:
+        """Erase the view."""
+        if self._started:
+            self.view.close()
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            self.view.start()
+
+
+def observer(read: Read, console: Console, metric: str, *, quiet: bool, plain: bool) -> Display | LiveDisplay:
+    """Return what shows a sweep that this process drives.
+
+    Args:
+        read: Reads the sweep.
+        console: Where to print.
+        metric: Name of the objective.
+        quiet: Whether to print messages alone.
+        plain: Whether to print lines on a terminal too.
+    """
+    if quiet or not is_live(console, plain=plain):
+        return Display(console, metric, quiet)
+    return LiveDisplay(LiveView(read, console))
+
+
+@contextmanager
+def shown_live(read: Read, *, plain: bool) -> Iterator[Callable[[str], None] | None]:
+    """Show a sweep for the length of a `with` block, if standard output is a terminal.
+
+    Yields:
+        What prints text above the view, whole lines at a time and without lines of progress; None if there is
+        no view.
+    """
+    console = Console(soft_wrap=True)
+    if not is_live(console, plain=plain):
+        yield None
+        return
+    view = LiveView(read, console)
+    lines = Lines(view.say)
+    view.start()
+    try:
+        yield lines
+    finally:
+        lines("\n")
+        view.close()
+
+
+@dataclass
+class Lines:
+    """Collects text to whole lines, and passes those on that are not lines of progress.
+
+    Attributes:
+        say: Receives a line.
+    """
+
+    say: Callable[[str], None]
+    _rest: str = ""
+
+    def __call__(self, text: str) -> None:
+        """Receive text as a driver prints it."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            if not _PROGRESS_LINE.match(line):
+                self.say(line)

@@ -1,0 +1,78 @@
+"""Printing of lines, JSON and the table of sweeps."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Column, Table
+
+from orchestrator.client.answers import Status
+from orchestrator.errors import counted
+from orchestrator.output import Console
+
+_WIDE = 120
+"""Columns of a terminal with room for the task and the time of day."""
+
+_LONGEST_ID = 40
+"""Characters of an ID that stay on one line."""
+
+_UNLIMITED = 10_000
+"""Columns without a terminal: a program finds each row on one line."""
+
+
+def print_line(line: str) -> None:
+    """Print a line as it is, without wrapping, markup or colours."""
+    Console(soft_wrap=True, highlight=False).print(line, markup=False)
+
+
+def print_json(value: Any) -> None:
+    """Print plain values as JSON, with every character that is not ASCII escaped."""
+    Console(soft_wrap=True).print_json(json.dumps(value), ensure_ascii=True)
+
+
+def deliverer(sweep_id: str) -> str:
+    """Return what delivers the MLflow records of a sweep without a driver."""
+    return f"`sweep resume {sweep_id}` delivers them, and `serve` by itself if the sweep was submitted to it"
+
+
+def undelivered(count: int, how: str) -> str:
+    """Return a sentence about records that MLflow has not received, and what delivers them."""
+    return f"{counted(count, 'record waits', 'records wait')} for MLflow; {how}."
+
+
+def print_sweeps(listed: Sequence[Status], console: Console | None = None) -> None:
+    """Print a row for each sweep; on a terminal no line is wider than it, and no word is cut.
+
+    Args:
+        listed: The sweeps, in this order.
+        console: Where to print; standard output if None.
+    """
+    console = console or Console()
+    if not console.is_terminal:
+        console.width = _UNLIMITED
+    is_wide = console.width >= _WIDE
+    is_short = all(len(entry.id) <= _LONGEST_ID for entry in listed)
+    columns = [
+        Column("sweep", no_wrap=is_short or is_wide, overflow="fold"),
+        Column("state", no_wrap=True),
+        *([Column("owner", overflow="fold")] if any(entry.owner for entry in listed) else []),
+        *([Column("task", overflow="fold")] if is_wide else []),
+        Column("trials"),
+        Column("started", no_wrap=True),
+    ]
+    day = "%Y-%m-%d %H:%M" if is_wide else "%Y-%m-%d"
+    table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for entry in listed:
+        cells = {
+            "sweep": entry.id,
+            "state": entry.state,
+            "owner": entry.owner or "",
+            "task": entry.task,
+            "trials": ", ".join(f"{count} {state.lower()}" for state, count in entry.trials.items()),
+            "started": time.strftime(day, time.localtime(entry.created_at)),
+        }
+        table.add_row(*(cells[str(column.header)] for column in columns))
+    console.print(table)

@@ -1,0 +1,359 @@
+"""Client backend over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import quote, urlencode, urlsplit
+
+from orchestrator.client import answers
+from orchestrator.client.answers import LogPart, Submitted
+from orchestrator.client.names import key_named, one_of
+from orchestrator.client.protocol import DAYS, LOG_BYTES
+from orchestrator.config.yaml_reader import read_text
+from orchestrator.errors import BadInput, NoServer, Refusal
+from orchestrator.ledger.people.audit import AuditEntry
+from orchestrator.ledger.people.users import User
+from orchestrator.ledger.sweeps.records import is_confirmation, sweep_id_of, trial_label
+
+TOKEN = "SWEEP_TOKEN"
+"""Environment variable: token of the user, as `sweep user add` has printed it."""
+
+TIMEOUT_SECONDS = 150.0
+"""Longest wait for an answer: a busy service takes at most two minutes to check a file."""
+
+PAGE = 1_000
+"""Rows of a page."""
+
+_ADDRESS = "Check the address: what answers there must be started by `serve --http`."
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+Answer = TypeVar("Answer")
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection: the token would be sent along."""
+
+    def redirect_request(self, *arguments: Any) -> None:
+        """Return None, so that the answer is an error."""
+        return None
+
+
+class HttpBackend:
+    """The client protocol over HTTP.
+
+    >>> HttpBackend("https://sweeps.example.org").status("listops").state  # doctest: +SKIP
+    'RUNNING'
+
+    Args:
+        url: Address of the HTTP server, such as `https://sweeps.example.org`.
+        token: Token of the user; `SWEEP_TOKEN` if None.
+
+    Raises:
+        BadInput: The address would send the token over a network without TLS, or there is no token.
+    """
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        parts = urlsplit(url)
+        is_near = parts.hostname in _LOOPBACK
+        if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and is_near)):
+            must = "must begin with https://, or with http:// for this machine"
+            raise BadInput("--server", must, url, "Write an address such as https://sweeps.example.org.")
+        known = token or os.environ.get(TOKEN)
+        if not known:
+            remedy = "An admin creates one with `sweep user add NAME`."
+            raise BadInput(TOKEN, "must be the token of a user", "nothing", remedy)
+        self.url, self._token = url.rstrip("/"), known
+
+    def sweeps(self) -> Sequence[answers.Status]:
+        """All sweeps, the oldest first."""
+        return self._pages("/sweeps?descending=false", "sweeps", answers.Status)
+
+    def status(self, sweep: str | None = None) -> answers.DetailedStatus:
+        """The state of a sweep, or of the newest one."""
+        return decoded(answers.DetailedStatus, self.call("GET", self._sweep(sweep)))
+
+    def live(self, sweep: str | None = None) -> answers.LiveSweep:
+        """What a sweep does now."""
+        return decoded(answers.LiveSweep, self.call("GET", f"{self._sweep(sweep)}/live"))
+
+    def changes(self, sweep: str) -> answers.Changes:
+        """How a sweep differs from the previous one of the same file and profile."""
+        return decoded(answers.Changes, self.call("GET", f"{self._sweep(sweep)}/changes"))
+
+    def trials(self, sweep: str) -> Sequence[answers.TrialRow]:
+        """All trials of a sweep, the search before the confirmations."""
+        return self._pages(f"{self._sweep(sweep)}/trials?sort=number", "trials", answers.TrialRow)
+
+    def trial(self, trial: str) -> answers.TrialDocument:
+        """Everything about a trial, except for its reports."""
+        return decoded(answers.TrialDocument, self.call("GET", self._trial(trial)))
+
+    def reports(self, trial: str) -> Sequence[answers.ReportRow]:
+        """All reports of a trial, by step."""
+        answer = self.call("GET", self._trial(trial, "/reports"))
+        return [decoded(answers.ReportRow, row) for row in answer["reports"]]
+
+    def log(self, sweep: str, start: int | None = None, length: int = LOG_BYTES) -> LogPart:
+        """A part of the drivers' output from a position in bytes; the last lines if `start` is None."""
+        position = {} if start is None else {"start": start}
+        query = urlencode({**position, "length": length})
+        return decoded(LogPart, self.call("GET", f"{self._sweep(sweep)}/log?{query}"))
+
+    def trial_log(self, trial: str, start: int = 0, length: int = LOG_BYTES) -> LogPart:
+        """A part of the workers' output on the machine of the service, from a position in bytes."""
+        path = self._trial(trial, "/log", start=start, length=length)
+        try:
+            return decoded(LogPart, self.call("GET", path))
+        except BadInput as refusal:
+            if refusal.where != "log":
+                raise
+            return LogPart(0, 0, 0, "")
+
+    def report(self, sweep: str) -> bytes:
+        """The report of a sweep as it stands, one HTML page."""
+        return self._answer("GET", f"{self._sweep(sweep)}/report", None, {})
+
+    def submit(
+        self,
+        file: str | Path,
+        *,
+        profile: str | None = "auto",
+        overrides: Sequence[str] = (),
+        new: bool = False,
+        key: str | None = None,
+    ) -> Submitted:
+        """Submit a search-space file of this machine."""
+        body = {**_file(file, profile, overrides), "new": new}
+        return decoded(Submitted, self.call("POST", "/sweeps", body, key))
+
+    def validate(
+        self,
+        file: str | Path,
+        *,
+        profile: str | None = "auto",
+        overrides: Sequence[str] = (),
+        sizes: bool = True,
+    ) -> answers.PlannedSweep:
+        """Check a search-space file of this machine; nothing is submitted."""
+        answer = self.call("POST", "/validate", {**_file(file, profile, overrides), "sizes": sizes})
+        if answer["refusals"]:
+            raise BadInput.of_all(answer["refusals"])
+        return decoded(answers.PlannedSweep, answer["plan"])
+
+    def stop(self, sweep: str) -> answers.Stopped:
+        """Save every trial and stop; the sweep stays stopped until `resume`."""
+        return decoded(answers.Stopped, self.call("POST", f"{self._sweep(sweep)}/stop"))
+
+    def resume(self, sweep: str) -> answers.SweepSettings:
+        """Queue a sweep again that was stopped or parked, or let its driver go on."""
+        return decoded(answers.SweepSettings, self.call("POST", f"{self._sweep(sweep)}/resume"))
+
+    def extend(self, sweep: str, *, key: str | None = None, **budget: float | str) -> Submitted:
+        """Queue a finished sweep again with a larger budget."""
+        return decoded(Submitted, self.call("POST", f"{self._sweep(sweep)}/extend", budget, key))
+
+    def retry(self, sweep: str, *, key: str | None = None) -> Submitted:
+        """Queue the failed trials of a finished sweep again."""
+        return decoded(Submitted, self.call("POST", f"{self._sweep(sweep)}/retry", None, key))
+
+    def queue(self) -> Sequence[answers.QueuedSweep]:
+        """Every sweep that runs or waits, in the order of the queue."""
+        return [decoded(answers.QueuedSweep, row) for row in self.call("GET", "/queue")["queue"]]
+
+    def move(self, sweep: str, priority_class: str, *, weight: float = 1.0) -> answers.SweepSettings:
+        """Set the class of a sweep, and its weight relative to the owner's other sweeps."""
+        body = {"priority_class": priority_class, "weight": weight}
+        return decoded(answers.SweepSettings, self.call("PATCH", self._sweep(sweep), body))
+
+    def quota(self, owner: str) -> answers.QuotaRow:
+        """The weight and the quotas of an owner."""
+        return decoded(answers.QuotaRow, self.call("GET", f"/quotas/{quote(owner, safe='')}"))
+
+    def set_quota(
+        self,
+        owner: str,
+        *,
+        weight: float | None = None,
+        share: float | None = None,
+        gpu_hours: float | None = None,
+        sweeps: float | None = None,
+        new: bool = False,
+    ) -> answers.QuotaRow:
+        """Change the weight and the quotas that are given, as an admin."""
+        given = {"weight": weight, "share": share, "gpu_hours": gpu_hours, "sweeps": sweeps}
+        body = {name: value for name, value in given.items() if value is not None}
+        self.call("PATCH", f"/quotas/{quote(owner, safe='')}", {**body, "new": new})
+        return self.quota(owner)
+
+    def users(self) -> Sequence[User]:
+        """All users by name, for admins."""
+        return [decoded(User, row) for row in self.call("GET", "/users")["users"]]
+
+    def add_user(self, name: str, role: str = "member", *, days: float = DAYS) -> answers.AddedUser:
+        """Add a user, as an admin. If the answer is lost, so is the token: revoke the user and try again."""
+        lifetime = None if days == math.inf else days
+        added = self.call("POST", "/users", {"name": name, "role": role, "days": lifetime})
+        return decoded(answers.AddedUser, added)
+
+    def revoke_user(self, name: str) -> User:
+        """Revoke the token of a user, as an admin."""
+        return decoded(User, self.call("DELETE", f"/users/{quote(name, safe='')}"))
+
+    def audit_log(self, limit: int = 100) -> Sequence[AuditEntry]:
+        """The newest entries of the audit log, the newest first, for admins."""
+        entries: list[AuditEntry] = []
+        while (size := min(limit - len(entries), PAGE)) > 0:
+            before = {"before": entries[-1].seq} if entries else {}
+            page = self.call("GET", f"/audit?{urlencode({'limit': size, **before})}")["audit"]
+            entries += [decoded(AuditEntry, row) for row in page]
+            if len(page) < size:
+                break
+        return entries
+
+    def call(self, method: str, path: str, body: object = None, key: str | None = None) -> dict[str, Any]:
+        """Send one request to the API, and return the document of the answer.
+
+        Args:
+            method: HTTP method.
+            path: Path below `/api/v1`.
+            body: JSON values, or None.
+            key: Idempotency key, or None.
+
+        Raises:
+            BadInput: The service refuses the request.
+            NoServer: The server does not answer, or is not the server of a service.
+        """
+        content = self._answer(method, path, body, {} if key is None else {"Idempotency-Key": key})
+        try:
+            document = json.loads(content)
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            begin = content[:60].decode(errors="replace")
+            raise _silent(self.url, f"an answer that is no JSON object: {begin!r}", _ADDRESS)
+        return document
+
+    def _sweep(self, name: str | None) -> str:
+        """Return the path of the sweep that a person names, or of the newest one."""
+        if name is None:
+            newest = self.call("GET", "/sweeps?limit=1")["sweeps"]
+            if not newest:
+                raise BadInput(self.url, "must have a sweep", "none", "Submit one first.")
+            return f"/sweeps/{quote(newest[0]['id'], safe='')}"
+        ids = self._ids(name) or self._ids()
+        return f"/sweeps/{quote(one_of(ids, name), safe='')}"
+
+    def _ids(self, part: str = "") -> list[str]:
+        """Return the IDs that contain a text, the oldest first."""
+        query = urlencode({"descending": "false", "name": part[:200]} if part else {"descending": "false"})
+        return [row.id for row in self._pages(f"/sweeps?{query}", "sweeps", answers.Status)]
+
+    def _trial(self, name: str, below: str = "", **query: int) -> str:
+        """Return the path of the trial that a person names."""
+        key = key_named(self._ids(), name)
+        number = trial_label(key).removeprefix("c")
+        if not number.isdigit() or not sweep_id_of(key):
+            remedy = "The leaderboard and the page show the keys."
+            raise BadInput(key, "must be the key of a trial, such as `listops-7`", "something else", remedy)
+        role = {"role": "confirmation"} if is_confirmation(key) else {}
+        path = f"/sweeps/{quote(sweep_id_of(key), safe='')}/trials/{number}{below}"
+        return f"{path}?{urlencode({**role, **query})}"
+
+    def _pages(self, path: str, name: str, kind: type[Answer]) -> list[Answer]:
+        rows: list[Answer] = []
+        total = 1
+        while len(rows) < total:
+            page = self.call("GET", f"{path}&{urlencode({'offset': len(rows), 'limit': PAGE})}")
+            rows += [decoded(kind, row) for row in page[name]]
+            total = page["total"] if page[name] else 0
+        return rows
+
+    def _answer(self, method: str, path: str, body: object, headers: Mapping[str, str]) -> bytes:
+        """Send one request; return the body of the answer."""
+        sent = None if body is None else json.dumps(body).encode()
+        own = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json", **headers}
+        request = urllib.request.Request(f"{self.url}/api/v1{path}", sent, own, method=method)
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+        if urlsplit(self.url).hostname in _LOOPBACK:
+            handlers.append(urllib.request.ProxyHandler({}))
+        try:
+            with urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_SECONDS) as answer:
+                content: bytes = answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(self.url, error) from None
+        except OSError as error:  # also when the connection ends before the answer begins
+            raise _silent(self.url, str(getattr(error, "reason", error))) from None
+        except http.client.IncompleteRead:
+            raise _silent(self.url, "an answer that ends too early") from None
+        except http.client.BadStatusLine as error:
+            got = f"an answer that is no HTTP: {str(error).strip()[:60]!r}"
+            raise _silent(self.url, got, _ADDRESS) from None
+        except http.client.HTTPException as error:
+            raise _silent(self.url, str(error) or type(error).__name__, _ADDRESS) from None
+        return content
+
+
+def decoded(kind: type[Answer], value: Any) -> Answer:
+    """Return a dataclass from a JSON object, which may have further fields of a later version.
+
+    Args:
+        kind: The dataclass; fields may be dataclasses, sequences and mappings of them, or optional.
+        value: The object.
+    """
+    found: Answer = _decoded(kind, value)
+    return found
+
+
+def _decoded(kind: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = _hints(kind)
+        return kind(**{name: _decoded(hint, value[name]) for name, hint in hints.items() if name in value})
+    inner = [each for each in get_args(kind) if each not in {NoneType, ...}]
+    if isinstance(value, list):
+        return tuple(_decoded(inner[0] if get_origin(kind) is Sequence else Any, each) for each in value)
+    return _decoded(inner[0], value) if len(inner) == 1 else value
+
+
+@cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+    hints = get_type_hints(kind)
+    return {each.name: hints[each.name] for each in fields(kind)}
+
+
+def _file(path: str | Path, profile: str | None, overrides: Sequence[str]) -> dict[str, Any]:
+    """Return a search-space file of this machine as the API takes it."""
+    file = Path(path)
+    return {"name": file.stem, "text": read_text(file), "profile": profile, "overrides": list(overrides)}
+
+
+def _refusal(url: str, error: urllib.error.HTTPError) -> Refusal:
+    """Return the refusal of a problem document, with its own four parts."""
+    try:
+        document = json.loads(error.read())
+        names = ("where", "must", "got", "remedy")
+        mistakes = [{name: str(one[name]) for name in names} for one in (document, *document.get("more", ()))]
+    except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
+        return _silent(url, f"{error.code} {error.reason}")
+    kind = NoServer if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR else BadInput
+    refusal = kind(**mistakes[0])
+    refusal.more = [kind(**further) for further in mistakes[1:]]
+    return refusal
+
+
+def _silent(url: str, got: str, remedy: str = "Try again, or start `serve --http`.") -> NoServer:
+    return NoServer(url, "must be the HTTP server of a service", got, remedy)

@@ -1,0 +1,77 @@
+"""Log of a driver: the messages and the progress of its sweep, line by line."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from orchestrator.driver.admission import Observer
+from orchestrator.output import Console
+from orchestrator.report.words import duration, number
+from orchestrator.session.board import Progress
+
+ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")
+"""States of trials in the order in which they are listed."""
+
+_LINE_EVERY_SECONDS = 30.0
+
+
+@dataclass
+class Display(Observer):
+    """Prints the messages of one sweep, and its progress every 30 s and at the end.
+
+    Attributes:
+        console: Where to print.
+        metric: Name of the objective, shown beside the best value.
+        quiet: Whether to leave out the progress.
+    """
+
+    console: Console
+    metric: str
+    quiet: bool = False
+    _printed_at: float = field(default=-_LINE_EVERY_SECONDS)
+    _printed: str = ""
+
+    def say(self, line: str) -> None:
+        """Print a message."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def loading(self, what: str, done: int, total: int) -> None:
+        """Print how much of the data set has been prepared."""
+        self._draw(f"{what}: {done:,} of {total:,}", settled=done >= total)
+
+    def show(self, progress: Progress) -> None:
+        """Print the progress of the sweep."""
+        self._draw(describe(progress, self.metric), settled=progress.settled >= progress.wanted)
+
+    def _draw(self, line: str, *, settled: bool) -> None:
+        if self.quiet:
+            return
+        now = time.monotonic()
+        if line != self._printed and (settled or now - self._printed_at >= _LINE_EVERY_SECONDS):
+            self.say(line)
+            self._printed_at, self._printed = now, line
+
+
+def describe(progress: Progress, metric: str) -> str:
+    """Describe the progress of a sweep in one line.
+
+    The line has the trials by state, the reason for waiting, the best trial and the remaining time.
+    """
+    states = ", ".join(
+        f"{progress.states[name]} {name.lower()}" for name in ORDER if progress.states.get(name)
+    )
+    parts = [f"trials {progress.settled}/{progress.wanted}" + (f" ({states})" if states else "")]
+    if progress.reason is not None:
+        parts.append(f"{progress.state}: {progress.reason}")
+    if progress.best_value is not None:
+        parts.append(f"best {metric} {number(progress.best_value)} ({progress.best_key})")
+    if progress.seconds_left is not None and progress.settled < progress.wanted:
+        parts.append(f"about {duration(progress.seconds_left)} left")
+    return " · ".join(parts)
+
+
+def profile_note(profile: str, why: str) -> str:
+    """Return the message about the profile of a sweep, and the reason why it was chosen."""
+    setting = "smaller than the paper's; choose the profile `full` for the paper's setting."
+    return f"Profile `{profile}` ({why}): {setting}"

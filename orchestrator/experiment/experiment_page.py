@@ -1,0 +1,400 @@
+"""The pages of an experiment in Markdown and HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+
+from orchestrator.errors import counted
+from orchestrator.experiment.collected import base_of
+from orchestrator.experiment.experiment_results import ArmResult, ArmRun, ExperimentResults
+from orchestrator.experiment.order import ordering
+from orchestrator.experiment.verdict import ANSWERS, OUTCOMES, Interval, interval
+from orchestrator.report import html, words
+from orchestrator.report.figures import style
+from orchestrator.report.history import SCORED
+from orchestrator.report.html import Cell, Lead, ReportSection, Table, TableRow
+from orchestrator.report.markdown import bullets, plain, table
+from orchestrator.report.summary import MEMORYLESS
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table of a page, with its heading and a caption."""
+
+    title: str
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+CLAIMS, BY_LENGTH = "Claims", "By length"
+"""Titles of optional tables."""
+
+CHANCE = "chance"
+"""Name of the best constant answer."""
+
+_MEASURED = ("arm", "about", "parameters", "measured", "seeds", "trials", "median", "best", "chance")
+
+MOST_SIZES = 4
+"""A summary lists no more sizes of networks; the table of data has that of every arm."""
+
+
+def markdown(results: ExperimentResults) -> str:
+    """Return the page as Markdown, without figures."""
+    lines = [
+        f"# {plain(results.title)}",
+        f"{plain(results.source)}. {plain(results.claim)}",
+        bullets(summary(results)),
+    ]
+    for part in parts(results):
+        lines += [f"## {part.title}", plain(part.caption), table(part.header, part.rows)]
+    return "\n\n".join(line for line in lines if line) + "\n"
+
+
+def page(results: ExperimentResults) -> str:
+    """Return the page as one HTML file that opens offline, with the curves of every seed."""
+    first, *others = [_section(part) for part in parts(results)]
+    lead = Lead(
+        answer=f"{results.source}. {results.claim}",
+        cards=tuple((outcome, str(results.count(outcome))) for outcome in _outcomes(results)),
+        caveats=(),
+        notes=tuple(summary(results)),
+    )
+    return html.page(results.title, lead, [first, *_curves(results), *others])
+
+
+def summary(results: ExperimentResults) -> list[str]:
+    """Return the sentences at the top of a page."""
+    size = f"profile {results.profile}" if results.profile else "the size of the file"
+    better = "higher" if results.maximize else "lower"
+    seeds = counted(results.seeds_asked, "seed")
+    of = "" if results.reduction == "value" else f" ({results.reduction})"
+    hidden = [f"Not shown: {results.not_shown}"] if results.not_shown else []
+    return [
+        *_counts(results),
+        f"Compared: {results.metric}{of}, {better} is better; {seeds}; {size}.",
+        *_sizes(results),
+        f"Spent: {spent(results)}.",
+        *hidden,
+    ]
+
+
+def _counts(results: ExperimentResults) -> Iterator[str]:
+    """Yield sentences with the number of published figures and hypotheses by outcome."""
+
+    def line(outcomes: Sequence[str], *, hypothesis: bool) -> str:
+        counts = {outcome: results.count(outcome, hypothesis=hypothesis) for outcome in outcomes}
+        return ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+
+    if _is_stated(results, hypothesis=False):
+        yield f"Published figures and claims: {line(OUTCOMES, hypothesis=False)}."
+    if _is_stated(results, hypothesis=True):
+        answers = line(ANSWERS, hypothesis=True)
+        yield f"The file's own hypotheses, from no paper: {answers}. Tested {results.where}."
+
+
+def _sizes(results: ExperimentResults) -> Iterator[str]:
+    sizes = list(dict.fromkeys(arm.size for arm in results.arms if arm.size))
+    if 0 < len(sizes) <= MOST_SIZES:
+        yield f"Networks and training: {'; '.join(sizes)}."
+
+
+_COUNTED = "Every trial that was begun counts, confirmations included."
+_ELSEWHERE = (
+    " The first line of an arm is the run whose values stand; further ones are runs of the same specification"
+    " in other ledgers."
+)
+
+
+def _is_stated(results: ExperimentResults, *, hypothesis: bool) -> bool:
+    """Return whether the file states hypotheses or published figures; by default it has published ones."""
+    kinds = {arm.hypothesis for arm in results.arms if arm.published is not None}
+    kinds |= {claim.hypothesis for claim in results.claims}
+    return hypothesis in (kinds or {False})
+
+
+def _outcomes(results: ExperimentResults) -> tuple[str, ...]:
+    published = OUTCOMES if _is_stated(results, hypothesis=False) else ()
+    supposed = ANSWERS if _is_stated(results, hypothesis=True) else ()
+    return tuple(dict.fromkeys((*published, *supposed)))
+
+
+def spent(results: ExperimentResults) -> str:
+    """Format trials, wall time, core hours and GPU hours of all arms."""
+    trials = sum(run.trials for run in results.runs)
+    wall = words.duration(sum(run.wall_seconds for run in results.runs))
+    cores = sum(run.core_seconds for run in results.runs) / 3600
+    gpus = sum(run.gpu_seconds for run in results.runs) / 3600
+    on_gpus = f", {gpus:.2f} GPU hours" if gpus else ""
+    return f"{counted(trials, 'trial')}, {wall} of wall time, {cores:.2f} core hours{on_gpus}"
+
+
+def parts(results: ExperimentResults) -> Iterator[PageTable]:
+    """Yield the tables of the page, the results first."""
+    stated = _is_stated(results, hypothesis=True)
+    yield PageTable(
+        "Beside what is stated" if stated else "Beside the paper",
+        "The mean over seeds, ± half of its interval of 95 % confidence (Student's t over the seeds); median"
+        " and best over seeds, the best chosen after the fact; the best constant answer; and what is stated."
+        " The interval is that of other seeds on the same test examples: the noise of the examples is in"
+        " claims, and in verdicts that name it. A value that is not established to be better than a control"
+        " is marked. Each mark and each bound has a confidence of 95 % of its own, not all of them together.",
+        (*_MEASURED, "stated" if stated else "published", "verdict"),
+        tuple(_beside(results, arm) for arm in results.arms),
+    )
+    if any(arm.lengths for arm in results.arms):
+        yield _by_length(results)
+    if any(arm.cell for arm in results.arms):
+        yield _as_printed(results)
+    if results.claims:
+        yield PageTable(
+            CLAIMS,
+            "The mean of the first arm minus that of the second; intervals and p values are corrected for the"
+            " number of claims.",
+            ("claim", "difference", "verdict"),
+            tuple(_claims(results)),
+        )
+    yield PageTable(
+        "Values by seed",
+        "A value is what arms are compared by.",
+        ("arm", "seed", "value", "trial"),
+        tuple(
+            (arm.name, str(seed.seed), words.setting(seed.value), seed.trial or "–")
+            for arm in results.arms
+            for seed in arm.seeds
+        ),
+    )
+    yield PageTable(
+        "What was spent",
+        _COUNTED + (_ELSEWHERE if any(arm.elsewhere for arm in results.arms) else ""),
+        ("arm", "sweep", "state", "trials", "wall time", "core hours", "GPU hours", "began", "commit"),
+        tuple(_spending(arm, run) for arm in results.arms for run in arm.runs),
+    )
+    yield PageTable(
+        "Data",
+        "The digest is the SHA-256 of all examples.",
+        ("arm", "size", "network", "source", "digest", "specification"),
+        tuple(
+            (
+                arm.name,
+                arm.size or "–",
+                arm.network or "–",
+                arm.data or "–",
+                arm.data_digest[:16] or "–",
+                arm.digest[:16] or "–",
+            )
+            for arm in results.arms
+        ),
+    )
+    yield PageTable(
+        "Run it again", "What the results depend on.", ("", "value"), tuple(_reproduction(results))
+    )
+
+
+def measured(arm: ArmResult) -> str:
+    """Format the mean over the seeds of an arm with its uncertainty, or a dash."""
+    return mean_of(arm.values)
+
+
+def mean_of(values: Sequence[float]) -> str:
+    """Format the mean over seeds ± half of its 95 % confidence interval, or a dash.
+
+    A single seed has no interval, and neither have equal values.
+    """
+    if not values:
+        return "–"
+    mean, ends = words.setting(float(np.mean(values))), interval(values)
+    if ends is None:
+        return f"{mean} ({'one seed' if len(values) == 1 else f'{len(values)} equal seeds'})"
+    return f"{mean} ± {words.setting((ends[1] - ends[0]) / 2)}"
+
+
+def _beside(results: ExperimentResults, arm: ArmResult) -> tuple[str, ...]:
+    published = "–"
+    if arm.published is not None:
+        note = f" [{arm.published.note}]" if arm.published.note else ""
+        own = arm.published.source not in {"", results.source}
+        published = arm.published.phrase + (f" ({arm.published.source})" if own else "") + note
+    near = doubts(results, arm)
+    mark = f" (not shown to beat {', '.join(near)})" if near else ""
+    best = max if results.maximize else min
+    return (
+        arm.name,
+        arm.about,
+        words.count(arm.parameters),
+        measured(arm) + mark,
+        str(len(arm.values)),
+        str(sum(run.trials for run in arm.runs)),
+        words.setting(float(np.median(arm.values))) if arm.values else "–",
+        words.setting(best(arm.values)) if arm.values else "–",
+        "–" if arm.chance is None else words.setting(arm.chance),
+        published,
+        results.verdicts[arm.name].phrase,
+    )
+
+
+def doubts(results: ExperimentResults, arm: ArmResult) -> tuple[str, ...]:
+    """Return the names of the controls that an arm is not established to beat.
+
+    Controls are the best constant answer and every arm of the layer without recurrence that was tested on the
+    same examples. A single seed, or equal seeds, have no interval: their mean alone is compared with the best
+    constant answer.
+    """
+    return tuple(_doubts(results, arm)) if arm.values else ()
+
+
+def _doubts(results: ExperimentResults, arm: ArmResult) -> Iterator[str]:
+    if arm.chance is not None:
+        mean = float(np.mean(arm.values))
+        if not _is_above(_ends(arm) or (mean, mean), (arm.chance, arm.chance), maximize=results.maximize):
+            yield CHANCE
+    for control in results.arms:
+        is_control = control.name != arm.name and control.about.startswith(f"{MEMORYLESS} on ")
+        is_comparable = is_control and control.values and control.data_digest == arm.data_digest
+        if is_comparable and not _is_established(results, arm, control):
+            yield control.name
+
+
+def _is_established(results: ExperimentResults, arm: ArmResult, control: ArmResult) -> bool:
+    """Return whether an arm is better than a control.
+
+    Without scores of test examples, the intervals must not overlap.
+    """
+    own, other = (each.sample(results.metric) for each in (arm, control))
+    scored = results.metric in SCORED
+    if not scored or (own.scores is not None and other.scores is not None):
+        return ordering(own, other, maximize=results.maximize, scored=scored).winner == arm.name
+    ends, limits = _ends(arm), _ends(control)
+    return ends is not None and limits is not None and _is_above(ends, limits, maximize=results.maximize)
+
+
+def _ends(arm: ArmResult) -> Interval | None:
+    """Return the interval of an arm's mean, with the noise of test examples if it is known."""
+    return arm.interval or interval(arm.values)
+
+
+def _is_above(ends: Interval, limits: Interval, *, maximize: bool) -> bool:
+    """Return whether an interval lies on the better side of another one."""
+    return ends[0] > limits[1] if maximize else ends[1] < limits[0]
+
+
+def _by_length(results: ExperimentResults) -> PageTable:
+    """Return the values on test splits of longer sequences."""
+    tested = [arm for arm in results.arms if arm.lengths]
+    names = sorted({name for arm in tested for name in arm.lengths}, key=lambda name: int(name[1:]))
+    of = ", ".join(sorted({arm.lengths_metric for arm in tested}))
+    return PageTable(
+        BY_LENGTH,
+        f"Mean of {of} over seeds ± half of its interval of 95 % confidence, on sequences of the lengths of"
+        " training (x1) and on longer ones: x4 scores the steps beyond twice and up to four times that"
+        " length.",
+        ("arm", *names),
+        tuple((arm.name, *(mean_of(arm.lengths.get(name, ())) for name in names)) for arm in tested),
+    )
+
+
+def _as_printed(results: ExperimentResults) -> PageTable:
+    """Return the arms in rows and columns: measured values, and published ones if there are any."""
+    cells = {arm.cell: arm for arm in results.arms if arm.cell}
+    is_published = any(arm.published for arm in cells.values())
+    rows, columns = (list(dict.fromkeys(cell[axis] for cell in cells)) for axis in (0, 1))
+
+    def shown(row: str, column: str) -> str:
+        arm = cells.get((row, column))
+        if arm is None:
+            return "–"
+        published = f" / {arm.published.phrase if arm.published else '–'}" if is_published else ""
+        return measured(arm) + published
+
+    lines = tuple((row, *(shown(row, column) for column in columns)) for row in rows)
+    if not is_published:
+        return PageTable("In rows and columns", "Measured.", ("", *columns), lines)
+    stated = _is_stated(results, hypothesis=True)
+    title = "In rows and columns" if stated else "As the paper prints it"
+    return PageTable(title, f"Measured, then {'stated' if stated else 'published'}.", ("", *columns), lines)
+
+
+def _claims(results: ExperimentResults) -> Iterator[tuple[str, ...]]:
+    for claim, difference, verdict in zip(results.claims, results.orderings, results.orders, strict=True):
+        phrase = "–" if difference is None else difference.phrase
+        yield f"{claim.better} is better than {claim.than}", phrase, verdict.phrase
+
+
+def _spending(arm: ArmResult, run: ArmRun) -> tuple[str, ...]:
+    wall, cores = words.duration(run.wall_seconds), f"{run.core_seconds / 3600:.2f}"
+    gpus = f"{run.gpu_seconds / 3600:.2f}" if run.gpu_seconds else "–"
+    began = ("–", "–") if run.origin is None else (run.origin.date, short(run.origin.commit))
+    return arm.name, arm.sweep or "–", run.state.lower(), str(run.trials), wall, cores, gpus, *began
+
+
+def short(commit: str) -> str:
+    """Return the first seven digits of a commit, with its mark of uncommitted changes."""
+    digits, plus, changes = commit.partition("+")
+    return digits[:7] + plus + changes
+
+
+def _reproduction(results: ExperimentResults) -> Iterator[tuple[str, str]]:
+    profile = f" --profile {results.profile or 'full'}"
+    yield (
+        "command",
+        f"python -m orchestrator.sweep experiment experiments/{results.name}.yaml{profile}",
+    )
+    for origin, names in results.origins.items():
+        which = "arms" if len(results.origins) == 1 else ", ".join(names)
+        on = f" on {origin.machine}" if origin.machine else ""
+        yield f"{which} began", f"{origin.date} at commit {origin.commit}{on}"
+    yield "page written", results.circumstances.date
+    yield from _versions(results)
+
+
+def _versions(results: ExperimentResults) -> Iterator[tuple[str, str]]:
+    """Yield the versions of the packages that the arms ran with."""
+    arms: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for origin, names in results.origins.items():
+        arms.setdefault(origin.versions, []).extend(names)
+    for versions, names in arms.items():
+        which = "arms" if len(arms) == 1 else ", ".join(names)
+        listed = ", ".join(f"{name} {version}" for name, version in versions)
+        yield f"{which} ran with", listed or "versions that were not recorded"
+
+
+def _section(part: PageTable) -> ReportSection:
+    rows = (TableRow(tuple(Cell(text, text) for text in row)) for row in part.rows)
+    return ReportSection(part.title, part.caption, (Table(part.header, tuple(rows), texts=True),))
+
+
+def _curves(results: ExperimentResults) -> list[ReportSection]:
+    """Return a section with one figure per column of the paper's table, or one figure for all arms."""
+    groups: dict[str, list[ArmResult]] = {}
+    for arm in results.arms:
+        if any(seed.steps for seed in arm.seeds):
+            groups.setdefault(arm.cell[1] if arm.cell else "", []).append(arm)
+    if not groups:
+        return []
+    name = base_of(results.metric).replace("test/", "val/")
+    caption = f"{name} over the steps of training; one line a seed, one colour an arm."
+    figures = tuple(curves(arms, name) for arms in groups.values())
+    return [ReportSection("Curves by seed", caption, figures=figures)]
+
+
+def curves(arms: Sequence[ArmResult], metric: str) -> go.Figure:
+    """Draw the curves of all seeds of some arms."""
+    figure = go.Figure()
+    for arm, colour in zip(arms, style.shades(len(arms)), strict=True):
+        for index, seed in enumerate(arm.seeds):
+            figure.add_scatter(
+                x=list(seed.steps),
+                y=list(seed.curve),
+                name=arm.name,
+                legendgroup=arm.name,
+                showlegend=index == 0,
+                mode="lines",
+                line={"color": colour, "width": 2},
+                hovertext=f"{arm.name}, seed {seed.seed}",
+                hoverinfo="text+x+y",
+            )
+    return style.framed(figure, x="step", y=metric)

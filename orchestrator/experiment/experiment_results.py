@@ -1,0 +1,420 @@
+"""The results of an experiment: the data behind its pages, and their JSON format."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import BadInput, Damaged, counted
+from orchestrator.experiment.file import Experiment, OrderClaim
+from orchestrator.experiment.order import Ordering, ordering
+from orchestrator.experiment.verdict import (
+    StatedFigure,
+    Verdict,
+    answered,
+    answered_order,
+    judged,
+    ordered,
+)
+from orchestrator.ledger.sweeps.records import unpack_scores
+from orchestrator.report.history import SCORED
+from orchestrator.report.noise import Sample
+
+FORMAT = 2
+"""Number of the format of the JSON files."""
+
+
+@dataclass(frozen=True)
+class Seed:
+    """The result of one seed of an arm.
+
+    Attributes:
+        seed: Number of the seed.
+        trial: Key of the trial, or '' for a measured function.
+        value: Value that arms are compared by.
+        steps: Steps of the curve; empty if there is none.
+        curve: Metric that training reports.
+        scores: Scores of all test examples, packed by `pack_scores`; '' if they are not
+            recorded or do not belong to the metric.
+    """
+
+    seed: int
+    trial: str
+    value: float
+    steps: Sequence[int] = ()
+    curve: Sequence[float] = ()
+    scores: str = ""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The code and the machine that ran an arm.
+
+    Attributes:
+        date: Day of the start, such as `2026-11-22`.
+        commit: Commit of the repository.
+        machine: Hardware of the trials in words; '' if unknown.
+        versions: Names and versions of the packages that can change a result; empty if unknown.
+    """
+
+    date: str
+    commit: str
+    machine: str = ""
+    versions: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class ArmRun:
+    """The cost of an arm in one ledger.
+
+    Attributes:
+        begun_at: Creation of the sweep, in seconds since 1970; 0 if unknown. It tells apart the runs of one
+            sweep in several ledgers.
+        state: State of the sweep.
+        trials: Number of trials, confirmations included.
+        wall_seconds: Time during which at least one attempt ran.
+        core_seconds: Processors times seconds, summed over the attempts, with the resources of the last run.
+        gpu_seconds: GPUs times seconds, likewise.
+        origin: Code and machine, or None if unknown.
+    """
+
+    begun_at: float
+    state: str
+    trials: int
+    wall_seconds: float
+    core_seconds: float
+    gpu_seconds: float
+    origin: Origin | None
+
+    def is_run(self, other: ArmRun) -> bool:
+        """Return whether both are runs in the same ledger; by day and commit if a time is unknown."""
+        if self.begun_at and other.begun_at:
+            return self.begun_at == other.begun_at
+        return _day(self.origin) == _day(other.origin)
+
+
+def _day(origin: Origin | None) -> tuple[str, str] | None:
+    return None if origin is None else (origin.date, origin.commit)
+
+
+@dataclass(frozen=True)
+class ArmResult:
+    """The results of one arm.
+
+    Attributes:
+        name: Name within the experiment.
+        about: Layer and task, such as `rotrnn on listops`.
+        sweep: Id of the sweep, or ''.
+        state: State of the sweep; NEW if it has not run.
+        seeds: Seeds that have a value.
+        published: Published figure or bound, or None.
+        obstacle: Reasons why the figures cannot be compared with the paper's; '' if they can.
+        cell: Row and column of the paper's table, or None.
+        data: Source of the data.
+        data_digest: SHA-256 of the data, or ''.
+        digest: Digest of the specification, or ''.
+        trials: Number of trials, confirmations included.
+        wall_seconds: Time during which at least one attempt ran.
+        core_seconds: Processors times seconds, summed over the attempts, with the resources of the last run.
+        gpu_seconds: GPUs times seconds, likewise.
+        lack: Reason why the arm has not run here, such as missing data; '' if it has or can.
+        hypothesis: Whether `published` is the file's own bound instead of a paper's.
+        size: Size of the networks and their training, in words.
+        parameters: Number of parameters of a network, or None if unknown.
+        network: Counted sizes of a network, in words; '' if unknown.
+        chance: Score of the best constant answer, or None if unknown.
+        lengths: Values by seed on test splits of longer sequences, by name, such as `x2`.
+        lengths_metric: Metric of `lengths`, such as `test/accuracy`; '' if there are none.
+        origin: Code and machine that produced the results.
+        interval: Interval of the mean, with the noise of seeds and test examples; None if a source is
+            unknown.
+        begun_at: Creation of the sweep; see `ArmRun`.
+        elsewhere: Runs of the same specification in other ledgers, whose values are not used.
+    """
+
+    name: str
+    about: str
+    sweep: str
+    state: str
+    seeds: Sequence[Seed]
+    published: StatedFigure | None
+    obstacle: str
+    cell: tuple[str, str] | None
+    data: str = ""
+    data_digest: str = ""
+    digest: str = ""
+    trials: int = 0
+    wall_seconds: float = 0.0
+    core_seconds: float = 0.0
+    gpu_seconds: float = 0.0
+    lack: str = ""
+    hypothesis: bool = False
+    size: str = ""
+    parameters: int | None = None
+    network: str = ""
+    chance: float | None = None
+    lengths: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    lengths_metric: str = ""
+    origin: Origin | None = None
+    interval: tuple[float, float] | None = None
+    begun_at: float = 0.0
+    elsewhere: tuple[ArmRun, ...] = ()
+
+    @property
+    def runs(self) -> tuple[ArmRun, ...]:
+        """Runs, the one whose values are used first."""
+        own = ArmRun(
+            self.begun_at,
+            self.state,
+            self.trials,
+            self.wall_seconds,
+            self.core_seconds,
+            self.gpu_seconds,
+            self.origin,
+        )
+        return own, *self.elsewhere
+
+    @property
+    def values(self) -> list[float]:
+        """The value of each seed."""
+        return [seed.value for seed in self.seeds]
+
+    def sample(self, metric: str) -> Sample:
+        """Return the values of a metric, at least one, as a sample."""
+        scores = [seed.scores for seed in self.seeds]
+        return Sample.of(self.name, self.values, scores, self.data_digest, metric)
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """The time, the code and the machine that wrote the results; see `Origin` for those of the arms.
+
+    Attributes:
+        date: Day, such as `2026-11-22`.
+        commit: Commit of the repository.
+        machine: Hardware in words.
+        versions: Versions of installed packages that can change a result.
+    """
+
+    date: str
+    commit: str
+    machine: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExperimentResults:
+    """The results of an experiment.
+
+    Attributes:
+        name: Stem of the experiment file.
+        profile: Name of the profile, or None.
+        is_published_size: Whether figures of this size compare with published ones.
+        title: Title of the page.
+        source: Paper, and table or figure.
+        claim: Claim of the paper.
+        metric: Metric that arms are compared by.
+        reduction: Reduction of a curve to a value.
+        maximize: Whether a higher value is better.
+        seeds_asked: Number of seeds of every arm.
+        arms: Arms in the order of the file.
+        claims: Orders of arms that the paper states.
+        orderings: Measured difference of the arms of each claim; None if one of them has no value yet.
+        circumstances: Time, code and machine that wrote the results.
+        not_shown: Limits of the results, or ''.
+        paired: Whether arms are compared by the differences of each seed.
+    """
+
+    name: str
+    profile: str | None
+    is_published_size: bool
+    title: str
+    source: str
+    claim: str
+    metric: str
+    reduction: str
+    maximize: bool
+    seeds_asked: int
+    arms: tuple[ArmResult, ...]
+    claims: tuple[OrderClaim, ...]
+    orderings: tuple[Ordering | None, ...]
+    circumstances: Circumstances
+    not_shown: str = ""
+    paired: bool = False
+
+    @property
+    def id(self) -> str:
+        """Name of the files: the file's stem and the profile."""
+        return f"{self.name}-{self.profile}" if self.profile else self.name
+
+    @property
+    def where(self) -> str:
+        """Size of the arms, in words."""
+        return f"at the size of the profile {self.profile}" if self.profile else "at the size of the file"
+
+    @property
+    def origins(self) -> dict[Origin, list[str]]:
+        """Names of the arms with values, by their origin."""
+        of_all = Origin(self.circumstances.date, self.circumstances.commit, self.circumstances.machine)
+        names: dict[Origin, list[str]] = {}
+        for arm in self.arms:
+            if arm.values:
+                names.setdefault(arm.origin or of_all, []).append(arm.name)
+        return names
+
+    @property
+    def runs(self) -> tuple[ArmRun, ...]:
+        """Runs, the one whose values are used first."""
+        return tuple(run for arm in self.arms for run in arm.runs)
+
+    @cached_property
+    def verdicts(self) -> dict[str, Verdict]:
+        """Verdict of every arm by its name."""
+        return {arm.name: self._verdict(arm) for arm in self.arms}
+
+    def _verdict(self, arm: ArmResult) -> Verdict:
+        asked = self.seeds_asked
+        if arm.hypothesis:
+            return answered(
+                arm.values,
+                arm.published,
+                seeds=asked,
+                size=self.where,
+                lack=arm.lack,
+                ends=arm.interval,
+            )
+        return judged(arm.values, arm.published, seeds=asked, obstacle=arm.obstacle or arm.lack)
+
+    @cached_property
+    def orders(self) -> tuple[Verdict, ...]:
+        """Verdict of each claim."""
+        return tuple(map(self._order, self.claims, self.orderings))
+
+    def _order(self, claim: OrderClaim, measured: Ordering | None) -> Verdict:
+        arms = {arm.name: arm for arm in self.arms}
+        counts = {name: len(arms[name].values) for name in (claim.better, claim.than)}
+        few = {name: count for name, count in counts.items() if count < self.seeds_asked}
+        seeds = " and ".join(f"{counted(count, 'seed')} of {name}" for name, count in few.items())
+        have = "has" if list(few.values()) == [1] else "have"
+        lack = f"{seeds} {have} a value, of {self.seeds_asked}" if few else ""
+        if claim.hypothesis:
+            return answered_order(claim.better, claim.than, measured, size=self.where, lack=lack)
+        obstacles = dict.fromkeys(filter(None, (arms[claim.better].obstacle, arms[claim.than].obstacle)))
+        return ordered(
+            claim.better, claim.than, measured, lack=lack, obstacle="; ".join(obstacles), size=self.where
+        )
+
+    def count(self, outcome: str, *, hypothesis: bool | None = None) -> int:
+        """Return the number of figures, bounds and claims with an outcome.
+
+        Args:
+            outcome: One of `VERDICTS`.
+            hypothesis: Whether to count hypotheses only or published ones only; None for both.
+        """
+        stated = [(arm.hypothesis, self.verdicts[arm.name]) for arm in self.arms]
+        stated += [(claim.hypothesis, order) for claim, order in zip(self.claims, self.orders, strict=True)]
+        return sum(
+            verdict.outcome == outcome and hypothesis in (None, is_hypothesis)
+            for is_hypothesis, verdict in stated
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return the results as plain JSON values."""
+        return {"format": FORMAT, **asdict(self)}
+
+
+def compared(first: ArmResult, second: ArmResult, of: Experiment | ExperimentResults) -> Ordering | None:
+    """Return the difference of two arms of an experiment; None if one of them has no value yet."""
+    if not first.values or not second.values:
+        return None
+    return ordering(
+        first.sample(of.metric),
+        second.sample(of.metric),
+        maximize=of.maximize,
+        comparisons=len(of.claims),
+        paired=of.paired,
+        scored=of.metric in SCORED,
+    )
+
+
+def dumped(results: ExperimentResults) -> str:
+    """Return the JSON of results."""
+    return json.dumps(results.document(), indent=1, ensure_ascii=False) + "\n"
+
+
+def read(path: Path) -> ExperimentResults:
+    """Return the results in a file.
+
+    Raises:
+        BadInput: the file has another format.
+        Damaged: the file is not what `dumped` returned.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        number = document.pop("format")
+        if number != FORMAT:
+            remedy = "Move it away and publish the experiment again: arms that have ended do not run again."
+            raise BadInput(str(path), f"must have the format {FORMAT}", str(number), remedy)
+        return _results(document)
+    except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+        must = "must hold the results of an experiment"
+        raise Damaged(str(path), must, str(error)[:200], "Publish them again.") from None
+
+
+def _results(document: dict[str, Any]) -> ExperimentResults:
+    arms = tuple(_arm(arm) for arm in document["arms"])
+    claims = tuple(OrderClaim(**claim) for claim in document["claims"])
+    circumstances = Circumstances(**document["circumstances"])
+    orderings = tuple(_ordering(ordering) for ordering in document["orderings"])
+    return ExperimentResults(
+        **{
+            **document,
+            "arms": arms,
+            "claims": claims,
+            "orderings": orderings,
+            "circumstances": circumstances,
+        }
+    )
+
+
+def _ordering(document: dict[str, Any] | None) -> Ordering | None:
+    return None if document is None else Ordering(**{**document, "sources": tuple(document["sources"])})
+
+
+def _arm(document: dict[str, Any]) -> ArmResult:
+    published, cell = document["published"], document["cell"]
+    return ArmResult(
+        **{
+            **document,
+            "seeds": tuple(_seed(seed) for seed in document["seeds"]),
+            "published": StatedFigure(**published) if published else None,
+            "cell": (cell[0], cell[1]) if cell else None,
+            "lengths": {name: tuple(values) for name, values in document.get("lengths", {}).items()},
+            "interval": tuple(document["interval"]) if document.get("interval") else None,
+            "origin": _origin(document),
+            "elsewhere": tuple(
+                ArmRun(**{**run, "origin": _origin(run)}) for run in document.get("elsewhere", ())
+            ),
+        }
+    )
+
+
+def _origin(document: Mapping[str, Any]) -> Origin | None:
+    return origin_of(document["origin"]) if document.get("origin") else None
+
+
+def origin_of(document: Mapping[str, Any]) -> Origin:
+    """Return the origin from its JSON document."""
+    versions = tuple((name, version) for name, version in document.get("versions", ()))
+    return Origin(**{**document, "versions": versions})
+
+
+def _seed(document: dict[str, Any]) -> Seed:
+    if scores := document.get("scores"):
+        unpack_scores(scores)  # what is damaged is refused here, not where it is compared
+    return Seed(**{**document, "steps": tuple(document["steps"]), "curve": tuple(document["curve"])})

@@ -1,0 +1,1 @@
+"""Users of the HTTP API, the audit log, and idempotency keys."""

@@ -1,0 +1,240 @@
+"""Users of the HTTP API: their names, their roles, and the digests of their tokens and sessions.
+
+A token is 32 random bytes, and so is the id of a session. The ledger keeps their SHA-256 alone, so that
+reading the database gives access to nothing; a digest without salt suffices because neither can be guessed. A
+session belongs to a token, and is valid only as long as that is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from orchestrator.errors import BadInput
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people.audit import append
+from orchestrator.ledger.row_backup import keep, keeping, row_file
+from orchestrator.ledger.tables import SERVICE_SESSION, SERVICE_USER
+
+Role = Literal["viewer", "member", "admin"]
+
+ROLES: tuple[Role, ...] = get_args(Role)
+"""From the least to the most powerful: a viewer reads, a member also submits and rules the own sweeps."""
+
+TOKEN_BYTES = 32
+LIFETIME_SECONDS = 90 * 86_400.0
+"""How long a token is valid by default."""
+
+SESSION_SECONDS = 14 * 86_400.0
+"""How long a browser stays signed in at most."""
+
+MOST_SESSIONS = 20
+"""Most sessions of one token."""
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class User:
+    """A user of the HTTP API.
+
+    Attributes:
+        name: in which the user's sweeps run.
+        role: what the user may do.
+        created_at: when the token was made, seconds since the epoch.
+        expires_at: when the token expires, or None if it does not.
+        revoked_at: when the token was revoked, or None.
+    """
+
+    name: str
+    role: Role
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+
+    def is_active(self, now: float) -> bool:
+        """Return True if the token of the user is valid at a time, seconds since the epoch."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+def add_user(
+    ledger: Ledger, name: str, role: str, actor: str, *, lifetime: float | None = LIFETIME_SECONDS
+) -> tuple[User, str]:
+    """Add a user, or give a new token to one whose token was revoked or has expired.
+
+    Args:
+        ledger: of the sweeps.
+        name: lower-case letters, digits, `.`, `_` and `-`.
+        role: one of `ROLES`.
+        actor: name of the user who adds this one, for the audit log.
+        lifetime: seconds until the token expires; None for a token that does not.
+
+    Returns:
+        The user and the token, which is stored nowhere.
+
+    Raises:
+        BadInput: the name or the role is not valid, or the user has a valid token.
+    """
+    chosen = _checked(name, role)
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    now = ledger.now()
+    user = User(name, chosen, now, None if lifetime is None else now + lifetime)
+
+    def write(connection: Connection) -> User:
+        known = _find(connection, name)
+        if known is not None and known.is_active(now):
+            remedy = f"Revoke it first: `user revoke {name}`."
+            raise BadInput(name, "must be a user without a valid token", f"a {known.role}", remedy)
+        connection.execute(delete(SERVICE_USER).where(SERVICE_USER.c.name == name))
+        connection.execute(insert(SERVICE_USER).values(**vars(user), token_digest=digest(token)))
+        append(connection, now, actor, "user add", name, role=role)
+        return user
+
+    return _changed(ledger, name, write), token
+
+
+def revoke_user(ledger: Ledger, name: str, actor: str) -> User:
+    """Revoke the token of a user at once; return the user.
+
+    Args:
+        ledger: of the sweeps.
+        name: of the user.
+        actor: name of the user who revokes it, for the audit log.
+
+    Raises:
+        BadInput: there is no such user.
+    """
+
+    def write(connection: Connection) -> User:
+        if _find(connection, name) is None:
+            raise BadInput(name, "must be a user", "no such user", "`user list` shows all users.")
+        of_user = (SERVICE_USER.c.name == name) & SERVICE_USER.c.revoked_at.is_(None)
+        connection.execute(update(SERVICE_USER).where(of_user).values(revoked_at=ledger.now()))
+        append(connection, ledger.now(), actor, "user revoke", name)
+        revoked = _find(connection, name)
+        assert revoked is not None
+        return revoked
+
+    return _changed(ledger, name, write)
+
+
+def users(ledger: Ledger) -> list[User]:
+    """Return all users by name, those with revoked tokens included."""
+    return list(users_by_digest(ledger).values())
+
+
+def users_by_digest(ledger: Ledger) -> dict[str, User]:
+    """Return all users by the digest of their token, in the order of their names."""
+
+    def read() -> dict[str, User]:
+        with ledger.reader() as connection:
+            rows = connection.execute(select(SERVICE_USER).order_by(SERVICE_USER.c.name)).mappings()
+            return {str(row["token_digest"]): _user(dict(row)) for row in rows}
+
+    return ledger.retried(read)
+
+
+def open_session(ledger: Ledger, token_digest: str, expires_at: float) -> tuple[str, float]:
+    """Open a session of a browser, which ends with the token at the latest; return its id and its end.
+
+    Of more than `MOST_SESSIONS` of a token, the one that ends first is ended.
+
+    Args:
+        ledger: of the sweeps.
+        token_digest: of the user.
+        expires_at: when the token expires, seconds since the epoch.
+    """
+    session, ends = secrets.token_urlsafe(TOKEN_BYTES), min(expires_at, ledger.now() + SESSION_SECONDS)
+    columns, own = SERVICE_SESSION.c, SERVICE_SESSION.c.token_digest == token_digest
+
+    def attempt() -> None:
+        with ledger.writer() as connection:
+            tokens = select(SERVICE_USER.c.token_digest).where(SERVICE_USER.c.revoked_at.is_(None))
+            over = (columns.expires_at < ledger.now()) | columns.token_digest.not_in(tokens)
+            connection.execute(delete(SERVICE_SESSION).where(over))
+            oldest_first = select(columns.digest).where(own).order_by(columns.expires_at)
+            known = connection.execute(oldest_first).scalars().all()
+            surplus = known[: max(0, len(known) - MOST_SESSIONS + 1)]
+            connection.execute(delete(SERVICE_SESSION).where(columns.digest.in_(surplus)))
+            row = {"digest": digest(session), "token_digest": token_digest, "expires_at": ends}
+            connection.execute(insert(SERVICE_SESSION).values(**row))
+            connection.commit()
+
+    ledger.retried(attempt)
+    return session, ends
+
+
+def end_session(ledger: Ledger, session: str) -> None:
+    """End the session with an id, if there is one."""
+
+    def attempt() -> None:
+        with ledger.writer() as connection:
+            connection.execute(delete(SERVICE_SESSION).where(SERVICE_SESSION.c.digest == digest(session)))
+            connection.commit()
+
+    ledger.retried(attempt)
+
+
+def sessions(ledger: Ledger) -> dict[str, tuple[str, float]]:
+    """Return the digest of the token and the end of each session, by the digest of its id."""
+
+    def read() -> dict[str, tuple[str, float]]:
+        with ledger.reader() as connection:
+            rows = connection.execute(select(SERVICE_SESSION)).all()
+            return {row.digest: (row.token_digest, row.expires_at) for row in rows}
+
+    return ledger.retried(read)
+
+
+def digest(token: str) -> str:
+    """Return the SHA-256 of a token in hexadecimal digits."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _changed(ledger: Ledger, name: str, write: Callable[[Connection], User]) -> User:
+    """Change the row of a user in a transaction, and write the backup of a SQLite ledger after its commit."""
+    own = select(SERVICE_USER).where(SERVICE_USER.c.name == name)
+
+    def attempt() -> User:
+        with ledger.writer() as connection:
+            user = write(connection)
+            with keeping(ledger):
+                row = connection.execute(own).mappings().one()
+                if ledger.is_file:
+                    row_file(ledger.address, SERVICE_USER, name).unlink(missing_ok=True)
+                connection.commit()
+                if ledger.is_file:
+                    keep(ledger.address, SERVICE_USER, dict(row))
+        return user
+
+    written = ledger.retried(attempt)
+    ledger.flush()
+    return written
+
+
+def _checked(name: str, role: str) -> Role:
+    if not NAME.fullmatch(name):
+        must = (
+            "must be 1 to 64 lower-case letters, digits, `.`, `_` and `-`, and begin with a letter or digit"
+        )
+        raise BadInput("name of a user", must, repr(name), "Choose another name, such as `ada`.")
+    for known in ROLES:
+        if role == known:
+            return known
+    raise BadInput("--role", f"must be one of {', '.join(ROLES)}", role, "Choose one of them.")
+
+
+def _find(connection: Connection, name: str) -> User | None:
+    row = connection.execute(select(SERVICE_USER).where(SERVICE_USER.c.name == name)).mappings().one_or_none()
+    return None if row is None else _user(dict(row))
+
+
+def _user(row: dict[str, Any]) -> User:
+    del row["token_digest"]
+    return User(**row)

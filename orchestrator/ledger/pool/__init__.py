@@ -1,0 +1,1 @@
+"""Sharing of a cluster: claims of sweeps, and how fast sweeps finish their trials."""

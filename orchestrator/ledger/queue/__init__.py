@@ -1,0 +1,1 @@
+"""The queue of the service: submitted sweeps, and their settings."""

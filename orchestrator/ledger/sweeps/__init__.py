@@ -1,0 +1,1 @@
+"""Sweeps and trials: their records, their lease, and what their drivers write."""

@@ -1,0 +1,162 @@
+"""Output of commands: escaped text, and what happens when its reader has gone or the disk is full.
+
+Scripts, names and metrics can hold what a terminal executes: sequences that rename its window, move its
+cursor or fill its clipboard. A verb therefore prints by `Console` and `write`, which show them escaped.
+
+A command that only shows something ends as other tools do. One that drives sweeps or serves goes on without
+its output: `sweep FILE | head` must not end a sweep of a day.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterable
+from io import BufferedWriter, TextIOWrapper
+from typing import Any, TextIO
+
+import rich.console
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from orchestrator.errors import DISK_FULL, BadInput, Exit, NoSpace, Refusal, exit_of
+
+CLOSED = 128 + signal.SIGPIPE
+"""Exit code of a command whose reader has gone: that of a program which SIGPIPE has ended in a shell."""
+
+
+_EXECUTED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 and C1, without tab and newline
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # what turns the direction of text
+    "\u2028\u2029\ud800-\udfff]"  # further ends of lines; halves of characters
+)
+
+
+def escaped(text: str) -> str:
+    """Return a text in which no character moves the cursor, hides other text or is an order to a terminal."""
+    lines = text.replace("\r\n", "\n")
+    return _EXECUTED.sub(lambda found: found.group().encode("unicode_escape").decode(), lines)
+
+
+def write(text: str) -> None:
+    """Print a text at once, without wrapping, markup or colours."""
+    sys.stdout.write(escaped(text))
+    sys.stdout.flush()
+
+
+def write_raw(text: str) -> None:
+    """Print a text as it is, to a file or a pipe.
+
+    Raises:
+        BadInput: Standard output is a terminal.
+    """
+    if sys.stdout.isatty():
+        remedy = "Leave it out, or write to a file: `logs TRIAL --raw > FILE`."
+        raise BadInput("--raw", "must write to a file or a pipe", "a terminal", remedy)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+class Console(rich.console.Console):
+    """A console that shows escaped what a terminal would execute, unless rich itself has styled it so."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print objects; rich would leave out some of the characters that are shown escaped here."""
+        super().print(*(escaped(one) if isinstance(one, str) else one for one in objects), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the segments of what is printed, the cells of tables and the lines of displays among it."""
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control else Segment(escaped(text), style)
+
+
+class _Output(io.FileIO):
+    """The file of an output stream; once it takes no more, what follows is dropped.
+
+    Args:
+        descriptor: Descriptor of the stream.
+        goes_on: Whether the command goes on then.
+    """
+
+    def __init__(self, descriptor: int, *, goes_on: bool) -> None:
+        super().__init__(descriptor, "wb", closefd=False)
+        self._goes_on = goes_on
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno != errno.EPIPE and error.errno not in DISK_FULL:
+                raise
+            self._drop()
+            if self._goes_on:
+                return len(data)
+            if error.errno == errno.EPIPE:
+                raise SystemExit(CLOSED) from None
+            remedy = "Free some, or write to another file."
+            raise NoSpace("standard output", "must have space", os.strerror(error.errno), remedy) from None
+
+    def _drop(self) -> None:
+        """Have the end of the process write what it still holds to nowhere."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.fileno())
+        os.close(nowhere)
+
+
+def protect(*, goes_on: bool) -> None:
+    """Replace both output streams of this process; characters that the locale lacks are replaced in them too.
+
+    Args:
+        goes_on: Whether the command goes on once its standard output takes no more. It always does without
+            its standard error.
+    """
+    sys.stdout = _protected(sys.stdout, goes_on=goes_on)
+    sys.stderr = _protected(sys.stderr, goes_on=True)
+
+
+def _protected(stream: TextIO, *, goes_on: bool) -> TextIO:
+    if not isinstance(stream, TextIOWrapper):  # None if the process was started without it
+        return stream
+    stream.flush()
+    output = _Output(stream.fileno(), goes_on=goes_on)
+    return TextIOWrapper(
+        output if stream.write_through else BufferedWriter(output),
+        encoding=stream.encoding,
+        errors="replace",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+_UNUSABLE_PATH = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
+)
+"""Error numbers of a path that the user has misspelt or may not use. Others are defects."""
+
+
+def print_error(line: str) -> None:
+    """Print a line to standard error."""
+    Console(stderr=True, soft_wrap=True, highlight=False).print(line, style="red", markup=False)
+
+
+def print_refusal(error: Refusal | OSError) -> int:
+    """Print a user's mistakes to standard error, one line each, and return the exit code.
+
+    Raises:
+        OSError: The error is not about a path that the user has named.
+    """
+    if isinstance(error, Refusal):
+        for one in error.all():
+            print_error(str(one))
+        return exit_of(error)
+    if error.filename is None or error.errno not in _UNUSABLE_PATH:
+        raise error
+    print_error(
+        f"{error.filename}: must be usable, got {error.strerror}. Name another, or change its rights."
+    )
+    return Exit.BAD_INPUT

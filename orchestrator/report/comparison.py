@@ -1,0 +1,370 @@
+"""A comparison of sweeps: test results by seed, costs and established differences, as data and as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import comb
+from typing import Any
+
+from orchestrator.errors import counted
+from orchestrator.report import words
+from orchestrator.report.answer import noise
+from orchestrator.report.controls import doubts, sample_of
+from orchestrator.report.leaderboard import SIZES, size_cells
+from orchestrator.report.markdown import bullets, table
+from orchestrator.report.published import FIGURES, Figure, figures
+from orchestrator.report.statistics import (
+    CONFIDENCE,
+    POWER,
+    Comparison,
+    Difference,
+    MeanEstimate,
+    compared,
+    estimated,
+)
+from orchestrator.report.summary import Summary
+from trainables.cost import Cost
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The cost of a sweep's result.
+
+    Attributes:
+        trials: Number of trials of the search by state.
+        confirmations: Number of retrainings with fresh seeds.
+        seconds: Total time of all attempts, in seconds.
+    """
+
+    trials: Mapping[str, int]
+    confirmations: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The test result of one sweep.
+
+    Attributes:
+        layer: Layer of the chosen trial.
+        metric: Metric on the test split, such as `test/accuracy`.
+        validation: Best value of the chosen trial, or None.
+        values: Test metric of each seed, by trial key.
+        fresh: Whether the seeds were drawn after the hyperparameters were chosen.
+        missing: Number of finished confirmations without a result.
+        estimate: Mean over seeds with its interval, or None without a result.
+        cost: Size of the chosen network; None if unknown.
+        examples: Number of test examples, or None if their scores are not recorded.
+        comparable: Whether the result can be compared with published ones.
+        why_not: Reasons why the result cannot be compared; '' if it can.
+        doubts: Sentences on the controls that the result is not established to beat.
+    """
+
+    sweep_id: str
+    layer: str
+    task: str
+    profile: str | None
+    state: str
+    metric: str
+    validation: float | None
+    values: Mapping[str, float]
+    fresh: bool
+    missing: int
+    estimate: MeanEstimate | None
+    cost: Cost | None
+    examples: int | None
+    spent: Spent
+    data_source: str
+    data_digest: str
+    comparable: bool
+    why_not: str
+    doubts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TaskComparison:
+    """A comparison of the sweeps of one task.
+
+    Attributes:
+        metric: Metric on the test split.
+        comparison: Comparison of the sweeps that have a result.
+        left_out: Ids of the sweeps without a result.
+    """
+
+    task: str
+    metric: str
+    comparison: Comparison
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """A comparison of several sweeps.
+
+    Attributes:
+        results: One result per sweep.
+        comparisons: One comparison for each task and metric of several sweeps, with simultaneous intervals.
+    """
+
+    results: tuple[SweepResult, ...]
+    comparisons: tuple[TaskComparison, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return everything as plain JSON values."""
+        return asdict(self)
+
+
+def side_by_side(summaries: Sequence[Summary]) -> SideBySide:
+    """Compare sweeps with the other sweeps of the same task."""
+    groups: dict[tuple[str, str, bool], list[Summary]] = {}
+    for summary in {summary.sweep_id: summary for summary in summaries}.values():
+        groups.setdefault((summary.task, summary.test_metric, summary.maximize), []).append(summary)
+    sizes = [sum(bool(summary.seeds.results) for summary in group) for group in groups.values()]
+    comparisons = sum(comb(size, 2) for size in sizes)
+    return SideBySide(
+        tuple(map(_result, summaries)),
+        tuple(
+            _comparison(group, comparisons)
+            for group, size in zip(groups.values(), sizes, strict=True)
+            if size > 1
+        ),
+    )
+
+
+def _comparison(group: Sequence[Summary], comparisons: int) -> TaskComparison:
+    """Compare the sweeps of one task; `comparisons` is the number of differences between all sweeps."""
+    first = group[0]
+    samples = [sample for sample in map(sample_of, group) if sample is not None]
+    comparison = compared(samples, maximize=first.maximize, comparisons=comparisons)
+    return TaskComparison(
+        task=first.task,
+        metric=first.test_metric,
+        comparison=_without_survivors(comparison, group),
+        left_out=tuple(summary.sweep_id for summary in group if not summary.seeds.results),
+    )
+
+
+def _without_survivors(comparison: Comparison, group: Sequence[Summary]) -> Comparison:
+    """Withdraw a winner whose result is incomplete.
+
+    A mean leaves out confirmations that failed or diverged, and unfinished confirmations of any sweep may
+    still change the comparison.
+    """
+    for summary in group:
+        if comparison.winner and (pending := summary.seeds.pending):
+            has = "has" if pending == 1 else "have"
+            reason = f"{counted(pending, 'confirmation')} of {summary.sweep_id} {has} not ended"
+            return replace(comparison, winner=None, reason=reason)
+    for summary in group:
+        missing, known = summary.seeds.missing, len(summary.seeds.results)
+        if summary.sweep_id == comparison.winner and missing:
+            of = f"{missing} of the {missing + known} confirmations of {summary.sweep_id}"
+            return replace(comparison, winner=None, reason=f"{of} failed or diverged")
+    return comparison
+
+
+def _result(summary: Summary) -> SweepResult:
+    sample = sample_of(summary)
+    return SweepResult(
+        sweep_id=summary.sweep_id,
+        layer=summary.chosen_layer,
+        task=summary.task,
+        profile=summary.profile,
+        state=summary.state,
+        metric=summary.test_metric,
+        validation=None if summary.chosen is None else summary.chosen.row.value,
+        values={result.trial: result.value for result in summary.seeds.results},
+        fresh=summary.seeds.fresh,
+        missing=summary.seeds.missing,
+        estimate=None if sample is None else estimated(sample, CONFIDENCE),
+        cost=None if summary.chosen is None else summary.chosen.row.cost,
+        examples=None if sample is None or sample.scores is None else sample.scores.shape[1],
+        spent=Spent(summary.states, len(summary.confirmations), summary.spending.total),
+        data_source=summary.data_source,
+        data_digest=summary.data_digest,
+        comparable=summary.is_as_published,
+        why_not="; ".join(summary.obstacles),
+        doubts=tuple(doubts(summary)),
+    )
+
+
+MARK = " (!)"
+"""Behind a test result that is not established to differ from a control."""
+
+
+@dataclass(frozen=True)
+class ComparisonTable:
+    """One table of a comparison.
+
+    Attributes:
+        title: Heading above the table.
+        header: Headings of the columns.
+        sentences: Sentences below the table.
+    """
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    sentences: Sequence[str]
+
+
+def markdown(sides: SideBySide) -> str:
+    """Return a comparison in GitHub's Markdown."""
+    parts = [
+        part
+        for section in tables(sides)
+        for part in (f"## {section.title}", table(section.header, section.rows), bullets(section.sentences))
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def tables(sides: SideBySide) -> list[ComparisonTable]:
+    """Return the tables of a comparison: results, differences, and published results beside them."""
+    return [_results(sides), *map(_differences, sides.comparisons), _published(sides)]
+
+
+def _results(sides: SideBySide) -> ComparisonTable:
+    confidence = words.share(CONFIDENCE, 1.0)
+    header = ("sweep", "layer", "task", "validation", "test", f"{confidence} interval", "noise", "by seed")
+    return ComparisonTable(
+        "Sweeps",
+        (*header, *SIZES, "trials spent", "time", "state", "how"),
+        [_line(result) for result in sides.results],
+        [*_remarks(sides)],
+    )
+
+
+def _line(result: SweepResult) -> list[str]:
+    estimate = result.estimate
+    return [
+        result.sweep_id,
+        result.layer,
+        result.task,
+        words.number(result.validation),
+        words.number(None if estimate is None else estimate.mean) + (MARK if result.doubts else ""),
+        "–" if estimate is None else words.interval(estimate.low, estimate.high),
+        "–" if estimate is None or not estimate.sources else noise(estimate.sources),
+        ", ".join(map(words.number, result.values.values())) or "–",
+        *size_cells(result.cost),
+        _trials(result.spent),
+        words.duration(result.spent.seconds),
+        result.state.lower(),
+        "as published" if result.comparable else result.why_not,
+    ]
+
+
+def _trials(spent: Spent) -> str:
+    """Format the number of trials of the search, by state if not complete, and of confirmations."""
+    others = [f"{count} {state.lower()}" for state, count in spent.trials.items() if state != "COMPLETE"]
+    search = " ".join([str(sum(spent.trials.values())), *([f"({', '.join(others)})"] if others else [])])
+    return f"{search} + {counted(spent.confirmations, 'confirmation')}" if spent.confirmations else search
+
+
+def _remarks(sides: SideBySide) -> Iterator[str]:
+    for result in sides.results:
+        if result.estimate is not None and not result.fresh:
+            yield f"{result.sweep_id}: the chosen trial alone; its seed was chosen with its hyperparameters."
+        if result.missing:
+            confirmations = counted(result.missing, "confirmation")
+            yield f"{result.sweep_id}: {confirmations} failed or diverged, without a result."
+        yield from (f"{result.sweep_id}{MARK}: {doubt}" for doubt in result.doubts)
+
+
+def _differences(task: TaskComparison) -> ComparisonTable:
+    comparison = task.comparison
+    confidence = words.share(comparison.confidence, 1.0)
+    return ComparisonTable(
+        f"Differences on {task.task}",
+        (
+            "difference",
+            task.metric,
+            f"{confidence} interval, all together",
+            "p (Holm)",
+            "examples",
+            "noise",
+        ),
+        [_difference(difference) for difference in comparison.differences],
+        [*conclusion(task)],
+    )
+
+
+def _difference(difference: Difference) -> list[str]:
+    return [
+        f"{difference.first} - {difference.second}",
+        f"{difference.mean:+.4f}",
+        words.interval(difference.low, difference.high),
+        words.p_value(difference.p),
+        "the same" if difference.paired else "other data",
+        noise(difference.sources) if difference.sources else "–",
+    ]
+
+
+def conclusion(task: TaskComparison) -> Iterator[str]:
+    """Yield sentences on the best sweep, or on why none is established and how many seeds would suffice."""
+    comparison = task.comparison
+    if comparison.winner is not None:
+        yield f"{comparison.winner} is better than every other sweep on {task.task}."
+    else:
+        yield f"No sweep is named the best on {task.task}: {comparison.reason}."
+    if comparison.enough is not None:
+        yield (
+            f"{comparison.enough} seeds of each sweep would establish differences of this size with a "
+            f"probability of {words.share(POWER, 1.0)}, if differences and noise are as measured."
+        )
+    if task.left_out:
+        yield f"Without a test result: {', '.join(task.left_out)}."
+
+
+def _published(sides: SideBySide) -> ComparisonTable:
+    layers = list(dict.fromkeys(result.layer for result in sides.results))
+    tasks = list(dict.fromkeys(result.task for result in sides.results))
+    return ComparisonTable(
+        "Layers and tasks: measured on test, and published",
+        ["layer", *tasks],
+        [[layer, *(_cell(sides, layer, task) for task in tasks)] for layer in layers],
+        _sources(sides),
+    )
+
+
+def _cell(sides: SideBySide, layer: str, task: str) -> str:
+    matching = [result for result in sides.results if (result.layer, result.task) == (layer, task)]
+    best = [measured(result) + ("" if result.comparable else " *") for result in matching] or ["–"]
+    printed = [_printed(figure) for figure in figures(layer, task)]
+    return " / ".join(best) + (f"; published {', '.join(printed)}" if printed else "; nothing published")
+
+
+def measured(result: SweepResult) -> str:
+    """Format the mean over seeds with its interval and the number of seeds, or a dash."""
+    estimate = result.estimate
+    if estimate is None:
+        return "–"
+    interval = "" if estimate.low is None else f" [{words.interval(estimate.low, estimate.high)}]"
+    count = len(result.values)
+    return f"{words.number(estimate.mean)}{interval} ({counted(count, 'seed')})"
+
+
+def _printed(figure: Figure) -> str:
+    error = "" if figure.error is None else f" ({words.number(figure.error)})"
+    number = FIGURES.index(figure) + 1
+    return f"{figure.accuracy:.3f}{error} [{number}]"
+
+
+def _unprinted(figure: Figure) -> str:
+    """Return a remark for a figure without a published setting; '' for other figures."""
+    return "; its setting is not printed, so no result compares with it" if figure.is_reproduction else ""
+
+
+def _sources(sides: SideBySide) -> list[str]:
+    layers = {result.layer for result in sides.results}
+    tasks = {result.task for result in sides.results}
+    lines = [
+        f"[{number}] {figure.source}" + (f": {figure.note}" if figure.note else "") + _unprinted(figure)
+        for number, figure in enumerate(FIGURES, start=1)
+        if figure.layer in layers and figure.task in tasks
+    ]
+    if not all(result.comparable for result in sides.results):
+        lines.append(
+            "An asterisk (*) marks other data, another network or training, which cannot be compared."
+        )
+    return lines

@@ -1,0 +1,96 @@
+"""The columns of a leaderboard, for the terminal, Markdown, HTML and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from orchestrator.report import words
+from orchestrator.report.summary import LeaderboardRow, Summary
+from trainables.cost import Cost
+
+SIZES = {"parameters": "parameters", "state floats": "state_floats", "FLOP a step": "flops"}
+"""Headings of the size of a network, and the attribute of `Cost` below each."""
+
+TIME = "time"
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Beginnings of a cell that a spreadsheet runs; the last four are wide forms of the first four."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the leaderboard.
+
+    Attributes:
+        title: Heading.
+        texts: Cell of each row, formatted.
+        values: Value of each row, to sort by.
+    """
+
+    title: str
+    texts: Sequence[str]
+    values: Sequence[Any]
+
+
+def columns(summary: Summary, rows: Sequence[LeaderboardRow]) -> Iterator[Column]:
+    """Yield the columns of some rows, the hyperparameters last."""
+    yield _column("#", [row.rank for row in rows], empty="")
+    yield _column("trial", [row.number for row in rows])
+    yield _measured(summary.metric, [row.value for row in rows])
+    if not summary.runs_script:
+        yield _measured(summary.test_metric, [row.test for row in rows])
+    yield Column("steps", [f"{row.step}/{row.total_steps}" for row in rows], [row.step for row in rows])
+    yield _column("state", [row.state.lower() for row in rows])
+    yield Column(TIME, [words.duration(row.seconds) for row in rows], [row.seconds for row in rows])
+    if not summary.runs_script:
+        sizes = list(zip(*(size_cells(row.cost) for row in rows), strict=True)) or [()] * len(SIZES)
+        for (title, name), texts in zip(SIZES.items(), sizes, strict=True):
+            yield Column(title, texts, [getattr(row.cost, name, None) for row in rows])
+    for name in summary.parameters:
+        settings = [words.setting(row.params.get(name, "–")) for row in rows]
+        yield Column(name, settings, [row.params.get(name) for row in rows])
+
+
+def _column(title: str, values: Sequence[Any], empty: str = "–") -> Column:
+    return Column(title, [empty if value is None else str(value) for value in values], values)
+
+
+def _measured(metric: str, values: Sequence[float | None]) -> Column:
+    return Column(metric, words.numbers(values), values)
+
+
+def size_cells(cost: Cost | None) -> list[str]:
+    """Return the cells below the headings of `SIZES`."""
+    if cost is None:
+        return [words.count(None)] * len(SIZES)
+    return [words.count(cost.parameters), words.count(cost.state_floats), words.amount(cost.flops)]
+
+
+def leaderboard_csv(summary: Summary) -> str:
+    """Return the whole leaderboard as CSV, with full precision."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    costs = () if summary.runs_script else tuple(field.name for field in fields(Cost))
+    tested = () if summary.runs_script else (summary.test_metric,)
+    fixed = ["rank", "key", "state", summary.metric, *tested, "best_step", "step"]
+    writer.writerow(map(inert, [*fixed, *costs, *summary.parameters]))
+    for row in summary.rows:
+        values = [row.rank, row.key, row.state, row.value, *((row.test,) if tested else ())]
+        values += [row.best_step, row.step, *(getattr(row.cost, name, None) for name in costs)]
+        writer.writerow(map(inert, [*values, *(row.params.get(name) for name in summary.parameters)]))
+    return out.getvalue()
+
+
+def inert(cell: Any) -> Any:
+    """Return a cell, with an apostrophe in front if a spreadsheet would run it as a formula."""
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell

@@ -1,0 +1,593 @@
+"""An attempt of a function or a command, report by report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import stat
+import tempfile
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from orchestrator import process_secrets
+from orchestrator.accounts import files_as
+from orchestrator.assignment import LARGEST_STEP, SIZE, Assignment, Outcome, SavedCheckpoint
+from orchestrator.ledger.sweeps.records import attempt_number
+from orchestrator.scripts import reported_folder
+from orchestrator.scripts.reported_folder import own_file
+from orchestrator.scripts.script_process import GRACE, AttemptFolder, End, ScriptProcess
+from orchestrator.scripts.supervisor import remove
+from orchestrator.storage import store
+from orchestrator.storage.paths import checkpoint_stem
+from orchestrator.training import process
+from orchestrator.training.attempt import SIGN_OF_LIFE, OverLimit, OwnAttempts, TrialLog, upload
+from trainables import checkpoint
+from trainables.checkpoint import DIGITS
+from trainables.errors import Refusal
+from trainables.sources import digest_of
+from trainables.trial import ScriptSettings
+
+PATIENCE = 0.04
+"""Wait between two looks for a report, as a share of the time for which it has been waited for, or of that of
+the report before if that is longer.
+"""
+
+SHORTEST_POLL_SECONDS = 0.0001
+LONGEST_POLL_SECONDS = 0.05
+
+LONGEST_LINE = 4 << 20
+"""Bytes of the longest line of a report; more are not read at once."""
+
+MOST_METRICS = 1000
+"""Names of metrics that a trial may have; each is a curve, and a column of tables."""
+
+FINISHING_SECONDS = 3600.0
+"""How long a script without `resources.minutes` may go on after its last report: for a test, or an export."""
+
+LONGEST_NAME = 250
+"""Characters of the longest name of a metric, as in MLflow."""
+
+_MEASURED = ("seconds/", SIZE)
+"""Beginnings of the names of what the service measures itself; no curve is drawn of it."""
+
+SHOWN = 20
+"""Names of what a checkpoint leaves out that are shown."""
+
+TAIL = 200
+"""Last lines of a script's output that are searched for the reason of its failure; tracebacks are long."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A line that a script has written.
+
+    Attributes:
+        step: Steps done.
+        metrics: Metrics by name.
+        checkpoint: Name of a folder below that of checkpoints, or absolute path of one in the script's own
+            folder, or None.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+    checkpoint: str | None
+
+    @staticmethod
+    def read(line: bytes, after: int, attempt_id: str) -> Report:
+        """Return the report of a line.
+
+        Args:
+            line: Line as the script has written it.
+            after: Step of the report before.
+            attempt_id: Id of the attempt; a line need not name it, but must not name another one.
+
+        Raises:
+            Refusal: It is no report, or that of another attempt.
+        """
+        try:
+            fields = json.loads(line, parse_float=_finite)
+            step, metrics, name = fields["step"], fields["metrics"], fields.get("checkpoint")
+            numbers = {str(key): _number(value) for key, value in metrics.items()}
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            must = (
+                'a line must be {"step": whole number, "metrics": {name: number}, "checkpoint": name or null}'
+            )
+            raise _refused(must, line.decode("utf-8", "backslashreplace")[:200]) from error
+        if (named := fields.get("attempt")) not in (None, attempt_id):
+            raise _refused(f"a line must be of its own attempt, {attempt_id}", f"one of {named!r:.80}")
+        if (unfit := next((key for key in numbers if not _is_name(key)), None)) is not None:
+            must = f"a metric must have a name of 1 to {LONGEST_NAME} characters that can be printed"
+            raise _refused(must, f"{unfit!r:.80}")
+        if (own := next((key for key in numbers if key.startswith(_MEASURED)), None)) is not None:
+            must = f"a metric must not begin with {' or '.join(_MEASURED)}, as what the service measures does"
+            raise _refused(must, f"{own!r:.80}")
+        if (
+            key := next((key for key, value in metrics.items() if numbers[key] != value == value), None)
+        ) is not None:
+            must = "a metric must be a number that 64 bits of floating point hold with all its digits"
+            raise _refused(must, f"{key!r:.80}: {metrics[key]}")
+        if isinstance(step, bool) or not isinstance(step, int) or not after < step <= LARGEST_STEP:
+            must = f"a step must be a whole number above {after} and at most {LARGEST_STEP}"
+            raise _refused(must, f"{step!r:.40}")
+        if name is not None and (not isinstance(name, str) or not _is_plain(name)):
+            raise _refused(_OF_CHECKPOINT, repr(name))
+        return Report(step, numbers, name)
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("neither a truth value nor a text is a number")
+    return float(value)
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError("more than 64 bits of floating point hold")
+    return value
+
+
+def _is_name(metric: str) -> bool:
+    return metric.isprintable() and 0 < len(metric) <= LONGEST_NAME
+
+
+def _is_plain(name: str) -> bool:
+    parts = Path(name).parts
+    return bool(parts) and ".." not in parts and name.isprintable()
+
+
+_OF_CHECKPOINT = (
+    "a checkpoint must be a folder inside SWEEP_CHECKPOINT, or its absolute path inside SWEEP_FOLDER"
+)
+
+
+def _step_of(line: bytes) -> int | None:
+    """Return the step in a line, or None if the line is invalid."""
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return step if type(step) is int and abs(step) <= LARGEST_STEP else None
+
+
+_CAUSES = {"memory": "out of memory", "minutes": "time limit", "disk": "disk limit"}
+"""Cause of a failure by the limit in `resources` that a script has exceeded."""
+
+_SIGNS = {
+    "memory": re.compile(
+        r"MemoryError|std::bad_alloc|[Cc]annot allocate memory|[Oo]ut of memory|RESOURCE_EXHAUSTED|"
+        r"OUT_OF_MEMORY|_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
+    ),
+    "disk": re.compile(rf"File too large|signal {int(signal.SIGXFSZ)}\b"),
+}
+"""What a script prints, or how it is ended, after the kernel has refused it what is above a limit."""
+
+_DEVICE_MEMORY = re.compile(
+    r"CUDA.{0,40}out of memory|CUDA_ERROR_OUT_OF_MEMORY|_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation|"
+    r"(HIP|MPS).{0,40}out of memory|hipErrorOutOfMemory|RESOURCE_EXHAUSTED",
+    re.IGNORECASE,
+)
+"""What a script prints after its GPU has no room left, whatever `resources.memory` says."""
+
+
+def _out_of_memory(got: str, limit: int | None) -> OverLimit:
+    """Return the error of a script that ran out of memory on the GPU, on the machine or within its limit."""
+    if _DEVICE_MEMORY.search(got):
+        must = "must fit into the memory of its GPU"
+        remedy = "Use less, such as smaller batches, or give a trial a larger share: resources.gpu."
+    elif limit:
+        return _over("memory", got)
+    else:
+        must = "must fit into the memory of its machine"
+        remedy = "Use less, or let fewer trials run at once: resources.concurrent."
+    return OverLimit(_CAUSES["memory"], Refusal("the script", must, got, remedy))
+
+
+def _limit_behind(reason: str) -> str | None:
+    return next((limit for limit, sign in _SIGNS.items() if sign.search(reason)), None)
+
+
+def _over(limit: str, got: str = "more") -> OverLimit:
+    what = f"resources.{limit}"
+    remedy = f"Raise {what}, or use less."
+    return OverLimit(_CAUSES[limit], Refusal("the script", f"must not exceed {what}", got, remedy))
+
+
+def _refused(must: str, got: str) -> Refusal:
+    return Refusal("a report of the script", must, got, "See docs/trainables.md.")
+
+
+class ScriptAttempt:
+    """One attempt in a process of its own.
+
+    Args:
+        assignment: Assignment of the trial, with `ScriptSettings`.
+    """
+
+    def __init__(self, assignment: Assignment) -> None:
+        assert isinstance(assignment.settings, ScriptSettings)
+        self._assignment, self._settings = assignment, assignment.settings
+        self._log = TrialLog(Path(assignment.log), assignment.attempt_id)
+        self._folder = tempfile.mkdtemp(prefix="sweep-trial-")
+        self._place = AttemptFolder(Path(self._folder).resolve())
+        self._settings_as_json = asdict(assignment.settings)
+        self._saved = assignment.resume
+        self._recorded = assignment.resume.step if assignment.resume else 0
+        self._step = self._resumed = self._offset = 0
+        self._unanswered: int | None = None
+        self._prepared: Path | None = None
+        self._has_checkpoints = False
+        self._unread: deque[bytes] = deque()
+        self._interval = 0.0
+        self._asked_to_leave = False
+        self._names = set(assignment.observed)
+        self._leaves_out_metrics = False
+        self._last: Outcome | None = None
+        self._listens = True
+        self._started_at = time.monotonic()
+        self._tail = deque[str](maxlen=TAIL)
+        try:
+            resumed = self._unpack(assignment.resume)
+            store.check_space(Path(assignment.checkpoints))
+            self._log.started(resumed)
+            if attempt_number(assignment.attempt_id) == 1:
+                self._log.write(process_secrets.left_out_notice(process_secrets.left_out(os.environ)))
+            with contextlib.suppress(PermissionError):  # the script is about to fail, and to say where
+                self._log.write(f"its code has the digest {self._code_digest()[:DIGITS]}")
+            self._step = self._resumed = resumed
+            self._process = ScriptProcess(
+                self._settings,
+                self._place,
+                assignment.attempt_id,
+                resumed,
+                self._print,
+                assignment.tracking,
+                assignment.account,
+            )
+        except BaseException:
+            remove(self._folder)
+            raise
+
+    def _code_digest(self) -> str:
+        settings = self._settings
+        with files_as(self._assignment.account):
+            return digest_of(settings.function or settings.command or (), Path(settings.folder))
+
+    def advance(self) -> Outcome:
+        """Answer the last report; return the next one, or the end of the script.
+
+        After `SIGN_OF_LIFE` seconds return a `training` outcome; the next call goes on. A script
+        that hangs cannot be told from a slow one; `resources.minutes` limits both.
+
+        Raises:
+            Refusal: The script has failed, or has reported something wrong.
+        """
+        if self._last is not None:
+            return self._finished(self._last)
+        if self._unanswered is not None:
+            self._answer(self._unanswered, go_on=not self._must_stop())
+            self._prepare()
+        began = since = time.monotonic()
+        while True:
+            if (report := self._next_report()) is not None:
+                self._interval = time.monotonic() - since
+                if report.step > self._recorded:
+                    outcome = self._outcome(report, interrupted=self._asked_to_leave)
+                    if report.step < self._settings.training.steps:
+                        return outcome
+                    self._last = outcome
+                    return self._finished(outcome)
+                self._answer(report.step, go_on=True)  # an earlier attempt had got as far
+                since = time.monotonic()
+            elif (end := self._process.end) is not None and not self._has_more():
+                return self._ended(end, interrupted=self._asked_to_leave)
+            else:
+                if not self._asked_to_leave and self._must_stop():
+                    self._process.terminate()
+                    self._asked_to_leave = True
+                wait = PATIENCE * max(time.monotonic() - since, self._interval)
+                time.sleep(min(max(wait, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS))
+            if time.monotonic() - began > SIGN_OF_LIFE:
+                return Outcome(self._assignment.attempt_id, self._step, done=False, metrics={}, training=True)
+
+    def release(self) -> None:
+        """End the process with everything that it has started, and remove its files."""
+        if self._unanswered is not None:
+            self._answer(self._unanswered, go_on=False)
+        if self._process.end is None:
+            self._process.terminate()
+            self._wait_for_end(2 * GRACE)
+        self._process.close()
+        if self._prepared is not None:
+            shutil.rmtree(self._prepared, ignore_errors=True)
+        remove(self._folder)
+
+    def _finished(self, last: Outcome) -> Outcome:
+        """Return the last outcome after the script has ended; it may still test, export or upload."""
+        if self._unanswered is not None:
+            self._answer(self._unanswered, go_on=False)
+        began = time.monotonic()
+        while self._process.end is None:
+            now = time.monotonic()
+            is_late = self._settings.minutes is None and now - self._started_at > FINISHING_SECONDS
+            if not self._asked_to_leave and (is_late or self._must_stop()):
+                why = f"the script has gone on for {now - self._started_at:.0f} s after its last report"
+                remedy = "; resources.minutes lets it go on for longer" if is_late else ""
+                self._log.write(f"{why}, and is ended{remedy}")
+                self._process.terminate()
+                self._asked_to_leave = True
+            if now - began > SIGN_OF_LIFE:
+                return Outcome(last.attempt_id, last.step, done=False, metrics={}, training=True)
+            self._listens = self._listens and self._dismiss()
+            time.sleep(LONGEST_POLL_SECONDS if now - began > 1 else 0.01)
+        end = self._process.end
+        if end.limit is not None:
+            self._log.write(f"ended after its last report: {_over(end.limit)}")
+        elif end.code != 0 and not self._asked_to_leave:
+            self._log.write(f"ended after its last report with {self._reason(end)}")
+        return last
+
+    def _wait_for_end(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while self._process.end is None and time.monotonic() < until:
+            self._listens = self._listens and self._dismiss()
+            time.sleep(0.02)
+
+    def _dismiss(self) -> bool:
+        """Answer late reports, which are not recorded, so that the script can exit.
+
+        Return False to stop listening to the script.
+        """
+        try:
+            while (report := self._next_report()) is not None:
+                self._answer(report.step, go_on=False)
+                self._log.write(f"step {report.step}: reported after the attempt had ended, and left out")
+        except Refusal as refusal:
+            self._log.write(str(refusal))
+            if self._unanswered is not None:
+                self._answer(self._unanswered, go_on=False)
+            return False
+        return True
+
+    def _prepare(self) -> None:
+        """Create the stage of the next checkpoint while the script runs, if its last report had one."""
+        if self._has_checkpoints and self._prepared is None:
+            with contextlib.suppress(OSError):  # the next checkpoint is about to say what is wrong
+                self._prepared = checkpoint.prepare(Path(self._assignment.checkpoints))
+
+    def _must_stop(self) -> bool:
+        assignment = self._assignment
+        return process.terminating() or process.stop_requested(assignment.channel, assignment.attempt_id)
+
+    def _print(self, lines: str) -> None:
+        self._tail.extend(lines.split("\n")[-TAIL:])
+        self._log.write(f"{lines}\n")  # of which the end of the last line is taken off
+
+    def _answer(self, step: int, *, go_on: bool) -> None:
+        """Answer the report of a step."""
+        line = f"{'continue' if go_on else 'stop'} {step}\n"
+        with contextlib.suppress(OSError), own_file(self._place.answers, os.O_WRONLY | os.O_APPEND) as file:
+            file.write(line.encode())
+        self._unanswered = None
+
+    def _has_more(self) -> bool:
+        """Return True if whole lines are unread.
+
+        Raises:
+            Refusal: The file is no longer a file, or a line is too long to be a report.
+        """
+        try:
+            facts = self._place.reports.lstat()
+            if stat.S_ISREG(facts.st_mode) and facts.st_size == self._offset:
+                return bool(self._unread)  # most looks end here, and opening the file takes longer
+            with own_file(self._place.reports, os.O_RDONLY) as file:
+                file.seek(self._offset)
+                text = file.read(LONGEST_LINE)
+        except OSError as error:
+            raise _refused("SWEEP_REPORTS must be the file that the script was given", str(error)) from error
+        whole = text[: text.rfind(b"\n") + 1]
+        if not whole and len(text) >= LONGEST_LINE:
+            raise _refused(f"a line must be shorter than {LONGEST_LINE} bytes", f"more, from {text[:80]!r}")
+        self._offset += len(whole)
+        self._unread.extend(whole.split(b"\n")[:-1])
+        return bool(self._unread)
+
+    def _next_report(self) -> Report | None:
+        """Return the next complete report, or None.
+
+        Raises:
+            Refusal: As `Report.read` and `_has_more`.
+        """
+        if not self._unread and not self._has_more():
+            return None
+        line = self._unread.popleft()
+        try:
+            report = Report.read(line, self._step, self._assignment.attempt_id)
+        except Refusal:
+            self._unanswered = _step_of(line)  # a script that waits for the answer leaves with it
+            raise
+        self._step = self._unanswered = report.step
+        return report
+
+    def _outcome(self, report: Report, *, interrupted: bool) -> Outcome:
+        """Save the checkpoint of a report; return its metrics with the measurements of the service."""
+        began = time.monotonic()
+        report = replace(report, metrics=self._within_limit(report.metrics))
+        metrics = {**report.metrics, "seconds/train": began - self._started_at, "seconds/evaluate": 0.0}
+        # Before anything is saved for a report that is refused.
+        self._assignment.check_metrics(metrics)
+        self._check_copied(report)
+        saved = self._save(report)
+        self._has_checkpoints = report.checkpoint is not None
+        shown = ", ".join(f"{name} {value:.6g}" for name, value in report.metrics.items())
+        self._log.write(f"step {report.step}: {shown}")
+        self._started_at = time.monotonic()
+        metrics["seconds/evaluate"] = self._started_at - began
+        done = interrupted or report.step >= self._settings.training.steps
+        return Outcome(
+            self._assignment.attempt_id,
+            report.step,
+            done=done,
+            metrics=metrics,
+            checkpoint=saved,
+            interrupted=interrupted,
+        )
+
+    def _within_limit(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """Keep the metrics among the first `MOST_METRICS` names of the attempt; log dropped names once."""
+        others = [name for name in metrics if name not in self._names]
+        room = max(MOST_METRICS - len(self._names), 0)
+        self._names.update(others[:room])
+        if (left_out := others[room:]) and not self._leaves_out_metrics:
+            self._leaves_out_metrics = True
+            shown = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
+            self._log.write(f"metrics beyond the first {MOST_METRICS} are not recorded: {shown}")
+        return {name: value for name, value in metrics.items() if name in self._names}
+
+    def _check_copied(self, report: Report) -> None:
+        """Require a checkpoint if the scheduler copies trials."""
+        is_last = report.step >= self._settings.training.steps
+        if self._assignment.copied and report.checkpoint is None and not is_last:
+            must = "must include a checkpoint, because the scheduler copies trials from it"
+            remedy = "Write trial.report(..., checkpoint=folder), or choose another scheduler."
+            raise Refusal("a report of the script", must, f"none at step {report.step}", remedy)
+
+    def _save(self, report: Report) -> SavedCheckpoint:
+        """Save the files of a report. Without new files, the last checkpoint is used for its step too."""
+        if report.checkpoint is None and self._saved is not None:
+            self._saved = replace(self._saved, step=report.step)
+            return self._saved
+        number = attempt_number(self._assignment.attempt_id)
+        stem = Path(self._assignment.checkpoints) / checkpoint_stem(report.step, number)
+        facts = {
+            "trial": self._assignment.trial_key,
+            "step": report.step,
+            "metrics": {name: value for name, value in report.metrics.items() if math.isfinite(value)},
+            "settings": self._settings_as_json,
+            "resumable": report.checkpoint is not None,
+        }
+        prepared, self._prepared = self._prepared, None
+        with checkpoint.packing(stem, prepared) as packing:
+            if report.checkpoint is not None:
+                self._pack(Path(report.checkpoint), packing)
+            saved = packing.save(facts)
+        if self._assignment.store:
+            upload(saved.folder, self._assignment.store)
+        self._saved = SavedCheckpoint(str(saved.folder), report.step, saved.digest, saved.bytes)
+        return self._saved
+
+    def _pack(self, reported: Path, packing: checkpoint.Packing) -> None:
+        """Copy a reported folder into a checkpoint, and log entries that were not copied.
+
+        The folder is removed, unless it is in the script's own folder.
+        """
+        stays = reported.is_absolute()
+        base = self._place.scratch if stays else self._place.checkpoints
+        folder = base / reported
+        if not folder.is_relative_to(base):
+            raise _refused(_OF_CHECKPOINT, str(folder))
+        with files_as(self._assignment.account):  # a link there must not show the script what it may not read
+            try:
+                left_out = reported_folder.pack(base, folder, packing, self._settings.disk)
+            except reported_folder.FolderTooLarge as error:
+                raise _over("disk") from error
+            except checkpoint.Changed as error:
+                raise _refused(
+                    "a checkpoint must not be changed before its report is answered", str(error)
+                ) from error
+            except (FileNotFoundError, NotADirectoryError) as error:
+                real = os.path.realpath(folder)  # what a link shows is not ours to read and remove
+                got = f"a link to {real}" if real != str(folder) else f"no folder {reported}"
+                raise _refused(f"{_OF_CHECKPOINT}, when it is reported", got) from error
+            if not stays:
+                shutil.rmtree(folder)
+        for names, what in (
+            (left_out.links, "links to what is outside the checkpoint, and left out of it"),
+            (left_out.others, "links to folders, no files, or gone, and left out of the checkpoint"),
+        ):
+            if names:
+                more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
+                shown = " and ".join([*sorted(names)[:SHOWN], *more])
+                self._log.write(f"{shown} are {what}".replace("\n", "?"))
+
+    def _unpack(self, resume: SavedCheckpoint | None) -> int:
+        """Write the files of a checkpoint for the script; return the step that it goes on from."""
+        if resume is None:
+            return 0
+        folder = self._place.resume
+        facts = store.extract(Path(resume.path), self._assignment.store, resume.digest, folder)
+        # Without a step: a report without a checkpoint keeps the one of an earlier step.
+        checkpoint.check_trial(Path(resume.path), facts, self._assignment.trial_key)
+        return int(facts["step"]) if facts["resumable"] else 0
+
+    def _ended(self, end: End, *, interrupted: bool) -> Outcome:
+        """Return the last outcome of a script that has ended.
+
+        Raises:
+            Refusal: It has failed, or ended before it reported anything.
+            OverLimit: It has exceeded a limit.
+        """
+        if interrupted:
+            step = 0 if self._saved is None else self._saved.step
+            # What it has saved was reported.
+            return Outcome(self._assignment.attempt_id, step, done=True, metrics={}, interrupted=True)
+        if end.limit is not None:
+            raise _over(end.limit)
+        if end.code != 0 and (limit := _limit_behind(self._reason(end))):
+            reason = self._reason(end)
+            is_memory = limit == "memory"
+            raise _out_of_memory(reason, self._settings.memory) if is_memory else _over(limit, reason)
+        if end.code != 0:
+            raise Refusal("the script", "must end with exit code 0", self._reason(end), "See `sweep logs`.")
+        if self._saved is None or self._step == self._resumed:
+            must = "must report at least once"
+            raise Refusal("the script", must, "no report", "Call `trial.report`, or append to SWEEP_REPORTS.")
+        return Outcome(
+            self._assignment.attempt_id,
+            self._saved.step,
+            done=True,
+            metrics={},
+            checkpoint=self._saved,
+            complete=True,
+        )
+
+    def _reason(self, end: End) -> str:
+        if end.error:
+            return end.error
+        code = f"signal {-end.code}" if end.code is not None and end.code < 0 else f"exit code {end.code}"
+        last = next((line.strip() for line in reversed(self._tail) if line.strip()), "")
+        raised = _raised(list(self._tail), Path(self._settings.folder))
+        return f"{code}: {raised or last}" if raised or last else code
+
+
+_FRAME = re.compile(r'\s+File "(.+)", line (\d+)')
+
+
+def _raised(lines: Sequence[str], folder: Path) -> str | None:
+    """Return the exception of the last traceback in a script's output, with the line of its own code."""
+    begins = [at for at, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    frames = {at: match for at, line in enumerate(lines) if (match := _FRAME.match(line))}
+    last = max(frames, default=0)
+    raised = next((line for line in lines[last + 1 :] if line.strip() and not line[0].isspace()), None)
+    if not frames or raised is None:
+        return None
+    for at in sorted(frames, reverse=True):
+        file = folder / frames[at][1]
+        if at > max(begins, default=-1) and file.is_relative_to(folder) and "site-packages" not in file.parts:
+            source = "".join(f": {line.strip()}" for line in lines[at + 1 : at + 2] if line[:1].isspace())
+            return f"{raised} ({file.relative_to(folder)}, line {frames[at][2]}{source})"
+    return raised
+
+
+class OwnProcess(OwnAttempts):
+    """Runs functions and commands, each attempt in a process of its own."""
+
+    def _begin(self, assignment: Assignment) -> ScriptAttempt:
+        return ScriptAttempt(assignment)

@@ -1,0 +1,519 @@
+"""Process of a function or a command: its start, its output and its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from orchestrator import process_secrets
+from orchestrator.accounts import Account, files_as
+from orchestrator.placeholders import rendered
+from orchestrator.process_secrets import redacted
+from trainables.errors import Refusal
+from trainables.trial import ScriptSettings, variable_of
+
+CLIENT = Path(__file__).parent / "client"
+"""Folder of `sweep_client`, alone in it, so that a script's own modules cannot be hidden by it."""
+
+KEEPER = Path(__file__).parent / "supervisor.py"
+
+FUNCTION = Path(__file__).parent / "function.py"
+
+GRACE = 10.0
+"""Seconds that a script has to leave after SIGTERM."""
+
+CONTROL_GROUPS = True
+"""Whether a keeper uses control groups where it may create them."""
+
+RESERVED = 1 << 30
+RESERVED_PER_PROCESSOR = 64 << 20
+"""Bytes that one process may reserve above the limit of memory and hardly touch: for libraries,
+and for the stack and the buffers of a thread on each processor."""
+
+LOOK_SECONDS = 0.2
+"""Seconds between two looks at whether a script that prints nothing has ended."""
+
+DISK_SECONDS = 3.0
+"""Seconds between two looks at how much a script has written."""
+
+LONGEST_LINE = 64 << 10
+"""Bytes of the longest line of a script's output; a longer one is several."""
+
+MOST_PRINTED = 128 << 20
+"""Bytes of the log of an attempt that its output may take; the log is on the disk of all trials."""
+
+STAMP_BYTES = 40
+"""What each line takes in the log beside itself, for its time and its attempt."""
+
+GATHERING_SECONDS = 0.002
+"""How long to wait for more of a script's output: many short lines are then written at once."""
+
+FEW_BYTES = 4096
+"""Bytes of output for which it is not worth while to write to the log."""
+
+LAST_LINES = 20
+LAST_BYTES = 16 << 10
+"""Lines, and their bytes, that are written at the end of a log that was cut: they tell how it ended."""
+
+DRAWN_SECONDS = 60.0
+"""Seconds after which the last state of a line that is drawn again and again is shown."""
+
+LONGEST_END = 15.0
+"""Seconds to wait for what a killed script has started to be gone."""
+
+_KEEPER_KILLED = "the process that keeps it was killed"
+
+_OF_A_LAUNCHER = frozenset(
+    {"RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}
+)
+"""Variables that say which of several processes one is. They are for what a script starts itself."""
+
+_OF_A_SESSION = ("DBUS_", "MAIL", "SSH_", "SUDO_", "XDG_")
+"""Beginnings of the names of variables that concern the account of the service and no other one."""
+
+
+@dataclass(frozen=True)
+class AttemptFolder:
+    """The folders and files of one attempt, on the machine that runs it.
+
+    Attributes:
+        folder: Folder of all the others.
+    """
+
+    folder: Path
+
+    @property
+    def scratch(self) -> Path:
+        """Return the folder for the script's own files."""
+        return self.folder / "scratch"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Return the folder into which the script writes checkpoints."""
+        return self.folder / "checkpoints"
+
+    @property
+    def resume(self) -> Path:
+        """Return the folder of the checkpoint to go on from."""
+        return self.folder / "resume"
+
+    @property
+    def temporary(self) -> Path:
+        """Return the folder for temporary files, which count towards the disk limit."""
+        return self.folder / "tmp"
+
+    @property
+    def reports(self) -> Path:
+        """Return the file to which the script appends its reports."""
+        return self.folder / "reports.jsonl"
+
+    @property
+    def answers(self) -> Path:
+        """Return the file to which the sweep appends an answer to each report, which names its step."""
+        return self.folder / "answers"
+
+    @property
+    def params(self) -> Path:
+        """Return the JSON file of the hyperparameters."""
+        return self.folder / "params.json"
+
+    @property
+    def trial(self) -> Path:
+        """Return the JSON file that `sweep_client` reads."""
+        return self.folder / "trial.json"
+
+
+@dataclass(frozen=True)
+class End:
+    """End of a process.
+
+    Attributes:
+        code: Its exit code, minus a signal's number, or None if it could not be started.
+        limit: Limit that it exceeded, `memory`, `minutes` or `disk`, or None.
+        error: Reason why it could not be started, or ''.
+    """
+
+    code: int | None
+    limit: str | None = None
+    error: str = ""
+
+
+class ScriptProcess:
+    """A running function or command, with everything that it starts.
+
+    Args:
+        settings: Settings of the trial.
+        place: AttemptFolder of the attempt.
+        attempt_id: Id of the attempt; the script's reports may name it.
+        step: Step of the checkpoint in `place.resume`; 0 if there is none.
+        say: Receiver of whole lines that the script prints.
+        tracking: Variables that name the trial's run in MLflow, or none.
+        account: Account as which the script runs; None for that of this process.
+
+    Raises:
+        Refusal: The account cannot reach the folder of the attempt.
+    """
+
+    def __init__(
+        self,
+        settings: ScriptSettings,
+        place: AttemptFolder,
+        attempt_id: str,
+        step: int,
+        say: Callable[[str], None],
+        tracking: Mapping[str, str],
+        account: Account | None = None,
+    ) -> None:
+        _write(settings, place, attempt_id, step)
+        if account is not None:
+            _hand_over(place, account)
+        task = {
+            "command": command_of(settings, place, step),
+            "folder": settings.folder,
+            "files": str(place.folder),
+            "memory": settings.memory,
+            "reserved": RESERVED + RESERVED_PER_PROCESSOR * (os.cpu_count() or 1),
+            "seconds": None if settings.minutes is None else 60 * settings.minutes,
+            "disk": settings.disk,
+            "look": DISK_SECONDS,
+            "grace": GRACE,
+            "groups": CONTROL_GROUPS,
+            "output": (output := os.pipe())[1],
+            "account": account and {"uid": account.uid, "gid": account.gid, "groups": account.groups},
+        }
+        self._mark = f"SWEEP_TRIAL={place.trial}"
+        self._output = os.fdopen(output[0], "rb", buffering=0)
+        try:
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(KEEPER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**environment_of(settings, place, step, account), **_with_access(tracking)},
+                pass_fds=[output[1]],
+            )
+        except BaseException:
+            self._output.close()
+            raise
+        finally:
+            os.close(output[1])
+        self._keeper.wait()  # for its first process; what keeps the script is a child of that one
+        self._end: End | None = None
+        self._ended_at = 0.0
+        self._closing = threading.Event()
+        self._tell(json.dumps(task))
+        self._printing = threading.Thread(
+            target=self._print, args=(say,), name="output of a script", daemon=True
+        )
+        self._threads = [
+            self._printing,
+            threading.Thread(target=self._await, name="end of a script", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def end(self) -> End | None:
+        """Return the end of the process once its output has been read, or None."""
+        return self._end if self._is_late() or not self._printing.is_alive() else None
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the script; it is killed after `GRACE` seconds."""
+        self._tell("term")
+
+    def close(self) -> None:
+        """Kill the script and its descendants, and wait for their end."""
+        assert self._keeper.stdin is not None
+        with suppress(BrokenPipeError):
+            self._keeper.stdin.close()
+        for thread in self._threads:
+            thread.join(LONGEST_END)
+        if self._end is None or self._end.error == _KEEPER_KILLED:
+            # The script runs as the same user, and has killed or stopped the process that would end it.
+            _end_marked(self._mark)
+            for thread in self._threads:
+                thread.join(LONGEST_END)
+        self._closing.set()
+        self._printing.join(LONGEST_END)
+        for pipe in (self._output, self._keeper.stdout, self._keeper.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def _tell(self, line: str) -> None:
+        assert self._keeper.stdin is not None
+        try:
+            self._keeper.stdin.write(line.encode() + b"\n")
+            self._keeper.stdin.flush()
+        except BrokenPipeError:
+            return  # the keeper has ended, and with it the script: `end` says how
+
+    def _print(self, say: Callable[[str], None]) -> None:
+        """Pass on the output of the script; keep reading when it is too long or cannot be written.
+
+        A script would block on a full pipe.
+        """
+        taken, last, lost = 0, deque[bytes](maxlen=LAST_LINES), None
+        for lines in self._lines():
+            if taken <= MOST_PRINTED:
+                sizes = accumulate((len(line) + STAMP_BYTES for line in lines), initial=taken)
+                fitting = sum(size <= MOST_PRINTED for size in sizes) - 1
+                taken += sum(len(line) + STAMP_BYTES for line in lines)
+                last.extend(lines[fitting:])
+                cut = f"the script has printed more than {MOST_PRINTED} bytes; the rest is left out"
+                lines = [*lines[:fitting], *([cut.encode()] if taken > MOST_PRINTED else [])]
+                lost = (_passed_on(say, lines) if lines else None) or lost
+            else:
+                last.extend(lines)
+        if last:
+            sizes = accumulate(len(line) for line in reversed(last))
+            fitting = sum(size <= min(LAST_BYTES, MOST_PRINTED // 50) for size in sizes)
+            _passed_on(
+                say, [b"the last lines that the script has printed:", *list(last)[len(last) - fitting :]]
+            )
+        if lost is not None:
+            _passed_on(say, [f"a part of what the script has printed could not be written: {lost}".encode()])
+
+    def _lines(self) -> Iterator[list[bytes]]:
+        """Yield the lines of the output without their ends. Long lines are split.
+
+        Once the keeper has ended all that the script has started, another process may still hold the output,
+        to which the script has handed it: what is in the pipe then is the last.
+        """
+        assert self._keeper.stderr is not None
+        streams = {pipe: OutputLines() for pipe in (self._output.fileno(), self._keeper.stderr.fileno())}
+        readable = select.poll()
+        for pipe in streams:
+            readable.register(pipe, select.POLLIN)
+        left = list(streams)
+        while left and not self._closing.is_set():
+            has_ended = self._end is not None and self._end.error != _KEEPER_KILLED
+            ready = dict(readable.poll(1000 * LOOK_SECONDS))
+            if (not ready and has_ended) or (has_ended and self._is_late()):
+                break
+            few = bool(ready)
+            for pipe in [pipe for pipe in left if pipe in ready]:
+                piece = os.read(pipe, LONGEST_LINE)
+                if not piece:
+                    left.remove(pipe)
+                    readable.unregister(pipe)
+                few = few and bool(piece) and len(piece) < FEW_BYTES
+                yield streams[pipe].lines(piece)
+            if few:
+                time.sleep(GATHERING_SECONDS)
+        for stream in streams.values():
+            yield stream.rest()
+
+    def _is_late(self) -> bool:
+        """Return True if the keeper has ended `LONGEST_END` seconds ago."""
+        return self._end is not None and time.monotonic() - self._ended_at > LONGEST_END
+
+    def _await(self) -> None:
+        assert self._keeper.stdout is not None
+        text = self._keeper.stdout.read()
+        killed = {"code": None, "limit": None, "error": _KEEPER_KILLED}
+        answer: Mapping[str, Any] = json.loads(text) if text else killed
+        self._ended_at = time.monotonic()
+        self._end = End(answer["code"], answer["limit"], answer.get("error", ""))
+
+
+class OutputLines:
+    """Line splitter for one output of a script.
+
+    A line that carriage returns overwrite, such as a progress bar, keeps its last state.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._shown_at = time.monotonic()
+
+    def lines(self, piece: bytes) -> list[bytes]:
+        """Return the lines that are complete with a piece."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        found = [part for line in lines for part in _parts(_last_state(line))]
+        if b"\r" in self._rest:
+            shown = self._rest.rstrip(b"\r")
+            before, _, last = shown.rpartition(b"\r")
+            # One carriage return at the end stays: a new state may follow, or the end of the line.
+            self._rest = last + self._rest[len(shown) : len(shown) + 1]
+            now = time.monotonic()
+            if before and now - self._shown_at > DRAWN_SECONDS:
+                self._shown_at = now
+                found += _parts(_last_state(before))
+        if len(self._rest) > LONGEST_LINE:
+            *whole, self._rest = _parts(self._rest)
+            found += whole
+        return found
+
+    def rest(self) -> list[bytes]:
+        """Return the incomplete line."""
+        return _parts(_last_state(self._rest)) if self._rest else []
+
+
+def _last_state(line: bytes) -> bytes:
+    """Return a line as a terminal shows it after its carriage returns."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
+def _parts(line: bytes) -> list[bytes]:
+    """Split a long line, without splitting characters."""
+    parts = []
+    while len(line) > LONGEST_LINE:
+        end = LONGEST_LINE
+        while end > LONGEST_LINE - 4 and line[end] & 0xC0 == 0x80:
+            end -= 1
+        parts.append(line[:end])
+        line = line[end:]
+    return [*parts, line]
+
+
+def _passed_on(say: Callable[[str], None], lines: Sequence[bytes]) -> OSError | None:
+    """Pass lines on; return the reason if they could not be written."""
+    try:
+        say(b"\n".join(lines).decode("utf-8", "backslashreplace"))
+    except OSError as error:
+        return error
+    return None
+
+
+def _end_marked(mark: str) -> None:
+    """Kill every process with an environment variable: orphans of a script without a supervisor."""
+    for sign in (signal.SIGSTOP, signal.SIGKILL):  # a process that is stopped starts no other one
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(folder.name), sign)
+
+
+def command_of(settings: ScriptSettings, place: AttemptFolder, step: int) -> list[str]:
+    """Return the words of the command with placeholders replaced."""
+    if settings.function is not None:
+        return [sys.executable, "-P", str(FUNCTION), settings.function, settings.folder]
+    values = {**_own(settings, place, step), **settings.params}
+    words = [rendered(word, values, shell=settings.shell) for word in settings.command or ()]
+    return ["/bin/sh", "-c", words[0]] if settings.shell else words
+
+
+def _own(settings: ScriptSettings, place: AttemptFolder, step: int) -> dict[str, Any]:
+    resume = str(place.resume) if step else ""
+    return {"seed": settings.seed, "step": step, "folder": str(place.scratch), "resume": resume}
+
+
+def environment_of(
+    settings: ScriptSettings, place: AttemptFolder, step: int, account: Account | None = None
+) -> dict[str, str]:
+    """Return the environment of a script: allowed or requested variables of the worker.
+
+    With an account, the script has its home and its name.
+    """
+    others = process_secrets.OWN if account is None else (*process_secrets.OWN, *_OF_A_SESSION)
+    given = {**process_secrets.of_trials(os.environ), **process_secrets.asked_for(os.environ)}
+    kept = {
+        name: value
+        for name, value in given.items()
+        if not name.startswith(others) and name not in _OF_A_LAUNCHER
+    }
+    paths = [str(CLIENT), *filter(None, [kept.get("PYTHONPATH")])]
+    if settings.function is not None:
+        paths.append(str(Path(__file__).parents[2]))
+    own = {variable_of(name): str(value) for name, value in settings.params.items()}
+    if account is not None:
+        own |= {"HOME": account.home, "USER": account.name, "LOGNAME": account.name}
+    return {
+        **kept,
+        **own,
+        "PWD": settings.folder,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONUNBUFFERED": "1",
+        "TMPDIR": str(place.temporary),
+        "SWEEP_TRIAL": str(place.trial),
+        "SWEEP_PARAMS": str(place.params),
+        "SWEEP_REPORTS": str(place.reports),
+        "SWEEP_ANSWERS": str(place.answers),
+        "SWEEP_CHECKPOINT": str(place.checkpoints),
+        "SWEEP_RESUME": str(place.resume) if step else "",
+        "SWEEP_STEP": str(step),
+        "SWEEP_STEPS": str(settings.training.steps),
+        "SWEEP_INTERVAL": str(settings.training.interval),
+        "SWEEP_SEED": str(settings.seed),
+        "SWEEP_FOLDER": str(place.scratch),
+    }
+
+
+def _hand_over(place: AttemptFolder, account: Account) -> None:
+    """Give the files of an attempt to an account; no other account can read them.
+
+    Their folder stays the service's: the account cannot put other files in the place of those that the
+    service reads there. No other account can enter it before all is handed over, so no link can be followed.
+
+    Raises:
+        Refusal: The account cannot reach the folder.
+    """
+    for path, _, names in os.walk(place.folder, topdown=False):
+        for name in names:
+            _give(Path(path, name), 0o600, account)
+        if Path(path) != place.folder:
+            _give(Path(path), 0o700, account)
+    os.chown(place.folder, -1, account.gid)
+    place.folder.chmod(0o710)
+    try:
+        with files_as(account):
+            place.trial.read_bytes()
+    except PermissionError as error:
+        must = f"must be in a folder that {account.name} can enter: its code runs as that account"
+        remedy = "Set TMPDIR of the service to such a folder, as /tmp is."
+        raise Refusal("the files of the attempt", must, str(error.filename), remedy) from None
+
+
+def _give(path: Path, mode: int, account: Account) -> None:
+    path.chmod(mode | (path.stat().st_mode & 0o100))  # what was saved as a program remains one
+    os.chown(path, account.uid, account.gid)
+
+
+def _with_access(tracking: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that name a run, with those that a script needs to log in at its server."""
+    if not tracking:
+        return {}
+    access = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_TRACKING_")}
+    given = {**access, **tracking}
+    # The worker may know the same address with a user and a password.
+    own = access.get("MLFLOW_TRACKING_URI", "")
+    return (
+        {**given, "MLFLOW_TRACKING_URI": own} if redacted(own, ()) == given["MLFLOW_TRACKING_URI"] else given
+    )
+
+
+def _write(settings: ScriptSettings, place: AttemptFolder, attempt_id: str, step: int) -> None:
+    """Write the files that a script reads when it starts."""
+    for folder in (place.scratch, place.checkpoints, place.temporary):
+        folder.mkdir(parents=True)
+    place.reports.touch()
+    place.answers.touch()
+    place.params.write_text(json.dumps(dict(settings.params), indent=1), encoding="utf-8")
+    facts = {
+        "attempt": attempt_id,
+        "params": dict(settings.params),
+        "seed": settings.seed,
+        "folder": str(place.scratch),
+        "resume": str(place.resume) if step else None,
+        "start": step,
+        "steps": settings.training.steps,
+        "interval": settings.training.interval,
+        "reports": str(place.reports),
+        # Under a new name: a copy of an earlier client would take every answer for `stop`, and fails instead.
+        "answers_by_step": str(place.answers),
+        "checkpoints": str(place.checkpoints),
+    }
+    place.trial.write_text(json.dumps(facts, indent=1), encoding="utf-8")

@@ -1,0 +1,197 @@
+"""Order in which the drivers of submitted sweeps start, and the shares of sweeps without a driver."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from heapq import heapify, heappop, heapreplace
+
+from orchestrator.ledger.queue.submissions import Submission
+from orchestrator.service.situation import Situation
+from orchestrator.sharing.pool_rows import CLASSES, Owner, PoolClaim, PriorityClass
+from orchestrator.sharing.prospects import has_spent, prospects
+from orchestrator.sharing.view import View
+
+STARTING_AT_ONCE = 2
+"""Most drivers that may be starting at once: the start of a driver takes seconds of a processor."""
+
+DRIVERS_AT_ONCE = 8
+"""Most drivers at once by default; one takes about half a gigabyte of memory."""
+
+URGENT_DRIVERS = 2
+"""Further drivers for class `urgent`, so that it never waits for sweeps of other classes."""
+
+WITHOUT_SHARE_SECONDS = 600.0
+"""After so long without a share and a report, a driver leaves; it starts again once it has a share."""
+
+
+LONGEST_BACKOFF_SECONDS = 300.0
+"""Longest wait between two starts of a sweep, before its random change."""
+
+JITTER = 0.2
+"""Largest relative change of a wait, so that sweeps that failed together are not started together."""
+
+
+def next_starts(situations: Sequence[Situation], now: float, drivers_at_once: int) -> list[Submission]:
+    """Return the submissions whose drivers start now, in this order.
+
+    Args:
+        situations: State of every submission that has not ended.
+        now: Seconds since the epoch.
+        drivers_at_once: Most drivers that may run at once; class `urgent` has `URGENT_DRIVERS` more.
+    """
+    active = _active(situations)
+    most = STARTING_AT_ONCE - sum(entry.is_starting for entry in active)
+    starts: list[Submission] = []
+    for entry in in_turn((entry for entry in situations if may_start(entry, now)), active):
+        places = drivers_at_once + (URGENT_DRIVERS if entry.priority_class == "urgent" else 0)
+        if len(starts) < most and len(active) + len(starts) < places:
+            starts.append(entry.submission)
+    return starts
+
+
+def may_start(situation: Situation, now: float) -> bool:
+    """Return True if the driver of a submission could be started: it is due, and has a share of the pool."""
+    submission = situation.submission
+    is_free = not situation.is_driven and not situation.is_stopped
+    is_due = not seconds_left(submission, now)
+    return submission.state == "QUEUED" and is_free and is_due and situation.share != 0
+
+
+def seconds_left(submission: Submission, now: float) -> float:
+    """Return the seconds until the next start of a submission's driver; 0 if it is due.
+
+    A wait that is longer than any that is ever written is over: the clock was set back between two boots.
+
+    Args:
+        submission: Submission whose times are by the clock of `now`.
+        now: Seconds since the epoch.
+    """
+    left = submission.next_try - now
+    return left if 0.0 < left <= (1.0 + JITTER) * LONGEST_BACKOFF_SECONDS else 0.0
+
+
+def in_turn(ready: Iterable[Situation], running: Iterable[Situation]) -> list[Situation]:
+    """Return situations in the order in which their drivers start; the order of the arguments has no effect.
+
+    Class `urgent` comes before `normal`, and `normal` before `idle`. Within a class the owner with the fewest
+    drivers is next, and of that owner the oldest submission.
+
+    Args:
+        ready: Submissions whose drivers do not run.
+        running: Submissions whose drivers run.
+    """
+    drivers = Counter(entry.submission.owner for entry in running)
+    of_class: dict[PriorityClass, list[Situation]] = {name: [] for name in CLASSES}
+    for entry in ready:
+        of_class[entry.priority_class].append(entry)
+    return [entry for name in CLASSES for entry in _fairly(of_class[name], drivers)]
+
+
+def leaving(situations: Sequence[Situation], now: float, drivers_at_once: int) -> list[str]:
+    """Return the sweeps whose drivers are preempted.
+
+    A driver leaves if its sweep has had no share and no report for `WITHOUT_SHARE_SECONDS`. Of class `idle`
+    the newest ones leave, too, while submissions of other classes find no place.
+
+    Args:
+        situations: State of every submission that has not ended.
+        now: Seconds since the epoch.
+        drivers_at_once: Most drivers that may run at once.
+    """
+    active = _active(situations)
+    steady = [entry for entry in active if entry.is_driven and entry.submission.state == "STARTED"]
+    staying = [entry for entry in steady if entry.stopped_by is None]
+    useless = [entry for entry in staying if _is_useless(entry, now)]
+    waiting = [entry for entry in situations if may_start(entry, now) and entry.priority_class != "idle"]
+    left = len(active) - (len(steady) - len(staying)) - len(useless)
+    too_many = left + len(waiting) - drivers_at_once
+    idle = [entry for entry in staying if entry.priority_class == "idle" and entry not in useless]
+    idle.sort(key=lambda entry: (-(entry.submission.started_at or 0.0), entry.submission.sweep_id))
+    return [entry.submission.sweep_id for entry in (*useless, *idle[: max(0, too_many)])]
+
+
+def _active(situations: Iterable[Situation]) -> list[Situation]:
+    return [entry for entry in situations if entry.is_driven or entry.is_starting]
+
+
+def _is_useless(situation: Situation, now: float) -> bool:
+    since = max(situation.submission.started_at or 0.0, situation.heard_at)
+    return situation.share == 0 and not situation.held and now - since >= WITHOUT_SHARE_SECONDS
+
+
+def _fairly(entries: Sequence[Situation], drivers: Counter[str]) -> list[Situation]:
+    """Return entries of one class in turn, and count their drivers."""
+    queues: dict[str, list[Situation]] = {}
+    newest_first = sorted(entries, key=lambda entry: _age(entry), reverse=True)
+    for entry in newest_first:
+        queues.setdefault(entry.submission.owner, []).append(entry)
+    heap = [(drivers[owner], *_age(queue[-1]), owner) for owner, queue in queues.items()]
+    heapify(heap)
+    ordered = []
+    while heap:
+        owner = heap[0][-1]
+        ordered.append(queues[owner].pop())
+        drivers[owner] += 1
+        if queues[owner]:
+            heapreplace(heap, (drivers[owner], *_age(queues[owner][-1]), owner))
+        else:
+            heappop(heap)
+    return ordered
+
+
+def _age(situation: Situation) -> tuple[float, str]:
+    return situation.submission.at, situation.submission.sweep_id
+
+
+def with_shares(
+    situations: Sequence[Situation], views: Sequence[View], owners: Mapping[str, Owner], now: float
+) -> list[Situation]:
+    """Return situations with the share and the use of each sweep."""
+    pools = pools_of(situations, views)
+    claimed = {sweep for view in views for sweep in view.claims}
+    waiting = [
+        claim_of(entry.submission, entry.priority_class)
+        for entry in situations
+        if (pools or entry.submission.owner in owners)
+        and entry.submission.sweep_id not in claimed
+        and _is_due(entry, now)
+    ]
+    shares: dict[str, int | None] = {}
+    held: dict[str, int] = {}
+    for view in pools:
+        shares |= prospects(view, waiting)
+        held |= {sweep: use.trials for sweep, use in view.uses.items()}
+    shares |= {claim.sweep: 0 for claim in waiting if has_spent(owners.get(claim.owner), claim, now)}
+    return [
+        replace(entry, share=shares.get(sweep), held=held.get(sweep, 0))
+        for entry in situations
+        for sweep in [entry.submission.sweep_id]
+    ]
+
+
+def pools_of(situations: Sequence[Situation], views: Sequence[View]) -> list[View]:
+    """Return the pools of a service, whose drivers all join one Ray.
+
+    A pool is known by the claim of one of them; before that, nothing is known about shares.
+    """
+    sweeps = {entry.submission.sweep_id for entry in situations}
+    return [view for view in views if not sweeps.isdisjoint(view.claims)]
+
+
+def _is_due(situation: Situation, now: float) -> bool:
+    """Return True if a sweep without a claim will have one soon, or could."""
+    submission = situation.submission
+    is_due = submission.state == "QUEUED" and not seconds_left(submission, now)
+    return submission.state == "STARTED" or is_due
+
+
+def claim_of(submission: Submission, priority_class: PriorityClass) -> PoolClaim:
+    """Return the future claim of a submitted sweep, with one slot if the number of slots is `auto`."""
+    resources, trials = submission.document["resources"], int(submission.document["budget"]["trials"])
+    slots = resources.get("slots", 1)
+    gpu = resources["gpu"] / (slots if isinstance(slots, int) else 1)
+    claim = PoolClaim.of(submission.sweep_id, submission.owner, submission.at, resources["cpu"], gpu)
+    want = min(trials, resources.get("concurrent", trials))
+    return replace(claim, want=want, priority_class=priority_class)

@@ -1,0 +1,209 @@
+"""Errors as problem details (RFC 9457), with the four parts of a refusal.
+
+Source: RFC 9457, Problem Details for HTTP APIs, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from orchestrator.errors import (
+    BadData,
+    BadInput,
+    Busy,
+    Damaged,
+    NoCluster,
+    NoDatabase,
+    NoSpace,
+    NoStore,
+    OverQuota,
+    Refusal,
+    StaleRevision,
+)
+from orchestrator.process_secrets import redacted
+
+MEDIA_TYPE = "application/problem+json"
+
+_SEE_DESCRIPTION = "/api/v1/openapi.json describes every request."
+
+
+@dataclass(frozen=True)
+class RefusalParts:
+    """One mistake: the header, path, field or line; the requirement; the value found; and what to do."""
+
+    where: str
+    must: str
+    got: str
+    remedy: str
+
+
+class HttpError(Exception):
+    """Error that concerns the HTTP request only, and not the Python API.
+
+    Args:
+        where: Header, path or field.
+        must: Requirement.
+        got: Value found.
+        remedy: What to do.
+    """
+
+    def __init__(self, where: str, must: str, got: str, remedy: str) -> None:
+        self.where, self.must, self.got, self.remedy = where, must, got, remedy
+        super().__init__(where, must, got, remedy)
+
+
+class NotFound(HttpError):
+    """Unknown sweep, trial, user or file."""
+
+
+class NotSignedIn(HttpError):
+    """Missing or invalid token."""
+
+
+class NotAllowed(HttpError):
+    """The role of the user does not permit the request."""
+
+
+class Conflict(HttpError):
+    """The present state of the sweep does not permit the change."""
+
+
+class TooManyRequests(HttpError):
+    """Rate limit exceeded."""
+
+
+class BodyTooLarge(HttpError):
+    """The body of the request is too large."""
+
+
+class HeadTooLarge(HttpError):
+    """The address and headers of the request are too large."""
+
+
+class UnknownMediaType(HttpError):
+    """The route does not read this format."""
+
+
+class WrongHost(HttpError):
+    """The request is for another host, or comes from a page of another site."""
+
+
+class Unhealthy(HttpError):
+    """The server answers, but the service does not work."""
+
+
+class NotEncrypted(HttpError):
+    """The request came without TLS to a server that has TLS."""
+
+
+STATUS: Mapping[type[Exception], HTTPStatus] = {
+    NotSignedIn: HTTPStatus.UNAUTHORIZED,
+    NotAllowed: HTTPStatus.FORBIDDEN,
+    WrongHost: HTTPStatus.FORBIDDEN,
+    NotEncrypted: HTTPStatus.FORBIDDEN,
+    NotFound: HTTPStatus.NOT_FOUND,
+    Conflict: HTTPStatus.CONFLICT,
+    Busy: HTTPStatus.CONFLICT,
+    OverQuota: HTTPStatus.CONFLICT,
+    StaleRevision: HTTPStatus.PRECONDITION_FAILED,
+    BadInput: HTTPStatus.UNPROCESSABLE_ENTITY,
+    BadData: HTTPStatus.UNPROCESSABLE_ENTITY,
+    BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HeadTooLarge: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    UnknownMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    TooManyRequests: HTTPStatus.TOO_MANY_REQUESTS,
+    Damaged: HTTPStatus.SERVICE_UNAVAILABLE,
+    NoCluster: HTTPStatus.SERVICE_UNAVAILABLE,
+    NoDatabase: HTTPStatus.SERVICE_UNAVAILABLE,
+    NoSpace: HTTPStatus.SERVICE_UNAVAILABLE,
+    NoStore: HTTPStatus.SERVICE_UNAVAILABLE,
+    Unhealthy: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+"""Status code by class of error; 422 for others."""
+
+RETRY_SECONDS: Mapping[HTTPStatus, int] = {
+    HTTPStatus.TOO_MANY_REQUESTS: 60,
+    HTTPStatus.SERVICE_UNAVAILABLE: 5,
+}
+"""Value of the header `Retry-After` by status code."""
+
+
+def not_found(refusal: BadInput) -> NotFound:
+    """Return a refusal with the status 404."""
+    return NotFound(refusal.where, refusal.must, refusal.got, refusal.remedy)
+
+
+def conflict(refusal: BadInput) -> Conflict:
+    """Return a refusal with the status 409."""
+    return Conflict(refusal.where, refusal.must, refusal.got, refusal.remedy)
+
+
+def error_response(refusal: Refusal | HttpError) -> Response:
+    """Return the problem document of an error."""
+    kinds = (STATUS[kind] for kind in type(refusal).__mro__ if kind in STATUS)
+    status = next(kinds, HTTPStatus.UNPROCESSABLE_ENTITY)
+    parts = {"where": refusal.where, "must": refusal.must, "got": refusal.got, "remedy": refusal.remedy}
+    more = refusal.more if isinstance(refusal, Refusal) else ()
+    return _response(status, _redacted(parts), [_redacted(mistake.parts()) for mistake in more])
+
+
+def _redacted(parts: Mapping[str, str]) -> dict[str, str]:
+    return {name: redacted(text) for name, text in parts.items()}
+
+
+async def on_refusal(request: Request, error: Exception) -> Response:
+    """Handle a `Refusal` or an `HttpError`."""
+    assert isinstance(error, Refusal | HttpError)
+    return error_response(error)
+
+
+async def on_invalid(request: Request, error: Exception) -> Response:
+    """Handle invalid parameters or an invalid body; the value is not repeated: it may be a token."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return error_response(BadInput(where, "must be valid", str(first["msg"]), _SEE_DESCRIPTION))
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """Handle an unknown path, a wrong method or a body without a length that is too large."""
+    assert isinstance(error, HTTPException)
+    parts = {
+        "where": request.url.path,
+        "must": "must be a request of the API",
+        "got": f"{request.method}: {error.detail}",
+        "remedy": _SEE_DESCRIPTION,
+    }
+    return _response(HTTPStatus(error.status_code), parts)
+
+
+async def on_crash(request: Request, error: Exception) -> Response:
+    """Handle an unexpected exception; its text stays in the log of the service."""
+    parts = {
+        "where": request.url.path,
+        "must": "must not fail",
+        "got": "an unexpected error",
+        "remedy": "The log of the service has its traceback.",
+    }
+    return _response(HTTPStatus.INTERNAL_SERVER_ERROR, parts)
+
+
+def _response(
+    status: HTTPStatus, parts: Mapping[str, str], more: Sequence[Mapping[str, str]] = ()
+) -> Response:
+    detail = f"{parts['where']}: {parts['must']}, got {parts['got']}. {parts['remedy']}"
+    document = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}
+    headers = {}
+    if status in RETRY_SECONDS:
+        headers["Retry-After"] = str(RETRY_SECONDS[status])
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    further = {"more": more} if more else {}
+    return JSONResponse({**document, **parts, **further}, status, headers, MEDIA_TYPE)

@@ -1,0 +1,37 @@
+"""The dry run of the GPU benchmark runs on any machine, and all implementations agree."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCANS = ["lax.scan", "associative_scan"]
+CHUNKS = [f"ours, chunks of {size}" for size in (32, 64, 128)]
+FORMS = [
+    *(*SCANS, "ours, associative", "ours, chunked", "ours, pallas"),
+    *(*SCANS, "ours, associative", "ours, pallas"),
+    *(*SCANS, "ours, associative", "ours, pallas"),
+    *("lax.scan", *CHUNKS, "ours, pallas"),
+]
+
+
+@pytest.mark.slow
+def test_dry_run_prints_its_table() -> None:
+    """One command measures every form at both lengths without the service, and finds no difference."""
+    code = (
+        "import sys, runpy; sys.argv = ['gpu', '--dry-run', '--rounds', '1'];"
+        "runpy.run_module('benchmarks.gpu', run_name='__main__');"
+        "assert not {'ray', 'mlflow', 'optuna', 'sqlalchemy'} & set(sys.modules)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stderr
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
+    measured = [row for row in rows if row[0] in {"12", "40"} and "floor" not in row]
+    assert [row[-5] for row in measured] == 2 * FORMS
+    assert max(float(row[-1]) for row in measured) < 1e-5
+    assert sum("floor" in row for row in rows) == 2 * 4
