@@ -235,7 +235,7 @@ def test_the_next_try_is_shown_by_the_clock_as_it_is_set_now(machine: Machine, s
         at = time.strftime("%H:%M:%S", time.localtime(machine.clocks.time() + left))
         begin = f"QUEUED: starts again at {at}, because: "
         [place] = places(machine.ledger)
-        status = overview(machine.ledger, None, seen)
+        status = overview(machine.ledger, None, seen, {})
         assert place.why is not None
         assert place.why.startswith(begin)
         assert f"{status.state}: {status.reason}" == place.why
