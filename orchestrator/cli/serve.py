@@ -19,8 +19,8 @@ from orchestrator.cli.options import Data, Root
 from orchestrator.cli.printing import print_line
 from orchestrator.system import handled
 from orchestrator.web import mlflow_pages
+from orchestrator.web.app_state import KEY_SECONDS, OneTimeKey
 from orchestrator.web.server import LOOPBACK, Listening, serving
-from orchestrator.web.site import KEY_SECONDS, OneTimeKey
 
 _HTTP = "HTTP"
 

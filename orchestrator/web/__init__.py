@@ -1,1 +1,1 @@
-"""The service over HTTP: an API for programs, server-sent events, and a page for people."""
+"""HTTP API of the service, server-sent events, and the page in the browser."""

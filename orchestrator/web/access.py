@@ -1,8 +1,8 @@
-"""Who may do what over HTTP: one table of all routes, and the check that runs before every handler.
+"""Authentication, and the table of the role that each route requires.
 
-A program sends its token in the header `Authorization: Bearer`. A browser exchanges it once for a session,
-whose random id is in a cookie that scripts cannot read and other sites cannot send; a change by cookie must
-also carry a header that only a page of this server can set.
+Programs send the header `Authorization: Bearer TOKEN`. A browser exchanges its token once for a session
+cookie, which is HttpOnly and SameSite=Strict. A change by cookie must also carry a header that only a page of
+this server can set.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request
 
 from orchestrator.ledger.people.users import User, digest
-from orchestrator.web.problems import NotAllowed, NotSignedIn, TooMany, WrongHost
-from orchestrator.web.site import Site
+from orchestrator.web.app_state import AppState
+from orchestrator.web.http_errors import NotAllowed, NotSignedIn, TooManyRequests, WrongHost
 
 Level = Literal["open", "viewer", "member", "owner", "admin"]
-"""Who may use a route: everybody; every user; members and admins; the owner of the sweep, as long as a
-member, and admins; admins."""
+"""Who may use a route: everybody; all users; members and admins; admins and the sweep's owner if a member;
+admins."""
 
 ACCESS: Mapping[str, Level] = {
     "health": "open",
@@ -72,45 +72,45 @@ ACCESS: Mapping[str, Level] = {
     "revoke_user": "admin",
     "read_audit": "admin",
 }
-"""Who may use each route, by the name of its handler."""
+"""Required role by the name of the request handler."""
 
 COOKIE = "sweep_session"
 CHANGE_HEADER = "x-sweep-change"
-"""Header that a change by cookie must carry; a browser sends it to another site only if that site agrees."""
+"""Header of a change by cookie; a browser sends it to another site only if that site permits it."""
 
 _READING = frozenset({"GET", "HEAD"})
 
 
 def admitted(request: Request) -> User | None:
-    """Return the user of a request that its route permits; None on routes that are open to everybody.
+    """Return the user of a request, or None on a route that is open to everybody.
 
     Raises:
-        NotSignedIn: the token is missing or not valid.
-        NotAllowed: the role of the user does not permit the request.
-        NotFound: there is no such sweep.
-        TooMany: too many requests with a wrong token came from the address.
-        WrongHost: a page of another site has sent the request.
+        NotSignedIn: The token is missing or invalid.
+        NotAllowed: The role of the user does not permit the request.
+        NotFound: There is no such sweep.
+        TooManyRequests: The address has sent too many invalid tokens.
+        WrongHost: A page of another site has sent the request.
     """
-    site: Site = request.app.state.site
+    state: AppState = request.app.state.shared
     level = ACCESS[request.scope["route"].name]
     if level == "open":
         return None
-    user = _user(site, request)
+    user = _user(state, request)
     sweep_id = request.path_params.get("sweep_id")
-    if not _permits(level, user, site.owner(sweep_id) if sweep_id is not None else None):
-        must = f"must be asked for by {_PHRASES[level]}"
+    if not _permits(level, user, state.owner(sweep_id) if sweep_id is not None else None):
+        must = f"requires {_PHRASES[level]}"
         raise NotAllowed(request.url.path, must, f"{user.name}, a {user.role}", "Ask an admin to do it.")
     return user
 
 
 def _signed_in(request: Request) -> User:
     user: User | None = request.state.user
-    assert user is not None, "only routes that are not open ask for their user"
+    assert user is not None, "routes that are open to everybody have no user"
     return user
 
 
 SignedIn = Annotated[User, Depends(_signed_in)]
-"""The parameter through which a request handler receives its user."""
+"""Parameter of a request handler: the signed-in user."""
 
 _PHRASES: Mapping[Level, str] = {
     "viewer": "a user",
@@ -128,36 +128,37 @@ def _permits(level: Level, user: User, owner: str | None) -> bool:
     return level == "member" or owner == user.name
 
 
-def _user(site: Site, request: Request) -> User:
+def _user(state: AppState, request: Request) -> User:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return user_of(site, token.strip(), request)[0]
+        return user_of_token(state, token.strip(), request)[0]
     session = request.cookies.get(COOKIE, "")
     if session and request.method not in _READING:
         check_origin(request)
-    of_token, ends = site.sessions().get(digest(session), ("", 0.0))
-    return _valid(site, of_token if time.time() < ends else "", bool(session), request)[0]
+    token_digest, expires_at = state.sessions().get(digest(session), ("", 0.0))
+    return _valid(state, token_digest if time.time() < expires_at else "", bool(session), request)[0]
 
 
-def user_of(site: Site, token: str, request: Request) -> tuple[User, str]:
-    """Return the user of a token, and its digest.
+def user_of_token(state: AppState, token: str, request: Request) -> tuple[User, str]:
+    """Return the user and the digest of a token.
 
     Raises:
-        NotSignedIn: the token is not valid.
-        TooMany: too many requests with a wrong token came from the address.
+        NotSignedIn: The token is invalid.
+        TooManyRequests: The address has sent too many invalid tokens.
     """
-    return _valid(site, digest(token), bool(token), request)
+    return _valid(state, digest(token), bool(token), request)
 
 
-def _valid(site: Site, token_digest: str, given: bool, request: Request) -> tuple[User, str]:
-    user = site.users().get(token_digest)
+def _valid(state: AppState, token_digest: str, given: bool, request: Request) -> tuple[User, str]:
+    user = state.users().get(token_digest)
     if user is not None and user.is_active(time.time()):
         return user, token_digest
     address = request.client.host if request.client else ""
-    if given and not site.bad_tokens.take(address):
-        raise TooMany("token", "must be valid", "several wrong ones within a minute", "Wait a minute.")
-    got = "none" if not given else "one that is unknown, revoked or expired"
-    remedy = "Send `Authorization: Bearer TOKEN`; an admin gets a token with `sweep user add NAME`."
+    if given and not state.bad_tokens.take(address):
+        got = "several invalid tokens within a minute"
+        raise TooManyRequests("token", "must be valid", got, "Wait a minute.")
+    got = "an unknown, revoked or expired token" if given else "no token"
+    remedy = "Send `Authorization: Bearer TOKEN`; an admin creates tokens with `sweep user add NAME`."
     raise NotSignedIn("token", "must be the valid token of a user", got, remedy)
 
 
@@ -165,11 +166,11 @@ def check_origin(request: Request) -> None:
     """Check that a page of this server has sent a change.
 
     Raises:
-        WrongHost: it did not.
+        WrongHost: The request comes from elsewhere.
     """
     origin = request.headers.get("origin")
     host = request.headers.get("host", "")
     is_own = origin is not None and urlsplit(origin).netloc.lower() == host.lower()
     if not is_own or CHANGE_HEADER not in request.headers:
-        must = f"must come from a page of this server, with the header {CHANGE_HEADER}"
+        must = f"must be a page of this server, with the header {CHANGE_HEADER}"
         raise WrongHost("Origin", must, repr(origin), "Send the token as `Authorization: Bearer` instead.")

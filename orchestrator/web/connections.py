@@ -1,8 +1,8 @@
-"""The connections of the server: how many there may be, and how long each may take.
+"""ConnectionLimits of connections: how many a server accepts, and deadlines for requests and answers.
 
-A connection is *waited for* until its request has arrived whole, and again between two requests. Where there
-are too many, the one that has been waited for longest is closed for a new one. A client that sends its whole
-request at once is therefore answered, however many others send theirs a byte at a time.
+A connection is *awaited* while its request is incomplete, and between two requests. If there are too many
+connections, the one that has been awaited longest is closed for a new one. A client that sends its request at
+once is therefore served, no matter how many others send theirs a byte at a time.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS = 2_000
-"""Most connections at once."""
+"""Largest number of connections."""
 
 MOST_OF_AN_ADDRESS = 1_200
-"""Most connections at once from one address; from one network, of those of IPv6."""
+"""Largest number of connections from one IPv4 address or IPv6 /64 network."""
 
 RESERVED_FILES = 512
-"""File descriptors that connections leave to the ledger, to drivers and to the files that answers read."""
+"""File descriptors reserved for the ledger, for drivers and for files that are served."""
 
 HEAD_SECONDS = 10.0
-"""How long the head of a request may take, from the beginning of the connection or the end of an answer."""
+"""Deadline for the head of a request, from the start of the connection or the end of the last answer."""
 
 BODY_SECONDS = 30.0
-"""How long the body of a request may take to arrive."""
+"""Deadline for the body of a request."""
 
 ANSWER_SECONDS = 30.0
-"""How long a client may read nothing of an answer that it has not read whole."""
+"""Longest time in which a client reads nothing of an incomplete answer."""
 
 _ACCEPTED_AT_ONCE = 64
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 @dataclass(frozen=True)
-class Limits:
-    """How many connections a server may have, and how long each may take.
+class ConnectionLimits:
+    """Limits of the connections of a server.
 
     Attributes:
-        connections: most at once.
-        of_an_address: most at once from one address.
-        head_seconds: until the head of a request has arrived.
-        body_seconds: until its body has arrived.
-        answer_seconds: without a byte of an answer being read.
+        connections: Largest number of connections.
+        of_an_address: Largest number from one address.
+        head_seconds: Deadline for the head of a request.
+        body_seconds: Deadline for its body.
+        answer_seconds: Longest time in which a client reads nothing of an answer.
     """
 
     connections: int = MOST_CONNECTIONS
@@ -63,10 +63,10 @@ class Limits:
 
 
 def descriptors_for(most: int) -> int:
-    """Raise the limit of open files of this process for a number of connections; return how many fit.
+    """Raise the limit of open files of this process; return the number of connections that it permits.
 
     Args:
-        most: connections wanted.
+        most: Wanted number of connections.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = most + RESERVED_FILES
@@ -77,13 +77,8 @@ def descriptors_for(most: int) -> int:
     return min(most, max(free - RESERVED_FILES, free // 4))
 
 
-class _Place:
-    """The place of one connection among those of a server, from its acceptance to its end.
-
-    Args:
-        accepted: the socket.
-        network: whence it comes.
-    """
+class _Accepted:
+    """Accepted connection of a server, before and after its TLS handshake."""
 
     def __init__(self, accepted: socket.socket, network: str) -> None:
         self.socket, self.network = accepted, network
@@ -94,18 +89,18 @@ class _Place:
             self.transport.abort()
             return
         with suppress(OSError):  # the client may have closed it
-            self.socket.shutdown(socket.SHUT_RDWR)  # so that the handshake of TLS fails
+            self.socket.shutdown(socket.SHUT_RDWR)  # so that the TLS handshake fails
 
 
 class Connection(H11Protocol):
-    """One connection: closed if its request takes too long to arrive, or its answer too long to be read.
+    """HTTP connection that is closed if a deadline passes.
 
     Args:
-        server: whose connection it is.
-        place: of the connection.
+        server: Server of the connection.
+        place: Accepted connection.
     """
 
-    def __init__(self, server: BoundedServer, place: _Place) -> None:
+    def __init__(self, server: BoundedServer, place: _Accepted) -> None:
         super().__init__(server.config, server.server_state, server.lifespan.state)
         self._server, self._place, self._limits = server, place, server.limits
         self._awaited: type[h11.IDLE] | type[h11.SEND_BODY] | None = None
@@ -113,48 +108,48 @@ class Connection(H11Protocol):
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin with the time for the first head."""
+        """Start the deadline for the first head."""
         self._place.transport = transport
         super().connection_made(transport)
         self._settle()
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request; the time for its body begins with the end of its head."""
+        """Read a part of a request; the deadline for the body starts after the head."""
         super().data_received(data)
         self._settle()
 
     def on_response_complete(self) -> None:
-        """Begin with the time for the next head, or for the rest of the answer to be read."""
+        """Start the deadline for the next head, or for reading the rest of the answer."""
         super().on_response_complete()
         self._settle()
         if self.transport.is_closing():
             self._expect_reading()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close the connection, also if the client has not read the last answer."""
+        """Close the connection, even if the client has not read the last answer."""
         super().timeout_keep_alive_handler()
         self._expect_reading()
 
     def pause_writing(self) -> None:
-        """Begin with the time for the client to read on."""
+        """Start the deadline for the client to read on."""
         super().pause_writing()
         self._expect_reading()
 
     def resume_writing(self) -> None:
-        """End the time for the client to read on."""
+        """Cancel the deadline for the client to read on."""
         super().resume_writing()
         self._cancel(self._unread)
         self._unread = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place back."""
+        """Cancel the deadlines and release the connection."""
         for timer in (self._late, self._unread):
             self._cancel(timer)
         self._server.left(self._place)
         super().connection_lost(exc)
 
     def _settle(self) -> None:
-        """Begin or end the time for what is awaited of the client."""
+        """Start or cancel the deadline for the part of a request that is awaited."""
         state = self.conn.their_state
         awaited = state if state in (h11.IDLE, h11.SEND_BODY) and not self.transport.is_closing() else None
         if awaited is self._awaited:
@@ -182,44 +177,44 @@ class Connection(H11Protocol):
 
 
 class BoundedServer(uvicorn.Server):
-    """A server that accepts connections by itself, to count them before their TLS handshake.
+    """Server that accepts connections itself, to count them before their TLS handshake.
 
     Args:
-        config: of uvicorn.
-        listener: the socket that listens.
-        limits: of its connections.
+        config: Configuration of uvicorn.
+        listener: Listening socket.
+        limits: Limits of the connections.
     """
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, limits: Limits) -> None:
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, limits: ConnectionLimits) -> None:
         super().__init__(config)
         self.limits = limits
         self._listener = listener
-        self._places: set[_Place] = set()
+        self._places: set[_Accepted] = set()
         self._of_network: Counter[str] = Counter()
-        self._awaited: dict[_Place, None] = {}
+        self._awaited: dict[_Accepted, None] = {}
         self._handshakes: set[asyncio.Task[None]] = set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept connections."""
+        """Start to accept connections."""
         await super().startup(sockets=[])
         self._listener.setblocking(False)
         self._listen()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more connections, and end the open ones."""
+        """Stop accepting connections, and close the open ones."""
         asyncio.get_running_loop().remove_reader(self._listener.fileno())
         for place in [place for place in self._places if place.transport is None]:
             place.close()
         await super().shutdown(sockets=[self._listener])
 
-    def awaits(self, place: _Place, awaited: bool) -> None:
-        """Note whether a request is awaited on a connection."""
+    def awaits(self, place: _Accepted, awaited: bool) -> None:
+        """Record whether a request is awaited on a connection."""
         self._awaited.pop(place, None)
         if awaited:
             self._awaited[place] = None
 
-    def left(self, place: _Place) -> None:
-        """Note the end of a connection."""
+    def left(self, place: _Accepted) -> None:
+        """Record the end of a connection."""
         self._awaited.pop(place, None)
         if place in self._places:
             self._places.remove(place)
@@ -235,14 +230,14 @@ class BoundedServer(uvicorn.Server):
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     self._accept_later()
                 return
-            place = _Place(accepted, network(address[0]))
+            place = _Accepted(accepted, network(address[0]))
             if self._has_room(place.network):
                 self._begin(place)
             else:
                 accepted.close()
 
     def _accept_later(self) -> None:
-        """Close a connection, and accept again in a second: until then, those that wait wake the loop."""
+        """Close a connection, and accept again in a second; pending ones would keep waking the event loop."""
         self._evict(None)
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._listener.fileno())
@@ -253,24 +248,20 @@ class BoundedServer(uvicorn.Server):
             asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
 
     def _has_room(self, of: str) -> bool:
-        """Return True if there is room for a connection from a network, or if another was closed for it."""
+        """Return True if a connection from a network is permitted, after closing another one if necessary."""
         if self._of_network[of] >= self.limits.of_an_address:
             return self._evict(of)
         return len(self._places) < self.limits.connections or self._evict(None)
 
     def _evict(self, of: str | None) -> bool:
-        """Close the connection that has been waited for longest; return False if none is.
-
-        Args:
-            of: the network of the connection; None for any.
-        """
+        """Close the longest awaited connection of a network (None: of any); return False without one."""
         place = next((place for place in self._awaited if of in (None, place.network)), None)
         if place is not None:
             self.left(place)
             place.close()
         return place is not None
 
-    def _begin(self, place: _Place) -> None:
+    def _begin(self, place: _Accepted) -> None:
         self._places.add(place)
         self._of_network[place.network] += 1
         self._awaited[place] = None
@@ -278,7 +269,7 @@ class BoundedServer(uvicorn.Server):
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
-    async def _connect(self, place: _Place) -> None:
+    async def _connect(self, place: _Accepted) -> None:
         options: dict[str, Any] = {"ssl": self.config.ssl}
         if self.config.ssl is not None:
             options["ssl_handshake_timeout"] = self.limits.head_seconds
@@ -292,7 +283,7 @@ class BoundedServer(uvicorn.Server):
 
 
 def network(address: str) -> str:
-    """Return the network of a client: its address, or the half of one of IPv6 that a client cannot choose."""
+    """Return the IPv4 address or the IPv6 /64 network of a client, who may choose the rest of the address."""
     found = ipaddress.ip_address(address.partition("%")[0])
     if found.version == 4:
         return str(found)

@@ -1,8 +1,8 @@
-"""Feeds: what changes in the ledger, read once a second for all watchers, as server-sent events.
+"""Event feeds: ledger changes, polled once a second for all watchers, as server-sent events.
 
-A feed reads entries by name and sends those that have changed. The id of an event is that of the feed and a
-number. A watcher that comes back with the id of its last event receives the later ones; if they are no longer
-kept, or if it has none, it first receives an event `resync` with all entries.
+A feed polls named entries and sends those that have changed. The ID of an event is the feed's ID and a
+sequence number. A watcher that reconnects with `Last-Event-ID` receives the later events; without it, or if
+they are no longer kept, it first receives a `resync` event with all entries.
 
 Source: WHATWG, HTML, section 9.2, Server-sent events.
 """
@@ -28,33 +28,33 @@ Entries = Mapping[str, Any]
 Read = Callable[[], Entries]
 
 POLL_SECONDS = 1.0
-"""Time between two readings, and so between two messages to a watcher."""
+"""Polling interval, and so the smallest time between two events of a watcher."""
 
 PING_SECONDS = 15.0
-"""Silence after which a comment is sent, so that proxies keep the connection and a dead one is noticed."""
+"""Keep-alive interval: a comment keeps proxies from closing the connection, and detects dead ones."""
 
 KEPT_EVENTS = 100
-"""Number of events of a feed that a watcher can catch up on."""
+"""Number of past events of a feed that are kept for reconnecting watchers."""
 
 MOST_FEEDS = 256
-"""Number of feeds that are kept; of those without watchers, the one that was not used longest is dropped."""
+"""Number of feeds that are kept; the least recently used one without watchers is evicted."""
 
 WOKEN_AT_ONCE = 50
-"""Watchers that are told of a change together; an answer to a request waits for no more of them."""
+"""Number of watchers that are woken together, so that requests do not wait for more of them."""
 
 PAUSE_SECONDS = 0.01
-"""Time before the next ones are told: a thousand watchers have a change within a third of a second."""
+"""Pause between two such groups: a thousand watchers are woken within a third of a second."""
 
 PING = b": ping\n\n"
 
 
 class Feed:
-    """The events of one reading of the ledger, for any number of watchers in one event loop.
+    """Events of one query, for any number of watchers in one event loop.
 
     Args:
-        read: returns all entries; called in a thread while the feed has watchers.
-        poll_seconds: time between two readings.
-        ping_seconds: silence after which a comment is sent.
+        read: Function that returns all entries; called in a thread while the feed has watchers.
+        poll_seconds: Polling interval.
+        ping_seconds: Keep-alive interval.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class Feed:
     async def watch(
         self, last_id: str | None, is_admitted: Callable[[], bool] = lambda: True
     ) -> AsyncGenerator[bytes, None]:
-        """Yield events, encoded, until the watcher leaves or is no longer admitted.
+        """Yield encoded events until the watcher disconnects or is no longer admitted.
 
         Args:
-            last_id: id of the last event that the watcher received, or None.
-            is_admitted: asked before every change and at every silence; ends the stream by returning False.
+            last_id: ID of the last event that the watcher received, or None.
+            is_admitted: Function called before each event and ping; False ends the stream.
         """
         changed = asyncio.Event()
         self._awaited.add(changed)
@@ -113,7 +113,7 @@ class Feed:
 
     @property
     def watchers(self) -> int:
-        """Return the number of watchers."""
+        """Number of watchers."""
         return len(self._awaited)
 
     def _number_of(self, last_id: str | None) -> int | None:
@@ -121,7 +121,7 @@ class Feed:
         return int(number) if feed == self._id and number.isdigit() else None
 
     def _after(self, seen: int | None) -> list[bytes]:
-        """Return what a watcher has missed since an event, or everything if that is not kept."""
+        """Return the events after an event, or a `resync` if they are no longer kept."""
         if seen == self._number:
             return []
         later = [message for number, message in self._kept if seen is not None and number > seen]
@@ -133,17 +133,17 @@ class Feed:
         while True:
             try:
                 entries = await run_in_threadpool(self._read)
-            except Refusal:  # the ledger's server is away: watchers keep what they have
+            except Refusal:  # the database does not answer: watchers keep their entries
                 entries = self._entries
-            except Exception:  # noqa: BLE001 - a defect must not end the streams of everybody for good
-                _log.exception("a reading for the watchers has failed")
+            except Exception:  # noqa: BLE001 - a bug must not end the streams of all users
+                _log.exception("an event feed could not be read")
                 entries = self._entries
-            if self._is_news(entries):
-                await self._tell()
+            if self._has_changed(entries):
+                await self._wake()
             await asyncio.sleep(self._poll_seconds)
 
-    async def _tell(self) -> None:
-        """Wake the watchers, a few at a time: all at once would keep the event loop from every request."""
+    async def _wake(self) -> None:
+        """Wake the watchers in groups: waking all at once would block the event loop for requests."""
         waiting = list(self._awaited)
         for first in range(0, len(waiting), WOKEN_AT_ONCE):
             if first:
@@ -151,8 +151,8 @@ class Feed:
             for watcher in waiting[first : first + WOKEN_AT_ONCE]:
                 watcher.set()
 
-    def _is_news(self, entries: Entries) -> bool:
-        """Keep entries for the watchers; return True if there is something to tell them."""
+    def _has_changed(self, entries: Entries) -> bool:
+        """Store the entries, and an event if they differ from the previous ones; return True then."""
         changes = {name: entry for name, entry in entries.items() if self._entries.get(name) != entry}
         changes |= dict.fromkeys(self._entries.keys() - entries.keys())
         self._entries = entries
@@ -168,14 +168,14 @@ class Feed:
 
 
 class Feeds:
-    """The feeds of one server, by key; used in one event loop."""
+    """Event feeds of one server by key; used in one event loop."""
 
     def __init__(self) -> None:
         self._feeds: OrderedDict[Hashable, Feed] = OrderedDict()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def get(self, key: Hashable, read: Read) -> Feed:
-        """Return the feed of a key, and make it first if there is none."""
+        """Return the feed of a key, creating it if necessary."""
         self._loop = asyncio.get_running_loop()
         if key not in self._feeds:
             self._feeds[key] = Feed(read)
@@ -186,8 +186,8 @@ class Feeds:
         return self._feeds[key]
 
     def close(self) -> None:
-        """End all streams, which would go on for ever; called from another thread than the event loop's."""
+        """End all streams, which would never end; called from another thread."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # the event loop has ended, and every stream with it
+            with suppress(RuntimeError):  # the event loop has ended with all streams
                 for feed in list(self._feeds.values()):
                     self._loop.call_soon_threadsafe(feed.close)

@@ -1,7 +1,7 @@
-"""MLflow's pages for one browser: MLflow's own server asks for no login, and answers this account alone.
+"""Authenticating proxy in front of MLflow's pages, whose own server requires no login.
 
-The browser opens a link that works once, and keeps a cookie. A page of another site, which can make its own
-name resolve to this machine (DNS rebinding) or send requests to it, has neither the name nor the origin.
+The browser opens a link that works once and receives a cookie. A page of another site, which can make its own
+name resolve to this machine (DNS rebinding) or send requests to it, has neither the host name nor the origin.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from starlette.types import Receive, Scope, Send
 from orchestrator.web.server import LOOPBACK, Listening, running
 
 MOST_BYTES = 4_000_000
-"""Size of the largest body of a request to MLflow."""
+"""Largest body of a request to MLflow in bytes."""
 
 ANSWER_SECONDS = 300.0
-"""Longest wait for MLflow."""
+"""Longest wait for an answer of MLflow."""
 
 HEALTH = "/health"
-"""The only path that needs no cookie: MLflow says that it answers, and nothing else."""
+"""Health check of MLflow, the only path that requires no cookie."""
 
 _KEY = "key"
 _NAMES = (LOOPBACK, "localhost")
@@ -46,11 +46,11 @@ _NOT_PASSED_BACK = frozenset({"connection", "keep-alive", "transfer-encoding", "
 
 
 class Gate:
-    """Passes on to MLflow what the browser of its owner asks for.
+    """ASGI proxy that forwards the requests of one browser to MLflow.
 
     Args:
-        address: the Unix socket that MLflow answers on.
-        port: on which the browser reaches this server.
+        address: Unix socket of MLflow.
+        port: Port of this server.
     """
 
     def __init__(self, address: Path, port: int) -> None:
@@ -61,7 +61,7 @@ class Gate:
         self.link = f"http://{LOOPBACK}:{port}/?{_KEY}={self._key}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, as ASGI defines it."""
+        """Handle one request, as ASGI defines it."""
         if scope["type"] == "http":
             answer = await self._answer(Request(scope, receive))
             await answer(scope, receive, send)
@@ -77,8 +77,7 @@ class Gate:
             request.cookies.get(self._cookie_name, ""), self._cookie
         ):
             return _refused(
-                "These pages are open to the browser that has opened the link that `sweep ui` printed. It"
-                " works once: for another browser, end `sweep ui` and start it again."
+                "Open the link printed by `sweep ui`. It works once; restart `sweep ui` for another browser."
             )
         if _is_of_another_site(request):
             return _refused("Origin: must be these pages themselves.")
@@ -92,7 +91,7 @@ class Gate:
         return await run_in_threadpool(self._passed_on, request, body)
 
     def _opened(self) -> Response:
-        """Return the answer to the link: a cookie, and the way to the first page without the key."""
+        """Answer the link with a cookie and a redirect without the key."""
         answer = HTMLResponse(
             '<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>MLflow</title>'
         )
@@ -123,14 +122,14 @@ class Gate:
 
 @contextmanager
 def serving(address: Path, port: int) -> Iterator[str]:
-    """Serve MLflow's pages on 127.0.0.1 for the length of a `with` block; yield the link that works once.
+    """Serve MLflow's pages on 127.0.0.1 for a `with` block; yield the link that works once.
 
     Args:
-        address: the Unix socket that MLflow answers on.
-        port: to listen on.
+        address: Unix socket of MLflow.
+        port: Port of this server.
 
     Raises:
-        BadInput: the port is taken.
+        BadInput: The port is taken.
     """
     gate = Gate(address, port)
     with running(gate, Listening(port), option="--port"):
@@ -165,7 +164,7 @@ def _refused(sentence: str) -> Response:
 
 
 def _is_of_another_site(request: Request) -> bool:
-    """Return True for a request that a page elsewhere has sent, also one at another port of this machine."""
+    """Return True for a request of a page of another site or another port of this machine."""
     origin = request.headers.get("origin")
     if origin is not None or request.method not in ("GET", "HEAD"):
         return origin is None or urlsplit(origin).netloc.lower() != request.headers["host"].lower()
@@ -174,15 +173,15 @@ def _is_of_another_site(request: Request) -> bool:
 
 
 def _path_problem(query: str, body: bytes) -> str | None:
-    """Return why a request names files outside of the artifacts, or None."""
+    """Return the problem of a request that names files outside of the artifacts, or None."""
     for name, value in parse_qsl(query, keep_blank_values=True):
         if "path" in name.lower() and not _is_below(value):
             return f"{name}: must be a path below the artifacts, without `..`."
     try:
         if body and any(_locations(json.loads(body))):
-            return "artifact_location: must be left out; artifacts are below the root of the sweeps."
+            return "artifact_location: must be omitted; artifacts are below the root of the sweeps."
     except (ValueError, RecursionError):
-        return "body: must be JSON, and not nested without end."
+        return "body: must be JSON that is not nested too deeply."
     return None
 
 
@@ -194,7 +193,7 @@ def _is_below(path: str) -> bool:
 
 
 def _locations(document: Any) -> Iterator[Any]:
-    """Yield where a document wants artifacts to be, at any depth."""
+    """Yield the artifact locations of a document at any depth."""
     if isinstance(document, dict):
         yield from (document.get(name) for name in ("artifact_location", "artifactLocation"))
         document = list(document.values())

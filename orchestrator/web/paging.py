@@ -1,7 +1,7 @@
-"""Pages of sorted rows: by offset, or after the last row of the page before.
+"""Pages of sorted rows, by offset or by cursor.
 
-A page by offset skips or repeats rows when others are added meanwhile. A cursor names the last row that was
-returned, by what it is sorted by and its identity, so that the next page begins right behind it.
+If rows are added meanwhile, pages by offset skip or repeat rows. A cursor holds the sort value and the
+identity of the last row of a page, so that the next page begins right after that row.
 """
 
 from __future__ import annotations
@@ -10,25 +10,31 @@ import base64
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
+
+from fastapi import Query
 
 from orchestrator.errors import BadInput
 
 Row = TypeVar("Row")
 
 MOST_WHOLE = 2**53
-"""Largest whole number of a request: the largest that JavaScript has, which databases and files have too."""
+"""Largest integer of a request: the largest that JavaScript represents exactly."""
+
+After = Annotated[str | None, Query(description="`next` of the previous page.", max_length=400)]
+Offset = Annotated[int, Query(ge=0, le=MOST_WHOLE, description="Rows to skip without `after`.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Largest number of rows.")]
 
 
 @dataclass(frozen=True)
-class Order(Generic[Row]):
-    """How rows are sorted; rows without a value come last.
+class SortOrder(Generic[Row]):
+    """Sort order of rows; rows without a value come last.
 
     Attributes:
-        name: of the list and of what it is sorted by, which its cursors carry.
-        value: what a row is sorted by, or None.
-        identity: what decides between rows with the same value; unique.
-        descending: whether larger values come first.
+        name: Name of the list and of the sort column, which its cursors contain.
+        value: Sort value of a row, or None.
+        identity: Unique tie-breaker of a row.
+        descending: Whether larger values come first.
     """
 
     name: str
@@ -37,14 +43,14 @@ class Order(Generic[Row]):
     descending: bool = False
 
     def sorted(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows in their order."""
+        """Return the rows in this order."""
         by_identity = sorted(rows, key=self.identity)
         with_value = [row for row in by_identity if self.value(row) is not None]
         without = [row for row in by_identity if self.value(row) is None]
         return [*sorted(with_value, key=self.value, reverse=self.descending), *without]
 
     def is_after(self, row: Row, value: Any, identity: Any) -> bool:
-        """Return True if a row comes after the one with a value and an identity."""
+        """Return True if a row comes after the row with this value and identity."""
         own = self.value(row)
         if own is None or value is None:
             return self.identity(row) > identity if own is value else own is None
@@ -54,19 +60,19 @@ class Order(Generic[Row]):
 
 
 def page(
-    rows: Sequence[Row], order: Order[Row], *, after: str | None, offset: int, limit: int
+    rows: Sequence[Row], order: SortOrder[Row], *, after: str | None, offset: int, limit: int
 ) -> tuple[list[Row], str | None]:
     """Return one page of rows, and the cursor of the next page or None.
 
     Args:
-        rows: in any order.
-        order: of the rows.
-        after: cursor of the page; None to begin at `offset`.
-        offset: rows to skip without a cursor.
-        limit: most rows of the page.
+        rows: Rows in any order.
+        order: Sort order.
+        after: Cursor of the page, or None to begin at `offset`.
+        offset: Number of rows to skip without a cursor.
+        limit: Largest number of rows of the page.
 
     Raises:
-        BadInput: `after` is no cursor of these rows.
+        BadInput: `after` is not a cursor of these rows.
     """
     ordered = order.sorted(rows)
     if after is not None:
@@ -86,7 +92,7 @@ def page(
 
 
 def cursor(*parts: Any) -> str:
-    """Return a cursor of plain JSON values."""
+    """Return a cursor that contains JSON values."""
     return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
 
 
@@ -94,7 +100,7 @@ def read_cursor(text: str, length: int) -> list[Any]:
     """Return the parts of a cursor.
 
     Raises:
-        BadInput: the text is no cursor with so many parts.
+        BadInput: The text is not a cursor with this number of parts.
     """
     try:
         parts = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
@@ -106,5 +112,6 @@ def read_cursor(text: str, length: int) -> list[Any]:
 
 
 def wrong_cursor(text: str) -> BadInput:
-    """Return the refusal of a text that is no cursor of its list."""
-    return BadInput("after", "must be the `next` of an earlier page", repr(text), "Leave it out to begin.")
+    """Return the refusal of a text that is not a cursor of its list."""
+    remedy = "Omit it for the first page."
+    return BadInput("after", "must be the `next` of an earlier page", repr(text), remedy)

@@ -1,4 +1,4 @@
-"""The HTTP server beside the supervision of a service: where it listens, and its life in a thread."""
+"""HTTP server beside the supervision of a service, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from orchestrator.api.serving import Rounds
 from orchestrator.api.workspace import Workspace
 from orchestrator.driver import preflight
 from orchestrator.errors import BadInput
-from orchestrator.web.app import application
+from orchestrator.web.app_state import AppState, OneTimeKey
+from orchestrator.web.application import application
 from orchestrator.web.connections import (
     MOST_CONNECTIONS,
     MOST_OF_AN_ADDRESS,
     BoundedServer,
-    Limits,
+    ConnectionLimits,
     descriptors_for,
 )
-from orchestrator.web.site import OneTimeKey, Site
 
 LOOPBACK = "127.0.0.1"
 
 IDLE_SECONDS = 5
-"""How long a connection may stay open between two requests."""
+"""Keep-alive time between two requests."""
 
 GRACE_SECONDS = 3
-"""How long open requests may go on when the server ends."""
+"""Time for open requests at shutdown."""
 
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
 @dataclass(frozen=True)
 class Listening:
-    """Where a server listens.
+    """Address and TLS settings of a server.
 
     Attributes:
-        port: 0 for any free one.
-        host: an address of this machine.
-        certificate: file of the TLS certificate, or None.
-        key: file of the certificate's private key, or None if `certificate` holds it too.
-        behind_proxy: whether a proxy on this machine receives the requests over TLS and passes them on.
-        names: under which browsers reach the server, besides its address.
-        plugins: whether submitted files may name what other installed packages have added.
+        port: Port, or 0 for any free one.
+        host: Address of this machine.
+        certificate: File of the TLS certificate, or None.
+        key: File of the private key, or None if it is in `certificate`.
+        behind_proxy: Whether a reverse proxy on this machine terminates TLS.
+        names: Further host names of the server.
+        plugins: Whether submitted files may use plugins of other installed packages.
     """
 
     port: int
@@ -61,32 +61,32 @@ class Listening:
     plugins: bool = False
 
     def check(self) -> None:
-        """Check that tokens cannot be read on the way.
+        """Check that tokens are never sent over a network without TLS.
 
         Raises:
-            BadInput: the host is no address, or others reach it without TLS.
+            BadInput: The host is not an address, or other machines could reach it without TLS.
         """
         try:
             address = ipaddress.ip_address(self.host)
         except ValueError:
-            remedy = "Write 127.0.0.1, or an address of this machine; `--host-name` is for names."
-            raise BadInput("--http-host", "must be an address", self.host, remedy) from None
+            remedy = "Write 127.0.0.1 or another address of this machine; `--host-name` takes names."
+            raise BadInput("--http-host", "must be an IP address", self.host, remedy) from None
         if not address.is_loopback and self.certificate is None and not self.behind_proxy:
-            must = "must be a loopback address unless the server has TLS or is behind a proxy that has"
+            must = "must be a loopback address without TLS"
             remedy = "Add `--certificate FILE --key FILE`, or `--behind-proxy`."
             raise BadInput("--http-host", must, self.host, remedy)
         for option, file in (("--certificate", self.certificate), ("--key", self.key)):
             if file is not None and not file.is_file():
-                raise BadInput(option, "must be a file", str(file), "Name the file in PEM format.")
+                raise BadInput(option, "must be an existing file", str(file), "Name a file in PEM format.")
 
     @property
     def is_secure(self) -> bool:
-        """Return True if browsers reach the server over TLS."""
+        """Whether browsers reach the server over TLS."""
         return self.certificate is not None or self.behind_proxy
 
     @property
     def hosts(self) -> frozenset[str]:
-        """Return every name and address under which browsers reach the server, as `Host` gives it."""
+        """Host names and addresses of the server, as in the header `Host`."""
         own = f"[{self.host}]" if ":" in self.host else self.host
         return _LOOPBACK_NAMES | {own} | {name.lower() for name in self.names}
 
@@ -95,36 +95,40 @@ class Listening:
 def serving(
     workspace: Workspace, listening: Listening, rounds: Rounds | None = None, key: OneTimeKey | None = None
 ) -> Iterator[str]:
-    """Serve a workspace over HTTP for the length of a `with` block; yield the address of the server.
+    """Serve a workspace over HTTP for a `with` block; yield the address of the server.
+
+    >>> with serving(Workspace.at("mlruns"), Listening(8080)) as address:  # doctest: +SKIP
+    ...     print(address)
+    http://127.0.0.1:8080
 
     Args:
-        workspace: the folders of the service.
-        listening: where the server listens.
-        rounds: of the supervision beside the server; None if there is none.
-        key: signs one browser in; None without.
+        workspace: Folders of the service.
+        listening: Address and TLS settings.
+        rounds: Rounds of the supervision in this process, or None.
+        key: Sign-in key, or None.
 
     Raises:
-        BadInput: others would reach the server without TLS, or the port is taken.
+        BadInput: Other machines could reach the server without TLS, or the port is taken.
     """
-    site = Site(workspace, listening.hosts, listening.is_secure, listening.plugins, rounds, key)
-    with answering(site, listening) as address:
+    state = AppState(workspace, listening.hosts, listening.is_secure, listening.plugins, rounds, key)
+    with answering(state, listening) as address:
         yield address
 
 
 @contextmanager
-def answering(site: Site, listening: Listening) -> Iterator[str]:
-    """Answer requests to a site in a thread for the length of a `with` block; yield the server's address.
+def answering(state: AppState, listening: Listening) -> Iterator[str]:
+    """Serve the application with a given state for a `with` block; yield the address of the server.
 
     Args:
-        site: the state of the server, with its clocks and allowances.
-        listening: where the server listens.
+        state: Shared state, with its clocks and rate limits.
+        listening: Address and TLS settings.
 
     Raises:
-        BadInput: others would reach the server without TLS, or the port is taken.
+        BadInput: Other machines could reach the server without TLS, or the port is taken.
     """
-    preflight.check_paths(site.workspace.paths)
-    site.workspace.paths.create()
-    with running(application(site), listening, before_the_end=site.feeds.close) as address:
+    preflight.check_paths(state.workspace.paths)
+    state.workspace.paths.create()
+    with running(application(state), listening, on_shutdown=state.feeds.close) as address:
         yield address
 
 
@@ -134,18 +138,18 @@ def running(
     listening: Listening,
     *,
     option: str = "--http",
-    before_the_end: Callable[[], None] = lambda: None,
+    on_shutdown: Callable[[], None] = lambda: None,
 ) -> Iterator[str]:
-    """Run an application in a thread for the length of a `with` block; yield the server's address.
+    """Run an ASGI application in a thread for a `with` block; yield the address of the server.
 
     Args:
-        app: the application.
-        listening: where the server listens.
-        option: of the command line that names the port.
-        before_the_end: called when the server begins to end; ends answers that would go on for ever.
+        app: Application.
+        listening: Address and TLS settings.
+        option: Command-line option of the port, for refusals.
+        on_shutdown: Function that ends streams, called when the server shuts down.
 
     Raises:
-        BadInput: others would reach the server without TLS, or the port is taken.
+        BadInput: Other machines could reach the server without TLS, or the port is taken.
     """
     listening.check()
     with _bound(listening, option) as listener:
@@ -156,15 +160,15 @@ def running(
             yield _address(listening, listener)
         finally:
             server.should_exit = True
-            before_the_end()
-            thread.join(GRACE_SECONDS + 1.0)  # a request that is being answered may hold it for longer
+            on_shutdown()
+            thread.join(GRACE_SECONDS + 1.0)  # an open request may delay it
 
 
 def _config(app: ASGIApp, listening: Listening) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         log_config=None,
-        log_level="error",  # a stranger could fill the log with malformed requests
+        log_level="error",  # otherwise anybody could fill the log with malformed requests
         access_log=False,
         server_header=False,
         lifespan="off",
@@ -178,11 +182,11 @@ def _config(app: ASGIApp, listening: Listening) -> uvicorn.Config:
     )
 
 
-def _limits(listening: Listening) -> Limits:
+def _limits(listening: Listening) -> ConnectionLimits:
     most = descriptors_for(MOST_CONNECTIONS)
-    if listening.behind_proxy:  # which has the address of all of them
-        return Limits(most, most)
-    return Limits(most, most * MOST_OF_AN_ADDRESS // MOST_CONNECTIONS)
+    if listening.behind_proxy:  # all connections have its address
+        return ConnectionLimits(most, most)
+    return ConnectionLimits(most, most * MOST_OF_AN_ADDRESS // MOST_CONNECTIONS)
 
 
 def _bound(listening: Listening, option: str) -> socket.socket:
@@ -191,7 +195,7 @@ def _bound(listening: Listening, option: str) -> socket.socket:
         return socket.create_server((listening.host, listening.port), family=family, backlog=MOST_CONNECTIONS)
     except OSError as error:
         got = f"{listening.host} {listening.port}: {error.strerror}"
-        raise BadInput(option, "must be a free port of this machine", got, "Choose another.") from error
+        raise BadInput(option, "must be a free port of this machine", got, "Choose another port.") from error
 
 
 def _address(listening: Listening, listener: socket.socket) -> str:

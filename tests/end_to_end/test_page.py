@@ -15,8 +15,8 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import asked_to_stop
+from orchestrator.web.app_state import OneTimeKey
 from orchestrator.web.server import Listening, serving
-from orchestrator.web.site import OneTimeKey
 from tests import sweeps
 from tests.end_to_end import browser
 from tests.end_to_end.page import open_sweep, points, running, shown, sign_in
@@ -256,7 +256,7 @@ def test_the_page_says_why_trials_failed_and_what_to_do(chrome: webdriver.Chrome
             browser.until("the remedy", lambda: "Release tries again" in shown(chrome, "reason"))
             assert shown(chrome, "running") == "", "its driver has died"
             assert "INTERRUPTED" in shown(chrome, "trials")
-            assert chrome.find_element(By.ID, "release").is_displayed()
+            assert chrome.find_element(By.ID, "resume").is_displayed()
             assert shown(chrome, "place") == "", "the reason is told once"
 
 

@@ -11,7 +11,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from orchestrator.web.page import STATES as SWEEP_STATES
+from orchestrator.web.page_routes import STATES as SWEEP_STATES
 from tests import sweeps
 from tests.end_to_end import browser
 from tests.end_to_end.page import open_sweep, open_view, sign_in, views

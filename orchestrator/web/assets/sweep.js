@@ -51,11 +51,10 @@ function offerChanges({ state, paused, driver, submission, failures }) {
   const isLeft = state === "INTERRUPTED" && !paused && !isHeld; // nobody will go on with it
   const hasFailed = hasEnded(state) && Object.keys(failures).length > 0;
   element("stop").hidden = isOver || isLeft || state === "PARKED";
-  element("resume").hidden = !paused;
+  element("resume").hidden = !paused && state !== "PARKED";
   element("retry").hidden = isHeld || !(isLeft || hasFailed);
   show("retry", isLeft ? "Run again" : "Retry failed trials");
   element("extend").hidden = isHeld || !isOver;
-  element("release").hidden = state !== "PARKED";
   show("leaving", hasEnded(state) && isHeld ? "Its driver has yet to leave: it writes the report, and tells MLflow what is left." : "");
 }
 
@@ -177,7 +176,6 @@ element("stop").addEventListener("click", async () => {
 });
 element("resume").addEventListener("click", () => changed(() => request(`${HERE}/resume`, "POST")));
 element("retry").addEventListener("click", () => changed(() => request(`${HERE}/retry`, "POST")));
-element("release").addEventListener("click", () => changed(() => request(`${HERE}/release`, "POST")));
 element("extend").addEventListener("submit", (event) => {
   event.preventDefault();
   changed(() => request(`${HERE}/extend`, "POST", { trials: element("trials-wanted").valueAsNumber }));

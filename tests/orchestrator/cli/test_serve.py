@@ -35,7 +35,7 @@ BUSY = f"""
 import sys, time
 from orchestrator import sweep
 from orchestrator.service.service import Service
-from orchestrator.web.site import Site
+from orchestrator.web.app_state import AppState
 
 def supervise(service):
     print("supervises", flush=True)
@@ -45,7 +45,7 @@ def answer(site):
     print("answers", flush=True)
     time.sleep({FOR_EVER})
 
-Service.poll, Site.users = supervise, answer
+Service.poll, AppState.users = supervise, answer
 sys.argv[1:] = ["serve", "--http", "0", "--root", sys.argv[1]]
 sweep.main()
 """

@@ -20,8 +20,8 @@ from orchestrator.client.following import follow
 from orchestrator.client.http import TIMEOUT_SECONDS, decoded
 from orchestrator.client.protocol import Backend
 from orchestrator.errors import BadInput, Exit, NoServer, exit_of
-from orchestrator.web.checking import CheckLimits
-from orchestrator.web.submitted import WAIT_SECONDS
+from orchestrator.web.check_process import CheckLimits
+from orchestrator.web.file_checks import WAIT_SECONDS
 from tests import sweeps
 from tests.orchestrator.cli.screens import terminal
 from tests.orchestrator.web.server import FILE, QUEUED, Client
@@ -69,7 +69,7 @@ def test_an_admin_adds_lists_and_revokes_users(client: Client) -> None:
         Sweep.connect(client.address, token=eve.token).sweeps()
     with pytest.raises(BadInput, match="must be a user, got no such user"):
         service.revoke_user("nobody")
-    with pytest.raises(BadInput, match="must be asked for by an admin"):
+    with pytest.raises(BadInput, match="requires an admin"):
         connect(client, "ada").users()
 
 
@@ -129,7 +129,7 @@ def test_a_client_waits_as_long_as_a_service_may_check_a_file() -> None:
 def test_a_refusal_keeps_its_four_parts(client: Client) -> None:
     with pytest.raises(BadInput) as refused:
         connect(client, "bob").stop(QUEUED)
-    assert refused.value.must == "must be asked for by the owner of the sweep or an admin"
+    assert refused.value.must == "requires the owner of the sweep or an admin"
     assert refused.value.got == "bob, a member"
     with pytest.raises(BadInput, match="must be the id of one sweep"):
         connect(client).status("nothing")

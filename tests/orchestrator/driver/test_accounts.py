@@ -24,7 +24,7 @@ from orchestrator.driver.user_code import AS_USER, account_for, check_service, r
 from orchestrator.errors import BadInput
 from orchestrator.ledger.queue import submissions
 from orchestrator.storage.paths import Paths
-from orchestrator.web.checking import ForeignCode, check
+from orchestrator.web.check_process import ForeignCode, check
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which alone can act as others")
 

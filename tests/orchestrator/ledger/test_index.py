@@ -15,8 +15,8 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.sweeps.index import KnownSweep, begun, known_sweeps
-from orchestrator.web import reading
-from orchestrator.web.site import Site
+from orchestrator.web import sweep_routes
+from orchestrator.web.app_state import AppState
 from tests import sweeps
 from tests.orchestrator.ledger.examples import create_sweep
 from tests.orchestrator.web.server import order
@@ -47,8 +47,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda root: Site(Workspace.at(root)).known(),
-        lambda root: reading.sweep_document(Site(Workspace.at(root)), sweeps.SWEEP_ID),
+        lambda root: AppState(Workspace.at(root)).owners(),
+        lambda root: sweep_routes.show_sweep(AppState(Workspace.at(root)), sweeps.SWEEP_ID),
         lambda root: Sweep.find(sweeps.SWEEP_ID, root=root),
     ],
     ids=["owners", "one sweep", "find"],

@@ -1,4 +1,4 @@
-"""One server for the tests of a module that only read, and one for each test that changes something."""
+"""Servers: one for all read-only tests of a module, and one for each test that changes something."""
 
 from __future__ import annotations
 

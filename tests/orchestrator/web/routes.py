@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi.routing import APIRoute
 
 from orchestrator.api.workspace import Workspace
-from orchestrator.web.app import build
-from orchestrator.web.site import Site
+from orchestrator.web.app_state import AppState
+from orchestrator.web.application import build
 
-APP = build(Site(Workspace.at("mlruns")))
+APP = build(AppState(Workspace.at("mlruns")))
 
 
 def _routes(routes: list[object]) -> list[APIRoute]:

@@ -20,10 +20,10 @@ from orchestrator.web.server import Listening, serving
 from tests import sweeps
 
 ROLES = {"vera": "viewer", "ada": "member", "bob": "member", "grace": "admin"}
-"""The users of every server, and their roles; the sweeps of the ledger are Ada's."""
+"""Users of every server and their roles; Ada owns the sweeps."""
 
 QUEUED = "copying-0badcafe"
-"""A sweep of Ada's that waits for its driver."""
+"""ID of a queued sweep of Ada."""
 
 FILE = """\
 task: copy
@@ -149,7 +149,7 @@ def _always(sweep_id: str) -> Callable[[Callable[[str], bool]], str]:
 
 @contextmanager
 def served(root: Path, **listening: Any) -> Iterator[Client]:
-    """Serve a finished sweep and a queued one, both of Ada, for the length of a `with` block."""
+    """Serve a finished sweep and a queued one, both of Ada, for a `with` block."""
     paths = sweeps.filled(root)
     ledger = Ledger.open(paths.ledger_url)
     for sweep_id in (sweeps.SWEEP_ID, QUEUED):

@@ -1,4 +1,4 @@
-"""Every route, with every role and without a token: what is permitted, and who is refused how."""
+"""Permissions of every route for every role, and without a token."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from orchestrator.driver.admission import OWNER
 from orchestrator.ledger.people import users as ledger_users
 from orchestrator.ledger.people.users import MOST_SESSIONS, digest
 from orchestrator.ledger.tables import SERVICE_SESSION
-from orchestrator.web import page
+from orchestrator.web import page_routes
 from orchestrator.web.access import ACCESS, CHANGE_HEADER, COOKIE, Level
+from orchestrator.web.app_state import BAD_TOKENS_A_MINUTE, KEY_SECONDS, OneTimeKey
+from orchestrator.web.read_cache import FRESH_SECONDS
 from orchestrator.web.server import Listening, serving
-from orchestrator.web.site import BAD_TOKENS_A_MINUTE, KEY_SECONDS, OneTimeKey
-from orchestrator.web.snapshots import FRESH_SECONDS
 from tests import sweeps
 from tests.orchestrator.web.routes import ROUTES
 from tests.orchestrator.web.server import Client
@@ -45,7 +45,7 @@ def test_every_route_is_in_the_table() -> None:
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_a_route_admits_whom_the_table_names(reader: Client, route: APIRoute) -> None:
     """A request that passes has an empty body or an unknown target, so that nothing changes."""
-    path = route.path if route in page.ROUTER.routes else f"/api/v1{route.path}"
+    path = route.path if route in page_routes.ROUTER.routes else f"/api/v1{route.path}"
     path = path.format(sweep_id=sweeps.SWEEP_ID, number=0, name="nobody", owner="nobody")
     [method] = route.methods
     for user in (None, "vera", "bob", "ada", "grace"):
@@ -169,7 +169,7 @@ def test_a_token_has_a_limited_number_of_sessions(client: Client) -> None:
 
 @pytest.fixture
 def keyed(tmp_path: Path) -> Iterator[tuple[Client, OneTimeKey]]:
-    """Serve an empty ledger with a key for one who is no user yet."""
+    """Serve an empty ledger with a sign-in key for an unknown user."""
     key, workspace = OneTimeKey("root"), Workspace.at(tmp_path / "mlruns")
     with serving(workspace, Listening(0), key=key) as address:
         yield Client(address, workspace, {}), key

@@ -1,4 +1,4 @@
-"""Submissions, stops, priorities and quotas over HTTP, and what each leaves in the ledger."""
+"""Submissions, stops, priorities and quotas over HTTP, and their rows in the ledger."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from orchestrator.api import priorities, serving
+from orchestrator.api import serving
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.errors import Busy
 from orchestrator.ledger.people import idempotency
@@ -27,11 +27,10 @@ from orchestrator.ledger.tables import (
     STOP_REQUEST,
     SUBMISSION,
 )
-from orchestrator.web.bodies import Submit
-from orchestrator.web.limits import RateLimit
-from orchestrator.web.once import digest_of
+from orchestrator.web.app_state import SUBMISSIONS_A_MINUTE, AppState
+from orchestrator.web.change_routes import Submit, digest_of
+from orchestrator.web.rate_limits import RateLimit
 from orchestrator.web.server import Listening, answering
-from orchestrator.web.site import SUBMISSIONS_A_MINUTE, Site
 from tests import sweeps
 from tests.orchestrator.ledger.examples import writer
 from tests.orchestrator.web.routes import ROUTES
@@ -58,7 +57,7 @@ def change_row(client: Client, statement: str) -> None:
 
 
 def rows(client: Client) -> dict[str, list[tuple[object, ...]]]:
-    """Return every row of the tables that people change."""
+    """Return all rows of the tables that users change."""
     tables = (SUBMISSION, STOP_REQUEST, PRIORITY, OWNER, SERVICE_USER, AUDIT)
     with client.workspace.ledger() as ledger, ledger.reader() as connection:
         return {table.name: [tuple(row) for row in connection.execute(select(table))] for table in tables}
@@ -183,8 +182,8 @@ CHANGES: Mapping[str, tuple[str, str, object]] = {
     "stop": ("POST", f"/sweeps/{QUEUED}/stop", None),
     "extend": ("POST", "/sweeps/{ended}/extend", {"trials": 9}),
     "retry": ("POST", "/sweeps/{ended}/retry", None),
-    "release": ("POST", "/sweeps/{ended}/release", None),
     "resume": ("POST", "/sweeps/{ended}/resume", None),
+    "resume a parked sweep": ("POST", "/sweeps/{parked}/resume", None),
     "set_priority": ("PATCH", f"/sweeps/{QUEUED}", {"priority_class": "idle"}),
     "set_quota": ("PATCH", "/quotas/ada", {"weight": 2}),
     "add_user": ("POST", "/users", {"name": "eve"}),
@@ -193,26 +192,26 @@ CHANGES: Mapping[str, tuple[str, str, object]] = {
 """One request that each route that changes the ledger grants to an admin."""
 
 UNRECORDED = {"validate", "sign_in", "sign_out"}
-"""Routes whose method is not GET, but which change no row of the ledger."""
+"""Routes with other methods than GET that do not change the ledger."""
 
 
 def test_every_route_that_changes_something_is_tested_for_its_audit_entry() -> None:
     changing = {route.name for route in ROUTES if route.methods != {"GET"}}
-    assert changing == CHANGES.keys() | UNRECORDED
+    assert changing == {name.split()[0] for name in CHANGES} | UNRECORDED
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_no_change_without_its_audit_entry_and_no_entry_without_its_change(client: Client, name: str) -> None:
     """A failure while the entry is written undoes the change; the next request makes both."""
     method, path, body = CHANGES[name]
-    if "{ended}" in path:
+    if "{" in path:
         ended = submit(client, "grace", text=FILE.replace("steps: 20", "steps: 40")).document["id"]
-        state = "PARKED" if name == "release" else "ENDED"
+        state = "PARKED" if "{parked}" in path else "ENDED"
         change_row(client, f"UPDATE submission SET state = '{state}' WHERE sweep_id = '{ended}'")
         if name == "resume":
             with client.workspace.ledger() as ledger:
                 ask_to_stop(ledger, ended)
-        path = path.format(ended=ended)
+        path = path.format(ended=ended, parked=ended)
     path = f"/api/v1{path}"
     before = rows(client)
     change_row(
@@ -264,9 +263,9 @@ def test_what_a_submission_may_not_ask_for(reader: Client, body: dict[str, objec
 
 
 def test_submissions_are_limited(client: Client) -> None:
-    """Submissions and retries share one allowance, which fills up with the clock of the site and no other."""
+    """Submissions and retries share one token bucket, which is refilled by the clock of the server."""
     now = [0.0]
-    site = Site(client.workspace, submissions=RateLimit(SUBMISSIONS_A_MINUTE, lambda: now[0]))
+    site = AppState(client.workspace, submissions=RateLimit(SUBMISSIONS_A_MINUTE, lambda: now[0]))
     with answering(site, Listening(0)) as address:
         limited = replace(client, address=address)
 
@@ -288,9 +287,9 @@ def test_a_waiting_sweep_is_stopped(client: Client) -> None:
         assert asked_to_stop(ledger, QUEUED) is not None
 
 
-def test_a_sweep_that_waits_is_neither_extended_nor_released(client: Client) -> None:
+def test_a_sweep_that_waits_is_neither_extended_nor_resumed(client: Client) -> None:
     body = {"trials": 5}
-    assert client.send("POST", f"/api/v1/sweeps/{QUEUED}/release", "ada").status == 409
+    assert client.send("POST", f"/api/v1/sweeps/{QUEUED}/resume", "ada").status == 409
     assert client.send("POST", f"/api/v1/sweeps/{QUEUED}/extend", "ada", body=body).status == 409
 
 
@@ -353,40 +352,46 @@ def test_a_stale_revision_changes_nothing(client: Client) -> None:
     assert patch({"weight": 1}).status == 200
 
 
-def test_a_sweep_is_paused_and_resumed(client: Client) -> None:
+def test_a_sweep_is_stopped_and_resumed(client: Client) -> None:
     path = f"/api/v1/sweeps/{QUEUED}"
 
-    def patch(user: str = "ada", match: str = "*", **body: object) -> Answer:
-        return client.send("PATCH", path, user, body=body, headers={"If-Match": match})
+    def stop(user: str = "ada") -> int:
+        return client.send("POST", f"{path}/stop", user).status
 
-    unpaused = client.send("POST", f"{path}/resume", "ada")
-    assert (unpaused.status, unpaused.document["must"]) == (409, "must be paused to be resumed")
+    running = client.send("POST", f"{path}/resume", "ada")
+    assert (running.status, running.document["where"]) == (409, QUEUED)
     read = client.get(f"/sweeps/{QUEUED}")["revision"]
-    paused = patch(paused=True, weight=2)
-    assert (paused.status, paused.document["paused"], paused.document["weight"]) == (200, True, 2.0)
-    assert client.get(f"/sweeps/{QUEUED}")["paused"]
-    assert patch(match=f'"{read}"', paused=False).status == 412
+    weighed = client.send("PATCH", path, "ada", body={"weight": 2}, headers={"If-Match": f'"{read}"'})
+    assert (weighed.status, weighed.document["paused"], weighed.document["weight"]) == (200, False, 2.0)
+    assert stop() == 202
+    stopped = client.get(f"/sweeps/{QUEUED}")
+    assert stopped["paused"]
+    stale = client.send("PATCH", path, "ada", body={"weight": 3}, headers={"If-Match": f'"{read}"'})
+    assert stale.status == 412
     change_row(client, f"UPDATE submission SET state = 'ENDED', tries = 3 WHERE sweep_id = '{QUEUED}'")
-    again = patch(paused=True)
-    assert (again.status, again.document["revision"]) == (200, paused.document["revision"])
+    assert stop() == 409, "it has stopped"
+    assert client.get(f"/sweeps/{QUEUED}")["revision"] == stopped["revision"]
     resumed = client.send("POST", f"{path}/resume", "ada")
     assert (resumed.status, resumed.document["paused"], resumed.document["weight"]) == (202, False, 2.0)
     assert not client.get(f"/sweeps/{QUEUED}")["paused"]
     entry = submission(client, QUEUED)
     assert (entry.state, entry.tries) == ("QUEUED", 0)
-    assert patch(paused=True).document["paused"]
-    assert patch("grace", paused=False).document == resumed.document
+    assert stop("grace") == 202
+    assert client.send("POST", f"{path}/resume", "grace").document == resumed.document
     audit = client.get("/audit", "grace")["audit"]
-    assert [(entry["actor"], entry["action"], entry["detail"]) for entry in audit[:2]] == [
-        ("grace", "priority", {"paused": False}),
-        ("ada", "priority", {"paused": True}),
+    assert [(entry["actor"], entry["action"]) for entry in audit[:2]] == [
+        ("grace", "resume"),
+        ("grace", "stop"),
     ]
 
 
-def test_a_sweep_that_has_ended_is_neither_paused_nor_resumed(client: Client) -> None:
+def test_the_request_body_of_a_priority_has_no_state(client: Client) -> None:
+    refused = client.send("PATCH", f"/api/v1/sweeps/{QUEUED}", "ada", body={"paused": True})
+    assert (refused.status, refused.document["where"]) == (422, "body.paused")
+
+
+def test_a_sweep_that_has_ended_is_not_resumed(client: Client) -> None:
     path = f"/api/v1/sweeps/{sweeps.SWEEP_ID}"
-    refused = client.send("PATCH", path, "ada", body={"paused": True})
-    assert (refused.status, refused.document["got"]) == (409, "ENDED")
     with client.workspace.ledger() as ledger:
         writer(ledger, sweeps.SWEEP_ID).set_sweep_state("COMPLETE")
         ask_to_stop(ledger, sweeps.SWEEP_ID)
@@ -419,15 +424,14 @@ def test_the_code_of_another_package_is_not_resumed(tmp_path: Path, plugins: boo
     file.write_text(OWN_CODE)
     requests: tuple[tuple[str, str, object], ...] = (
         ("POST", "/resume", None),
-        ("POST", "/release", None),
-        ("PATCH", "", {"paused": False}),
         ("POST", "/extend", {"trials": 9}),
         ("POST", "/retry", None),
     )
     with served(tmp_path / "mlruns", plugins=plugins) as client:
         root, data = client.workspace.paths.root, client.workspace.data
         entry, _ = serving.submit(Sweep.load(file, root=root, data=data), owner="ada")
-        priorities.change(entry.sweep_id, paused=True, root=root)
+        with client.workspace.ledger() as ledger:
+            ask_to_stop(ledger, entry.sweep_id)
         before = rows(client)
         answers = [
             client.send(method, f"/api/v1/sweeps/{entry.sweep_id}{path}", "ada", body=body)

@@ -1,4 +1,4 @@
-"""Clients that send slowly, read slowly or only connect do not keep others from being answered."""
+"""Clients that send slowly, read slowly or only connect do not block others."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from cryptography import x509
 
 from orchestrator.api.workspace import Workspace
 from orchestrator.web import connections, server
-from orchestrator.web.connections import Limits, descriptors_for, network
+from orchestrator.web.connections import ConnectionLimits, descriptors_for, network
 from orchestrator.web.server import Listening, serving
 from tests.orchestrator.web.server import Client
 from tests.orchestrator.web.test_tls import certified
 
-LIMITS = Limits(connections=40, of_an_address=20, head_seconds=1.0, body_seconds=1.5, answer_seconds=1.0)
+LIMITS = ConnectionLimits(
+    connections=40, of_an_address=20, head_seconds=1.0, body_seconds=1.5, answer_seconds=1.0
+)
 BODY = b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
@@ -118,7 +120,7 @@ def test_a_late_request_is_told_so(limited: str) -> None:
 
 
 def test_a_client_that_reads_nothing_is_not_waited_for(limited: str) -> None:
-    """It asks for more than the buffers of the system hold."""
+    """The answer is larger than the buffers of the system."""
     request = b"GET /assets/page.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with ExitStack() as stack:
         connection = _connected(limited, stack)

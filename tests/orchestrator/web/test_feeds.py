@@ -1,4 +1,4 @@
-"""Server-sent events: one reading for all watchers, resumption, and the end of a server with open streams."""
+"""Server-sent events: one query for all watchers, resumption, and shutdown with open streams."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pytest
 
 from orchestrator.api import user_admin
 from orchestrator.errors import NoDatabase
-from orchestrator.web import watching
+from orchestrator.web import event_routes
+from orchestrator.web.app_state import AppState
+from orchestrator.web.event_routes import MOST_SWEEPS
 from orchestrator.web.feeds import KEPT_EVENTS, PING, WOKEN_AT_ONCE, Feed, Feeds
+from orchestrator.web.read_cache import ReadCache
 from orchestrator.web.server import Listening, answering
-from orchestrator.web.site import Site
-from orchestrator.web.snapshots import Snapshots
-from orchestrator.web.watching import MOST_SWEEPS
 from tests import sweeps
 from tests.orchestrator.web.server import QUEUED, Client
 
@@ -76,7 +76,7 @@ def test_a_thousand_watchers_are_served_by_one_reading() -> None:
 
 
 def test_a_change_for_many_watchers_holds_nothing_else_up() -> None:
-    """Between two turns of the event loop, in which a request could be answered, few watchers are told."""
+    """Few watchers are woken between two turns of the event loop, so that requests are answered."""
 
     async def run() -> None:
         source = Source(a=0)
@@ -143,7 +143,7 @@ def test_silence_is_filled_and_a_revoked_watcher_is_dropped() -> None:
 
 
 def test_a_revoked_watcher_receives_no_further_change() -> None:
-    """A busy feed is never silent, so that asking at a silence alone would leave the stream open for ever."""
+    """A busy feed sends no pings, so a check before pings alone would leave the stream open."""
 
     async def run() -> None:
         source, is_active = Source(a=0), True
@@ -199,7 +199,7 @@ def test_a_change_of_the_ledger_reaches_every_watcher(client: Client) -> None:
 
 
 def test_the_streams_of_a_user_are_limited(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "MOST_STREAMS", 2)
+    monkeypatch.setattr(event_routes, "MOST_STREAMS", 2)
     with client.events("/events", "bob") as first, client.events("/events", "bob") as second:
         assert {next(first).kind, next(second).kind} == {"resync"}
         assert client.send("GET", "/api/v1/events", "bob").status == 429
@@ -226,8 +226,8 @@ def test_one_stream_tells_the_changes_of_several_sweeps(client: Client) -> None:
 
 
 def test_what_is_asked_for_after_an_event_is_as_new_as_the_event(client: Client) -> None:
-    """Otherwise a page that reads at once would show the state before the event until the next one."""
-    site = Site(client.workspace, snapshots=Snapshots(time.monotonic, fresh=3600.0))
+    """Otherwise a page that reads at once would show the state before the event."""
+    site = AppState(client.workspace, cache=ReadCache(time.monotonic, fresh=3600.0))
     paths = ["", "/live", "/trials?limit=1000", "/trials/30", "/curves"]
 
     def seen(reader: Client) -> list[bytes]:
@@ -251,7 +251,7 @@ def test_what_is_asked_for_after_an_event_is_as_new_as_the_event(client: Client)
 
 def test_snapshots_are_dropped_only_by_a_change_of_what_they_are_about() -> None:
     made: list[str] = []
-    snapshots, version = Snapshots(lambda: 0.0), 1
+    snapshots, version = ReadCache(lambda: 0.0), 1
 
     def get(about: str) -> None:
         snapshots.get(("live", about), lambda: made.append(about), about=about)
@@ -278,7 +278,7 @@ def test_a_stream_of_too_many_sweeps_is_refused(client: Client) -> None:
 
 
 def test_a_service_with_an_open_stream_ends_at_once(tmp_path: Path) -> None:
-    """An event stream never ends by itself; uvicorn alone would wait for it without limit."""
+    """An event stream never ends by itself; uvicorn would wait for it without limit."""
     root = sweeps.filled(tmp_path / "mlruns").root
     _, token = user_admin.add("vera", "viewer", root=root)
     words = ["-m", "orchestrator.sweep", "serve", "--http", "0", "--root", str(root)]
@@ -304,7 +304,7 @@ def test_a_service_with_an_open_stream_ends_at_once(tmp_path: Path) -> None:
 
 
 def test_feeds_whose_server_has_ended_already_are_closed() -> None:
-    """The server of a service that leaves may be gone before its streams are told."""
+    """The server may have ended before its streams are closed."""
 
     async def watched() -> Feeds:
         feeds = Feeds()

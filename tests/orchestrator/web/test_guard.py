@@ -1,4 +1,4 @@
-"""Hosts, headers, sizes, and where the server may listen."""
+"""Host checks, security headers, size limits and listening addresses."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from orchestrator.api.workspace import Workspace
 from orchestrator.errors import BadInput
-from orchestrator.web.guard import MOST_BYTES
-from orchestrator.web.results import report_policy
+from orchestrator.web.application import MOST_BYTES
+from orchestrator.web.file_routes import report_policy
 from orchestrator.web.server import Listening, serving
 from tests import sweeps
 from tests.orchestrator.web.server import Client
@@ -62,10 +62,10 @@ def test_an_unknown_address_is_a_problem(reader: Client) -> None:
 @pytest.mark.parametrize(
     ("listening", "match"),
     [
-        (Listening(0, "0.0.0.0"), "unless the server has TLS"),
-        (Listening(0, "::"), "unless the server has TLS"),
-        (Listening(0, "example.org"), "must be an address"),
-        (Listening(0, "0.0.0.0", certificate=Path("missing.pem")), "--certificate: must be a file"),
+        (Listening(0, "0.0.0.0"), "must be a loopback address without TLS"),
+        (Listening(0, "::"), "must be a loopback address without TLS"),
+        (Listening(0, "example.org"), "must be an IP address"),
+        (Listening(0, "0.0.0.0", certificate=Path("missing.pem")), "--certificate: must be an existing file"),
     ],
 )
 def test_others_do_not_reach_the_server_without_tls(tmp_path: Path, listening: Listening, match: str) -> None:
@@ -81,7 +81,7 @@ def test_behind_a_proxy_it_may_listen_elsewhere() -> None:
 
 
 def test_behind_a_proxy_a_request_that_came_without_tls_is_refused(tmp_path: Path) -> None:
-    """The proxy says how a request came; a request that reaches the port by itself says nothing."""
+    """The proxy sets `X-Forwarded-Proto`; a direct request has no such header."""
     with serving(Workspace.at(tmp_path), Listening(0, behind_proxy=True)) as address:
         client = Client(address.replace("https", "http"), Workspace.at(tmp_path), {})
         for headers in ({}, {"X-Forwarded-Proto": "http"}):
@@ -109,7 +109,7 @@ def test_a_report_permits_the_scripts_that_its_head_names_and_nothing_else(reade
 
 
 def test_no_script_of_the_page_writes_html() -> None:
-    """Names, causes and logs come from users: they are written as texts alone."""
+    """Names, causes and logs come from users, and are inserted as text only."""
     scripts = [
         file for file in files("orchestrator.web").joinpath("assets").iterdir() if file.name.endswith(".js")
     ]

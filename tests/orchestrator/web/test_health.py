@@ -7,15 +7,15 @@ from pathlib import Path
 
 from orchestrator.api import serving
 from orchestrator.service.discovery import MOST_SILENT_SECONDS, Rounds
+from orchestrator.web.app_state import AppState
 from orchestrator.web.server import Listening, answering
-from orchestrator.web.site import Site
 from tests.orchestrator.web.server import Client
 
 
 def test_a_service_whose_supervision_stands_still_says_so(reader: Client) -> None:
     now = [0.0]
     rounds = Rounds(lambda: now[0])
-    with answering(Site(reader.workspace, rounds=rounds), Listening(0)) as address:
+    with answering(AppState(reader.workspace, rounds=rounds), Listening(0)) as address:
         asked = replace(reader, address=address)
         now[0] = MOST_SILENT_SECONDS
         assert asked.send("GET", "/api/v1/healthz").status == 200

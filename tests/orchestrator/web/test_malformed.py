@@ -1,4 +1,4 @@
-"""Whatever a request holds, it is answered, and a malformed one with a sentence: by the schema of the API."""
+"""Fuzzed requests of every route of the schema: a malformed one is refused with a problem document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.web import page
+from orchestrator.web import page_routes
 from tests import sweeps
 from tests.orchestrator.web.routes import APP, ROUTES
 from tests.orchestrator.web.server import QUEUED, Answer, Client
@@ -26,7 +26,7 @@ ODD = st.sampled_from(
     ]
 )
 WHOLE = st.sampled_from(["0", "1", "-1", "1.0", str(2**31), str(2**63), str(2**64), "9" * 5_000, "x"])
-"""What stands for a whole number; files and databases have none of more than 64 bits."""
+"""Values for an integer; files and databases store at most 64 bits."""
 
 NUMBERS = st.sampled_from([0, -1, 2**31, 2**63, -(2**70), 10**400, 0.5, 1e308, float("inf"), float("nan")])
 PLAIN = st.none() | st.booleans() | NUMBERS | ODD | st.just("\ud800")
@@ -81,7 +81,7 @@ def _requests(draw: st.DrawFn, route: APIRoute) -> tuple[str, bytes | None, dict
     parts = {
         name: draw(st.just(value) | (WHOLE if name == "number" else ODD)) for name, value in known.items()
     }
-    path = route.path if route in page.ROUTER.routes else f"/api/v1{route.path}"
+    path = route.path if route in page_routes.ROUTER.routes else f"/api/v1{route.path}"
     path = path.format(**{name: quote(value, safe="") for name, value in parts.items()})
     schema = _schema(route)
     described = [one for one in schema.get("parameters", ()) if one["in"] == "query" and draw(st.booleans())]
@@ -101,7 +101,7 @@ def _requests(draw: st.DrawFn, route: APIRoute) -> tuple[str, bytes | None, dict
 
 
 _WITHOUT_CONTROLS = dict.fromkeys(range(32))
-"""A client cannot send them in a header."""
+"""Characters that a client cannot send in a header."""
 
 
 def _check(answer: Answer, request: Any) -> None:

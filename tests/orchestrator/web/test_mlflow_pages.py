@@ -1,4 +1,4 @@
-"""MLflow's pages are passed on to the browser that has opened the link, and to nobody else."""
+"""Only the browser that has opened the link can use MLflow's pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CREATE = "/ajax-api/2.0/mlflow/experiments/create"
 
 
 class MLflow(BaseHTTPRequestHandler):
-    """Answers every request with what it has received; allows every other site to read that."""
+    """Stand-in for MLflow: echoes every request, and allows every origin."""
 
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
@@ -88,7 +88,7 @@ def link() -> Iterator[str]:
 
 @pytest.fixture
 def owner(link: str) -> Owner:
-    """Return one who has opened the link."""
+    """Return a browser that has opened the link."""
     opened = Owner(link)
     assert opened.open().status == 200
     return opened
@@ -132,7 +132,7 @@ def test_a_forged_host_is_refused(owner: Owner, host: str) -> None:
 
 @pytest.mark.parametrize("origin", [None, "https://evil.example", "http://127.0.0.1:1", "null"])
 def test_another_site_changes_nothing(owner: Owner, origin: str | None) -> None:
-    """Also one at another port, which the browser counts as the same site and sends the cookie for."""
+    """Another port is the same site for a browser, which sends the cookie there."""
     headers = {} if origin is None else {"Origin": origin}
     assert owner.send("POST", CREATE, b"{}", headers).status == 403
     assert (

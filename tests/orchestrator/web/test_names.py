@@ -1,4 +1,4 @@
-"""What a file that is sent over HTTP may name: each of its texts has a row in docs/service.md."""
+"""Names in a file from HTTP: each text of a file has a row in docs/service.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD = "| text of a file | what it may name over HTTP |\n|---|---|\n"
 
 
 def texts(schema: Mapping[str, Any], sections: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Yield the path of every value of a JSON schema that may be any text; `*` stands for every key."""
+    """Yield the path of every value of a JSON schema that can be any text; `*` is any key."""
     if "$ref" in schema:
         yield from texts(sections[schema["$ref"].rpartition("/")[2]], sections, path)
         return

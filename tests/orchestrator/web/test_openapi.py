@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.api.workspace import Workspace
-from orchestrator.web.app import build
-from orchestrator.web.site import Site
+from orchestrator.web.app_state import AppState
+from orchestrator.web.application import build
 
 FIRST = Path(__file__).with_name("openapi_v1.json")
 """The description of version 1 when it was first published."""
@@ -20,7 +20,7 @@ FILE = Path(__file__).parents[3] / "docs" / "openapi.json"
 
 def test_the_committed_description_is_current() -> None:
     """With SWEEP_WRITE_OPENAPI set, the test writes the file instead."""
-    described = json.dumps(build(Site(Workspace.at("mlruns"))).openapi(), indent=1, sort_keys=True) + "\n"
+    described = json.dumps(build(AppState(Workspace.at("mlruns"))).openapi(), indent=1, sort_keys=True) + "\n"
     if "SWEEP_WRITE_OPENAPI" in os.environ:
         FILE.write_text(described)
     assert FILE.read_text() == described
@@ -40,8 +40,12 @@ def test_what_has_gone_or_become_required_is_found() -> None:
     assert sorted(missing(first, now)) == [
         "Extend: hours",
         "GET /api/v1/me",
-        "GET /api/v1/sweeps: limit",
-        "GET /api/v1/sweeps: offset",
+        *(
+            f"GET /api/v1/sweeps: {name}"
+            for name in (
+                *("after", "descending", "limit", "name", "offset", "owner", "sort", "state", "task"),
+            )
+        ),
         "Submit: profile is required",
     ]
 

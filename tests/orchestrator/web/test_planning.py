@@ -1,4 +1,4 @@
-"""What a file would run, and files that are too large to check."""
+"""Plans of files, and files that are too large to check."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.api.templates import EXAMPLE, EXAMPLE_NAME
-from orchestrator.web import submitted
-from orchestrator.web.checking import MOST_TRIALS, CheckLimits
-from orchestrator.web.limits import Turns
-from orchestrator.web.problems import MEDIA_TYPE
+from orchestrator.web import file_checks
+from orchestrator.web.app_state import CHECKS_WAITING, AppState
+from orchestrator.web.check_process import MOST_TRIALS, CheckLimits
+from orchestrator.web.http_errors import MEDIA_TYPE
+from orchestrator.web.rate_limits import FairQueue
 from orchestrator.web.server import Listening, answering
-from orchestrator.web.site import CHECKS_WAITING, Site
 from tests.orchestrator.web.server import FILE, Client
 
 
@@ -99,7 +99,7 @@ def test_a_small_file_that_asks_for_much_is_refused(reader: Client, text: str, w
 
 
 def test_a_grid_of_many_combinations_is_valid_and_lists_none(reader: Client) -> None:
-    """Of 10^12 combinations or 10^9 seeds, only as many as the budget has are ever made."""
+    """At most as many of 10^12 combinations or 10^9 seeds are made as the budget has trials."""
     choices = ", ".join(f"{value / 2000:g}" for value in range(1, 1001))
     names = ("learning_rate", "recurrent_learning_rate", "weight_decay", "dropout")
     space = "search:\n" + "".join(f"  {name}: {{choice: [{choices}]}}\n" for name in names)
@@ -129,20 +129,20 @@ NETWORKS = FILE.replace(SEARCH, f"{SEARCH[:-1]}, d_state: {{choice: {list(range(
 def test_a_check_that_reaches_a_limit_is_refused_and_the_service_lives_on(
     reader: Client, monkeypatch: pytest.MonkeyPatch, limits: CheckLimits, text: str, sizes: bool
 ) -> None:
-    """What the imports have freed can still be used: the C library is to give large pieces of it back.
+    """The C library must return large freed blocks, so that memory freed by imports counts.
 
     The next file is checked within ordinary limits, as the imports alone take a second on a busy machine.
     """
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(128 * 1024))
-    site = Site(reader.workspace, check_limits=limits)
+    site = AppState(reader.workspace, check_limits=limits)
     ordinary = replace(site, check_limits=CheckLimits())  # and everything else is the same
     with answering(site, Listening(0)) as address, answering(ordinary, Listening(0)) as next_address:
         limited = replace(reader, address=address)
         body = {"name": "small", "text": text}
-        memory = f"{limits.memory_bytes / 1024**3:g} GiB of memory"
+        memory = f"{limits.memory_bytes / 1024**3:g} GiB"
         refusal = {
             "where": "small.yaml",
-            "must": f"must be checked within {limits.cpu_seconds} s of a processor and {memory}",
+            "must": f"must take at most {limits.cpu_seconds} s of processor time and {memory} to check",
             "got": "more",
             "remedy": "Search fewer values, or nest them less.",
         }
@@ -167,7 +167,7 @@ if '"owner": "bob"' in given:
     time.sleep(12)
 json.dump({"document": {}, "plan": None}, sys.stdout)
 """
-"""A check that takes long for the files of Bob."""
+"""A check that is slow for the files of Bob."""
 
 
 def test_slow_files_of_one_member_do_not_hold_up_another(
@@ -175,7 +175,7 @@ def test_slow_files_of_one_member_do_not_hold_up_another(
 ) -> None:
     (tmp_path / "slow_check.py").write_text(SLOW)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(submitted, "_MODULE", "slow_check")
+    monkeypatch.setattr(file_checks, "_MODULE", "slow_check")
     body = {"name": "small", "text": FILE}
 
     def checked(user: str) -> int:
@@ -195,7 +195,7 @@ def test_slow_files_of_one_member_do_not_hold_up_another(
 
 
 def test_turns_are_given_to_each_user_and_to_who_has_waited_longest() -> None:
-    turns, order, lock = Turns(2, 2), list[str](), threading.Lock()
+    turns, order, lock = FairQueue(2, 2), list[str](), threading.Lock()
     release = {name: threading.Event() for name in "abc"}
 
     def work(user: str) -> bool:

@@ -1,14 +1,17 @@
-"""What the API returns of sweeps, trials, curves, logs, reports and the queue."""
+"""Answers of the API about sweeps, trials, curves, logs, reports and the queue."""
 
 from __future__ import annotations
 
 import gzip
+from dataclasses import asdict
 from pathlib import Path
 
+from orchestrator.api.local import log_part
 from orchestrator.api.priorities import queue
 from orchestrator.api.queue_order import UNSERVED
 from orchestrator.ledger.sweeps.records import CurvePoint
-from orchestrator.web.documents import log_range, thinned
+from orchestrator.web.file_routes import tail_start
+from orchestrator.web.trial_routes import thinned
 from tests import sweeps
 from tests.orchestrator.web.server import FILE, QUEUED, Client
 
@@ -63,10 +66,15 @@ def test_thinned_curves_keep_both_ends() -> None:
 
 def test_logs_are_read_by_range(reader: Client) -> None:
     log = reader.workspace.paths.driver_log(QUEUED)
-    assert reader.send("GET", f"/api/v1/sweeps/{QUEUED}/log", "vera").status == 404
+    empty = reader.get(f"/sweeps/{QUEUED}/log")
+    assert (empty["start"], empty["end"], empty["size"], empty["text"]) == (0, 0, 0, "")
+    assert empty["note"].startswith("QUEUED")
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("one\ntwo\n")
-    assert reader.get(f"/sweeps/{QUEUED}/log?length=4") == {"start": 4, "end": 8, "size": 8, "text": "two\n"}
+    part = reader.get(f"/sweeps/{QUEUED}/log?start=4&length=4")
+    assert (part["start"], part["end"], part["size"], part["text"]) == (4, 8, 8, "two\n")
+    assert not part["is_over"]
+    assert reader.get(f"/sweeps/{QUEUED}/log")["text"] == "one\ntwo\n"
     assert reader.get(f"/sweeps/{QUEUED}/log?start=0&length=3")["text"] == "one"
     assert reader.get(f"/sweeps/{QUEUED}/log?start=99")["text"] == ""
     assert reader.send("GET", f"/api/v1{SWEEP}/trials/../log", "vera").status == 422
@@ -74,6 +82,8 @@ def test_logs_are_read_by_range(reader: Client) -> None:
     trial_log.parent.mkdir(parents=True, exist_ok=True)
     trial_log.write_text("step 1\n")
     assert reader.get(f"{SWEEP}/trials/0/log")["text"] == "step 1\n"
+    assert reader.get(f"{SWEEP}/trials/0/log?length=2")["text"] == "1\n"
+    assert reader.send("GET", f"/api/v1{SWEEP}/trials/1/log", "vera").status == 404
 
 
 def test_the_analysis_has_the_time_and_the_norms_of_the_best_trial(reader: Client) -> None:
@@ -98,7 +108,7 @@ def test_artifacts_are_the_files_of_the_report(reader: Client) -> None:
 def test_the_queue_is_that_of_the_python_api(reader: Client) -> None:
     [entry] = reader.get("/queue")["queue"]
     assert (entry["sweep"], entry["owner"], entry["why"]) == (QUEUED, "ada", UNSERVED)
-    assert [entry] == [place.document() for place in queue(root=reader.workspace.paths.root)]
+    assert [entry] == [asdict(place) for place in queue(root=reader.workspace.paths.root)]
 
 
 def test_a_trial_has_its_attempts_checkpoints_and_links(reader: Client) -> None:
@@ -228,11 +238,11 @@ def test_parts_of_a_log_begin_and_end_between_characters(tmp_path: Path) -> None
     for length in range(4, size + 1):
         start, parts = 0, []
         while start < size:
-            part = log_range(log, start, length)
-            parts.append(part["text"])
-            assert part["end"] > start
-            start = part["end"]
+            part = log_part(log, start, length)
+            parts.append(part.text)
+            assert part.end > start
+            start = part.end
         assert "".join(parts) == text
-        last = log_range(log, None, length)
-        assert text.endswith(last["text"])
-        assert (last["end"], last["start"]) == (size, size - len(last["text"].encode()))
+        last = log_part(log, tail_start(log, length), length)
+        assert text.endswith(last.text)
+        assert (last.end, last.start) == (size, size - len(last.text.encode()))

@@ -1,4 +1,4 @@
-"""The table of strangers in docs/cluster.md: what the server of the service answers, row by row."""
+"""Rows of the table in docs/cluster.md: forbidden requests and the answers of the server."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from orchestrator.ledger.tables import SERVICE_USER
 from orchestrator.web.access import CHANGE_HEADER, COOKIE
-from orchestrator.web.guard import MOST_BYTES
-from orchestrator.web.site import BAD_TOKENS_A_MINUTE, SUBMISSIONS_A_MINUTE
+from orchestrator.web.app_state import BAD_TOKENS_A_MINUTE, SUBMISSIONS_A_MINUTE
+from orchestrator.web.application import MOST_BYTES
 from tests import sweeps
 from tests.orchestrator.web.server import FILE, LEARNS, QUEUED, Client
 
@@ -80,14 +80,8 @@ def member_moves_anothers(client: Client) -> int:
     return client.send("PATCH", SWEEP, "bob", body={"priority_class": "idle"}).status
 
 
-def member_pauses_anothers(client: Client) -> int:
-    return client.send("PATCH", SWEEP, "bob", body={"paused": True}).status
-
-
 def member_restarts_anothers(client: Client) -> int:
-    [status] = {
-        client.send("POST", f"{SWEEP}/{action}", "bob").status for action in ("resume", "retry", "release")
-    }
+    [status] = {client.send("POST", f"{SWEEP}/{action}", "bob").status for action in ("resume", "retry")}
     return status
 
 
@@ -181,8 +175,7 @@ ROWS: dict[str, tuple[Callable[[Client], int], int]] = {
     "a member stops the sweep of another": (member_stops_anothers, 403),
     "a member extends the sweep of another": (member_extends_anothers, 403),
     "a member moves the sweep of another": (member_moves_anothers, 403),
-    "a member pauses the sweep of another": (member_pauses_anothers, 403),
-    "a member resumes, retries or releases the sweep of another": (member_restarts_anothers, 403),
+    "a member resumes or retries the sweep of another": (member_restarts_anothers, 403),
     "a member sets a quota": (member_sets_a_quota, 403),
     "a member takes class `urgent`": (member_takes_urgent, 403),
     "a member adds a user": (member_adds_a_user, 403),

@@ -1,4 +1,4 @@
-"""The server with a certificate of its own, and a client that knows it or does not."""
+"""Server with a self-signed certificate, and clients with and without it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.orchestrator.web.server import QUEUED
 
 
 def certified(folder: Path, names: list[x509.GeneralName]) -> tuple[Path, Path]:
-    """Write a certificate that signs itself, for an hour, and its key; return both files."""
+    """Write a self-signed certificate, valid for an hour, and its key; return both files."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sweeps")])
     now = datetime.datetime.now(datetime.UTC)

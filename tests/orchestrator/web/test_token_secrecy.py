@@ -1,4 +1,4 @@
-"""No token appears in what a service prints, records or answers, whatever it is sent in."""
+"""No token appears in the output, the ledger or the answers of a service."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def requests(client: Client, token: str) -> Iterator[Answer]:
     yield client.send("GET", f"{SWEEP}/trials?sort=nothing", headers=bearer)
     yield client.send("POST", f"{SWEEP}/stop", headers=cookie)
     yield client.send("POST", f"{SWEEP}/stop", headers={**cookie, "Origin": "https://evil.example"})
-    yield client.send("POST", f"{SWEEP}/release", headers={**bearer, "If-Match": token})
+    yield client.send("POST", f"{SWEEP}/resume", headers={**bearer, "If-Match": token})
     yield client.send("PATCH", SWEEP, body={"priority_class": token}, headers=bearer)
     yield client.send("PATCH", SWEEP, body={"weight": 2.0}, headers={**bearer, "If-Match": '"old"'})
     yield client.send("POST", "/api/v1/session", body={"token": token * 5}, headers=own)

@@ -1,4 +1,4 @@
-"""Search-space files that are the body of a request, in YAML."""
+"""Search-space files as request bodies in YAML."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 import pytest
 
 from orchestrator.ledger.queue import submissions
-from orchestrator.web.guard import MOST_BYTES
-from orchestrator.web.problems import MEDIA_TYPE
+from orchestrator.web.application import MOST_BYTES
+from orchestrator.web.http_errors import MEDIA_TYPE
 from tests.orchestrator.web.server import FILE, Answer, Client
 
 Query = dict[str, str | list[str]]
@@ -29,7 +29,7 @@ def send(
 
 
 def test_a_file_in_yaml_is_the_same_submission_as_in_json(client: Client) -> None:
-    """Both give the same sweep, and with one key they are one request."""
+    """Both formats give the same sweep, and with one idempotency key they are one request."""
     query: Query = {"name": "small", "overrides": ["budget.trials=3", "budget.hours=2"], "new": "true"}
     first = send(client, "/sweeps", query, kind="Application/YAML; charset=utf-8", key="k")
     assert first.status == 202, first.body

@@ -1,4 +1,4 @@
-"""The list of sweeps reads what has changed, and not every sweep that has ever run."""
+"""The sweep list is read incrementally: ended sweeps are not read again."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.sweeps.lease import Lease
-from orchestrator.web import reading, watching
-from orchestrator.web.overviews import Overviews
-from orchestrator.web.site import Site
-from orchestrator.web.snapshots import Snapshots
+from orchestrator.web import event_routes, sweep_routes
+from orchestrator.web.app_state import AppState
+from orchestrator.web.read_cache import ReadCache, SweepListCache
 from tests import sweeps
 from tests.orchestrator.ledger.examples import create_sweep
 from tests.orchestrator.web.server import order
@@ -31,15 +30,15 @@ SWEEPS = 40
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    """Return a site whose ledger has many sweeps that have ended, and whose snapshots last for no time."""
+def state(tmp_path: Path) -> AppState:
+    """Return a state with many ended sweeps, whose cached answers expire at once."""
     root = sweeps.filled(tmp_path / "mlruns").root
     ledger = Ledger.open(Workspace.at(root).paths.ledger_url)
     record = sweeps.sweep_record()
     for number in range(SWEEPS):
         create_sweep(ledger, replace(record, id=f"copy-{number:08d}", state="COMPLETE"))
     ledger.close()
-    return Site(Workspace.at(root), snapshots=Snapshots(lambda: 0.0, fresh=0.0))
+    return AppState(Workspace.at(root), cache=ReadCache(lambda: 0.0, fresh=0.0))
 
 
 @contextmanager
@@ -57,44 +56,44 @@ def statements() -> Iterator[list[str]]:
         event.remove(Pool, "checkout", listen)
 
 
-def count(site: Site) -> int:
+def count(state: AppState) -> int:
     """Return the number of statements of one look at all sweeps and at the events of their list."""
     with statements() as found:
-        reading.sweep_rows(site)
-        watching.list_entries(site)
+        sweep_routes.all_sweeps(state)
+        event_routes.list_entries(state)
     return len(found)
 
 
-def test_a_second_look_reads_no_sweep_that_has_ended(site: Site) -> None:
+def test_a_second_look_reads_no_sweep_that_has_ended(state: AppState) -> None:
     """A look takes as many statements as one at a ledger with a single sweep."""
-    first = len(reading.sweep_rows(site))
+    first = len(sweep_routes.all_sweeps(state))
     assert first == SWEEPS + 1
-    alone = Site(Workspace.at(sweeps.filled(site.workspace.paths.root.parent / "alone").root))
-    reading.sweep_rows(alone)
-    small = count(replace(alone, snapshots=Snapshots(lambda: 0.0, fresh=0.0)))
-    assert count(site) == small
+    alone = AppState(Workspace.at(sweeps.filled(state.workspace.paths.root.parent / "alone").root))
+    sweep_routes.all_sweeps(alone)
+    small = count(replace(alone, cache=ReadCache(lambda: 0.0, fresh=0.0)))
+    assert count(state) == small
 
 
-def test_one_sweep_that_has_changed_is_read_again(site: Site) -> None:
-    reading.sweep_rows(site)
-    settled = count(site)
-    with site.ledger() as ledger, Lease(ledger, "copy-00000007") as lease:
+def test_one_sweep_that_has_changed_is_read_again(state: AppState) -> None:
+    sweep_routes.all_sweeps(state)
+    settled = count(state)
+    with state.ledger() as ledger, Lease(ledger, "copy-00000007") as lease:
         lease.writer.set_sweep_state("RUNNING")
-        driven = count(site)
+        driven = count(state)
         assert settled < driven < settled + 30, "what is driven is read at each look, twice here"
-    assert settled < count(site) < settled + 15
-    assert count(site) == settled
+    assert settled < count(state) < settled + 15
+    assert count(state) == settled
 
 
-def test_a_look_shows_every_change(site: Site) -> None:
-    """What is kept equals what a new server reads, after each kind of change."""
+def test_a_look_shows_every_change(state: AppState) -> None:
+    """After each kind of change, the cache equals a new one."""
 
     def check() -> None:
-        with site.ledger() as ledger:
-            assert site.overviews.read(ledger) == Overviews().read(ledger)
+        with state.ledger() as ledger:
+            assert state.sweep_list.read(ledger) == SweepListCache().read(ledger)
 
     check()
-    with site.ledger() as ledger:
+    with state.ledger() as ledger:
         with Lease(ledger, sweeps.SWEEP_ID) as lease:
             check()
             lease.writer.add_trial(sweeps.trial(50, "WAITING", value=None, best_step=None, step=0))
@@ -104,17 +103,17 @@ def test_a_look_shows_every_change(site: Site) -> None:
         check()
         submissions.submit(ledger, order("bob", "other"), lambda used: "copy-00000003")
         check()
-    move(sweeps.SWEEP_ID, "idle", root=site.workspace.paths.root)
+    move(sweeps.SWEEP_ID, "idle", root=state.workspace.paths.root)
     check()
-    by_id = {row["id"]: row for row in reading.sweep_rows(site)}
-    assert by_id[sweeps.SWEEP_ID]["priority_class"] == "idle"
-    assert by_id[sweeps.SWEEP_ID]["trials"]["WAITING"] == 1
-    assert by_id["waiting"]["state"] == "QUEUED"
-    assert by_id["copy-00000003"]["owner"] == "bob"
+    by_id = {row.id: row for row in sweep_routes.all_sweeps(state)}
+    assert by_id[sweeps.SWEEP_ID].priority_class == "idle"
+    assert by_id[sweeps.SWEEP_ID].trials["WAITING"] == 1
+    assert by_id["waiting"].state == "QUEUED"
+    assert by_id["copy-00000003"].owner == "bob"
 
 
-def test_the_differences_of_a_sweep_read_two_documents(site: Site) -> None:
-    root = site.workspace.paths.root
+def test_the_differences_of_a_sweep_read_two_documents(state: AppState) -> None:
+    root = state.workspace.paths.root
     with statements() as found:
         assert changes(f"copy-{SWEEPS - 1:08d}", root=root).previous is not None
     documents = [line for line in found if "document" in line and "digest" in line]

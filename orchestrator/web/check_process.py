@@ -1,12 +1,12 @@
-"""Check one search-space file that a stranger has sent, in a process with limits of time and memory.
+"""Process that checks one untrusted search-space file, with limits of time and memory.
 
-    in   {"NAME": "value", ...}, the variables that are secret
+    in   {"NAME": "value", ...}, the secret environment variables
     in   {"name": ..., "text": ..., "profile": ..., "overrides": [...], "new": ..., "root": ..., "data": ...,
           "plugins": ..., "owner": ..., "sizes": ..., "limits": {"cpu_seconds": ..., "memory_bytes": ...}}
     out  {"document": ..., "plan": ...}  or  {"refusals": [{...}], "allowed": ...}  or  {"exhausted": true}
 
-A file of a few bytes can ask for a grid of 10^12 trials or nest mappings without end; what its check costs is
-not known before. The process reads the ledger and writes nothing. It imports no web framework, which would
+A few bytes can define a grid of 10^12 trials or endlessly nested mappings, so the cost of a check is unknown
+in advance. The process reads the ledger and writes nothing. It does not import the web framework, which would
 take longer than the check.
 """
 
@@ -35,18 +35,17 @@ from trainables.registry import Registry
 from trainables.tasks import TASKS
 
 MOST_TRIALS = 100_000
-"""Most trials of a sweep that is submitted over HTTP."""
+"""Largest number of trials of a sweep from HTTP."""
 
 
 @dataclass(frozen=True)
 class CheckLimits:
-    """What the process of a check may use.
+    """Resource limits of a check.
 
     Attributes:
-        cpu_seconds: processor time, the imports included.
-        memory_bytes: memory that is written to; what is only mapped does not count.
-        seconds: time until its end on a busy machine. A process without memory may wait for ever instead of
-            ending.
+        cpu_seconds: Processor time, including the imports.
+        memory_bytes: Written memory; memory that is only mapped does not count.
+        seconds: Wall-clock time; a process without memory may hang instead of ending.
     """
 
     cpu_seconds: int = 20
@@ -55,10 +54,10 @@ class CheckLimits:
 
 
 class ForeignCode(Exception):
-    """Raised for a file that makes the service run code that is not of this package.
+    """The file would make the service run code of another package or of a user.
 
     Args:
-        refusal: for the sender of the file.
+        refusal: Refusal for the sender of the file.
     """
 
     def __init__(self, refusal: BadInput) -> None:
@@ -67,37 +66,37 @@ class ForeignCode(Exception):
 
 
 def check_own(specification: SweepConfig, owner: str, *, plugins: bool) -> None:
-    """Check that a specification runs as this service no code but that of this package.
+    """Check that the service would run only code of this package.
 
     Args:
-        specification: of the sweep.
-        owner: in whose name it runs.
-        plugins: whether it may name what other installed packages have added; never the code of a user.
+        specification: Specification of the sweep.
+        owner: Owner of the sweep.
+        plugins: Whether plugins of other installed packages are allowed; code of users never is.
 
     Raises:
-        ForeignCode: it has a trainable, or a name that another installed package has added.
-        BadInput: its code must run as its owner, and cannot.
+        ForeignCode: It has a trainable that would run as the service, or uses a plugin.
+        BadInput: Its code must run as its owner, and cannot.
     """
-    check_network(specification, owner)
+    check_trainable(specification, owner)
     if plugins:
         return
     for where, registry, name in _names(specification):
         package = registry.package(name)
         if package is not None:
-            must = "must be a name of this package"
+            must = "must be part of this package"
             remedy = "Ask an admin to start `serve` with `--allow-plugins`."
-            raise ForeignCode(BadInput(where, must, f"{name}, which {package} has added", remedy))
+            raise ForeignCode(BadInput(where, must, f"{name}, a plugin of {package}", remedy))
 
 
-def check_network(specification: SweepConfig, owner: str) -> None:
-    """Check that a specification has no trainable, or one that runs as the account of its owner.
+def check_trainable(specification: SweepConfig, owner: str) -> None:
+    """Check that a trainable, if any, runs under the account of its owner.
 
     Raises:
-        ForeignCode: it has one, which would run as the service.
-        BadInput: it has one that must run as its owner, and cannot.
+        ForeignCode: It would run as the service.
+        BadInput: It must run as its owner, and cannot.
     """
     if account_for(specification.trainable, owner) is None and specification.trainable is not None:
-        must = "must be left out of a file that is sent over HTTP: its code would run as the service"
+        must = "must be omitted over HTTP, because its code would run as the service"
         remedy = "Run `sweep submit` on the machine of the service, or ask for `serve --code-as-users`."
         raise ForeignCode(BadInput("trainable", must, specification.subject, remedy))
 
@@ -106,7 +105,7 @@ def check_size(specification: SweepConfig) -> None:
     """Check that a search has at most `MOST_TRIALS` trials.
 
     Raises:
-        BadInput: it has more.
+        BadInput: It has more.
     """
     trials = most_trials(specification.document())
     if trials > MOST_TRIALS:
@@ -115,15 +114,16 @@ def check_size(specification: SweepConfig) -> None:
 
 
 def check(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document of a file, and what it would run; raise a `Refusal` if it may not.
+    """Return the document and the plan of a file.
 
     Raises:
-        ForeignCode: it would run other code than that of this package.
+        Refusal: The file is wrong, or exceeds a limit.
+        ForeignCode: The service would run code of another package or of a user.
     """
     with tempfile.TemporaryDirectory(prefix="sweep-") as folder:
         sweep = _loaded(given, Path(folder))
     specification = sweep.specification
-    check_network(specification, given["owner"])
+    check_trainable(specification, given["owner"])
     _check_folder(specification, Path(folder))
     check_size(specification)
     check_own(specification, given["owner"], plugins=given["plugins"])
@@ -133,7 +133,7 @@ def check(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Check what standard input describes, and print the answer."""
+    """Check the file on standard input, and print the answer."""
     process_secrets.begin()
     given = json.load(sys.stdin)
     _limit(CheckLimits(**given["limits"]))
@@ -185,7 +185,7 @@ def _loaded(given: Mapping[str, Any], folder: Path) -> Sweep:
 
 
 def _check_folder(specification: SweepConfig, sent: Path) -> None:
-    """Check that a file that was sent says where its code is, which is not beside it."""
+    """Check that a file from HTTP names the folder of its code, which is not beside the file."""
     trainable = specification.trainable
     if trainable is not None and Path(trainable.folder).is_relative_to(sent):
         must = "must be the absolute path of a folder on the machine of the service"

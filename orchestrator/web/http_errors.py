@@ -1,4 +1,4 @@
-"""Refusals as HTTP answers: problem details (RFC 9457) with the four parts of a refusal.
+"""Errors as problem details (RFC 9457), with the four parts of a refusal.
 
 Source: RFC 9457, Problem Details for HTTP APIs, section 3.
 """
@@ -6,6 +6,7 @@ Source: RFC 9457, Problem Details for HTTP APIs, section 3.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from fastapi import Request
@@ -30,15 +31,27 @@ from orchestrator.process_secrets import redacted
 
 MEDIA_TYPE = "application/problem+json"
 
+_SEE_DESCRIPTION = "/api/v1/openapi.json describes every request."
 
-class Denial(Exception):
-    """Root of the refusals that concern a request alone, which callers of the Python API never meet.
+
+@dataclass(frozen=True)
+class RefusalParts:
+    """One mistake: the header, path, field or line; the requirement; the value found; and what to do."""
+
+    where: str
+    must: str
+    got: str
+    remedy: str
+
+
+class HttpError(Exception):
+    """Error that concerns the HTTP request only, and not the Python API.
 
     Args:
-        where: the header, the path or the field.
-        must: what must hold.
-        got: what was found instead.
-        remedy: what would be right.
+        where: Header, path or field.
+        must: Requirement.
+        got: Value found.
+        remedy: What to do.
     """
 
     def __init__(self, where: str, must: str, got: str, remedy: str) -> None:
@@ -46,48 +59,48 @@ class Denial(Exception):
         super().__init__(where, must, got, remedy)
 
 
-class NotFound(Denial):
-    """Raised for a sweep, a trial, a user or a file that does not exist."""
+class NotFound(HttpError):
+    """Unknown sweep, trial, user or file."""
 
 
-class NotSignedIn(Denial):
-    """Raised for a request without a valid token."""
+class NotSignedIn(HttpError):
+    """Missing or invalid token."""
 
 
-class NotAllowed(Denial):
-    """Raised for a request that the role of its user does not permit."""
+class NotAllowed(HttpError):
+    """The role of the user does not permit the request."""
 
 
-class Conflict(Denial):
-    """Raised for a change that the present state of its target does not permit."""
+class Conflict(HttpError):
+    """The present state of the sweep does not permit the change."""
 
 
-class TooMany(Denial):
-    """Raised for a request that comes too soon after earlier ones."""
+class TooManyRequests(HttpError):
+    """Rate limit exceeded."""
 
 
-class TooLarge(Denial):
-    """Raised for a request whose body is larger than any that the API takes."""
+class BodyTooLarge(HttpError):
+    """The body of the request is too large."""
 
 
-class HeadTooLarge(Denial):
-    """Raised for a request whose address and headers are larger than any that the API needs."""
+class HeadTooLarge(HttpError):
+    """The address and headers of the request are too large."""
 
 
-class UnknownMediaType(Denial):
-    """Raised for a request whose body is in a format that its route does not read."""
+class UnknownMediaType(HttpError):
+    """The route does not read this format."""
 
 
-class WrongHost(Denial):
-    """Raised for a request that names another host, or that a page of another site has sent."""
+class WrongHost(HttpError):
+    """The request is for another host, or comes from a page of another site."""
 
 
-class NotWorking(Denial):
-    """Raised for the question whether the service works, if it only answers."""
+class Unhealthy(HttpError):
+    """The server answers, but the service does not work."""
 
 
-class NotEncrypted(Denial):
-    """Raised for a request that came without TLS to a server that browsers reach over TLS."""
+class NotEncrypted(HttpError):
+    """The request came without TLS to a server that has TLS."""
 
 
 STATUS: Mapping[type[Exception], HTTPStatus] = {
@@ -102,80 +115,89 @@ STATUS: Mapping[type[Exception], HTTPStatus] = {
     StaleRevision: HTTPStatus.PRECONDITION_FAILED,
     BadInput: HTTPStatus.UNPROCESSABLE_ENTITY,
     BadData: HTTPStatus.UNPROCESSABLE_ENTITY,
-    TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HeadTooLarge: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     UnknownMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    TooMany: HTTPStatus.TOO_MANY_REQUESTS,
+    TooManyRequests: HTTPStatus.TOO_MANY_REQUESTS,
     Damaged: HTTPStatus.SERVICE_UNAVAILABLE,
     NoCluster: HTTPStatus.SERVICE_UNAVAILABLE,
     NoDatabase: HTTPStatus.SERVICE_UNAVAILABLE,
     NoSpace: HTTPStatus.SERVICE_UNAVAILABLE,
     NoStore: HTTPStatus.SERVICE_UNAVAILABLE,
-    NotWorking: HTTPStatus.SERVICE_UNAVAILABLE,
+    Unhealthy: HTTPStatus.SERVICE_UNAVAILABLE,
 }
-"""The status of the answer to each kind of refusal; 422 for kinds that are not listed."""
+"""Status code by class of error; 422 for others."""
 
 RETRY_SECONDS: Mapping[HTTPStatus, int] = {
     HTTPStatus.TOO_MANY_REQUESTS: 60,
     HTTPStatus.SERVICE_UNAVAILABLE: 5,
 }
-"""Value of the header `Retry-After` by status."""
+"""Value of the header `Retry-After` by status code."""
 
 
-def refused(refusal: Refusal | Denial) -> Response:
-    """Return the answer to a request that is refused."""
+def not_found(refusal: BadInput) -> NotFound:
+    """Return a refusal with the status 404."""
+    return NotFound(refusal.where, refusal.must, refusal.got, refusal.remedy)
+
+
+def conflict(refusal: BadInput) -> Conflict:
+    """Return a refusal with the status 409."""
+    return Conflict(refusal.where, refusal.must, refusal.got, refusal.remedy)
+
+
+def error_response(refusal: Refusal | HttpError) -> Response:
+    """Return the problem document of an error."""
     kinds = (STATUS[kind] for kind in type(refusal).__mro__ if kind in STATUS)
     status = next(kinds, HTTPStatus.UNPROCESSABLE_ENTITY)
     parts = {"where": refusal.where, "must": refusal.must, "got": refusal.got, "remedy": refusal.remedy}
     more = refusal.more if isinstance(refusal, Refusal) else ()
-    return _answer(status, _shown(parts), [_shown(one.parts()) for one in more])
+    return _response(status, _redacted(parts), [_redacted(mistake.parts()) for mistake in more])
 
 
-def _shown(parts: Mapping[str, str]) -> dict[str, str]:
+def _redacted(parts: Mapping[str, str]) -> dict[str, str]:
     return {name: redacted(text) for name, text in parts.items()}
 
 
 async def on_refusal(request: Request, error: Exception) -> Response:
-    """Answer a request whose handler raised a `Refusal` or a `Denial`."""
-    assert isinstance(error, Refusal | Denial)
-    return refused(error)
+    """Handle a `Refusal` or an `HttpError`."""
+    assert isinstance(error, Refusal | HttpError)
+    return error_response(error)
 
 
 async def on_invalid(request: Request, error: Exception) -> Response:
-    """Answer a request whose parameters or body have the wrong form."""
+    """Handle invalid parameters or an invalid body; the value is not repeated: it may be a token."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    # The value is not repeated: it may be a token.
-    remedy = "/api/v1/openapi.json describes every request."
-    return refused(BadInput(where, "must be as the API describes it", str(first["msg"]), remedy))
+    return error_response(BadInput(where, "must be valid", str(first["msg"]), _SEE_DESCRIPTION))
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
-    """Answer a request for an unknown address, or with a wrong method or too large a body."""
+    """Handle an unknown path, a wrong method or a body without a length that is too large."""
     assert isinstance(error, HTTPException)
-    status = HTTPStatus(error.status_code)
     parts = {
         "where": request.url.path,
-        "must": "must be a request that the API describes",
+        "must": "must be a request of the API",
         "got": f"{request.method}: {error.detail}",
-        "remedy": "/api/v1/openapi.json describes every request.",
+        "remedy": _SEE_DESCRIPTION,
     }
-    return _answer(status, parts)
+    return _response(HTTPStatus(error.status_code), parts)
 
 
 async def on_crash(request: Request, error: Exception) -> Response:
-    """Answer a request whose handler has failed; the text of the error stays in the log of the service."""
+    """Handle an unexpected exception; its text stays in the log of the service."""
     parts = {
         "where": request.url.path,
         "must": "must not fail",
         "got": "an unexpected error",
         "remedy": "The log of the service has its traceback.",
     }
-    return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, parts)
+    return _response(HTTPStatus.INTERNAL_SERVER_ERROR, parts)
 
 
-def _answer(status: HTTPStatus, parts: Mapping[str, str], more: Sequence[Mapping[str, str]] = ()) -> Response:
+def _response(
+    status: HTTPStatus, parts: Mapping[str, str], more: Sequence[Mapping[str, str]] = ()
+) -> Response:
     detail = f"{parts['where']}: {parts['must']}, got {parts['got']}. {parts['remedy']}"
     document = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}
     headers = {}

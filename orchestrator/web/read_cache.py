@@ -1,0 +1,137 @@
+"""Caches of ledger reads: any answer for a second, and the rows of the sweep list until a sweep changes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar, cast
+
+from orchestrator.api import status
+from orchestrator.client.answers import Status
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.pool import claims
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.sweeps.index import SweepVersion, versions
+
+Result = TypeVar("Result")
+
+FRESH_SECONDS = 1.0
+"""Default age up to which a cached answer is returned."""
+
+MOST_ANSWERS = 128
+"""Number of cached answers; the least recently used one is evicted."""
+
+
+class _CachedAnswer:
+    def __init__(self, about: str | None) -> None:
+        self.about = about
+        self.lock = threading.Lock()
+        self.made_at: float | None = None
+        self.value: Any = None
+
+
+class ReadCache:
+    """Thread-safe LRU cache whose entries expire after a second.
+
+    >>> cache = ReadCache(time.monotonic)  # doctest: +SKIP
+    >>> cache.get("users", read_users)  # doctest: +SKIP
+
+    A page that receives an event about a sweep reads the sweep at once, when an answer from before the
+    change may still be fresh. The read behind the event therefore invalidates the answers about that sweep.
+
+    Args:
+        clock: Monotonic clock in seconds.
+        fresh: Default age in seconds up to which a cached answer is returned.
+    """
+
+    def __init__(self, clock: Callable[[], float], fresh: float = FRESH_SECONDS) -> None:
+        self._clock, self._fresh = clock, fresh
+        self._answers: OrderedDict[Hashable, _CachedAnswer] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(
+        self,
+        key: Hashable,
+        read: Callable[[], Result],
+        *,
+        fresh: float | None = None,
+        about: str | None = None,
+        announces: str | None = None,
+    ) -> Result:
+        """Return the cached answer of a key, after reading it if it is missing or too old.
+
+        If several threads need the same answer, one reads it and the others wait.
+
+        Args:
+            key: Key of the answer.
+            read: Function that reads the ledger; its errors are not cached.
+            fresh: Age in seconds up to which this answer is returned; the default of the cache if None.
+            about: ID of the sweep whose announced changes invalidate this answer.
+            announces: ID of the sweep whose changes this answer announces: the cached answers about that
+                sweep are invalidated whenever this answer differs from the previous one.
+        """
+        with self._lock:
+            answer = self._answers.setdefault(key, _CachedAnswer(about))
+            self._answers.move_to_end(key)
+            while len(self._answers) > MOST_ANSWERS:
+                self._answers.popitem(last=False)
+        with answer.lock:
+            limit = self._fresh if fresh is None else fresh
+            if answer.made_at is None or self._clock() - answer.made_at >= limit:
+                value = read()
+                if announces is not None and value != answer.value:
+                    self._invalidate(announces)
+                answer.value = value
+                answer.made_at = self._clock()
+            return cast(Result, answer.value)
+
+    def clear(self) -> None:
+        """Remove every answer, so that users see their own changes at once."""
+        with self._lock:
+            self._answers.clear()
+
+    def _invalidate(self, about: str) -> None:
+        """Remove the answers about a sweep, those being read included: they may lack the change."""
+        with self._lock:
+            for key in [key for key, answer in self._answers.items() if answer.about == about]:
+                del self._answers[key]
+
+
+class SweepListCache:
+    """Thread-safe cache of the sweep list of one ledger; only sweeps that may have changed are read again.
+
+    A ledger keeps every sweep, and each open page asks for all of them once a second. One query reads the
+    version of each sweep; a sweep that has ended is read once.
+    """
+
+    def __init__(self) -> None:
+        self._settled: Mapping[str, tuple[SweepVersion, str, Status]] = {}
+        self._lock = threading.Lock()
+
+    def read(self, ledger: Ledger) -> list[Status]:
+        """Return every sweep, the oldest first."""
+        with self._lock:
+            classes, rows, settled = claims.priority_classes(ledger), [], {}
+            for sweep_id, version in versions(ledger).items():
+                priority_class = classes.get(sweep_id, "normal")
+                cached = self._settled.get(sweep_id)
+                if cached is not None and cached[:2] == (version, priority_class):
+                    row = cached[2]
+                else:
+                    record, submission = ledger.sweep(sweep_id), submissions.submission(ledger, sweep_id)
+                    row = status.overview(ledger, record, submission, {sweep_id: priority_class})
+                if _is_settled(row):
+                    settled[sweep_id] = (version, priority_class, row)
+                rows.append(row)
+            self._settled = settled
+            return rows
+
+
+def _is_settled(row: Status) -> bool:
+    """Return True if a row stays valid until the version of its sweep changes.
+
+    Without a driver, the rows of a sweep change only after a process has taken its lease. The reason of a
+    queued sweep depends on the clock.
+    """
+    return row.driver is None and row.state != "QUEUED"

@@ -1,0 +1,238 @@
+"""Routes of sessions, users, quotas, the audit log and health."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.api import priorities, user_admin
+from orchestrator.api.local import quota_row
+from orchestrator.api.serving import MOST_SILENT_SECONDS
+from orchestrator.client.answers import AddedUser, QuotaRow
+from orchestrator.errors import BadInput
+from orchestrator.ledger.people import audit
+from orchestrator.ledger.people.audit import Asked, AuditEntry
+from orchestrator.ledger.people.users import Role as UserRole
+from orchestrator.ledger.people.users import User, digest, end_session, open_session
+from orchestrator.ledger.pool import claims
+from orchestrator.sharing.rows import Owner
+from orchestrator.web.access import COOKIE, SignedIn, check_origin, user_of_token
+from orchestrator.web.app_state import App, AppState
+from orchestrator.web.http_errors import Unhealthy, not_found
+from orchestrator.web.paging import MOST_WHOLE
+
+ROUTER = APIRouter()
+
+OwnerName = Annotated[str, Path(description="Owner of sweeps.", max_length=200)]
+
+
+class Body(BaseModel):
+    """Base of request bodies; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SignIn(Body):
+    """Token of a user, or the key in the link that the service has printed."""
+
+    token: Annotated[str, Field(max_length=200)]
+
+
+class Quota(Body):
+    """Changes of an owner's weight and quotas."""
+
+    weight: Annotated[float | None, Field(gt=0)] = None
+    share: Annotated[float | None, Field(ge=0, le=1)] = None
+    gpu_hours: Annotated[float | None, Field(ge=0)] = None
+    sweeps: Annotated[
+        float | None, Field(ge=0, description="Largest number of queued and running sweeps, an integer.")
+    ] = None
+    new: Annotated[bool, Field(description="Allow an owner that does not exist yet.")] = False
+
+
+class NewUser(Body):
+    """User to add."""
+
+    name: Annotated[str, Field(max_length=64)]
+    role: Literal["viewer", "member", "admin"] = "member"
+    days: Annotated[
+        float | None, Field(gt=0, description="Days until the token expires; null for never.")
+    ] = user_admin.DAYS
+
+
+@dataclass(frozen=True)
+class Health:
+    """Health of the server."""
+
+    status: Literal["ok"] = "ok"
+
+
+@dataclass(frozen=True)
+class SignedInUser:
+    """Name and role of a user."""
+
+    name: str
+    role: UserRole
+
+
+@dataclass(frozen=True)
+class UserList:
+    """All users."""
+
+    users: Sequence[User]
+
+
+@dataclass(frozen=True)
+class QuotaList:
+    """Weights and quotas that were set."""
+
+    quotas: Sequence[QuotaRow]
+
+
+@dataclass(frozen=True)
+class AuditLog:
+    """Entries of the audit log, the newest first."""
+
+    audit: Sequence[AuditEntry]
+
+
+@ROUTER.get("/healthz")
+async def health(app: App) -> Health:
+    """Check that the server answers and the supervision completes its rounds."""
+    if app.rounds is not None and app.rounds.are_late:
+        must = f"must complete a round every {MOST_SILENT_SECONDS:g} s"
+        got = f"none for {app.rounds.silent_seconds:.0f} s"
+        remedy = "The log of the service names the cause, such as its ledger; restart it otherwise."
+        raise Unhealthy("supervision", must, got, remedy)
+    return Health()
+
+
+@ROUTER.get("/readyz")
+def ready(app: App) -> Health:
+    """Check that the ledger answers too."""
+    app.users()
+    return Health()
+
+
+@ROUTER.post("/session")
+def sign_in(app: App, request: Request, response: Response, body: SignIn) -> SignedInUser:
+    """Open a session, with an HttpOnly and SameSite=Strict cookie."""
+    check_origin(request)
+    user, token_digest = _signed_in(app, body.token.strip(), request)
+    with app.ledger() as ledger:
+        session, expires_at = open_session(ledger, token_digest, user.expires_at or math.inf)
+    app.cache.clear()
+    response.set_cookie(
+        COOKIE,
+        session,
+        max_age=int(expires_at - time.time()),
+        httponly=True,
+        samesite="strict",
+        secure=app.secure,
+    )
+    return SignedInUser(user.name, user.role)
+
+
+@ROUTER.delete("/session")
+def sign_out(app: App, request: Request, response: Response) -> Health:
+    """End the session and remove its cookie."""
+    check_origin(request)
+    if session := request.cookies.get(COOKIE):
+        with app.ledger() as ledger:
+            end_session(ledger, session)
+        app.cache.clear()
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return Health()
+
+
+def _signed_in(app: AppState, given: str, request: Request) -> tuple[User, str]:
+    """Return the user of a token or of the sign-in key, and the digest of the user's token."""
+    if app.key is None or not app.key.take(given):
+        return user_of_token(app, given, request)
+    name = app.key.user
+    known = {user.name: (user, token_digest) for token_digest, user in app.users().items()}
+    if name in known:
+        return known[name]
+    user, token = user_admin.add(name, "admin", root=app.workspace.paths.root)
+    return user, digest(token)
+
+
+@ROUTER.get("/me")
+def me(user: SignedIn) -> User:
+    """Show the user of the token."""
+    return user
+
+
+@ROUTER.get("/users")
+def list_users(app: App) -> UserList:
+    """List all users, without their tokens."""
+    return UserList(app.backend.users())
+
+
+@ROUTER.post("/users", status_code=201)
+def add_user(app: App, user: SignedIn, body: NewUser) -> AddedUser:
+    """Add a user; the answer is the only one with the token."""
+    days = math.inf if body.days is None else body.days
+    root = app.workspace.paths.root
+    added, token = user_admin.add(body.name, body.role, days=days, actor=user.name, root=root)
+    app.cache.clear()
+    return AddedUser(**vars(added), token=token)
+
+
+@ROUTER.delete("/users/{name}")
+def revoke_user(app: App, user: SignedIn, name: str) -> User:
+    """Revoke the token of a user at once."""
+    try:
+        revoked = user_admin.revoke(name, actor=user.name, root=app.workspace.paths.root)
+    except BadInput as refusal:
+        raise not_found(refusal) from None
+    app.cache.clear()
+    return revoked
+
+
+@ROUTER.get("/quotas")
+def list_quotas(app: App) -> QuotaList:
+    """List the weight and the quotas of every owner that has some."""
+
+    def read() -> QuotaList:
+        with app.ledger() as ledger:
+            return QuotaList([quota_row(owner) for owner in claims.owners(ledger).values()])
+
+    return app.cache.get("quotas", read)
+
+
+@ROUTER.get("/quotas/{owner}")
+def show_quota(app: App, owner: OwnerName) -> QuotaRow:
+    """Show the weight and the quotas of an owner, or the defaults."""
+    try:
+        return app.backend.quota(owner)
+    except BadInput as refusal:
+        raise not_found(refusal) from None
+
+
+@ROUTER.patch("/quotas/{owner}")
+def set_quota(app: App, user: SignedIn, owner: str, body: Quota) -> Owner:
+    """Set the weight and the quotas of an owner."""
+    changes = body.model_dump(exclude_none=True, exclude={"new"})
+    asked = Asked(user.name, "quota", owner, changes)
+    row = priorities.quota(owner, **changes, new=body.new, asked=asked, root=app.workspace.paths.root)
+    app.cache.clear()
+    return row
+
+
+@ROUTER.get("/audit")
+def read_audit(
+    app: App,
+    before: Annotated[
+        int | None, Query(ge=1, le=MOST_WHOLE, description="Only entries with a smaller `seq`.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=audit.MOST_ENTRIES)] = 100,
+) -> AuditLog:
+    """List who has changed what, the newest first."""
+    return AuditLog(user_admin.audit_log(before=before, limit=limit, root=app.workspace.paths.root))
