@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.sharing.rows import RULES, PoolClaim, Rules
+from orchestrator.sharing.pool_rows import RULES, PoolClaim, Rules
 from tests.orchestrator.ledger.examples import create_sweep
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.orchestration import SPACE, metrics_of
 from benchmarks.service import begin
-from orchestrator.sharing.rows import Rules
+from orchestrator.sharing.pool_rows import Rules
 from trainables.trial import TrialSettings
 
 

@@ -16,7 +16,7 @@ from orchestrator.machines import cluster_file, drain
 from orchestrator.machines.cluster_file import ensure_token
 from orchestrator.machines.hardware import Hardware, detect
 from orchestrator.machines.joining import SharedRay, end_shared_ray, shared_ray
-from orchestrator.sharing.rows import UNIT, PriorityClass
+from orchestrator.sharing.pool_rows import UNIT, PriorityClass
 from orchestrator.sharing.view import View
 
 __all__ = ["SharedRay", "end_shared_ray", "shared_ray"]

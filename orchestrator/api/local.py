@@ -47,7 +47,7 @@ from orchestrator.ledger.queue.settings import QueueSettings
 from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, ReportRecord, TrialRecord
-from orchestrator.sharing.rows import UNIT, Owner
+from orchestrator.sharing.pool_rows import UNIT, Owner
 
 Row = TypeVar("Row")
 

@@ -28,7 +28,7 @@ from orchestrator.ledger.sweeps.records import DRIVEN_SWEEP, FINISHED_SWEEP, UNF
 from orchestrator.ledger.sweeps.selection import best_of_sweep, total_violation, violations_of
 from orchestrator.service.start_order import seconds_left
 from orchestrator.session.board import Progress, TrialBoard
-from orchestrator.sharing.rows import UNIT, PriorityClass
+from orchestrator.sharing.pool_rows import UNIT, PriorityClass
 from orchestrator.system import ClockSetting, System
 
 

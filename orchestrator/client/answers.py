@@ -13,7 +13,7 @@ from orchestrator.ledger.people.users import User
 from orchestrator.ledger.queue.submissions import SubmissionState
 from orchestrator.ledger.sweeps.records import AttemptState, CheckpointKind, Role, TrialState, trial_label
 from orchestrator.session.board import Progress
-from orchestrator.sharing.rows import PriorityClass
+from orchestrator.sharing.pool_rows import PriorityClass
 
 Point = tuple[int, float | None]
 

@@ -29,7 +29,7 @@ from orchestrator.ledger.sweeps.records import (
 from orchestrator.ledger.sweeps.selection import best_checkpoint, best_of_sweep, best_of_trials
 from orchestrator.machines import devices
 from orchestrator.machines.hardware import Hardware
-from orchestrator.sharing import rows as sharing
+from orchestrator.sharing import pool_rows as sharing
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path

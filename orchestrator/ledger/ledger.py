@@ -405,6 +405,24 @@ class Ledger:
         self.outages.add(began, self.system.monotonic())
         return result
 
+    def query(self, read: Callable[[Connection], Result]) -> Result:
+        """Run queries in one transaction, and retry it within bounds."""
+
+        def attempt() -> Result:
+            with self.reader() as connection, connection.begin():
+                return read(connection)
+
+        return self.retried(attempt)
+
+    def transact(self, write: Callable[[Connection], Result]) -> Result:
+        """Run changes in one transaction, and retry it within bounds."""
+
+        def attempt() -> Result:
+            with self.writer() as connection, connection.begin():
+                return write(connection)
+
+        return self.retried(attempt)
+
     def flush(self) -> None:
         """Make every commit so far survive a power failure, not only the end of this process."""
         if not self.is_file:

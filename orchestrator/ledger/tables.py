@@ -201,7 +201,7 @@ CLAIM = Table(
     Column("places", Text),
     Index("claim_of_pool", "pool_id"),
 )
-"""Demand and use of each live sweep: the fields of `orchestrator.sharing.rows.PoolClaim` and `Use`."""
+"""Demand and use of each live sweep: the fields of `orchestrator.sharing.pool_rows.PoolClaim` and `Use`."""
 
 OWNER = Table(
     "owner",
@@ -216,7 +216,7 @@ OWNER = Table(
     Column("week_gpu_seconds", BigInteger, nullable=False),
     Column("most_sweeps", Integer),
 )
-"""Weights, quotas and past use: the fields of `orchestrator.sharing.rows.Owner`."""
+"""Weights, quotas and past use: the fields of `orchestrator.sharing.pool_rows.Owner`."""
 
 PRIORITY = Table(
     "priority",

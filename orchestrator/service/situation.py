@@ -7,7 +7,7 @@ from typing import Literal
 
 from orchestrator.ledger.queue.submissions import ROOM, Submission
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepRecord
-from orchestrator.sharing.rows import PriorityClass
+from orchestrator.sharing.pool_rows import PriorityClass
 
 Process = Literal["none", "alive", "dead", "elsewhere"]
 """The process of the newest driver: it has not begun, it runs, it has ended, or it was started on another

@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orchestrator.sharing.rows import UNIT, PoolNode
+from orchestrator.sharing.pool_rows import UNIT, PoolNode
 
 
 @dataclass(frozen=True, slots=True)

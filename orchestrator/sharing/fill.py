@@ -23,7 +23,7 @@ from heapq import heapify, heappop, heapreplace
 from math import gcd
 
 from orchestrator.sharing.capacity import Capacity, FreeNodes
-from orchestrator.sharing.rows import (
+from orchestrator.sharing.pool_rows import (
     RULES,
     UNIT,
     Bundle,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.sharing.rows import Owner, Rules
+from orchestrator.sharing.pool_rows import Owner, Rules
 from orchestrator.sharing.view import View
 
 _WEEK = 7 * 86_400

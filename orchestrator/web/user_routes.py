@@ -21,7 +21,7 @@ from orchestrator.ledger.people.audit import Asked, AuditEntry
 from orchestrator.ledger.people.users import Role as UserRole
 from orchestrator.ledger.people.users import User, digest, end_session, open_session
 from orchestrator.ledger.pool import claims
-from orchestrator.sharing.rows import Owner
+from orchestrator.sharing.pool_rows import Owner
 from orchestrator.web.access import COOKIE, SignedIn, check_origin, user_of_token
 from orchestrator.web.app_state import App, AppState
 from orchestrator.web.http_errors import Unhealthy, not_found

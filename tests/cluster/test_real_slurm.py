@@ -19,7 +19,7 @@ from orchestrator.ledger.pool.claims import pools
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.machines.cluster_file import ensure_token
-from orchestrator.sharing.rows import UNIT
+from orchestrator.sharing.pool_rows import UNIT
 from tests import postgres
 from tests.end_to_end.commands import ROOT, SMALL, wait_for
 

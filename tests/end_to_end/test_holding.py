@@ -16,7 +16,7 @@ from benchmarks.shared_ray import Load, samples, start
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool.claims import pools
 from orchestrator.ledger.sweeps.records import AttemptRecord
-from orchestrator.sharing.rows import Rules
+from orchestrator.sharing.pool_rows import Rules
 from orchestrator.sharing.view import View
 from tests.end_to_end.commands import wait_for
 

@@ -19,7 +19,7 @@ from benchmarks.shared_ray import Load, samples
 from benchmarks.shared_ray import start as start_driver
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool.claims import pools
-from orchestrator.sharing.rows import Rules
+from orchestrator.sharing.pool_rows import Rules
 from tests.end_to_end.commands import SMALL, Commands, finish, wait_for
 from tests.shared_ray import own_ray
 

@@ -26,7 +26,7 @@ from orchestrator.ledger.prepared import execute
 from orchestrator.ledger.row_backup import renew
 from orchestrator.ledger.tables import CLAIM, OWNER, POOL, PRIORITY, SERVICE_USER, SUBMISSION
 from orchestrator.ledger.transaction import statements
-from orchestrator.sharing.rows import (
+from orchestrator.sharing.pool_rows import (
     RULES,
     UNIT,
     Owner,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.api.clusters import pool_of
-from orchestrator.sharing.rows import UNIT, PoolClaim, PoolNode, Snapshot, Use
+from orchestrator.sharing.pool_rows import UNIT, PoolClaim, PoolNode, Snapshot, Use
 from orchestrator.sharing.view import View
 
 

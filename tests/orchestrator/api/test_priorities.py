@@ -11,7 +11,7 @@ from orchestrator.api import user_admin
 from orchestrator.cli.app import run_command
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool.claims import Amounts, Claims, owners, pools
-from orchestrator.sharing.rows import MOST_SWEEPS, UNIT, Owner, PoolClaim, PoolNode
+from orchestrator.sharing.pool_rows import MOST_SWEEPS, UNIT, Owner, PoolClaim, PoolNode
 from tests import sweeps as examples
 from tests.orchestrator.ledger.examples import writer
 

@@ -23,7 +23,7 @@ from orchestrator.ledger.queue.submissions import SubmissionRequest
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.tables import SUBMISSION
 from orchestrator.service.service import lease_name
-from orchestrator.sharing.rows import RULES, UNIT, Place, PoolClaim, PoolNode
+from orchestrator.sharing.pool_rows import RULES, UNIT, Place, PoolClaim, PoolNode
 from tests import sweeps as examples
 from tests.orchestrator.ledger.examples import sweep_record, trial_record
 

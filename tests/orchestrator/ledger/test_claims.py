@@ -17,7 +17,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool.claims import ABANDONED_SECONDS, Amounts, Claims, owners, pools, set_owner
 from orchestrator.ledger.queue.settings import change_settings
 from orchestrator.ledger.tables import CLAIM
-from orchestrator.sharing.rows import RULES, UNIT, Owner, Place, PoolClaim, PoolNode
+from orchestrator.sharing.pool_rows import RULES, UNIT, Owner, Place, PoolClaim, PoolNode
 from orchestrator.sharing.view import View
 from tests import postgres
 from tests.orchestrator.ledger.examples import writer

@@ -33,7 +33,7 @@ from orchestrator.ledger.sweeps.records import EvaluationRecord, ReportRecord, S
 from orchestrator.ledger.sweeps.writer import SweepWriter, trial_of
 from orchestrator.ledger.tables import TRIAL
 from orchestrator.ledger.transaction import Transaction
-from orchestrator.sharing.rows import UNIT, PoolClaim, PoolNode
+from orchestrator.sharing.pool_rows import UNIT, PoolClaim, PoolNode
 from orchestrator.system import ClockSetting
 from tests.orchestrator.ledger.examples import (
     SWEEP_ID,
@@ -124,7 +124,8 @@ def everything_that_people_and_the_service_change(ledger: Ledger) -> None:
     lost = idempotency.begin(ledger, "ada", "another", "digest")
     assert isinstance(lost, idempotency.RequestKey)
     idempotency.forget(ledger, lost)
-    change_settings(ledger, "a-1", priority_class="urgent", weight=5, paused=True)
+    change_settings(ledger, "a-1", priority_class="urgent", weight=5)
+    ask_to_stop(ledger, "a-1")
     resume(ledger, "a-1")
     service = SubmissionWriter(ledger, writer(ledger, "serve").token)
     service.ask_for_room("a-1")

@@ -17,7 +17,7 @@ from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop, chang
 from orchestrator.ledger.queue.submissions import SubmissionRequest
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.tables import OWNER
-from orchestrator.sharing.rows import UNIT
+from orchestrator.sharing.pool_rows import UNIT
 from orchestrator.upkeep.recovery import recover
 from tests.orchestrator.ledger.examples import sweep_record
 

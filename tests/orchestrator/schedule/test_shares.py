@@ -16,7 +16,7 @@ from orchestrator.schedule import ray_private, resources
 from orchestrator.schedule.resources import REQUEST_SECONDS, AvailableResources
 from orchestrator.schedule.shares import RENEW_SECONDS, ClusterShare
 from orchestrator.session.session import Session
-from orchestrator.sharing.rows import UNIT, Place, PoolClaim, PoolNode, Rules
+from orchestrator.sharing.pool_rows import UNIT, Place, PoolClaim, PoolNode, Rules
 from tests import postgres
 from tests.orchestrator.ledger.examples import writer
 from tests.orchestrator.session.sessions import Sessions, launch, outcome

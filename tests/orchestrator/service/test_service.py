@@ -218,7 +218,7 @@ def test_a_paused_sweep_stays_paused_over_a_restart_of_the_service(deployment: D
     service = deployment.serve()
     deployment.submit()
     wait_for(deployment.is_driven)
-    change_settings(deployment.ledger, "a-1", paused=True)
+    ask_to_stop(deployment.ledger, "a-1")
     kill(service)
     wait_for(lambda: not deployment.is_driven())
     deployment.serve()

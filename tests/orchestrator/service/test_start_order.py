@@ -22,7 +22,7 @@ from orchestrator.service.start_order import (
     with_shares,
 )
 from orchestrator.service.supervision import next_actions
-from orchestrator.sharing.rows import CLASSES, UNIT, Owner, PoolNode, PriorityClass, Snapshot, Use
+from orchestrator.sharing.pool_rows import CLASSES, UNIT, Owner, PoolNode, PriorityClass, Snapshot, Use
 from orchestrator.sharing.usage import week_of
 from orchestrator.sharing.view import View
 from tests.orchestrator.service.situations import queued, started, submission, sweep

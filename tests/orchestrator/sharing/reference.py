@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from orchestrator.sharing.rows import RULES, UNIT, Bundle, Owner, PoolClaim, PoolNode, Rules, Share
+from orchestrator.sharing.pool_rows import RULES, UNIT, Bundle, Owner, PoolClaim, PoolNode, Rules, Share
 
 
 @dataclass

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.sharing.capacity import Capacity
 from orchestrator.sharing.fill import fill
-from orchestrator.sharing.rows import CLASSES, UNIT, Owner, PoolClaim, PoolNode, Share
+from orchestrator.sharing.pool_rows import CLASSES, UNIT, Owner, PoolClaim, PoolNode, Share
 from tests.orchestrator.sharing import reference
 from tests.orchestrator.sharing.worlds import World, cpu_claim, gpu_claim, random_world, use, worlds
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from orchestrator.sharing.rows import CLASSES, RULES, UNIT, Owner
+from orchestrator.sharing.pool_rows import CLASSES, RULES, UNIT, Owner
 from tests.orchestrator.sharing.pools import INTERVAL, Pool
 from tests.orchestrator.sharing.worlds import cpu_claim
 

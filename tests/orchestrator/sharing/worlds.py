@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from orchestrator.sharing.rows import UNIT, Owner, PoolClaim, PoolNode, Share
+from orchestrator.sharing.pool_rows import UNIT, Owner, PoolClaim, PoolNode, Share
 
 
 @dataclass(frozen=True)
