@@ -16,7 +16,7 @@ STAMP  := $(VENV)/.ready$(subst $() ,,$(EXTRAS:%=-%))
 # Without stored byte code every process compiles the thousands of modules that it imports: 17 s instead of 6.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup sweep ui up down test test-fast test-share bytecode test-slow test-simulation test-mutants test-units test-faults check results docs tour format lock packages clean
+.PHONY: help setup sweep ui up down test test-fast test-share bytecode test-slow test-simulation test-mutants test-units test-faults check results docs tour format declarations lock packages clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -133,6 +133,10 @@ packages:  ## Install what some tests need (browser, PostgreSQL, sshd, a C compi
 	  || echo "Not installed, so their tests are skipped:$$missing"
 
 COMPILE = $(UV) compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -q
+
+declarations: $(STAMP)  ## Write the generated declarations of layers, samplers and schedulers again
+	@$(BIN)/python -m trainables.declare trainables.layers:LAYERS
+	@$(BIN)/python -m trainables.declare orchestrator.config.strategy:SAMPLERS orchestrator.config.strategy:SCHEDULERS
 
 lock: $(STAMP)  ## Resolve requirements/*.txt again
 	@$(COMPILE) pyproject.toml --extra dev -o requirements/locked.txt

@@ -20,7 +20,7 @@ from orchestrator.session.attempts import Running
 from orchestrator.session.session import Session
 from orchestrator.sharing import shedding
 from orchestrator.sharing.pool_rows import RULES, UNIT, Place, PoolClaim, PoolNode, Rules
-from orchestrator.sharing.shedding import OwnTrial
+from orchestrator.sharing.shedding import SheddableTrial
 from orchestrator.sharing.view import View
 
 RENEW_SECONDS = 1.0
@@ -234,7 +234,7 @@ class ClusterShare:
         if demand is None and not moves:
             return frozenset()
         started = [
-            OwnTrial(
+            SheddableTrial(
                 name, self.engines.engine_of(name), run.started_at, run.progressed_at, name in self.leaving
             )
             for name, run in session.running.items()

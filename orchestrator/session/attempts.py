@@ -27,7 +27,7 @@ from orchestrator.ledger.sweeps.records import (
 from orchestrator.ledger.sweeps.selection import Constraints, total_violation
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
-from orchestrator.session.limits import FOREIGN, SLOW_PLACEMENT, SLOW_START, UNCHARGED, Spending, TimeSpent
+from orchestrator.session.limits import FOREIGN, SLOW_PLACEMENT, SLOW_START, UNCHARGED, HoursSpent, Spending
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
@@ -124,7 +124,7 @@ class Attempts:
         data: Path,
         *,
         board: TrialBoard,
-        spent: TimeSpent,
+        spent: HoursSpent,
         clock: Callable[[], float],
         account: Account | None = None,
     ) -> None:
@@ -248,7 +248,7 @@ class Attempts:
         self._spending.end(attempt_id, self._without_outages())
         return self.running.pop(attempt_id)
 
-    def spent(self) -> TimeSpent:
+    def spent(self) -> HoursSpent:
         """Return the time in which workers have held resources, without outages of the database."""
         return self._spending.total(self._without_outages())
 

@@ -101,7 +101,7 @@ class AlikeFailures:
 
 
 @dataclass(frozen=True)
-class TimeSpent:
+class HoursSpent:
     """Time in which workers held resources for attempts; an attempt that waits for a worker costs nothing.
 
     Attributes:
@@ -114,7 +114,7 @@ class TimeSpent:
     gpu_hours: float
 
 
-def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> TimeSpent:
+def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> HoursSpent:
     """Add up the attempts of a sweep that have ended.
 
     Each counts as if it had ended earlier by the outages of its database. Where an attempt lasts beyond an
@@ -130,7 +130,7 @@ def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> TimeSpent:
     for start, end, _ in spans:
         busy += max(end - max(start, reached), 0.0)
         reached = max(reached, end)
-    return TimeSpent(busy / _HOUR, sum(gpu * (end - start) for start, end, gpu in spans) / _HOUR)
+    return HoursSpent(busy / _HOUR, sum(gpu * (end - start) for start, end, gpu in spans) / _HOUR)
 
 
 class Spending:
@@ -141,7 +141,7 @@ class Spending:
         gpu: Share of a GPU of one attempt of this driver.
     """
 
-    def __init__(self, before: TimeSpent, gpu: float) -> None:
+    def __init__(self, before: HoursSpent, gpu: float) -> None:
         self._busy, self._gpu_before, self._gpu = before.hours * _HOUR, before.gpu_hours, gpu
         self._held = 0.0
         self._taken: dict[str, float] = {}
@@ -168,14 +168,14 @@ class Spending:
             self._busy += now - self._busy_since
             self._idle_since = now
 
-    def total(self, now: float) -> TimeSpent:
+    def total(self, now: float) -> HoursSpent:
         """Return the time spent until now, by the clock of the calls of `take` and `end`."""
         busy = self._busy + (now - self._busy_since if self._taken else 0.0)
         held = self._held + len(self._taken) * now - self._sum_taken
-        return TimeSpent(busy / _HOUR, self._gpu_before + self._gpu * held / _HOUR)
+        return HoursSpent(busy / _HOUR, self._gpu_before + self._gpu * held / _HOUR)
 
 
-def overspent(budget: BudgetSection, total: TimeSpent) -> str | None:
+def overspent(budget: BudgetSection, total: HoursSpent) -> str | None:
     """Return a sentence about the part of a budget that is spent, or None if every part has some left.
 
     Args:

@@ -25,7 +25,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnTrial:
+class SheddableTrial:
     """One trial of a driver's own sweep that runs now.
 
     Attributes:
@@ -71,7 +71,7 @@ def minimum_run(claim: PoolClaim, restart: float, rules: Rules = RULES) -> float
     return max(rules.min_run, rules.min_run_restarts * restart)
 
 
-def chosen(trials: Collection[OwnTrial], demand: Demand, now: float, min_run: float) -> frozenset[str]:
+def chosen(trials: Collection[SheddableTrial], demand: Demand, now: float, min_run: float) -> frozenset[str]:
     """Return the keys of a driver's own trials that end at their next report.
 
     Trials that are leaving already come first; then the one with the least work since its last report; then
@@ -84,7 +84,7 @@ def chosen(trials: Collection[OwnTrial], demand: Demand, now: float, min_run: fl
         min_run: from `minimum_run`.
     """
     old = {trial.key for trial in trials if now - trial.started >= min_run}
-    groups: dict[str, list[OwnTrial]] = {}
+    groups: dict[str, list[SheddableTrial]] = {}
     for trial in trials:
         groups.setdefault(trial.engine or trial.key, []).append(trial)
     ready = [group for group in groups.values() if all(trial.key in old for trial in group)]
@@ -98,7 +98,7 @@ def chosen(trials: Collection[OwnTrial], demand: Demand, now: float, min_run: fl
 
 
 def moved(
-    trials: Collection[OwnTrial],
+    trials: Collection[SheddableTrial],
     nodes: Mapping[str, str],
     engines: Mapping[str, str],
     moves: Mapping[str, Move],
@@ -128,7 +128,7 @@ def moved(
     return frozenset(leaving)
 
 
-def _preference(group: list[OwnTrial], now: float) -> tuple[bool, float, float, str]:
+def _preference(group: list[SheddableTrial], now: float) -> tuple[bool, float, float, str]:
     lost = sum(now - trial.reported for trial in group)
     youngest = max(trial.started for trial in group)
     return not all(trial.leaving for trial in group), lost, -youngest, min(trial.key for trial in group)

@@ -123,7 +123,7 @@ class AppState:
         return self._read("users", users_by_digest)
 
     def sessions(self) -> Mapping[str, tuple[str, float]]:
-        """Return all browser sessions, as `people.users.sessions`, at most a second old."""
+        """Return all browser sessions, as `ledger.people.users.sessions`, at most a second old."""
         return self._read("sessions", sessions)
 
     def owners(self) -> Mapping[str, str | None]:

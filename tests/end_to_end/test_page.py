@@ -83,7 +83,6 @@ def test_a_member_watches_a_curve_grow(chrome: webdriver.Chrome, client: Client)
     browser.until("the sweeps", lambda: "0.64687" in shown(chrome, "sweeps"))
     browser.until("its progress", lambda: "0 of 8" in shown(chrome, "sweeps"))
     assert chrome.execute_script(CUT_OFF) == [], "a screen 1,400 pixels wide shows all columns"
-    browser.picture(chrome, "page-home-light")
     open_sweep(chrome, client.address, sweeps.SWEEP_ID)
     browser.until("the best trial", lambda: f"{sweeps.SWEEP_ID}-7" in shown(chrome, "best-of"))
     browser.until("the curves", lambda: len(chrome.find_elements(By.CSS_SELECTOR, "#curves polyline")) == 8)
@@ -93,7 +92,6 @@ def test_a_member_watches_a_curve_grow(chrome: webdriver.Chrome, client: Client)
         report(80, 0.7)
         browser.until("its next report", lambda: "80 of 200" in shown(chrome, "running"))
         browser.until("its curve", lambda: points(chrome) == [2])
-        browser.picture(chrome, "page-sweep-light")
 
 
 def test_sections_show_what_the_sweep_has_learned(chrome: webdriver.Chrome, client: Client) -> None:
@@ -285,13 +283,11 @@ def test_a_phone_and_dark_mode_show_the_same(chrome: webdriver.Chrome, client: C
         "rgba(20, 24, 29, 1)",
     }
     browser.until("the curves", lambda: chrome.find_elements(By.TAG_NAME, "polyline"))
-    browser.picture(chrome, "page-sweep-dark")
     phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
     widths = "return [document.documentElement.scrollWidth, window.innerWidth]"
     try:
         browser.until("the width", lambda: chrome.execute_script(widths)[1] == 390)
-        browser.picture(chrome, "page-sweep-phone")
         for page in ("/", "/machines", "/start", f"/sweeps/{sweeps.SWEEP_ID}", TRIAL):
             chrome.get(f"{client.address}{page}")
             browser.until("the user", lambda: "vera" in shown(chrome, "user"))
@@ -330,4 +326,3 @@ def test_the_page_of_a_trial_shows_its_attempts_and_its_curve(
     assert "200 of 200" in shown(chrome, "counts")
     assert "learning_rate" in shown(chrome, "parameters")
     assert shown(chrome, "attempts")
-    browser.picture(chrome, "page-trial-light")

@@ -51,7 +51,7 @@ def as_users(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def opened() -> Iterator[Path]:
     """A folder that every account can enter, unlike those of pytest."""
-    with tempfile.TemporaryDirectory(prefix="user_code-") as folder:
+    with tempfile.TemporaryDirectory(prefix="accounts-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
 
@@ -89,7 +89,7 @@ def test_what_would_run_or_be_read_as_the_service_is_refused(changes: Mapping[st
 @pytest.mark.usefixtures("as_users")
 def test_a_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    with pytest.raises(BadInput, match="user_code are those of one machine"):
+    with pytest.raises(BadInput, match="accounts are those of one machine"):
         account_for(COMMAND, "nobody")
 
 
@@ -121,7 +121,7 @@ def test_a_service_keeps_its_own_files_closed(opened: Path) -> None:
         check_service(GROUP, paths, opened / "data")
     (opened / "mlruns").chmod(0o700)
     elsewhere = replace(paths, database=f"sqlite:///{opened}/sweeps.db")
-    with pytest.raises(BadInput, match="must be closed to other user_code"):
+    with pytest.raises(BadInput, match="must be closed to other accounts"):
         check_service(GROUP, elsewhere, opened / "data")
 
 
@@ -161,7 +161,7 @@ def test_a_service_needs_a_group_and_a_python_that_accounts_can_run(
     closed.mkdir(mode=0o700)
     (closed / "python").touch()
     monkeypatch.setattr(sys, "executable", str(closed / "python"))
-    with pytest.raises(BadInput, match=f"{closed}: must be open to other user_code"):
+    with pytest.raises(BadInput, match=f"{closed}: must be open to other accounts"):
         check_service(GROUP, Paths(opened / "mlruns"), opened / "data")
 
 
@@ -203,7 +203,7 @@ def sent(tmp_path: Path, code: str, folder: object, owner: str = "nobody") -> Ma
 
 
 def test_no_code_of_users_comes_over_http_by_default(opened: Path, tmp_path: Path) -> None:
-    with pytest.raises(ForeignCode, match="trainable: must be left out of a file that is sent over HTTP"):
+    with pytest.raises(ForeignCode, match="trainable: must be omitted over HTTP"):
         check(sent(tmp_path, "command: ['true']", opened))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api.serving import exit_code
+from orchestrator.api.status import _exit_code
 from orchestrator.driver import detached
 from orchestrator.errors import Exit
 
@@ -97,4 +97,4 @@ def test_a_later_follower_sees_the_last_whole_lines(tmp_path: Path) -> None:
     ],
 )
 def test_the_exit_code_of_a_sweep_without_a_driver(state: str, failed: bool, code: Exit) -> None:
-    assert exit_code(state, failed=failed) == code
+    assert _exit_code({"state": state, "driver": None}, None, failed=failed) == code

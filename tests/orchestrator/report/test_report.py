@@ -41,7 +41,7 @@ def test_the_history_equals_what_was_written(ledger: Ledger) -> None:
 
 
 def test_an_unknown_sweep_is_refused_with_the_known_ones(ledger: Ledger) -> None:
-    with pytest.raises(BadInput, match=f"It knows: {sweeps.SWEEP_ID}"):
+    with pytest.raises(BadInput, match=f"Its sweeps: {sweeps.SWEEP_ID}"):
         read(ledger, "nothing")
 
 

@@ -35,7 +35,7 @@ folder = Path(sys.argv[1])
 environment.prepare(folder / "token")
 import ray
 from orchestrator.ledger.holder import Holder
-from orchestrator.schedule import cluster, hung, ray_private
+from orchestrator.schedule import cluster, orphaned_actors, ray_private
 from orchestrator.schedule.engines import EnginePool
 from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.loans import Loan, WrongLoan
@@ -574,7 +574,7 @@ def stopped(pid):
 for leave in (lambda: idle(EnginePool(600.0, "same"), "first"), lambda: used(worker_pool())):
     pid, said = stopped(leave()), []
     engines, seated = waiting("other")
-    with hung.ended(said.append, 1.0):
+    with orphaned_actors.ended(said.append, 1.0):
         wait(engines.nodes)
     print(psutil.pid_exists(pid), [str(pid) in line and "hangs" in line for line in said])
     engines.release(seated.attempt_id)
@@ -585,7 +585,7 @@ engines.ensure(engines.seat(seated).attempt_id)
 wait(engines.nodes)
 stopped(*processes())
 waiting("third")
-hung.Lookout(said.append, 0.0).look()
+orphaned_actors.Lookout(said.append, 0.0).look()
 print(len(said), engines.nodes() != {})
 """
 

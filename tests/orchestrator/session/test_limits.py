@@ -20,8 +20,8 @@ from orchestrator.session.limits import (
     SLOW_PLACEMENT,
     SLOW_START,
     UNCHARGED,
+    HoursSpent,
     Spending,
-    TimeSpent,
     hopeless,
     overspent,
     spent,
@@ -178,12 +178,12 @@ def test_gpu_hours_count_by_the_share_of_each_attempt() -> None:
     """The first driver gave each trial a GPU, the next one an eighth."""
     hours = [replace(attempt(at, at + 2), started_at=at * 3600.0) for at in (0, 2, 4)]
     shared = of_gpus((0.0, 1.0), (3.0, 0.125))
-    assert spent(hours, shared) == TimeSpent(6.0, 4.25)
+    assert spent(hours, shared) == HoursSpent(6.0, 4.25)
     earlier_version = of_gpus((3.0, 0.125))
-    assert spent(hours, earlier_version) == TimeSpent(6.0, 0.75)
+    assert spent(hours, earlier_version) == HoursSpent(6.0, 0.75)
     spending = Spending(spent(hours, shared), 0.5)
     spending.take("s-1.1", 0.0)
-    assert spending.total(3600.0) == TimeSpent(7.0, 4.75)
+    assert spending.total(3600.0) == HoursSpent(7.0, 4.75)
 
 
 def test_the_time_between_two_drivers_does_not_count() -> None:
@@ -192,7 +192,7 @@ def test_the_time_between_two_drivers_does_not_count() -> None:
 
 def test_outages_of_the_database_do_not_count() -> None:
     both = [replace(attempt(0, 4), outage_seconds=2 * 3600.0), replace(attempt(1, 5), outage_seconds=7200.0)]
-    assert spent(both, ONE_GPU) == TimeSpent(hours=3.0, gpu_hours=4.0)
+    assert spent(both, ONE_GPU) == HoursSpent(hours=3.0, gpu_hours=4.0)
 
 
 def test_an_attempt_inside_another_adds_nothing_to_the_clock() -> None:
@@ -201,7 +201,7 @@ def test_an_attempt_inside_another_adds_nothing_to_the_clock() -> None:
 
 def test_an_attempt_that_no_worker_took_costs_nothing() -> None:
     waited = AttemptRecord("s-0.1", "s-0", 1, "LOST", "interrupted", None, 0.0, 3600.0)
-    assert spent([waited, attempt(1, 2)], ONE_GPU) == TimeSpent(1.0, 1.0)
+    assert spent([waited, attempt(1, 2)], ONE_GPU) == HoursSpent(1.0, 1.0)
 
 
 def test_an_attempt_of_an_earlier_version_costs_from_its_start_if_it_has_run() -> None:
@@ -215,12 +215,12 @@ def test_a_running_attempt_counts_from_when_it_was_taken_until_now() -> None:
     spending.end("s-1.1", 0.0)
     spending.take("s-2.1", 3600.0)
     spending.take("s-2.1", 5400.0)
-    assert spending.total(2 * 3600.0) == TimeSpent(2.0, 2.0)
+    assert spending.total(2 * 3600.0) == HoursSpent(2.0, 2.0)
     spending.take("s-3.1", 2 * 3600.0)
     spending.end("s-2.1", 3 * 3600.0)
-    assert spending.total(4 * 3600.0) == TimeSpent(4.0, 5.0)
+    assert spending.total(4 * 3600.0) == HoursSpent(4.0, 5.0)
     spending.end("s-3.1", 4 * 3600.0)
-    assert spending.total(9 * 3600.0) == TimeSpent(4.0, 5.0)
+    assert spending.total(9 * 3600.0) == HoursSpent(4.0, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_running_attempt_counts_from_when_it_was_taken_until_now() -> None:
 def test_a_budget_is_spent_in_hours_or_in_gpu_hours(
     limits: dict[str, float], gpu: float, over: str | None
 ) -> None:
-    assert overspent(BudgetSection(trials=1, **limits), TimeSpent(hours=3.0, gpu_hours=gpu)) == over
+    assert overspent(BudgetSection(trials=1, **limits), HoursSpent(hours=3.0, gpu_hours=gpu)) == over
 
 
 def test_waiting_for_a_worker_costs_nothing(sessions: Sessions) -> None:
@@ -298,7 +298,7 @@ def test_the_time_before_a_first_report_is_charged(sessions: Sessions) -> None:
 
 
 def test_time_that_two_attempts_share_counts_once_in_the_hours_of_a_sweep() -> None:
-    spending = Spending(TimeSpent(0.0, 0.0), 0.0)
+    spending = Spending(HoursSpent(0.0, 0.0), 0.0)
     spending.take("first", 10.0)
     spending.end("first", 20.0)
     spending.take("second", 19.5)

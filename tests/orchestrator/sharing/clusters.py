@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.sharing import shedding
 from orchestrator.sharing.pool_rows import RULES, UNIT, Place, PoolClaim, PoolNode, Rules, Snapshot, Use
-from orchestrator.sharing.shedding import OwnTrial
+from orchestrator.sharing.shedding import SheddableTrial
 from orchestrator.sharing.view import View, renewed
 
 INTERVAL = 10.0
@@ -36,7 +36,7 @@ class Attempt:
     since: float
     engine: int | None = None
     node: str | None = None
-    trial: OwnTrial | None = None
+    trial: SheddableTrial | None = None
 
 
 @dataclass
@@ -199,7 +199,7 @@ class Cluster:
 
     def _begin(self, attempt: Attempt, node: str, at: float) -> None:
         engine = None if attempt.engine is None else str(attempt.engine)
-        attempt.node, attempt.trial = node, OwnTrial(attempt.key, engine, at, at)
+        attempt.node, attempt.trial = node, SheddableTrial(attempt.key, engine, at, at)
 
     def _turn(self, driver: Driver) -> None:
         self._report(driver)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.sharing import shedding
 from orchestrator.sharing.pool_rows import RULES, UNIT, Owner, PoolClaim, PoolNode, Rules, Snapshot, Use
-from orchestrator.sharing.shedding import OwnTrial
+from orchestrator.sharing.shedding import SheddableTrial
 from orchestrator.sharing.view import View, renewed
 
 INTERVAL = 10.0
@@ -25,7 +25,7 @@ class Driver:
     """
 
     claim: PoolClaim
-    trials: dict[str, OwnTrial] = field(default_factory=dict)
+    trials: dict[str, SheddableTrial] = field(default_factory=dict)
     is_alive: bool = True
 
 
@@ -117,7 +117,7 @@ class Pool:
         while self._renew(driver).may_start(driver.claim.sweep):
             self._launched += 1
             key = f"{driver.claim.sweep}-{self._launched}"
-            driver.trials[key] = OwnTrial(key, None, self.now, self.now)
+            driver.trials[key] = SheddableTrial(key, None, self.now, self.now)
 
     def _report(self, driver: Driver) -> None:
         for key, trial in list(driver.trials.items()):

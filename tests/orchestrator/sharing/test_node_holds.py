@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.sharing.node_holds import NOTHING, Hold, Move, NodeHolds
 from orchestrator.sharing.pool_rows import CLASSES, RULES, UNIT, Place, PoolClaim, PoolNode, Snapshot, Use
-from orchestrator.sharing.shedding import OwnTrial, moved
+from orchestrator.sharing.shedding import SheddableTrial, moved
 from orchestrator.sharing.view import View, renewed
 from tests.orchestrator.sharing import plain_holds
 from tests.orchestrator.sharing.clusters import INTERVAL, Cluster
@@ -152,8 +152,8 @@ def test_no_trial_with_a_device_of_its_own_leaves_for_one_in_a_slot() -> None:
     assert not View.of(Snapshot(nodes, (), (single, slot), uses), NOW).holding.moves
 
 
-def running(key: str, engine: str | None, started: float = 0.0) -> OwnTrial:
-    return OwnTrial(key, engine, started, started)
+def running(key: str, engine: str | None, started: float = 0.0) -> SheddableTrial:
+    return SheddableTrial(key, engine, started, started)
 
 
 def test_all_trials_of_one_device_leave_it_wherever_their_processors_are() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.sharing.pool_rows import CLASSES, RULES, UNIT, Owner, PoolClaim, PoolNode, Snapshot, Use
-from orchestrator.sharing.shedding import Demand, OwnTrial, chosen, demands, minimum_run
+from orchestrator.sharing.shedding import Demand, SheddableTrial, chosen, demands, minimum_run
 from orchestrator.sharing.view import View
 from tests.orchestrator.sharing.worlds import cpu_claim, gpu_claim, random_world
 
@@ -49,9 +49,9 @@ def pool(
     return View.of(Snapshot(nodes, owners, tuple(claims), tuple(rows)), NOW)
 
 
-def trial(key: str, started: float, reported: float, engine: str | None = None) -> OwnTrial:
+def trial(key: str, started: float, reported: float, engine: str | None = None) -> SheddableTrial:
     """Return a trial that was started and has reported so many seconds ago."""
-    return OwnTrial(key, engine, NOW - started, NOW - reported)
+    return SheddableTrial(key, engine, NOW - started, NOW - reported)
 
 
 # ------------------------------------------------------------------ which trials
@@ -108,7 +108,7 @@ TRIALS = st.lists(
 
 @given(TRIALS, st.integers(0, 3), st.integers(0, 5), st.integers(0, 300))
 def test_whatever_runs_no_more_than_asked_and_none_too_young_leaves(
-    trials: list[OwnTrial], devices: int, single: int, min_run: int
+    trials: list[SheddableTrial], devices: int, single: int, min_run: int
 ) -> None:
     leaving = chosen(trials, Demand(devices, single), NOW, min_run)
     own = {entry.key: entry for entry in trials}
