@@ -182,7 +182,7 @@ def _lives(
     """Yield the lives of attempts that do not share a device, whose engine would be their process."""
     reported = {report.attempt_id: report.at for report in reports}
     for row in attempts:
-        line, end, held = started.get(row.number), reported.get(row.id), row.held_from
+        line, end, held = started.get(row.number), reported.get(row.id), row.taken_at
         if line is None or end is None or held is None or 0 < sweep.held_by(row)[1] < 1:
             continue
         start, end = max(held, line.at), min(end, inf if row.ended_at is None else row.ended_at)
