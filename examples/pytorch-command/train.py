@@ -11,7 +11,7 @@ model = torch.nn.Sequential(
 )
 optimizer = torch.optim.Adam(model.parameters(), trial.params["lr"])
 if trial.resume:
-    saved = torch.load(trial.resume / "last.pt")
+    saved = torch.load(trial.resume / "last.pt", weights_only=True)
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
 for step in range(trial.start + 1, trial.steps + 1):

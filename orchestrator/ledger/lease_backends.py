@@ -13,11 +13,11 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
-from sqlalchemy import Connection, Float, bindparam, func, select, update
-from sqlalchemy.dialects import postgresql
+from sqlalchemy import Connection, Float, Insert, bindparam, func, select, update
 
 from orchestrator.errors import DISK_FULL, NoSpace
 from orchestrator.ledger.holder import Holder, Token, busy
@@ -294,7 +294,7 @@ def holds(connection: Connection, token: Token) -> bool:
 def next_token(connect: Connect, sweep_id: str, holder: Holder) -> Token:
     """Return a new token of a sweep, whether or not another process drives it."""
     with connect() as connection, connection.begin():
-        execute(connection, _ENSURE, {"sweep_id": sweep_id, **_EMPTY})
+        execute(connection, _ensure(), {"sweep_id": sweep_id, **_EMPTY})
         [(number,)] = execute(connection, _NUMBER, {"sweep_id": sweep_id})
         token = Token(sweep_id, number + 1, holder)
         execute(connection, _NAME, _named(token))
@@ -310,7 +310,6 @@ def _named(token: Token) -> dict[str, object]:
 # transaction, and renews its row once a second.
 _NEWEST = select(LEASE.c.number).where(LEASE.c.sweep_id == bindparam("sweep_id")).with_for_update(read=True)
 _EMPTY = {"number": 0, "holder": "", "expires_at": 0.0}
-_ENSURE = postgresql.insert(LEASE).on_conflict_do_nothing()
 _NUMBER = select(LEASE.c.number).where(LEASE.c.sweep_id == bindparam("sweep_id")).with_for_update()
 _ROW = (
     select(
@@ -332,7 +331,15 @@ def _is_near(row: Held, system: System) -> bool:
     return named is not None and named.is_near(system)
 
 
+@cache
+def _ensure() -> Insert:
+    """Return the statement that adds the row of a sweep unless it exists."""
+    from sqlalchemy.dialects import postgresql  # a tenth of a second, which a SQLite ledger does not need
+
+    return postgresql.insert(LEASE).on_conflict_do_nothing()
+
+
 def _locked_row(connection: Connection, sweep_id: str) -> Held:
-    execute(connection, _ENSURE, {"sweep_id": sweep_id, **_EMPTY})
+    execute(connection, _ensure(), {"sweep_id": sweep_id, **_EMPTY})
     [row] = execute(connection, _ROW, {"sweep_id": sweep_id})
     return Held(*row)
