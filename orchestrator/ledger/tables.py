@@ -320,7 +320,7 @@ REQUEST_KEY = Table(
     Index("request_key_age", "at"),
 )
 # `Index(postgresql_where=...)` would import PostgreSQL's dialect into every command, in a tenth of a second.
-_IN_WORK = DDL("CREATE INDEX request_key_in_work ON request_key (at) WHERE answer IS NULL")
+_IN_WORK = DDL("CREATE INDEX request_key_in_work ON request_key (at) WHERE answer IS NULL")  # type: ignore[no-untyped-call]
 event.listen(REQUEST_KEY, "after_create", _IN_WORK)
 """Idempotency keys of the last day: digests of the request bodies, and the answers."""
 
