@@ -110,8 +110,8 @@ def _seconds_left(
     ended = {trial.key for trial in trials if trial.state in FINISHED_TRIAL}
     took: dict[str, float] = dict.fromkeys(ended, 0.0)
     for attempt in attempts:
-        if attempt.trial_key in ended and attempt.ended_at is not None and attempt.held_from is not None:
-            took[attempt.trial_key] += max(0.0, attempt.ended_at - attempt.held_from)
+        if attempt.trial_key in ended and attempt.ended_at is not None and attempt.taken_at is not None:
+            took[attempt.trial_key] += max(0.0, attempt.ended_at - attempt.taken_at)
     going = progress.states.get("RUNNING", 0)
     own = [trial.seconds_left for trial in running] + [None] * max(0, going - len(running))
     whole = [trial.total_steps / trial.steps_per_second for trial in running if trial.steps_per_second]

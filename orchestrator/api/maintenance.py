@@ -18,7 +18,7 @@ from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking.address import sqlite_path
 from orchestrator.upkeep import orphans
-from orchestrator.upkeep.check import Finding, leftovers
+from orchestrator.upkeep.check import Finding, check_submissions, leftovers
 from orchestrator.upkeep.check import check as check_ledger
 from orchestrator.upkeep.log_check import check_logs
 from orchestrator.upkeep.mlflow_copy import disagreements, set_aside
@@ -26,7 +26,6 @@ from orchestrator.upkeep.mlflow_copy import redeliver as redeliver_sweep
 from orchestrator.upkeep.orphans import Garbage
 from orchestrator.upkeep.recovery import Recovery
 from orchestrator.upkeep.recovery import recover as rebuild
-from orchestrator.upkeep.submission_check import check_submissions
 
 REDELIVERY_SECONDS = 600.0
 

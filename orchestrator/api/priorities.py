@@ -70,7 +70,6 @@ def change(
     priority_class: str | None = None,
     *,
     weight: float | None = None,
-    paused: bool | None = None,
     revisions: Collection[str] | None = None,
     asked: Asked | None = None,
     root: str | Path | None = None,
@@ -81,16 +80,13 @@ def change(
         name: ID of the sweep, or the beginning of it.
         priority_class: As in `move`.
         weight: As in `move`.
-        paused: True to have its driver save every trial and leave until the sweep is resumed; false to
-            resume it.
         revisions: ETags of the settings, one of which must hold; any if None.
         asked: By a user whose role the caller has compared with the class, for the audit log; if None, the
             owner of new sweeps asks, on the command line.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: No sweep matches, the class or the weight is not valid, only an admin may set the class, or
-            the sweep can be neither paused nor resumed.
+        BadInput: No sweep matches, the class or the weight is not valid, or only an admin may set the class.
         Changed: The settings have none of the revisions.
     """
     chosen = next((known for known in CLASSES if known == priority_class), None)
@@ -101,14 +97,13 @@ def change(
         if priority_class == "urgent" and asked is None:
             _check_admin(ledger, current_owner())
         sweep_id = one_of(known_sweeps(ledger), name)
-        changes = {"priority_class": priority_class, "weight": weight, "paused": paused}
+        changes = {"priority_class": priority_class, "weight": weight}
         given = {name: value for name, value in changes.items() if value is not None}
         return sweep_id, change_settings(
             ledger,
             sweep_id,
             priority_class=chosen,
             weight=parts,
-            paused=paused,
             revisions=revisions,
             asked=asked or Asked(COMMAND_LINE, "priority", sweep_id, given),
         )

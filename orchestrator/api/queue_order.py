@@ -26,9 +26,8 @@ from orchestrator.service.start_order import (
     seconds_left,
     with_shares,
 )
-from orchestrator.sharing.forecast import expected_starts
+from orchestrator.sharing.forecast import expected_starts, has_spent
 from orchestrator.sharing.pool_rows import CLASSES, Owner
-from orchestrator.sharing.prospects import has_spent
 from orchestrator.sharing.view import View
 from orchestrator.system import ClockSetting, System
 

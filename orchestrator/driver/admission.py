@@ -156,7 +156,7 @@ def leased_sweep(
     preflight.check_paths(run.paths)
     run.paths.create()
     ledger_url, say = run.paths.ledger_url, observer.say
-    with closing(Ledger.open(ledger_url, reconnect_seconds=math.inf, say=say)) as ledger:
+    with closing(Ledger.open(ledger_url, reconnect_seconds=math.inf, notify=say)) as ledger:
         sweep = identify(sweep, ledger, known=run.known, new=run.new)
         preflight.check_paths(run.paths, sweep.id)
         lost = f"{sweep.id}: another driver has taken over, so this one leaves."

@@ -276,7 +276,7 @@ def _span(attempt: AttemptRecord, history: History) -> tuple[float, float]:
     """Return the start and end of an attempt; a running attempt ends at its latest report."""
     reports = history.reports.get(attempt.trial_key, ())
     own = [row.at for row in reports if row.attempt_id == attempt.id]
-    start = attempt.held_from or attempt.started_at
+    start = attempt.taken_at or attempt.started_at
     return start, max([start, *own, *([attempt.ended_at] if attempt.ended_at else [])])
 
 

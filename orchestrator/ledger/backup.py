@@ -1,20 +1,20 @@
-"""The backup of a SQLite ledger: for each sweep, a log of everything that was committed, beside the database.
+"""Backup of a SQLite ledger: for each sweep, a log of its commits beside the database.
 
 SQLite keeps no checksums of its pages, and a flipped bit in its write-ahead log silently drops every later
-commit. Each commit is therefore also appended to a log, as one line with its own digest and number:
+commit. Each commit is therefore also appended to a log, as one line with a digest and a number:
 
-    <sweeps>.backup/<sweep id>.log      <digest> [number, [[table, key, changed columns or null], ...]]
-    <sweeps>.backup/ledger.id           the id of the ledger
+    <sweeps>.backup/<sweep ID>.log      <digest> [number, [[table, key, changed columns or null], ...]]
+    <sweeps>.backup/ledger.id           the ID of the ledger
     <sweeps>.backup/submissions/        one file for each submission, see `row_backup.py`
     <sweeps>.backup/users/              one file for each user
     <sweeps>.backup/decisions/          one file for each stop request, priority and owner
 
-A log that has been rewritten starts with the whole state of the sweep instead, in one or more lines with the
-number of its last commit: `[number, [...], lines of the state that follow]`.
+A compacted log starts with the whole state of the sweep instead, in one or more lines with the number of its
+last commit: `[number, [...], lines of the state that follow]`.
 
-A line is written after its commit, so the log is never ahead of an intact database: if it is, the database
-has lost commits. Lines are not flushed to disk one by one, but whenever the database is. After a power
-failure either may be behind: the ledger is rebuilt if the log leads further, else the log is rewritten.
+A line is written after its commit, so a log that is ahead of its database proves that the database has lost
+commits. Lines are flushed to disk together with the database. After a power failure either may be behind: the
+ledger is rebuilt if the log leads further, else the log is rewritten.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DIGEST_LENGTH = 16
 """Characters of a line's digest."""
 
 BLOCK = 1 << 16
-"""Bytes that are read at a time from the end of a log."""
+"""Bytes that are read at first from the end of a log."""
 
 ROW_FOLDERS: Mapping[Table, str] = {
     SUBMISSION: "submissions",
@@ -56,7 +56,7 @@ ROW_FOLDERS: Mapping[Table, str] = {
 _log = logging.getLogger(__name__)
 
 Change = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
-"""A table, the key of a row, and its columns: all of a new row, the changed ones, or None if deleted."""
+"""Table, key and columns of a row: all columns if it is new, the changed ones, or None if it is deleted."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Entry:
     """One commit of a sweep, or a part of its whole state.
 
     Attributes:
-        number: of the commit, counted from 1; of a state, that of its last commit.
-        changes: the rows that were written.
-        following: number of entries with further parts of the same state.
+        number: Number of the commit, counted from 1, or of the last commit of a state.
+        changes: Rows that were written.
+        following: Number of entries with further parts of the same state.
     """
 
     number: int
@@ -104,7 +104,7 @@ def backup_file(address: URL, sweep_id: str) -> Path:
 
 
 def kept_id(address: URL) -> str | None:
-    """Return the id of a ledger as its backup has it, or None."""
+    """Return the ID of a ledger in its backup, or None."""
     try:
         return _id_file(address).read_text() or None
     except FileNotFoundError:
@@ -112,7 +112,7 @@ def kept_id(address: URL) -> str | None:
 
 
 def keep_id(address: URL, ledger_id: str) -> None:
-    """Write the id of a ledger to its backup, unless the backup has it."""
+    """Write the ID of a ledger to its backup, unless the backup has it."""
     if kept_id(address) == ledger_id:
         return
     file = _id_file(address)
@@ -125,11 +125,11 @@ def _id_file(address: URL) -> Path:
 
 
 class Log:
-    """The log of a sweep while this process holds its lock: nothing else writes to a log or replaces it.
+    """Log of a sweep, locked by this process.
 
     Args:
-        path: of the log.
-        file: the log, open and locked.
+        path: Path of the log.
+        file: The log, open and locked.
     """
 
     def __init__(self, path: Path, file: FileIO) -> None:
@@ -137,11 +137,11 @@ class Log:
 
     @property
     def length(self) -> int:
-        """Bytes of the log."""
+        """Length of the log in bytes."""
         return os.fstat(self._file.fileno()).st_size
 
     def append(self, entry: Entry) -> None:
-        """Write one line. If that fails the log falls behind, and the commit stands."""
+        """Write one line. If that fails, the log falls behind and the commit stands."""
         try:
             rest = memoryview(_line(entry))
             while rest:
@@ -154,11 +154,11 @@ class Log:
         self._file.truncate(0)
 
     def replace(self, fresh: Path, length: int) -> None:
-        """Put a log that `write` has written in the place of this one, with the lines that came later.
+        """Replace this log by one that `write` has written, and append the later lines.
 
         Args:
-            fresh: the log that takes its place.
-            length: bytes of this log when the state in `fresh` was that of the sweep.
+            fresh: Log that replaces this one.
+            length: Length of this log when `fresh` held the state of the sweep.
         """
         with self._path.open("rb") as old, fresh.open("ab") as new:
             old.seek(length)
@@ -170,10 +170,7 @@ class Log:
 
 
 def drop_torn_start(path: Path) -> None:
-    """Empty a log without an intact line: a first commit that was lost has left a part of its line.
-
-    The lines of later commits would join it.
-    """
+    """Empty a log that holds only the torn line of a lost first commit, to which later lines would stick."""
     if path.exists() and path.stat().st_size:
         with locked(path) as log:
             if not newest(path):
@@ -182,7 +179,7 @@ def drop_torn_start(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[Log]:
-    """Lock and open the log of a sweep. Hold it from a commit to its line, so that both have one order."""
+    """Lock and open the log of a sweep, from a commit to its line, so that both have the same order."""
     while True:
         with _opened(path) as file:
             # The log itself is locked: a lock file beside it would cost a further open and close at each
@@ -211,27 +208,26 @@ def _is_at(path: Path, file: FileIO) -> bool:
 
 
 def flush(path: Path) -> None:
-    """Make every line of a log so far survive a power failure, unless the log was removed."""
+    """Make every line of a log survive a power failure, unless the log was removed."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def entries(path: Path) -> Iterator[Entry]:
-    """Yield the entries from the start, up to the first line that is damaged, torn or out of sequence."""
+    """Yield the entries up to the first line that is damaged, torn or out of sequence."""
     last: LinePosition | None = None
     for line in _lines(path):
-        place = _place(line)
-        if place is None or not _follows(place, last):
+        position = _position(line)
+        if position is None or not _follows(position, last):
             return
-        last = place
+        last = position
         yield _entry(line)
 
 
 def newest(path: Path) -> int:
-    """Return the number of the last intact line, even one behind a damaged line; 0 if there is none.
+    """Return the number of the last intact line, even behind a damaged one; 0 without an intact line.
 
-    Lines have the order of their commits, so it is the highest number. Only the end of the log is
-    read, unless no line in it is intact.
+    Only the end of the log is read, unless no line in it is intact.
     """
     size = path.stat().st_size if path.exists() else 0
     window = min(BLOCK, size)
@@ -240,23 +236,20 @@ def newest(path: Path) -> int:
             file.seek(size - window)
             lines = file.read().splitlines(keepends=True)
         for line in reversed(lines if window == size else lines[1:]):
-            if (place := _place(line)) is not None:
-                return place.number
+            if (position := _position(line)) is not None:
+                return position.number
         window = min(4 * window, size) if window < size else 0
     return 0
 
 
 def complete_until(path: Path) -> int:
-    """Return the number of the last line if every line is intact and none is missing, else 0.
-
-    The changes of the lines are not parsed: their digests say that they are as they were written.
-    """
+    """Return the number of the last line if every line is intact and none is missing, else 0."""
     last: LinePosition | None = None
     for line in _lines(path):
-        place = _place(line)
-        if place is None or not _follows(place, last):
+        position = _position(line)
+        if position is None or not _follows(position, last):
             return 0
-        last = place
+        last = position
     return last.number if last is not None and not last.following else 0
 
 
@@ -268,13 +261,13 @@ def _lines(path: Path) -> Iterator[bytes]:
         return
 
 
-def _follows(place: LinePosition, before: LinePosition | None) -> bool:
+def _follows(position: LinePosition, before: LinePosition | None) -> bool:
     """Return True if a line is the next commit, or the next part of a state."""
     if before is None:
         return True
     if before.following:
-        return place == LinePosition(before.number, before.following - 1)
-    return place == LinePosition(before.number + 1, 0)
+        return position == LinePosition(before.number, before.following - 1)
+    return position == LinePosition(before.number + 1, 0)
 
 
 def _line(entry: Entry) -> bytes:
@@ -289,8 +282,8 @@ def _entry(line: bytes) -> Entry:
     return Entry(number, [tuple(change) for change in changes], *following)
 
 
-def _place(line: bytes) -> LinePosition | None:
-    """Return the place of a line without parsing its changes, or None if it is damaged or torn."""
+def _position(line: bytes) -> LinePosition | None:
+    """Return the position of a line without parsing its changes, or None if it is damaged or torn."""
     # A view: a line of a rewritten log is long, and copying it takes as long as its digest.
     text = memoryview(line)[DIGEST_LENGTH + 1 : -1]
     digest = hashlib.blake2b(text, digest_size=8).hexdigest().encode()
@@ -301,10 +294,10 @@ def _place(line: bytes) -> LinePosition | None:
 
 
 def write(path: Path, entries: Iterable[Entry]) -> Path:
-    """Write a log under another name beside its place at `path`; return the file, flushed to disk.
+    """Write a log to a file beside `path`, flush it to disk, and return the file.
 
     Raises:
-        OSError: the disk is full.
+        OSError: The disk is full.
     """
     fresh = path.with_suffix(".new")
     make_folder(path.parent)

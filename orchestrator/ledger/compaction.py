@@ -1,4 +1,4 @@
-"""The backup of a sweep, rewritten: its present state in the place of all commits that led to it."""
+"""Compaction of a sweep's backup: its present state replaces all earlier commits."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ from orchestrator.ledger.tables import TALLY
 from orchestrator.system import without_garbage_collection
 
 ROWS_A_PART = 1000
-"""Rows in a line of a rewritten backup: a million reports would fill the memory."""
+"""Rows in a line of a compacted backup: a million reports would fill the memory."""
 
 PRIORITY = 10
-"""What is added to the niceness of a process that rewrites a backup beside a running sweep."""
+"""Increase of the niceness of a process that compacts a backup beside a running sweep."""
 
 
 def compact(ledger: Ledger, sweep_id: str, may_replace: Callable[[], bool] = lambda: True) -> None:
-    """Replace the backup of a sweep by its present state.
+    """Compact the backup of a sweep.
 
-    The state is written from a snapshot, which delays no writer. While the new log takes the place of the old
-    one, and the lines of later commits are copied, the log is locked, so that no commit is made.
+    The state is written from a snapshot, which delays no writer. While the lines of later commits are copied,
+    the log is locked, so that no commit is made.
 
     Args:
-        ledger: a SQLite file that holds the sweep.
-        sweep_id: of the sweep.
-        may_replace: asked once the state has been written; if not, the old log stays.
+        ledger: SQLite ledger of the sweep.
+        sweep_id: ID of the sweep.
+        may_replace: Function that is called once the state has been written; the old log stays if it is
+            False.
 
     Raises:
-        Damaged: a row does not match its digest; the old log stays.
+        Damaged: A row does not match its digest; the old log stays.
     """
     log = backup.backup_file(ledger.address, sweep_id)
     with FileLock(backup.backup_folder(ledger.address) / "compaction.lock"):
@@ -52,7 +53,7 @@ def compact(ledger: Ledger, sweep_id: str, may_replace: Callable[[], bool] = lam
 
 
 def compact_beside(ledger: Ledger, sweep_id: str) -> None:
-    """Replace the backup of a sweep by its present state, in a process that ends with this one."""
+    """Compact the backup of a sweep in a process that ends with this one."""
     arguments = (ledger.address.render_as_string(), sweep_id, os.getpid())
     # Spawned, not forked: a driver has threads.
     multiprocessing.get_context("spawn").Process(target=_compact, args=arguments, daemon=True).start()
@@ -72,7 +73,7 @@ def _commits(connection: Connection, sweep_id: str) -> int:
 
 
 def _whole_state(connection: Connection, sweep_id: str, commits: int) -> Iterator[Entry]:
-    """Yield the rows of a sweep, with its own row first, in parts that fit in memory."""
+    """Yield the rows of a sweep in parts that fit in memory, its own row first."""
     of_sweep = select(TALLY.c.rows).where(TALLY.c.sweep_id == sweep_id)
     parts = math.ceil(connection.execute(of_sweep).scalar_one() / ROWS_A_PART)
     changes = _changes(connection, sweep_id)

@@ -1,4 +1,4 @@
-"""The connection to the ledger's database: addresses, engine settings, retries after a failure."""
+"""Connection to the ledger's database: addresses, engine settings, retries after a failure."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from trainables.errors import Refusal
 Result = TypeVar("Result")
 
 BUSY_SECONDS = 30.0
-"""How long SQLite itself waits for a lock."""
+"""Seconds for which SQLite itself waits for a lock."""
 
 BUSY_TRIES = 3
-"""How often a transaction is tried that meets a lock or a conflicting transaction."""
+"""Tries of a transaction that meets a lock or a conflicting transaction."""
 
 CONNECT_SECONDS = 10
-"""How long a server may take to accept a connection."""
+"""Timeout for a server to accept a connection."""
 
 SOCKET_OPTIONS = {
     "connect_timeout": CONNECT_SECONDS,
@@ -44,17 +44,17 @@ SERVER_TIMEOUTS = {
     "lock_timeout": "20s",
     "idle_in_transaction_session_timeout": "30s",
 }
-"""Limits that the server enforces: a stopped driver must not hold a lock for ever."""
+"""Limits that the server enforces, so that a stopped driver does not hold a lock for ever."""
 
 RECONNECT_SECONDS = 90.0
-"""How long a server may be unreachable for a command: one that restarts is back within a minute."""
+"""Longest outage of a server before a command fails: one that restarts is back within a minute."""
 
 FIRST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 5.0
 """The wait before a transaction is tried again, doubled from the first to the longest."""
 
-SAY_SECONDS = 5.0
-"""How long an outage lasts before it is reported."""
+NOTIFY_SECONDS = 5.0
+"""Seconds of an outage before it is reported."""
 
 WRITING = "ledger_write"
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -62,9 +62,9 @@ NETWORK_FILE_SYSTEMS = frozenset(
     | {"glusterfs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.ceph", "fuse.juicefs"}
 )
 SQLITE_PARTS = ("", "-wal", "-shm", "-journal")
-"""What SQLite appends to the name of a database for each of its files."""
+"""Suffixes of the files of a SQLite database."""
 
-RECOVER = "Run `recover` to rebuild the ledger from its backup."
+RECOVER = "Rebuild the ledger from its backup with `recover`."
 
 
 def parse(url: str) -> URL:
@@ -76,7 +76,7 @@ def parse(url: str) -> URL:
     try:
         address = make_url(url)
     except ArgumentError:
-        raise _unusable("something that is no URL") from None
+        raise _unusable("something else") from None
     if address.get_backend_name() == "postgresql" and address.database:
         return address.set(drivername="postgresql+psycopg")
     if address.get_backend_name() != "sqlite" or address.database in (None, "", ":memory:"):
@@ -113,18 +113,18 @@ def file_system(path: Path) -> str:
 
 
 def refuse_network_disk(path: Path) -> None:
-    """Refuse a SQLite file on a file system where locks do not hold.
+    """Check that a SQLite file is on a file system with reliable locks.
 
     Raises:
-        BadInput: the file is on a network file system.
+        BadInput: The file is on a network file system.
     """
     kind = file_system(path.parent)
     if kind in NETWORK_FILE_SYSTEMS:
         raise BadInput(
             f"ledger {path}",
-            "a SQLite file must be on a local disk, because its locks do not hold on a network file system",
+            "must be on a local disk, because locks are unreliable on a network file system",
             f"a file system of type {kind}",
-            "Name a local path, or a server: postgresql://user@host/database.",
+            "Use a local path, or a server: postgresql://user@host/database.",
         )
 
 
@@ -132,7 +132,7 @@ def connect(address: URL) -> Engine:
     """Return the engine of a ledger, without opening a connection.
 
     Raises:
-        BadInput: the driver for PostgreSQL is not installed.
+        BadInput: The driver for PostgreSQL is not installed.
     """
     if is_file(address):
         engine = create_engine(address, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
@@ -149,16 +149,16 @@ def connect(address: URL) -> Engine:
     except ModuleNotFoundError:
         where = address.render_as_string(hide_password=True)
         must = "needs the package psycopg"
-        raise BadInput(where, must, "no such package", "Install the extra `postgres`.") from None
+        raise BadInput(where, must, "not installed", "Install the extra `postgres`.") from None
     event.listen(engine, "connect", _configure_postgresql)
     return engine
 
 
 def flush(address: URL) -> None:
-    """Make every commit so far survive a power failure.
+    """Make every commit so far of a SQLite file survive a power failure.
 
-    SQLite flushes what has left its write-ahead log. SQLite holds no locks on the log file, so opening and
-    closing the file here releases none.
+    SQLite itself flushes pages that have left its write-ahead log. It holds no locks on the log file, so
+    opening and closing the file here releases none.
     """
     file = database_file(address)
     try:
@@ -195,11 +195,10 @@ def begin_sqlite(connection: Connection) -> None:
 
 
 class DatabaseOutages:
-    """Adds up the time in which a database has kept this process waiting; safe to share between threads.
+    """Sum of the time in which a database has kept this process waiting; safe to share between threads.
 
     Attributes:
-        seconds: in which a transaction has waited, of those that took longer than `SAY_SECONDS`. Transactions
-            of several threads at the same time count once.
+        seconds: Duration of the transactions that took longer than `NOTIFY_SECONDS`, without overlaps.
     """
 
     def __init__(self) -> None:
@@ -208,8 +207,8 @@ class DatabaseOutages:
         self._lock = threading.Lock()
 
     def add(self, began: float, ended: float) -> None:
-        """Note a transaction by its first try and its commit, on the clock of `System.monotonic`."""
-        if ended - began > SAY_SECONDS:
+        """Add a transaction by the times of its first try and its commit, from `System.monotonic`."""
+        if ended - began > NOTIFY_SECONDS:
             with self._lock:
                 # The transaction that has waited longest may be the last one to end.
                 apart = [one for one in self._intervals if one[1] < began or ended < one[0]]
@@ -224,30 +223,30 @@ def with_retries(
     *,
     reconnect_seconds: float = RECONNECT_SECONDS,
     system: System = System(),
-    say: Callable[[str], None] = lambda line: None,
+    notify: Callable[[str], None] = lambda line: None,
 ) -> Result:
-    """Run a whole transaction, and run it again within bounds after a lock, a conflict or a lost server.
+    """Run a transaction, and retry it with backoff after a lock, a conflict or the loss of the server.
 
     Args:
-        attempt: the transaction; running it twice must be correct.
-        where: the ledger without its password, for errors.
-        reconnect_seconds: how long a server may be unreachable; infinite for a driver.
-        system: of the process.
-        say: receives a line when the server has been unreachable for some seconds, and another when it
-            answers again.
+        attempt: Idempotent transaction.
+        where: Address of the ledger without its password, for errors.
+        reconnect_seconds: Longest outage of a server; infinite for a driver.
+        system: System of the process.
+        notify: Function that receives a line when the server has been unreachable for some seconds, and
+            another one when it answers again.
 
     Raises:
-        BadInput: the database stayed locked.
-        NoDatabase: its server stayed unreachable.
+        BadInput: The database stayed locked.
+        NoDatabase: Its server stayed unreachable.
         Damaged: SQLite cannot read its file.
-        NoSpace: the disk is full.
+        NoSpace: The disk is full.
     """
-    began, wait, blocked, said = system.monotonic(), FIRST_RETRY_SECONDS, 0, False
+    began, wait, blocked, notified = system.monotonic(), FIRST_RETRY_SECONDS, 0, False
     while True:
         try:
             result = attempt()
-            if said:
-                say(f"{where} answers again, after {system.monotonic() - began:.0f} s.")
+            if notified:
+                notify(f"{where} answers again, after {system.monotonic() - began:.0f} s.")
             return result
         except DBAPIError as error:
             is_blocked = _is_locked(error) or _is_conflict(error)
@@ -256,10 +255,10 @@ def with_retries(
             in_time = waited + wait <= reconnect_seconds
             if not (blocked < BUSY_TRIES if is_blocked else _is_lost(error) and in_time):
                 raise (_refusal(error, where) or error) from error
-            if not (is_blocked or said) and waited > SAY_SECONDS:
-                said = True
+            if not (is_blocked or notified) and waited > NOTIFY_SECONDS:
+                notified = True
                 since = time.strftime("%H:%M:%S", time.localtime(system.time() - waited))
-                say(f"{where} has not answered since {since}: waiting. {_reason(error)}.")
+                notify(f"{where} has not answered since {since}: waiting. {_reason(error)}.")
         system.sleep(wait)
         wait = min(2 * wait, LONGEST_RETRY_SECONDS)
 
@@ -297,7 +296,7 @@ def _is_damage(error: DBAPIError) -> bool:
 
 
 def _is_undecodable(error: DBAPIError) -> bool:
-    """Return True if Python's driver of SQLite has read a text that is no UTF-8; it has no code for that."""
+    """Return True if Python's driver of SQLite has read invalid UTF-8, for which it has no error code."""
     return str(error.orig).startswith("Could not decode to UTF-8")
 
 
@@ -313,9 +312,9 @@ def _refusal(error: DBAPIError, where: str) -> Refusal | None:
     if _is_locked(error):
         got = f"a lock longer than {BUSY_TRIES * BUSY_SECONDS:g} s"
         remedy = "Find the process that holds it (`lsof`), or use PostgreSQL if many processes write."
-        return BadInput(where, "must not stay locked", got, remedy)
+        return BadInput(where, "is locked by another process", got, remedy)
     if _is_blocked(error):
-        must = "transactions must not block each other"
+        must = "transactions block each other"
         return BadInput(where, must, _reason(error), "Run the same command again.")
     if _is_full(error):
         remedy = "Free some space, and run the same command again."
@@ -324,5 +323,5 @@ def _refusal(error: DBAPIError, where: str) -> Refusal | None:
         return Damaged(where, "must be an intact SQLite database", str(error.orig), RECOVER)
     if _is_lost(error):
         got = _reason(error)
-        return NoDatabase(where, "the database must answer", got, "Start it, or name another one.")
+        return NoDatabase(where, "the database does not answer", got, "Start it, or use another one.")
     return None

@@ -1,4 +1,4 @@
-"""Which process drives a sweep, and the token by which every write of that process is recognised."""
+"""Holder of a lease: the process, and the fencing token of its writes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from orchestrator.system import System
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that drives a sweep.
+    """A process that holds a lease, such as the driver of a sweep.
 
     Attributes:
-        pid: process id.
-        host: name of the machine.
-        place: identifies the boot and the process namespace that `pid` belongs to; empty if unknown.
-        start: of the process, as its machine counts it: no clock that can be set takes part.
-        since: when the process took the lease, seconds since the epoch.
-        detached: whether the process prints to the log of the sweep's drivers.
+        pid: Process ID.
+        host: Name of the machine.
+        place: Boot and process namespace of `pid`; empty if unknown.
+        start: Start of the process, in a count of its machine that no setting of a clock changes.
+        since: Time at which the process took the lease, seconds since the epoch.
+        detached: Whether the process prints to the log of the sweep's drivers.
     """
 
     pid: int
@@ -42,7 +42,7 @@ class Holder:
 
     @classmethod
     def read(cls, text: str) -> Holder | None:
-        """Return the holder that `write` wrote, or None for any other text."""
+        """Return the holder that `write` has written, or None for any other text."""
         try:
             values = json.loads(text)
             this = cls(**values)
@@ -53,10 +53,10 @@ class Holder:
 
     @classmethod
     def read_file(cls, file: Path) -> Holder | None:
-        """Return the holder that a file names, or None if it has been damaged.
+        """Return the holder in a file, or None if the file is damaged.
 
         Raises:
-            OSError: the file cannot be read.
+            OSError: The file cannot be read.
         """
         return cls.read(file.read_text(errors="replace"))
 
@@ -68,11 +68,11 @@ class Holder:
         return f"process {self.pid} on {self.host}"
 
     def is_near(self, system: System = System()) -> bool:
-        """Return True if the process is visible from here, so that its death would be noticed."""
+        """Return True if the process is visible from here, so that its death can be detected."""
         return bool(self.place) and self.place == system.place()
 
     def is_dead(self, system: System = System()) -> bool:
-        """Return True if the process is known to have ended, and False if that is not known."""
+        """Return True if the process is known to have ended."""
         return self.is_near(system) and system.start_of(self.pid) != self.start
 
 
@@ -83,12 +83,12 @@ def _types() -> Mapping[str, type]:
 
 @dataclass(frozen=True)
 class Token:
-    """The proof that a process holds the lease of a sweep; only taking a lease makes one.
+    """Fencing token: the proof that a process holds a lease.
 
     Attributes:
-        sweep_id: of the sweep.
-        number: rises by one at each taking, so that the holder with the highest number is the newest.
-        holder: the process that took the lease.
+        sweep_id: ID of the sweep.
+        number: Number that rises by one with each holder; the highest one is valid.
+        holder: Process that took the lease.
     """
 
     sweep_id: str
@@ -97,7 +97,7 @@ class Token:
 
 
 def busy(sweep_id: str, holder: Holder | None, system: System = System()) -> Busy:
-    """Return the refusal that names the driver of a sweep, its machine and how long it has held the lease."""
+    """Return the error that names the driver of a sweep, its machine and the age of its lease."""
     got = "another driver"
     if holder is not None:
         got = f"{holder}, for {max(0.0, system.time() - holder.since):.0f} s"

@@ -1,4 +1,7 @@
-"""The integrity of a SQLite ledger: compares its rows with their digests, their tally and the backup."""
+"""Integrity of a SQLite ledger: comparison of its rows with their digests, their tally and the backup.
+
+PostgreSQL has checksums and backups of its own: nothing is compared there.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +28,20 @@ from orchestrator.ledger.sweeps.records import CurvePoint
 from orchestrator.ledger.tables import REPORT, SUBMISSION, SWEEP, TALLY
 
 SHORT_LOG = 1 << 20
-"""Bytes up to which a backup is never rewritten for its length."""
+"""Bytes up to which a backup is never compacted."""
 
 LONG_LOG = 4.0
-"""A longer backup than this, as a multiple of the rows that it leads to, is rewritten."""
+"""Length of a backup, as a multiple of its rows, from which it is compacted."""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """The sums over all rows of a sweep.
+    """Sums over all rows of a sweep.
 
     Attributes:
-        commits: number of the last commit, 0 for a sweep that does not exist.
-        rows: number of rows, over all tables.
-        total: sum of the row digests, modulo `DIGEST_MODULUS`.
+        commits: Number of the last commit, 0 for a sweep that does not exist.
+        rows: Number of rows, over all tables.
+        total: Sum of the row digests, modulo `DIGEST_MODULUS`.
     """
 
     commits: int
@@ -48,12 +51,12 @@ class Tally:
 
 @dataclass(frozen=True)
 class Examination:
-    """What a comparison of a sweep has found.
+    """Result of a comparison.
 
     Attributes:
-        faults: one sentence for each fault of the backup.
-        curves: the chosen metrics of every report, by trial and step.
-        is_long: whether the backup is worth rewriting for its length. It was not compared then.
+        faults: One sentence for each fault of the backup.
+        curves: Chosen metrics of every report, by trial and step.
+        is_long: Whether the backup is worth compacting; it was not compared then.
     """
 
     faults: list[str]
@@ -62,19 +65,18 @@ class Examination:
 
 
 def verify(ledger: Ledger, sweep_id: str, *, repair_backup: bool = True) -> list[str]:
-    """Compare everything that the ledger holds of a sweep with its digests, tally and backup.
+    """Compare all rows of a sweep with their digests, tally and backup.
 
     Args:
-        ledger: holds the sweep. In PostgreSQL, which has checksums and backups of its own, nothing is
-            compared.
-        sweep_id: of the sweep, which need not exist.
-        repair_backup: whether to rewrite a backup that is damaged, behind or long.
+        ledger: Ledger of the sweep.
+        sweep_id: ID of the sweep, which need not exist.
+        repair_backup: Whether to rewrite a backup that is damaged, behind or long.
 
     Returns:
         One sentence for each fault of the backup, with the number of commits that it alone had in part.
 
     Raises:
-        Damaged: a row, a page or the tail of the write-ahead log is not what was written.
+        Damaged: A row, a page or the tail of the write-ahead log is not what was written.
     """
     if not ledger.is_file:
         return []
@@ -87,19 +89,19 @@ def verify(ledger: Ledger, sweep_id: str, *, repair_backup: bool = True) -> list
 def examine(
     ledger: Ledger, sweep_id: str, metrics: Sequence[str], *, repair_backup: bool = True
 ) -> Examination:
-    """Verify a sweep, and return the named metrics of its reports, which are read only once.
+    """Verify a sweep and return chosen metrics of its reports, in one pass over the rows.
 
-    The driver calls this under its lease, before it resumes a sweep. PostgreSQL compares nothing.
+    The driver calls this under its lease, before it resumes a sweep.
 
     Args:
-        ledger: holds the sweep, which need not exist.
-        sweep_id: of the sweep.
-        metrics: names of those that are returned.
-        repair_backup: whether to rewrite a backup that is damaged or behind; a long one is left to the
+        ledger: Ledger of the sweep.
+        sweep_id: ID of the sweep, which need not exist.
+        metrics: Names of the metrics.
+        repair_backup: Whether to rewrite a backup that is damaged or behind; a long one is left to the
             caller.
 
     Raises:
-        Damaged: a row, a page or the tail of the write-ahead log is not what was written.
+        Damaged: A row, a page or the tail of the write-ahead log is not what was written.
     """
     if not ledger.is_file:
         return Examination([], ledger.curves(sweep_id, metrics))
@@ -139,11 +141,11 @@ def _examine(ledger: Ledger, sweep_id: str, metrics: Sequence[str], repair_backu
 
 @contextmanager
 def _checking_pages(ledger: Ledger, file: Path) -> Iterator[None]:
-    """Let SQLite check the pages of a database at the same time, on another processor.
+    """Let SQLite check the pages of a database in a thread meanwhile.
 
     Raises:
-        Damaged: a page is not what was written. This replaces what reading the rows may have raised.
-        DBAPIError: the database refuses the check, or is lost.
+        Damaged: A page is not what was written; replaces an error of reading the rows.
+        DBAPIError: The database refuses the check, or is lost.
     """
     outcome: list[str | DBAPIError] = []
 
@@ -170,11 +172,7 @@ def _checking_pages(ledger: Ledger, file: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Stored:
-    """The verified rows of a sweep.
-
-    Attributes:
-        bytes: about as many as the rows take in a backup.
-    """
+    """Verified rows of a sweep, and the approximate bytes that they take in a backup."""
 
     tally: Tally
     curves: list[CurvePoint]
@@ -182,7 +180,7 @@ class _Stored:
 
 
 def _checked(connection: Connection, sweep_id: str, file: Path, metrics: Sequence[str]) -> _Stored:
-    """Verify every row of a sweep, and their tally, which must equal the stored one."""
+    """Verify every row of a sweep, and the stored tally."""
     kept = connection.execute(select(TALLY).where(TALLY.c.sweep_id == sweep_id)).one_or_none()
     digests: list[int] = []
     lengths: list[int] = []
@@ -206,30 +204,30 @@ def tally(commits: int, digests: Collection[int]) -> Tally:
 
 
 def _is_long(log: Path, state: float) -> bool:
-    """Return True if a log is worth rewriting, given the bytes of the state that it leads to."""
+    """Return True if a log is worth compacting, given the bytes of its state."""
     size = log.stat().st_size if log.exists() else 0
     return size > SHORT_LOG and size > LONG_LOG * state
 
 
 def _rebuildable(log: Path) -> int:
-    """Return the number of the last commit that a backup can rebuild; lines behind a damaged one are lost."""
+    """Return the number of the last commit that a backup can rebuild, without lines behind a damaged one."""
     number: int | None = None
     for entry in backup.entries(log):
         if number is None and not starts_whole(entry):
             break
-        # The first parts of a state are no state that the sweep ever had.
+        # The first parts of a state alone are not a state of the sweep.
         number = 0 if entry.following else entry.number
     return number or 0
 
 
 def _is_complete(log: Path, commits: int) -> bool:
-    """Return True if a backup starts with its sweep, and every commit since then is in it as it was made."""
+    """Return True if a backup starts with its sweep and has every commit since."""
     first = next(backup.entries(log), None)
     return first is not None and starts_whole(first) and backup.complete_until(log) == commits
 
 
 def starts_whole(first: Entry) -> bool:
-    """Return True if a log's first entry holds its sweep, as the first commit and a whole state do."""
+    """Return True if the first entry of a log holds its sweep, as the first commit and a whole state do."""
     return any(name == SWEEP.name and row is not None and "document" in row for name, _, row in first.changes)
 
 
@@ -244,7 +242,7 @@ def replay(entry: Entry, rows: dict[tuple[Any, ...], dict[str, Any]]) -> None:
 
 
 def verify_submissions(ledger: Ledger, *, repair_backup: bool = True) -> list[str]:
-    """Compare every submission with its file in the backup; PostgreSQL compares nothing.
+    """Compare every submission with its file in the backup.
 
     Args:
         ledger: Ledger of the submissions.

@@ -1,13 +1,11 @@
-"""How the lease of a sweep is held: a locked file beside a SQLite ledger, or a row in PostgreSQL.
+"""Lease backends: a locked file beside a SQLite ledger, or a row in PostgreSQL.
 
-The lock on the file belongs to the open file description and is dropped by the kernel when the process ends;
-no clock takes part. It does not pass to child processes, in which the file is closed once they start another
-program, nor does it end when something else reads the file.
+The lock belongs to the open file description: the kernel drops it when the process ends, and no clock takes
+part. Child processes do not inherit it, because the file is closed when they start another program, and other
+readers of the file do not end it. The row expires by the server's clock, unless its holder renews it.
 
-The row expires by the server's clock, unless its holder renews it.
-
-Either way the lease has a number in the table `lease`, which each new holder raises. Every change compares
-that number with the one of its driver's token, so a driver that was cut off and comes back changes nothing.
+Both have a number in the table `lease`, which each new holder raises. Every change compares that number with
+its token, so a driver that was cut off and comes back changes nothing.
 """
 
 from __future__ import annotations
@@ -29,29 +27,29 @@ from orchestrator.ledger.tables import LEASE
 from orchestrator.system import System
 
 PROBES, PROBE_SECONDS = 10, 0.05
-"""How often and how long apart a driver tries a locked file: `file_holder` locks it for a moment too."""
+"""Tries of a locked file and seconds between them, because `file_holder` also locks it for a moment."""
 
 LIFE_SECONDS = 45.0
-"""How long a row outlives its last renewal."""
+"""Lifetime of a row after its last renewal."""
 
-LOOK_SECONDS = 0.25
-SILENT_LOOKS = 8
-"""Looks at an unchanged row after which its holder is reported as silent."""
+POLL_SECONDS = 0.25
+SILENT_POLLS = 8
+"""Polls of an unchanged row after which its holder is reported as silent."""
 
-SILENT_LOOK_SECONDS = 5.0
-"""Time between two looks at the row of a silent holder."""
+SILENT_POLL_SECONDS = 5.0
+"""Seconds between two polls of a silent holder's row."""
 
 Connect = Callable[[], Connection]
 
 
 class Held(NamedTuple):
-    """The row of a lease.
+    """Row of a lease.
 
     Attributes:
-        number: of the newest token.
-        holder: its process, as `Holder.write` wrote it.
-        expires_at: by the server's clock.
-        alive: whether it has not expired.
+        number: Number of the newest token.
+        holder: Process, as `Holder.write` has written it.
+        expires_at: Expiry by the server's clock.
+        alive: Whether it has not expired.
     """
 
     number: int
@@ -61,7 +59,7 @@ class Held(NamedTuple):
 
 
 SERVER_NOW = func.extract("epoch", func.clock_timestamp()).cast(Float(53))
-"""Seconds since the epoch by the clock of PostgreSQL's server."""
+"""Seconds since the epoch, by the clock of PostgreSQL's server."""
 
 
 class LeaseBackend(Protocol):
@@ -71,22 +69,22 @@ class LeaseBackend(Protocol):
         """Take the lease, or raise Busy."""
 
     def renew(self, token: Token) -> bool:
-        """Prolong the lease if `token` is the newest; return False if it is not."""
+        """Renew the lease; return False if `token` is not the newest."""
 
     def release(self, token: Token) -> None:
         """Give the lease back."""
 
 
 class FileLease:
-    """A lease held as a lock on a file; the file's content names the holder.
+    """Lease as a lock on a file that names the holder.
 
     Args:
-        path: of the file.
-        read: opens a connection for reading.
-        connect: opens a connection for writing.
-        sweep_id: of the sweep.
-        reconnect: closes connections to a database that `recover` may have replaced since.
-        system: of the process.
+        path: Path of the file.
+        read: Function that opens a connection for reading.
+        connect: Function that opens a connection for writing.
+        sweep_id: ID of the sweep.
+        reconnect: Function that closes connections to a database that `recover` may have replaced.
+        system: System of the process.
     """
 
     def __init__(
@@ -107,8 +105,8 @@ class FileLease:
         """Take the lock, and then the next number.
 
         Raises:
-            Busy: a living process holds it.
-            NoSpace: the disk of the file is full.
+            Busy: A living process holds it.
+            NoSpace: The disk of the file is full.
         """
         with _refused_without_space(self._path):
             return self._take()
@@ -142,12 +140,12 @@ class FileLease:
             raise
 
     def renew(self, token: Token) -> bool:
-        """Return True if the token is the newest: the kernel keeps the lock, but its file can be deleted."""
+        """Return True if the token is the newest; the lock needs no renewal, but its file can be deleted."""
         with self._read() as connection:
             return holds(connection, token)
 
     def _driver(self, file: TextIO) -> Holder | None:
-        """Return the driver that holds the lock; None for a process that only probes or has no name yet."""
+        """Return the driver that holds the lock; None for a process that only probes or is still unnamed."""
         if _locked(file, fcntl.LOCK_SH):
             fcntl.flock(file, fcntl.LOCK_UN)
             return None
@@ -165,7 +163,7 @@ class FileLease:
 
 @contextmanager
 def _refused_without_space(path: Path) -> Iterator[None]:
-    """Raise NoSpace if a lock file cannot be created or written because its disk is full."""
+    """Raise NoSpace if the disk of a lock file is full."""
     try:
         yield
     except OSError as error:
@@ -191,7 +189,7 @@ def is_held(path: Path) -> bool:
 
 
 def _locked(file: TextIO, kind: int) -> bool:
-    """Lock an open file without waiting, and return True; return False if another process holds a lock."""
+    """Lock an open file without waiting; return False if another process holds a lock."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -200,13 +198,13 @@ def _locked(file: TextIO, kind: int) -> bool:
 
 
 class RowLease:
-    """A lease held as a row of the lease table.
+    """Lease as a row of the lease table.
 
     Args:
-        connect: opens a connection for writing.
-        sweep_id: of the sweep.
-        on_wait: receives the reason while waiting for the lease of a lost machine to expire; see `Lease`.
-        system: of this process.
+        connect: Function that opens a connection for writing.
+        sweep_id: ID of the sweep.
+        on_wait: As for `Lease`.
+        system: System of the process.
     """
 
     def __init__(
@@ -222,7 +220,7 @@ class RowLease:
         """Take the row.
 
         Raises:
-            Busy: a driver holds it that is alive, or may be.
+            Busy: A driver that is or may be alive holds it.
         """
         taken = self._try()
         if not isinstance(taken, Token) and self._on_wait is not None and not _is_near(taken, self._system):
@@ -232,20 +230,20 @@ class RowLease:
         return taken
 
     def _wait_for_expiry(self, first: Held, on_wait: Callable[[str], None]) -> Token | Held:
-        """Take the row of a lost machine when it expires; return the row if it is renewed instead."""
-        looks = 0
+        """Take the row of a lost machine when it expires; return the row if its holder renews it."""
+        polls = 0
         while True:
-            self._system.sleep(LOOK_SECONDS if looks < SILENT_LOOKS else SILENT_LOOK_SECONDS)
+            self._system.sleep(POLL_SECONDS if polls < SILENT_POLLS else SILENT_POLL_SECONDS)
             taken = self._try()
             if isinstance(taken, Token) or taken.expires_at != first.expires_at:
                 return taken
-            looks += 1
-            if looks == SILENT_LOOKS:
+            polls += 1
+            if polls == SILENT_POLLS:
                 who = Holder.read(taken.holder) or "Another driver"
                 on_wait(f"{who} is silent: waiting until its lease expires, {LIFE_SECONDS:g} s at most.")
 
     def _try(self) -> Token | Held:
-        """Take the row, or return it as another driver holds it."""
+        """Take the row, or return that of another driver."""
         with self._connect() as connection, connection.begin():
             row = _locked_row(connection, self._sweep_id)
             other = Holder.read(row.holder)
@@ -280,7 +278,7 @@ def row_holder(connect: Connect, sweep_id: str, system: System = System()) -> Ho
 
 
 def rows_held(connect: Connect, system: System = System()) -> frozenset[str]:
-    """Return the sweeps whose rows a process holds that is alive, or may be."""
+    """Return the sweeps with a holder that is or may be alive."""
     query = select(LEASE.c.sweep_id, LEASE.c.holder).where(LEASE.c.expires_at > SERVER_NOW)
     with connect() as connection:
         rows = [(row.sweep_id, Holder.read(row.holder)) for row in connection.execute(query)]
@@ -288,13 +286,13 @@ def rows_held(connect: Connect, system: System = System()) -> frozenset[str]:
 
 
 def holds(connection: Connection, token: Token) -> bool:
-    """Return True if a token is the newest of its sweep, and keep it so until the transaction ends."""
+    """Return True if a token is the newest of its sweep, and lock its row until the transaction ends."""
     newest = execute(connection, _NEWEST, {"sweep_id": token.sweep_id})
     return [number for (number,) in newest] == [token.number]
 
 
 def next_token(connect: Connect, sweep_id: str, holder: Holder) -> Token:
-    """Return a token that is newer than every other of a sweep, whether or not another process drives it."""
+    """Return a new token of a sweep, whether or not another process drives it."""
     with connect() as connection, connection.begin():
         execute(connection, _ensure(), {"sweep_id": sweep_id, **_EMPTY})
         [(number,)] = execute(connection, _NUMBER, {"sweep_id": sweep_id})
@@ -304,7 +302,7 @@ def next_token(connect: Connect, sweep_id: str, holder: Holder) -> Token:
 
 
 def _named(token: Token) -> dict[str, object]:
-    """Return the parameters that put a token in the row of its sweep."""
+    """Return the parameters of a statement that writes a token."""
     return {"number": token.number, "holder": token.holder.write(), "key_sweep_id": token.sweep_id}
 
 

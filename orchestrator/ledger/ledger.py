@@ -1,4 +1,4 @@
-"""The ledger: every query. `SweepWriter` makes every change to a sweep."""
+"""The ledger: connection, transactions and queries. `SweepWriter` makes every change to a sweep."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from sqlalchemy import (
     func,
     select,
     tuple_,
-    union_all,
 )
 
 from orchestrator.errors import BadInput
@@ -86,19 +85,23 @@ Result = TypeVar("Result")
 class Ledger:
     """The authority on every sweep of one database; safe to share between threads.
 
+    >>> ledger = Ledger.open("sqlite:///mlruns/sweeps.db")  # doctest: +SKIP
+    >>> [trial.state for trial in ledger.trials("listops-1")]  # doctest: +SKIP
+    ['COMPLETE', 'RUNNING']
+
     Args:
-        address: of the database.
-        engine: of the database.
-        system: of the process that uses the ledger.
-        reconnect_seconds: how long a server may be unreachable.
-        say: receives a line when the server does not answer, and when it answers again.
+        address: Address of the database.
+        engine: Engine of the database.
+        system: System of the process that uses the ledger.
+        reconnect_seconds: Longest outage of a server before a query fails.
+        notify: Function that receives a line when the server does not answer, and when it answers again.
 
     Attributes:
-        system: of the process that uses the ledger.
-        id: random, and kept when the ledger is rebuilt from its backup.
-        where: the address without its password, for messages.
-        is_file: whether the database is a SQLite file, with a backup beside it.
-        outages: of the database, which have kept this process waiting.
+        system: System of the process that uses the ledger.
+        id: Random ID, kept when the ledger is rebuilt from its backup.
+        where: Address without its password, for messages.
+        is_file: Whether the database is a SQLite file, with a backup beside it.
+        outages: Outages of the database that have kept this process waiting.
     """
 
     id: str
@@ -110,16 +113,16 @@ class Ledger:
         system: System = System(),
         *,
         reconnect_seconds: float = RECONNECT_SECONDS,
-        say: Callable[[str], None] = lambda line: None,
+        notify: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.address = address
         self.where = address.render_as_string(hide_password=True)
         self.is_file = is_file(address)
         self._engine, self.system = engine, system
         self._writing_engine = engine.execution_options(**{WRITING: True})  # shares the connections
-        self._reconnect_seconds, self._say = reconnect_seconds, say
+        self._reconnect_seconds, self._notify = reconnect_seconds, notify
         self.outages = DatabaseOutages()
-        self._logs: dict[str, Path] = {}  # that this process has written to, by their sweeps
+        self._logs: dict[str, Path] = {}  # backups that this process has written to, by sweep
 
     @classmethod
     def open(
@@ -129,25 +132,25 @@ class Ledger:
         create: bool = True,
         system: System = System(),
         reconnect_seconds: float = RECONNECT_SECONDS,
-        say: Callable[[str], None] = lambda line: None,
+        notify: Callable[[str], None] = lambda line: None,
     ) -> Ledger:
-        """Open the ledger at `url`, and upgrade its tables first if an earlier version created them.
+        """Open the ledger at `url`; create or upgrade its tables first if necessary.
 
         Args:
-            url: of a SQLite file or a PostgreSQL database.
-            create: whether to create a SQLite file that does not exist.
-            system: of the process that uses the ledger.
-            reconnect_seconds: how long a server may be unreachable after it has been opened.
-            say: receives a line when the server does not answer, and when it answers again.
+            url: URL of a SQLite file or a PostgreSQL database.
+            create: Whether to create a SQLite file that does not exist.
+            system: System of the process that uses the ledger.
+            reconnect_seconds: Longest outage of a server, once it is open, before a query fails.
+            notify: Function that receives a line when the server does not answer, and when it answers again.
 
         Raises:
             BadInput: `url` cannot be a ledger, the file does not exist, or the database does not answer.
-            Damaged: the file is no intact database.
+            Damaged: The file is not an intact database.
         """
         address = parse(url)
         if is_file(address):
             _prepare_folder(database_file(address), create)
-        ledger = cls(address, connect(address), system, reconnect_seconds=reconnect_seconds, say=say)
+        ledger = cls(address, connect(address), system, reconnect_seconds=reconnect_seconds, notify=notify)
         try:
             with_retries(
                 lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0, system=system
@@ -162,11 +165,11 @@ class Ledger:
         return f"Ledger({self.where})"
 
     def now(self) -> float:
-        """Return seconds since the epoch, by the clock of this machine."""
+        """Return the time of this machine in seconds since the epoch."""
         return self.system.time()
 
     def reconnect(self) -> None:
-        """Close every idle connection, so that the next ones open the database file that exists now."""
+        """Close every idle connection, so that the next ones open the current database file."""
         self._engine.dispose()
 
     def close(self) -> None:
@@ -185,7 +188,7 @@ class Ledger:
         """Return a trial.
 
         Raises:
-            KeyError: the ledger has no trial of that key.
+            KeyError: The ledger has no trial with this key.
         """
         trial = self._one(TRIALS, _ONE_TRIAL, key=key)
         if trial is None:
@@ -193,7 +196,7 @@ class Ledger:
         return trial
 
     def trials(self, sweep_id: str, role: Role | None = None) -> list[TrialRecord]:
-        """Return the trials of a sweep in one role, or in all, by number; the search comes first."""
+        """Return the trials of a sweep by number, in one role or with the search first."""
         if role is None:
             return self._all(TRIALS, _TRIALS, sweep_id=sweep_id)
         return self._all(TRIALS, _TRIALS_OF_ROLE, sweep_id=sweep_id, role=role)
@@ -203,11 +206,11 @@ class Ledger:
         return dict(cast(list[tuple[str, int]], self._read(_STATES, sweep_id=sweep_id)))
 
     def trials_in_state(self, sweep_id: str, state: TrialState) -> list[TrialRecord]:
-        """Return the trials of a sweep in one state, by number, without reading the others."""
+        """Return the trials of a sweep in one state, by number."""
         return self._all(TRIALS, _TRIALS_IN_STATE, sweep_id=sweep_id, state=state)
 
     def best_value(self, sweep_id: str, *, maximize: bool) -> TrialRecord | None:
-        """Return the complete trial of a search with the best value, or None; constraints do not count."""
+        """Return the complete search trial with the best value, ignoring constraints, or None."""
         query = _LARGEST_VALUE if maximize else _SMALLEST_VALUE
         return self._one(TRIALS, query, sweep_id=sweep_id)
 
@@ -216,11 +219,11 @@ class Ledger:
         return {str(cause): count for cause, count in self._read(_FAILURES, sweep_id=sweep_id)}
 
     def running_by_node(self, sweep_id: str) -> dict[str | None, int]:
-        """Return the number of running trials of a sweep by node; None before their first reports."""
+        """Return the number of running trials of a sweep by node, which is None before a first report."""
         return dict(cast(list[tuple[str | None, int]], self._read(_RUNNING_BY_NODE, sweep_id=sweep_id)))
 
     def recent_attempts(self, sweep_id: str, limit: int) -> list[AttemptRecord]:
-        """Return the attempts of a sweep that have started or ended last, the newest first."""
+        """Return the attempts of a sweep that started or ended last, the newest first."""
         return self._all(ATTEMPTS, _RECENT_ATTEMPTS, sweep_id=sweep_id, limit=limit)
 
     def attempts(self, sweep_id: str) -> list[AttemptRecord]:
@@ -232,7 +235,7 @@ class Ledger:
         return self._all(ATTEMPTS, _TRIAL_ATTEMPTS, trial_key=trial_key)
 
     def last_attempt(self, trial_key: str) -> AttemptRecord | None:
-        """Return the newest attempt of a trial, or None, without reading the earlier ones."""
+        """Return the newest attempt of a trial, or None."""
         return self._one(ATTEMPTS, _LAST_ATTEMPT, trial_key=trial_key)
 
     def reports(self, sweep_id: str) -> list[ReportRecord]:
@@ -249,28 +252,28 @@ class Ledger:
         return [point for rows in batches for point in curve_points(rows, metrics)]
 
     def recent_reports(self, trial_key: str, limit: int) -> list[ReportRecord]:
-        """Return the last reports of a trial by step, at most `limit`, without reading the earlier ones."""
+        """Return at most `limit` of the last reports of a trial, by step."""
         newest_first = self._all(REPORTS, _RECENT_REPORTS, trial_key=trial_key, limit=limit)
         return newest_first[::-1]
 
     def reports_after(self, sweep_id: str, last: ReportRecord | None, limit: int) -> list[ReportRecord]:
-        """Return reports of a sweep in the order of their times, at most `limit`.
+        """Return at most `limit` reports of a sweep in the order of their times.
 
         Args:
-            sweep_id: of the sweep.
-            last: the report after which to begin; its metrics do not count. None for the beginning.
-            limit: most reports to return.
+            sweep_id: ID of the sweep.
+            last: Report after which to begin; None for the first one.
+            limit: Maximum number of reports.
         """
-        place = ("", -1, 0.0) if last is None else (last.trial_key, last.step, last.at)
-        values = dict(zip(("trial_key", "step", "at"), place, strict=True))
+        start = ("", -1, 0.0) if last is None else (last.trial_key, last.step, last.at)
+        values = dict(zip(("trial_key", "step", "at"), start, strict=True))
         return self._all(REPORTS, _REPORTS_AFTER, sweep_id=sweep_id, limit=limit, **values)
 
     def deletions(self, sweep_id: str, limit: int) -> list[str]:
-        """Return what is to be deleted outside the ledger: the least tried first, then the oldest."""
+        """Return the targets to be deleted outside the ledger: the least tried first, then the oldest."""
         return [target for (target,) in self._read(_DELETIONS, sweep_id=sweep_id, limit=limit)]
 
     def reporters(self, trial_key: str) -> frozenset[str]:
-        """Return the ids of the attempts of a trial that were the first to report some step."""
+        """Return the IDs of the attempts of a trial that were the first to report some step."""
         return frozenset(attempt_id for (attempt_id,) in self._read(_REPORTERS, trial_key=trial_key))
 
     def last_report_at(self, sweep_id: str) -> float:
@@ -295,16 +298,16 @@ class Ledger:
         return self._all(EVALUATIONS, _EVALUATIONS, sweep_id=sweep_id)
 
     def mlflow_runs(self, sweep_id: str) -> dict[str, str]:
-        """Return MLflow's ids of the runs that get the events of a sweep, by sweep id and trial key."""
+        """Return MLflow's IDs of the runs that get the events of a sweep, by sweep ID and trial key."""
         return {row.run: row.run_id for row in self._all(MLFLOW_RUNS, _MLFLOW_RUNS, sweep_id=sweep_id)}
 
     def mlflow_run(self, sweep_id: str, run: str) -> str | None:
-        """Return MLflow's id of the run that gets the events of a sweep or a trial, or None."""
+        """Return MLflow's ID of the run that gets the events of a sweep or a trial, or None."""
         row = self._one(MLFLOW_RUNS, _ONE_MLFLOW_RUN, sweep_id=sweep_id, run=run)
         return None if row is None else row.run_id
 
     def pending(self, sweep_id: str, limit: int) -> list[OutboxRow]:
-        """Return the oldest events that are not delivered yet, at most `limit`; flush them to disk first."""
+        """Flush the ledger, and return at most `limit` of the oldest undelivered events."""
         rows = [opened(OUTBOX, row) for row in self._read(_PENDING, sweep_id=sweep_id, limit=limit)]
         if rows:
             self.flush()
@@ -314,12 +317,12 @@ class Ledger:
         ]
 
     def kept_points(self, sweep_id: str) -> list[Event]:
-        """Return the points in the outbox; those that an earlier version has delivered are among them."""
+        """Return the points in the outbox."""
         rows = [opened(OUTBOX, row) for row in self._read(_KEPT_POINTS, sweep_id=sweep_id)]
         return [Event(row["kind"], row["run"], row["payload"], row["at_ms"]) for row in rows]
 
     def backlog(self, sweep_id: str) -> int:
-        """Return the number of events that are not delivered yet."""
+        """Return the number of undelivered events."""
         [(count,)] = self._read(_BACKLOG, sweep_id=sweep_id)
         return int(count)
 
@@ -333,10 +336,10 @@ class Ledger:
         return self.retried(lambda: self.read(query, values))
 
     def read(self, query: Select[Any], values: Values) -> list[Sequence[Any]]:
-        """Run a query once, in a transaction of its own, and return its rows.
+        """Run a query once, in its own transaction.
 
         Raises:
-            DBAPIError: the database refuses the query, or is lost.
+            DBAPIError: The database refuses the query, or is lost.
         """
         return read(self._engine, query, values)
 
@@ -383,27 +386,45 @@ class Ledger:
         return self._logs.get(sweep_id) or backup_file(self.address, sweep_id)
 
     def _note(self, sweep_id: str) -> None:
-        """Note that a log must be flushed with the database; its name is made durable the first time."""
+        """Remember a log that must be flushed with the database; make its name durable the first time."""
         if sweep_id not in self._logs:
             log = self._log_of(sweep_id)
             flush_folder(log.parent)
             self._logs[sweep_id] = log
 
     def retried(self, attempt: Callable[[], Result]) -> Result:
-        """Run a whole transaction, and run it again within bounds if it meets a lock or a lost server."""
+        """Run a transaction, and retry it within bounds after a lock or the loss of the server."""
         began = self.system.monotonic()
         result = with_retries(
             attempt,
             self.where,
             reconnect_seconds=self._reconnect_seconds,
             system=self.system,
-            say=self._say,
+            notify=self._notify,
         )
         self.outages.add(began, self.system.monotonic())
         return result
 
+    def query(self, read: Callable[[Connection], Result]) -> Result:
+        """Run queries in one transaction, and retry it within bounds."""
+
+        def attempt() -> Result:
+            with self.reader() as connection, connection.begin():
+                return read(connection)
+
+        return self.retried(attempt)
+
+    def transact(self, write: Callable[[Connection], Result]) -> Result:
+        """Run changes in one transaction, and retry it within bounds."""
+
+        def attempt() -> Result:
+            with self.writer() as connection, connection.begin():
+                return write(connection)
+
+        return self.retried(attempt)
+
     def flush(self) -> None:
-        """Make every commit so far survive a power failure, and not only the end of this process."""
+        """Make every commit so far survive a power failure, not only the end of this process."""
         if not self.is_file:
             return
         flush(self.address)
@@ -411,14 +432,11 @@ class Ledger:
             backup.flush(log)
 
     def reader(self) -> Connection:
-        """Return a connection for reading, to be used as a context manager."""
+        """Return a connection for reading, a context manager."""
         return self._engine.connect()
 
     def writer(self) -> Connection:
-        """Return a connection for writing, to be used as a context manager.
-
-        Its transactions take the write lock when they begin.
-        """
+        """Return a connection whose transactions take the write lock when they begin, a context manager."""
         return self._writing_engine.connect()
 
 
@@ -435,6 +453,7 @@ def _prepare_folder(file: Path, create: bool) -> None:
         raise BadInput(f"ledger {file}", "must exist", "no such file", "Run a sweep first, or name another.")
 
 
+# The queries are built once: building one costs more than running it.
 _OF_SWEEP: BindParameter[str] = bindparam("sweep_id")
 _OF_TRIAL: BindParameter[str] = bindparam("trial_key")
 
@@ -521,22 +540,7 @@ _REPORTS_AFTER = (
     .limit(bindparam("limit"))
 )
 _REPORTERS = select(REPORT.c.attempt_id).where(REPORT.c.trial_key == _OF_TRIAL).distinct()
-_NEWEST_OF_TRIAL = (
-    select(REPORT.c.at)
-    .where(REPORT.c.trial_key == TRIAL.c.key)
-    .order_by(REPORT.c.step.desc())
-    .limit(1)
-    .scalar_subquery()
-)
-# The index finds both: the newest time of all trials, and the trials that an earlier version wrote. These
-# report rising steps, so that the primary key finds their newest reports, those of the highest steps.
-_TIMES = union_all(
-    select(func.max(TRIAL.c.reported_at).label("at")).where(TRIAL.c.sweep_id == _OF_SWEEP),
-    select(func.max(_NEWEST_OF_TRIAL)).where(
-        TRIAL.c.sweep_id == _OF_SWEEP, TRIAL.c.reported_at.is_(None), TRIAL.c.step > 0
-    ),
-).subquery()
-_LAST_REPORT_AT = select(func.max(_TIMES.c.at))
+_LAST_REPORT_AT = select(func.max(TRIAL.c.reported_at)).where(TRIAL.c.sweep_id == _OF_SWEEP)
 _BEST_REPORTS = (
     select(*REPORT.columns)
     .join(TRIAL, (REPORT.c.trial_key == TRIAL.c.key) & (REPORT.c.step == TRIAL.c.best_step))

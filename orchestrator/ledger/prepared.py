@@ -1,7 +1,7 @@
-"""Statements that SQLite runs on its own cursor, compiled once.
+"""Prepared statements, compiled once, that SQLite runs on its own cursor.
 
-SQLAlchemy takes 30 to 100 microseconds for an execution and SQLite itself 3 to 10; a report consists of a
-dozen of them. PostgreSQL gets them through SQLAlchemy: its answers take longer than that.
+SQLAlchemy takes 30 to 100 microseconds for an execution and SQLite itself 3 to 10, and a report needs a dozen
+of them. PostgreSQL, whose answers take longer, gets them through SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -22,17 +22,15 @@ Values = Mapping[str, Any]
 
 
 def execute(connection: Connection, statement: Executable, *values: Values) -> list[Sequence[Any]]:
-    """Run a statement once for each of `values`, and return the rows that it yields.
-
-    SQLite returns a boolean as 0 or 1.
+    """Run a statement once for each of `values`, and return its rows; SQLite returns a boolean as 0 or 1.
 
     Args:
-        connection: begins a transaction if it is in none.
-        statement: built at the import of a module: its compiled form is kept for ever.
-        values: the parameters. The first ones name the columns that an INSERT or UPDATE sets.
+        connection: Connection, on which a transaction begins if necessary.
+        statement: Statement built at the import of a module, because its compiled form is cached for ever.
+        values: Parameters. The first ones name the columns that an INSERT or UPDATE sets.
 
     Raises:
-        DBAPIError: the database refuses the statement, or is lost.
+        DBAPIError: The database refuses the statement, or is lost.
     """
     if connection.dialect.name != sqlite.dialect.name:
         result = connection.execute(statement, values[0] if len(values) == 1 else list(values))
@@ -43,18 +41,18 @@ def execute(connection: Connection, statement: Executable, *values: Values) -> l
 
 
 def read(engine: Engine, query: Executable, values: Values) -> list[Sequence[Any]]:
-    """Run a query in a transaction of its own, and return its rows.
+    """Run a query in its own transaction, and return its rows.
 
-    SQLite reads the rows of one statement from one snapshot: it needs no transaction, and SQLAlchemy's
-    bookkeeping for one takes longer than most queries.
+    SQLite reads the rows of one statement from one snapshot. It needs no transaction, whose bookkeeping in
+    SQLAlchemy takes longer than most queries.
 
     Args:
-        engine: of the database.
-        query: built at the import of a module: its compiled form is kept for ever.
-        values: the parameters.
+        engine: Engine of the database.
+        query: Query built at the import of a module, because its compiled form is cached for ever.
+        values: Parameters.
 
     Raises:
-        DBAPIError: the database refuses the query, or is lost.
+        DBAPIError: The database refuses the query, or is lost.
     """
     if engine.dialect.name != sqlite.dialect.name:
         with engine.connect() as connection:
@@ -89,7 +87,7 @@ def fetched(cursor: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
     """Yield the rows of a cursor of SQLite.
 
     Raises:
-        DBAPIError: the database cannot read a row.
+        DBAPIError: The database cannot read a row.
     """
     try:
         yield from cursor
@@ -98,10 +96,10 @@ def fetched(cursor: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
 
 
 def command(connection: Connection, text: str) -> None:
-    """Let SQLite run a statement that has no parameters and yields no rows.
+    """Run a statement without parameters and rows in SQLite.
 
     Raises:
-        DBAPIError: the database refuses the statement.
+        DBAPIError: The database refuses the statement.
     """
     cursor = connection.connection.cursor()
     try:
@@ -113,18 +111,18 @@ def command(connection: Connection, text: str) -> None:
 
 
 def _as_of_sqlalchemy(error: sqlite3.Error) -> BaseException:
-    """Return an error of SQLite as the one that SQLAlchemy raises for it."""
+    """Return SQLAlchemy's error for an error of SQLite."""
     return DBAPIError.instance(None, None, error, sqlite3.Error, hide_parameters=True)
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A statement in the words of SQLite.
+    """Statement in SQLite's dialect.
 
     Attributes:
-        text: of the statement.
-        order: names of its parameters.
-        constants: parameters that the statement itself sets.
+        text: Text of the statement.
+        order: Names of its parameters in their order.
+        constants: Parameters that the statement itself sets.
     """
 
     text: str

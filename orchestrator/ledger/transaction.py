@@ -1,4 +1,4 @@
-"""A write transaction: rows are written with their digests, and the sweep's tally is updated with them."""
+"""Write transaction of a sweep: rows are written with their digests, and counted in the tally."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from orchestrator.ledger.tables import OUTBOX, TALLY
 
 @dataclass(frozen=True)
 class Statements:
-    """The statements of one table, built once: building a statement costs more than running it."""
+    """Statements of one table, built once: building a statement costs more than running it."""
 
     insert: Insert
     update: Update
@@ -57,12 +57,12 @@ def statements(table: Table) -> Statements:
 
 
 class Transaction:
-    """The transaction that a change runs in: it verifies what it reads, and counts and logs what it writes.
+    """Transaction of a change, which verifies the rows it reads, and counts and logs those it writes.
 
     Attributes:
         now: Time of the change, seconds since the epoch; the same when it is retried.
-        sweep_id: the one sweep that the transaction changes.
-        changes: the rows written so far, for the backup.
+        sweep_id: ID of the sweep that the transaction changes.
+        changes: Rows written so far, for the backup.
     """
 
     def __init__(self, connection: Connection, now: float) -> None:
@@ -81,7 +81,7 @@ class Transaction:
         return self.read(codec, rows[0]) if rows else None
 
     def read(self, codec: Codec[Record], row: Sequence[Any]) -> Record:
-        """Return the record of a selected row; it can then be changed or deleted in this transaction."""
+        """Return the record of a selected row, which can then be changed or deleted in this transaction."""
         record, columns = codec.decode(row), dict(zip(codec.columns, row, strict=True))
         self._known[self._identity(codec.table, columns)] = columns
         return record
@@ -93,20 +93,20 @@ class Transaction:
         self._known |= {self._identity(codec.table, row): row for row in rows}
 
     def change(self, codec: Codec[Record], old: Record, **changes: Any) -> Record:
-        """Replace fields of a record that was read in this transaction, and return the new record."""
+        """Replace fields of a record of this transaction, and return the new record."""
         new = replace(old, **changes)  # type: ignore[type-var]
         row = self._known[self._identity(codec.table, vars(old))]
         self._update(codec.table, row, codec.changed(row, new, changes))
         return new
 
     def delete(self, codec: Codec[Record], record: Record) -> None:
-        """Remove a record that was read in this transaction."""
+        """Delete a record of this transaction."""
         row = self._known.pop(self._identity(codec.table, vars(record)))
         execute(self.connection, statements(codec.table).delete, _bound(_key(codec.table, row)))
         self._record(codec.table, row, None, -1, -row["row_digest"])
 
     def emit(self, events: Sequence[Event]) -> None:
-        """Put events in the outbox of the sweep."""
+        """Add events to the outbox of the sweep."""
         rows = [
             sealed(
                 OUTBOX,
@@ -128,7 +128,7 @@ class Transaction:
         self._insert(OUTBOX, rows)
 
     def forget(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Remove selected rows of the outbox."""
+        """Delete selected rows of the outbox."""
         olds = [verified(OUTBOX, row) for row in rows]
         if olds:
             seqs = [old["seq"] for old in olds]
@@ -140,7 +140,7 @@ class Transaction:
             self._record(OUTBOX, old, None, -1, -old["row_digest"])
 
     def mark(self, rows: Sequence[Sequence[Any]], *, delivered: bool) -> None:
-        """Mark selected rows of the outbox as delivered or as not delivered."""
+        """Mark selected rows of the outbox as delivered or undelivered."""
         olds = [verified(OUTBOX, row) for row in rows]
         digests = [row_digest(OUTBOX, {**old, "delivered": delivered}) for old in olds]
         news = [{"delivered": delivered, "row_digest": digest} for digest in digests]
@@ -153,9 +153,10 @@ class Transaction:
                 self._record(OUTBOX, old, columns, 0, columns["row_digest"] - old["row_digest"])
 
     def close(self) -> int | None:
-        """Update the sweep's tally and return the number of this commit.
+        """Update the sweep's tally.
 
-        Return None if nothing was written, and for PostgreSQL, which needs no tally.
+        Returns:
+            The number of this commit; None if nothing was written, and for PostgreSQL, which needs no tally.
         """
         if not self.changes or not self._is_file:
             return None

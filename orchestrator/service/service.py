@@ -105,7 +105,7 @@ def serve(
 
     def supervise() -> None:
         with ExitStack() as stack:
-            opened = Ledger.open(paths.ledger_url, system=system, reconnect_seconds=math.inf, say=say)
+            opened = Ledger.open(paths.ledger_url, system=system, reconnect_seconds=math.inf, notify=say)
             ledger = stack.enter_context(closing(opened))
             # Ended after the lease is given back, because that takes seconds while it delivers.
             deliveries = stack.enter_context(closing(Deliveries(paths, system, say)))

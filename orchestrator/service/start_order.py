@@ -9,8 +9,8 @@ from heapq import heapify, heappop, heapreplace
 
 from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.service.situation import Situation
+from orchestrator.sharing.forecast import expected_shares, has_spent
 from orchestrator.sharing.pool_rows import CLASSES, Owner, PoolClaim, PriorityClass
-from orchestrator.sharing.prospects import has_spent, prospects
 from orchestrator.sharing.view import View
 
 STARTING_AT_ONCE = 2
@@ -161,7 +161,7 @@ def with_shares(
     shares: dict[str, int | None] = {}
     held: dict[str, int] = {}
     for view in pools:
-        shares |= prospects(view, waiting)
+        shares |= expected_shares(view, waiting)
         held |= {sweep: use.trials for sweep, use in view.uses.items()}
     shares |= {claim.sweep: 0 for claim in waiting if has_spent(owners.get(claim.owner), claim, now)}
     return [

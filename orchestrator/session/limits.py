@@ -124,7 +124,7 @@ def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> HoursSpent:
     spans = sorted(
         (start, max(attempt.ended_at - (attempt.outage_seconds or 0.0), start), sweep.held_by(attempt)[1])
         for attempt in attempts
-        if (start := attempt.held_from) is not None and attempt.ended_at is not None
+        if (start := attempt.taken_at) is not None and attempt.ended_at is not None
     )
     busy, reached = 0.0, float("-inf")
     for start, end, _ in spans:

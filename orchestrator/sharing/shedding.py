@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from orchestrator.sharing.holding import Move
+from orchestrator.sharing.node_holds import Move
 from orchestrator.sharing.pool_rows import CLASSES, RULES, UNIT, PoolClaim, Rules, Use
 from orchestrator.sharing.view import View
 

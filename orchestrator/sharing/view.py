@@ -15,8 +15,8 @@ from functools import cached_property, lru_cache
 
 from orchestrator.sharing.capacity import Capacity
 from orchestrator.sharing.fill import fill, hours_spent
-from orchestrator.sharing.holding import Holding, Move, open_places
-from orchestrator.sharing.holding import holding as held
+from orchestrator.sharing.node_holds import Move, NodeHolds, open_places
+from orchestrator.sharing.node_holds import node_holds as held
 from orchestrator.sharing.pool_rows import (
     CLASSES,
     RULES,
@@ -87,7 +87,7 @@ class View:
         return self.owners.get(claim.owner) or Owner(claim.owner)
 
     @cached_property
-    def holding(self) -> Holding:
+    def holding(self) -> NodeHolds:
         """The nodes that are held for attempts, and what leaves them."""
         return held(self.nodes, self.claims, self.uses, self.shares, self.now, self.rules)
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import get_args
 
 from orchestrator.errors import Damaged
-from orchestrator.ledger.integrity import verify
+from orchestrator.ledger.integrity import verify, verify_submissions
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.queue.submissions import Submission, SubmissionState
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.records import (
     DRIVEN_SWEEP,
@@ -263,3 +265,34 @@ def _orphans(facts: Facts, folder: Path) -> Iterator[Finding]:
             yield Finding(str(path), "a checkpoint folder belongs to a trial of the ledger, this one to none")
         elif facts.sweep.state in FINISHED_SWEEP:  # before that they are `leftovers`
             yield Finding(str(path), "a checkpoint has a row in the ledger, this one has none")
+
+
+def check_submissions(ledger: Ledger, submissions: Sequence[Submission]) -> list[Finding]:
+    """Return every violated invariant of submissions, and the faults of the backup of all submissions.
+
+    Args:
+        ledger: holds the submissions.
+        submissions: those to be checked.
+    """
+    try:
+        faults = verify_submissions(ledger, repair_backup=False)
+    except Damaged as damage:
+        return [Finding(damage.where, f"{damage.must}, got {damage.got}")]
+    findings = [Finding("submissions", fault) for fault in faults]
+    return findings + [finding for submission in submissions for finding in _violations(submission)]
+
+
+def _violations(submission: Submission) -> Iterator[Finding]:
+    where = f"submission {submission.sweep_id}"
+    if submission.state not in get_args(SubmissionState):
+        yield Finding(where, f"its state must be a known one, got {submission.state}")
+    if submission.state == "STARTED" and submission.started_at is None:
+        yield Finding(where, "a STARTED submission has a time of its start, got none")
+    if submission.state == "PARKED" and not submission.cause:
+        yield Finding(where, "a PARKED submission has a cause, got none")
+    if submission.state == "ENDED" and submission.code is None:
+        yield Finding(where, "an ENDED submission has an exit code, got none")
+    if submission.crashes > submission.tries:
+        yield Finding(
+            where, f"only a driver that was started can crash, got {submission.crashes} of {submission.tries}"
+        )

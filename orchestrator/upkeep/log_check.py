@@ -1,19 +1,393 @@
-"""Compare the logs of trials with the ledger."""
+"""Reports that may be those of another trial, found in the ledger of a sweep and the logs of its trials.
+
+From 2026-11-23 to 2026-11-28 a worker that outlived its sweep could be lent twice at once: a trial then got
+the reports of another one, which lacked them. Each worker still wrote the log of its own trial, so the logs
+show it. What cannot be compared is no finding, as where a log is gone or is on another machine.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import inf
+from pathlib import PurePath
 
 from orchestrator.errors import Damaged
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.lease import holder
-from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, ReportRecord, SweepRecord, by_trial
+from orchestrator.ledger.sweeps.records import (
+    FINISHED_TRIAL,
+    AttemptRecord,
+    CheckpointRecord,
+    ReportRecord,
+    SweepRecord,
+    TrialRecord,
+    attempt_number,
+    by_trial,
+)
+from orchestrator.process_secrets import redacted
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep.check import Finding
-from orchestrator.upkeep.mixed_reports import LogComparison, Names, compare_log, compared, mixed
-from orchestrator.upkeep.trial_log import entries, lines_of
+from orchestrator.upkeep.trial_log import Damage, Entry, ReportLine, Started, entries, lines_of
+
+CLOSE_SECONDS = 120.0
+"""Longest time between the line of a report and its commit if the one belongs to the other."""
+
+OVERLAP_SECONDS = 2.0
+"""Time for which two attempts must have shared a process: lines have whole seconds."""
+
+LOOK_ALIKES = 4
+"""Lines about one step that are kept: one of its worker, and what the script prints."""
+
+MOST_NAMED = 12
+"""Steps, or pairs of attempts, that a finding names."""
+
+_MEASURED = ("seconds/", "slots/")
+"""Prefixes of metrics that the service adds to a report after its line is written, or to a script's."""
+
+_HIDDEN = "***"
+"""What stands for a secret in a log."""
+
+Names = frozenset[str]
+"""Of the metrics of a report, but for those that are measured."""
+
+
+@dataclass(frozen=True)
+class LogComparison:
+    """What a log says about its trial, compared with what the ledger holds.
+
+    Attributes:
+        sweep: of the trial.
+        trial: of the log.
+        steps: that the trial has reported.
+        absent: its reports without a line in the log.
+        proven: those of them whose lines the log would have.
+        spare: lines about steps that the trial has not reported.
+        last: the highest step of each attempt that the log has, by the attempt's number.
+        lives: of its attempts.
+        elsewhere: its checkpoints in the folder of another trial.
+    """
+
+    sweep: SweepRecord
+    trial: TrialRecord
+    steps: frozenset[int]
+    absent: Sequence[ReportRecord]
+    proven: Sequence[ReportRecord]
+    spare: Sequence[ReportLine]
+    last: Mapping[int, int]
+    lives: Sequence[Life]
+    elsewhere: Sequence[CheckpointRecord]
+
+
+@dataclass(frozen=True)
+class Life:
+    """The time for which an attempt certainly had a process to itself.
+
+    Attributes:
+        host: name of the machine.
+        process: id of the process.
+        trial: key of the trial.
+        attempt: number of the attempt.
+        start: when it was taken, or its worker wrote that it starts if that was later.
+        end: time of its last report, or when it ended if that was earlier.
+    """
+
+    host: str
+    process: int
+    trial: str
+    attempt: int
+    start: float
+    end: float
+
+    @property
+    def attempt_name(self) -> str:
+        """Return what names the attempt in a finding."""
+        return f"attempt {self.attempt} of {self.trial}"
+
+
+def compare_log(
+    sweep: SweepRecord,
+    trial: TrialRecord,
+    attempts: Sequence[AttemptRecord],
+    reports: Sequence[ReportRecord],
+    checkpoints: Sequence[CheckpointRecord],
+    others: Mapping[int, Collection[Names]],
+    log: Iterable[Entry],
+) -> LogComparison:
+    """Return what a log says about its trial, compared with the ledger.
+
+    Args:
+        sweep: of the trial.
+        trial: of the log.
+        attempts: of the trial.
+        reports: of the trial.
+        checkpoints: of the trial.
+        others: the names of the metrics that the sweep's trials have reported, by the step.
+        log: what it says; it is read once, after `reports` were.
+    """
+    absent = {(attempt_number(report.attempt_id), report.step): report for report in reports}
+    steps = frozenset(report.step for report in reports)
+    started: dict[int, Started] = {}
+    last: dict[int, int] = {}
+    spare: dict[tuple[int, int], list[ReportLine]] = defaultdict(list)
+    damaged = False
+    for entry in log:
+        if isinstance(entry, Damage):
+            damaged = True
+        elif isinstance(entry, Started):
+            started.setdefault(entry.attempt, entry)  # the worker writes before the script can print
+        elif entry.attempt in started:
+            last[entry.attempt] = max(entry.step, last.get(entry.attempt, 0))
+            place = entry.attempt, entry.step
+            if (report := absent.get(place)) is not None and shows(entry.shown, report.metrics):
+                del absent[place]
+            elif (
+                entry.step in others
+                and entry.step not in steps
+                and len(spare[place]) < LOOK_ALIKES
+                and any(is_of_worker(entry.shown, names) for names in others[entry.step])
+            ):
+                spare[place].append(entry)
+    # A loss of power takes the end of a log with the driver, which then ends no attempt.
+    ended = set() if damaged else {row.number for row in attempts if row.state in {"ENDED", "FAILED"}}
+    return LogComparison(
+        sweep,
+        trial,
+        steps,
+        list(absent.values()),
+        [report for (attempt, _), report in absent.items() if attempt in started.keys() & ended],
+        [line for lines in spare.values() for line in lines],
+        last,
+        list(_lives(sweep, attempts, reports, started)),
+        # Of a checkpoint that it has copied from another trial, an earlier version may have kept the place.
+        []
+        if trial.system_attrs.get("segments")
+        else [row for row in checkpoints if _owner(row) != trial.key],
+    )
+
+
+def _owner(row: CheckpointRecord) -> str:
+    """Return the key of the trial in whose folder a checkpoint is."""
+    return PurePath(row.path).parent.name
+
+
+def _lives(
+    sweep: SweepRecord,
+    attempts: Sequence[AttemptRecord],
+    reports: Sequence[ReportRecord],
+    started: Mapping[int, Started],
+) -> Iterator[Life]:
+    """Yield the lives of attempts that do not share a device, whose engine would be their process."""
+    reported = {report.attempt_id: report.at for report in reports}
+    for row in attempts:
+        line, end, held = started.get(row.number), reported.get(row.id), row.taken_at
+        if line is None or end is None or held is None or 0 < sweep.held_by(row)[1] < 1:
+            continue
+        start, end = max(held, line.at), min(end, inf if row.ended_at is None else row.ended_at)
+        yield Life(line.host, line.process, row.trial_key, row.number, start, end)
+
+
+# ---------------------------------------------------------------- lines and reports
+
+
+def compared(metrics: Mapping[str, float]) -> Names:
+    """Return the names of the metrics of a report that its line in a log has."""
+    return frozenset(name for name in metrics if not name.startswith(_MEASURED))
+
+
+def shows(shown: str, metrics: Mapping[str, float]) -> bool:
+    """Return True if a line has the values of all metrics of a report, or cannot be compared with it.
+
+    It hides secrets, and a name of several lines is in several entries.
+    """
+    padded = f", {shown}, "
+    items = [f"{name} {metrics[name]:.6g}" for name in compared(metrics)]
+    items = [redacted(item, ()) if "://" in item else item for item in items]
+    is_comparable = _HIDDEN not in shown and all(len(item.splitlines()) == 1 for item in items)
+    return not is_comparable or all(f", {item}, " in padded for item in items)
+
+
+def is_of_worker(shown: str, names: Names) -> bool:
+    """Return True if a line holds these metrics and no others, each with a number as a worker writes it."""
+    left = set(names)
+    while shown:
+        fitting = [name for name in left if shown.startswith(f"{name} ")]
+        if not fitting and not shown.startswith(_MEASURED):
+            return False
+        name = max(fitting, key=len, default=shown.partition(" ")[0])
+        number, _, shown = shown[len(name) + 1 :].partition(", ")
+        if not _is_written(number):
+            return False
+        left.discard(name)
+    return not left
+
+
+def _is_written(number: str) -> bool:
+    try:
+        return f"{float(number):.6g}" == number
+    except ValueError:
+        return False
+
+
+# ---------------------------------------------------------------- what is wrong
+
+
+def mixed(comparisons: Sequence[LogComparison], chosen: Collection[str]) -> Iterator[Finding]:
+    """Yield the trials of some sweeps that may have reports of other trials, or lack reports of their own.
+
+    Args:
+        comparisons: about all trials of these sweeps, and of those that ran beside them.
+        chosen: ids of the sweeps.
+    """
+    given = _given(comparisons)
+    lacking, together = _lacking(comparisons, given), _together(comparisons)
+    for each in comparisons:
+        if each.sweep.id not in chosen:
+            continue
+        key = each.trial.key
+        remedy = f"the results of {each.sweep.id} are not to be trusted: run its file again with `--new`"
+        if foreign := _foreign(each, given):
+            must = "the reports of a trial are in its own log"
+            yield Finding(key, f"{must}, got {foreign}; {remedy}")
+        if steps := lacking.get(key):
+            must = "the ledger has all reports of a COMPLETE trial"
+            yield Finding(key, f"{must}, this one lacks {named(steps)}; {remedy}")
+        if each.elsewhere:
+            places = {f"step {row.step} in that of {_owner(row)}" for row in each.elsewhere}
+            must = "the checkpoints of a trial are in its own folder"
+            yield Finding(key, f"{must}, got {' and '.join(sorted(places))}; {remedy}")
+        if shared := together.get(key):
+            must = "a process has one attempt at a time"
+            yield Finding(key, f"{must}, but {shared}; {remedy}")
+
+
+Given = Mapping[tuple[str, int], tuple[str, ReportLine]]
+"""The key of the trial whose log has a report, and its line there; by the trial that has it, and the step."""
+
+
+def _given(comparisons: Sequence[LogComparison]) -> Given:
+    """Return the reports that are in the log of another trial, which lacks them, and not in their own."""
+    spare: dict[int, list[tuple[str, ReportLine]]] = defaultdict(list)
+    for each in comparisons:
+        for line in each.spare:
+            spare[line.step].append((each.trial.key, line))
+    given: dict[tuple[str, int], tuple[str, ReportLine]] = {}
+    for each in comparisons:
+        for report in each.absent:
+            fitting = [
+                (key, line)
+                for key, line in spare.get(report.step, ())
+                if key != each.trial.key
+                and abs(report.at - line.at) <= CLOSE_SECONDS
+                and shows(line.shown, report.metrics)
+            ]
+            if fitting:
+                closest = min(fitting, key=lambda one: abs(report.at - one[1].at))
+                given[each.trial.key, report.step] = closest
+    return given
+
+
+def _foreign(each: LogComparison, given: Given) -> str:
+    """Return which reports of a trial are not its own, or ''."""
+    key = each.trial.key
+    origins = {row.step: given[key, row.step][0] for row in each.absent if (key, row.step) in given}
+    parts = [
+        f"{named([step for step, its in origins.items() if its == origin])} in that of {origin}"
+        for origin in sorted(set(origins.values()))
+    ]
+    if unknown := {row.step for row in each.proven} - origins.keys():
+        parts.append(f"{named(unknown)} in none")
+    return " and ".join(parts)
+
+
+def _lacking(comparisons: Sequence[LogComparison], given: Given) -> dict[str, set[int]]:
+    """Return the steps of COMPLETE trials whose reports the ledger lacks, by the trial's key."""
+    elsewhere = {(key, line.attempt, line.step) for key, line in given.values()}
+    usual = _usual(comparisons)
+    lacking: dict[str, set[int]] = {}
+    for each in comparisons:
+        key, is_script = each.trial.key, _is_script(each.sweep)
+        if each.trial.state == "COMPLETE":
+            steps = {
+                line.step
+                for line in each.spare
+                if (key, line.attempt, line.step) in elsewhere
+                or (_is_committed(each, line) and (not is_script or line.step in usual[each.sweep.id]))
+            }
+            lacking[key] = steps if is_script else steps | (_due(each) - each.steps)
+    return lacking
+
+
+def _is_committed(each: LogComparison, line: ReportLine) -> bool:
+    """Return True if the driver has lived on after the report of a line.
+
+    The last one of an attempt may be lost with the driver, and the next attempt may report at other steps.
+    """
+    return line.attempt == each.trial.attempts or line.step < each.last[line.attempt]
+
+
+def _usual(comparisons: Sequence[LogComparison]) -> Mapping[str, frozenset[int]]:
+    """Return the steps that more than half of a sweep's COMPLETE trials have reported, by the sweep's id.
+
+    What a function or a command prints may look like a report that its worker has written; it is none where
+    the others report nothing.
+    """
+    complete = [each for each in comparisons if each.trial.state == "COMPLETE"]
+    trials = Counter(each.sweep.id for each in complete)
+    counts = Counter((each.sweep.id, step) for each in complete for step in each.steps)
+    return {
+        sweep: frozenset(step for (its, step), count in counts.items() if its == sweep and 2 * count > number)
+        for sweep, number in trials.items()
+    }
+
+
+def _due(each: LogComparison) -> set[int]:
+    """Return the steps at which a network reports: the multiples of the interval, and the last one.
+
+    A trial that goes on from another's checkpoint may leave some out.
+    """
+    interval, total = each.sweep.document.get("training", {}).get("interval"), each.trial.total_steps
+    if not isinstance(interval, int) or interval < 1 or each.trial.system_attrs.get("segments"):
+        return set()
+    return {*range(interval, total, interval), total}
+
+
+def _is_script(sweep: SweepRecord) -> bool:
+    return not {"function", "command"}.isdisjoint(sweep.document.get("trainable") or {})
+
+
+def _together(comparisons: Sequence[LogComparison]) -> dict[str, str]:
+    """Return which attempts of a trial had a process together with another attempt, by the trial's key."""
+
+    def place(life: Life) -> tuple[str, int]:
+        return life.host, life.process
+
+    lives = sorted(
+        (life for each in comparisons for life in each.lives), key=lambda life: (*place(life), life.start)
+    )
+    pairs: dict[str, list[str]] = defaultdict(list)
+    for (host, process), group in groupby(lives, place):
+        alive: list[Life] = []
+        for life in group:
+            alive = [other for other in alive if other.end - life.start > OVERLAP_SECONDS]
+            for other in alive if life.end - life.start > OVERLAP_SECONDS else ():
+                where = f"both had process {process} of {host}"
+                pairs[life.trial].append(f"{life.attempt_name} and {other.attempt_name} {where}")
+                pairs[other.trial].append(f"{other.attempt_name} and {life.attempt_name} {where}")
+            alive.append(life)
+    return {key: _some(texts) for key, texts in pairs.items()}
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
+    return ", ".join(texts[:MOST_NAMED]) + more
+
+
+def named(steps: Collection[int]) -> str:
+    """Return what names the reports of some steps, such as `step 3` and `steps 3, 5, 7`."""
+    return f"step{'s' if len(steps) > 1 else ''} {_some([str(step) for step in sorted(steps)])}"
 
 
 def check_logs(ledger: Ledger, sweeps: Sequence[SweepRecord], paths: Paths) -> list[Finding]:

@@ -77,7 +77,7 @@ class Database:
         """Return the ledger as a process opens it."""
         address = self.url.set(drivername="postgresql+psycopg") if self.is_server else self.url
         engine = self._engine(lambda: self._connect(process))
-        ledger = Ledger(address, engine, system, reconnect_seconds=math.inf, say=self.kernel.trace)
+        ledger = Ledger(address, engine, system, reconnect_seconds=math.inf, notify=self.kernel.trace)
         ledger.id = self.ledger_id
         process.on_end.append(ledger.close)
         return ledger

@@ -1,4 +1,4 @@
-"""The audit log: which user asked for which change of a sweep, an owner or another user."""
+"""Audit log: the changes of sweeps, owners and users, with the user who requested each."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from orchestrator.ledger.people.idempotency import RequestKey, complete
 from orchestrator.ledger.tables import AUDIT
 
 COMMAND_LINE = "command line"
-"""The actor of what was not asked for over HTTP."""
+"""The actor of a change that was not requested over HTTP."""
 
 MOST_ENTRIES = 1_000
-"""Most entries that are read at once."""
+"""Maximum number of entries that are read at once."""
 
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """One change that a user asked for.
+    """One requested change.
 
     Attributes:
-        seq: rises from one entry to the next.
-        at: when it was asked for, seconds since the epoch.
-        actor: name of the user, or `COMMAND_LINE`.
-        action: what was asked for, such as `stop`.
-        target: what it concerns: the id of a sweep, or the name of an owner or a user.
-        detail: further values, without secrets.
+        seq: Number that rises from one entry to the next.
+        at: Time of the request, seconds since the epoch.
+        actor: Name of the user, or `COMMAND_LINE`.
+        action: Name of the change, such as `stop`.
+        target: ID of a sweep, or name of an owner or a user.
+        detail: Further values, without secrets.
     """
 
     seq: int
@@ -43,14 +43,14 @@ class AuditEntry:
 
 @dataclass(frozen=True)
 class Asked:
-    """Who asks for a change; the function that makes the change writes it in the same transaction.
+    """Entry for the audit log, written in the transaction of the change that a user requests.
 
     Attributes:
-        actor: name of the user.
-        action: what the user asks for.
-        target: what it concerns.
-        detail: plain JSON values, without secrets.
-        request: the key of the request, whose answer is written with the change; None without a key.
+        actor: Name of the user.
+        action: Name of the change.
+        target: ID of a sweep, or name of an owner or a user.
+        detail: Plain JSON values, without secrets.
+        request: Idempotency key of the request, whose answer is written with the change, if any.
     """
 
     actor: str
@@ -60,15 +60,15 @@ class Asked:
     request: RequestKey | None = None
 
     def note(self, connection: Connection, at: float, answer: Mapping[str, Any] | None = None) -> None:
-        """Write the entry, and the answer to a request with a key, in the transaction of the change.
+        """Write the entry, and the answer to a request with an idempotency key.
 
         Args:
-            connection: of the transaction.
-            at: time of the change, seconds since the epoch.
-            answer: what the user receives; needed for a request with a key.
+            connection: Connection of the transaction.
+            at: Time of the change, seconds since the epoch.
+            answer: Answer to the user; required with an idempotency key.
 
         Raises:
-            Busy: the request took so long that it may have been made again.
+            Busy: The request took so long that it may have been repeated.
         """
         append(connection, at, self.actor, self.action, self.target, **self.detail)
         if self.request is not None:
@@ -77,16 +77,7 @@ class Asked:
 
 
 def append(connection: Connection, at: float, actor: str, action: str, target: str, **detail: Any) -> None:
-    """Write one entry in the transaction of the change that it describes.
-
-    Args:
-        connection: of the transaction.
-        at: time of the change, seconds since the epoch.
-        actor: name of the user.
-        action: what the user asks for.
-        target: what it concerns.
-        **detail: plain JSON values, without secrets.
-    """
+    """Write an entry with the fields of `AuditEntry`, in the transaction of its change."""
     row = {"at": at, "actor": actor, "action": action, "target": target, "detail": json.dumps(detail)}
     connection.execute(insert(AUDIT).values(**row))
 
@@ -97,20 +88,15 @@ def entries(
     """Return entries of the audit log, the newest first.
 
     Args:
-        ledger: of the sweeps.
-        before: only entries with a smaller `seq`; None for the newest.
-        target: only entries about this sweep, owner or user; None for all.
-        limit: most entries to return.
+        ledger: Ledger with the log.
+        before: Upper bound of `seq`, exclusive; None for the newest entries.
+        target: Sweep, owner or user of the entries; None for all.
+        limit: Maximum number of entries.
     """
     query = select(AUDIT).order_by(AUDIT.c.seq.desc()).limit(limit)
     if before is not None:
         query = query.where(AUDIT.c.seq < before)
     if target is not None:
         query = query.where(AUDIT.c.target == target)
-
-    def read() -> list[AuditEntry]:
-        with ledger.reader() as connection:
-            rows = [dict(row) for row in connection.execute(query).mappings()]
-        return [AuditEntry(**{**row, "detail": json.loads(row["detail"])}) for row in rows]
-
-    return ledger.retried(read)
+    rows = ledger.query(lambda connection: list(connection.execute(query).mappings()))
+    return [AuditEntry(**{**row, "detail": json.loads(row["detail"])}) for row in rows]

@@ -1,7 +1,7 @@
-"""Keys of requests: a request that is repeated with its key gets its first answer, and changes nothing.
+"""Idempotency keys: a request that is repeated with its key gets the first answer, and changes nothing.
 
 The answer is written in the transaction of the change. A process that dies before its commit has changed
-nothing, and the request may be made again once `IN_WORK_SECONDS` have passed.
+nothing, and the request may be repeated once `IN_WORK_SECONDS` have passed.
 
 Source: The Idempotency-Key HTTP Header Field, draft-ietf-httpapi-idempotency-key-header-07.
 """
@@ -20,20 +20,20 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.tables import REQUEST_KEY
 
 KEPT_SECONDS = 86_400.0
-"""How long the answer to a key is kept."""
+"""Lifetime of the answer to a key."""
 
 IN_WORK_SECONDS = 300.0
-"""Age from which a request without an answer is taken as lost with its process; no request takes so long."""
+"""Age at which a request without an answer counts as lost with its process; no request takes so long."""
 
 
 @dataclass(frozen=True)
 class RequestKey:
-    """A request whose change this process is to make.
+    """Idempotency key of a request that this process carries out.
 
     Attributes:
-        user: name of the user, to whom the key belongs.
-        key: as the user has chosen it.
-        at: when the request began, seconds since the epoch.
+        user: Name of the user, to whom the key belongs.
+        key: Key chosen by the user.
+        at: Beginning of the request, seconds since the epoch.
     """
 
     user: str
@@ -46,8 +46,8 @@ class Known:
     """An earlier request with the same key.
 
     Attributes:
-        digest: of its body.
-        answer: to it, or None while it is in work.
+        digest: Digest of its body.
+        answer: Its answer, or None while it runs.
     """
 
     digest: str
@@ -55,37 +55,36 @@ class Known:
 
 
 def begin(ledger: Ledger, user: str, key: str, digest: str) -> RequestKey | Known:
-    """Begin a request, or return the earlier one with the same key; forget keys that have expired.
+    """Begin a request, or return the earlier one with the same key; delete expired keys.
 
     Args:
-        ledger: of the sweeps.
-        user: name of the user.
-        key: as the user has chosen it.
-        digest: of the body of the request.
+        ledger: Ledger with the keys.
+        user: Name of the user.
+        key: Key chosen by the user.
+        digest: Digest of the request's body.
     """
     now = ledger.now()
     expired = REQUEST_KEY.c.at < now - KEPT_SECONDS
     lost = and_(REQUEST_KEY.c.answer.is_(None), REQUEST_KEY.c.at < now - IN_WORK_SECONDS)
 
-    def attempt() -> RequestKey | Known:
-        with ledger.writer() as connection, connection.begin():
-            for old in (expired, lost):  # two statements: each has an index of its own
-                connection.execute(delete(REQUEST_KEY).where(old))
-            row = connection.execute(select(REQUEST_KEY).where(_of(user, key))).one_or_none()
-            if row is not None:
-                return Known(row.digest, None if row.answer is None else json.loads(row.answer))
-            values = {"user": user, "key": key, "digest": digest, "at": now}
-            connection.execute(insert(REQUEST_KEY).values(**values))
-            return RequestKey(user, key, now)
+    def write(connection: Connection) -> RequestKey | Known:
+        for old in (expired, lost):  # two statements: each has an index of its own
+            connection.execute(delete(REQUEST_KEY).where(old))
+        row = connection.execute(select(REQUEST_KEY).where(_of(user, key))).one_or_none()
+        if row is not None:
+            return Known(row.digest, None if row.answer is None else json.loads(row.answer))
+        values = {"user": user, "key": key, "digest": digest, "at": now}
+        connection.execute(insert(REQUEST_KEY).values(**values))
+        return RequestKey(user, key, now)
 
-    return ledger.retried(attempt)
+    return ledger.transact(write)
 
 
 def complete(connection: Connection, request: RequestKey, answer: Mapping[str, Any]) -> None:
     """Write the answer to a request, in the transaction of its change.
 
     Raises:
-        Busy: the request was taken as lost, and may have been made again.
+        Busy: The request counted as lost, and may have been repeated.
     """
     query = update(REQUEST_KEY).where(_in_work(request)).values(answer=json.dumps(answer))
     if connection.execute(query).rowcount != 1:
@@ -94,13 +93,8 @@ def complete(connection: Connection, request: RequestKey, answer: Mapping[str, A
 
 
 def forget(ledger: Ledger, request: RequestKey) -> None:
-    """Forget a request that has changed nothing, so that its key can be used again."""
-
-    def attempt() -> None:
-        with ledger.writer() as connection, connection.begin():
-            connection.execute(delete(REQUEST_KEY).where(_in_work(request)))
-
-    ledger.retried(attempt)
+    """Delete the key of a request that has changed nothing, so that it can be used again."""
+    ledger.transact(lambda connection: connection.execute(delete(REQUEST_KEY).where(_in_work(request))))
 
 
 def _of(user: str, key: str) -> Any:

@@ -1,8 +1,8 @@
-"""Users of the HTTP API: their names, their roles, and the digests of their tokens and sessions.
+"""Users of the HTTP API: names, roles, and the digests of their tokens and sessions.
 
-A token is 32 random bytes, and so is the id of a session. The ledger keeps their SHA-256 alone, so that
-reading the database gives access to nothing; a digest without salt suffices because neither can be guessed. A
-session belongs to a token, and is valid only as long as that is.
+A token is 32 random bytes, and so is the ID of a session. The ledger holds only their SHA-256, so that
+reading the database gives no access; a digest without salt suffices because neither can be guessed. A session
+belongs to a token, and is valid as long as the token is.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from orchestrator.ledger.tables import SERVICE_SESSION, SERVICE_USER
 Role = Literal["viewer", "member", "admin"]
 
 ROLES: tuple[Role, ...] = get_args(Role)
-"""From the least to the most powerful: a viewer reads, a member also submits and rules the own sweeps."""
+"""Roles, from least to most privileged."""
 
 TOKEN_BYTES = 32
 LIFETIME_SECONDS = 90 * 86_400.0
-"""How long a token is valid by default."""
+"""Default lifetime of a token."""
 
 SESSION_SECONDS = 14 * 86_400.0
-"""How long a browser stays signed in at most."""
+"""Maximum lifetime of a browser session."""
 
 MOST_SESSIONS = 20
-"""Most sessions of one token."""
+"""Maximum number of sessions of one token."""
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True)
 class User:
-    """A user of the HTTP API.
+    """A user of the HTTP API. Times are seconds since the epoch.
 
     Attributes:
-        name: in which the user's sweeps run.
-        role: what the user may do.
-        created_at: when the token was made, seconds since the epoch.
-        expires_at: when the token expires, or None if it does not.
-        revoked_at: when the token was revoked, or None.
+        name: Name, which is also that of the owner of the user's sweeps.
+        role: Role, which decides the permissions.
+        created_at: Creation time of the token.
+        expires_at: Expiry of the token, or None.
+        revoked_at: Revocation of the token, or None.
     """
 
     name: str
@@ -59,27 +59,27 @@ class User:
     revoked_at: float | None = None
 
     def is_active(self, now: float) -> bool:
-        """Return True if the token of the user is valid at a time, seconds since the epoch."""
+        """Return True if the token of the user is valid at a time."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 def add_user(
     ledger: Ledger, name: str, role: str, actor: str, *, lifetime: float | None = LIFETIME_SECONDS
 ) -> tuple[User, str]:
-    """Add a user, or give a new token to one whose token was revoked or has expired.
+    """Add a user, or give a new token to a user without a valid one.
 
     Args:
-        ledger: of the sweeps.
-        name: lower-case letters, digits, `.`, `_` and `-`.
-        role: one of `ROLES`.
-        actor: name of the user who adds this one, for the audit log.
-        lifetime: seconds until the token expires; None for a token that does not.
+        ledger: Ledger of the user.
+        name: Lower-case letters, digits, `.`, `_` and `-`.
+        role: One of `ROLES`.
+        actor: Name of the admin, for the audit log.
+        lifetime: Seconds until the token expires; None for never.
 
     Returns:
-        The user and the token, which is stored nowhere.
+        The user and the token, which is not stored.
 
     Raises:
-        BadInput: the name or the role is not valid, or the user has a valid token.
+        BadInput: The name or the role is not valid, or the user has a valid token.
     """
     chosen = _checked(name, role)
     token = secrets.token_urlsafe(TOKEN_BYTES)
@@ -100,20 +100,20 @@ def add_user(
 
 
 def revoke_user(ledger: Ledger, name: str, actor: str) -> User:
-    """Revoke the token of a user at once; return the user.
+    """Revoke the token of a user, with immediate effect.
 
     Args:
-        ledger: of the sweeps.
-        name: of the user.
-        actor: name of the user who revokes it, for the audit log.
+        ledger: Ledger of the user.
+        name: Name of the user.
+        actor: Name of the admin, for the audit log.
 
     Raises:
-        BadInput: there is no such user.
+        BadInput: The user does not exist.
     """
 
     def write(connection: Connection) -> User:
         if _find(connection, name) is None:
-            raise BadInput(name, "must be a user", "no such user", "`user list` shows all users.")
+            raise BadInput(name, "must be a user", "no such user", "See `user list`.")
         of_user = (SERVICE_USER.c.name == name) & SERVICE_USER.c.revoked_at.is_(None)
         connection.execute(update(SERVICE_USER).where(of_user).values(revoked_at=ledger.now()))
         append(connection, ledger.now(), actor, "user revoke", name)
@@ -125,71 +125,55 @@ def revoke_user(ledger: Ledger, name: str, actor: str) -> User:
 
 
 def users(ledger: Ledger) -> list[User]:
-    """Return all users by name, those with revoked tokens included."""
+    """Return all users by name, including those with revoked tokens."""
     return list(users_by_digest(ledger).values())
 
 
 def users_by_digest(ledger: Ledger) -> dict[str, User]:
     """Return all users by the digest of their token, in the order of their names."""
-
-    def read() -> dict[str, User]:
-        with ledger.reader() as connection:
-            rows = connection.execute(select(SERVICE_USER).order_by(SERVICE_USER.c.name)).mappings()
-            return {str(row["token_digest"]): _user(dict(row)) for row in rows}
-
-    return ledger.retried(read)
+    query = select(SERVICE_USER).order_by(SERVICE_USER.c.name)
+    rows = ledger.query(lambda connection: list(connection.execute(query).mappings()))
+    return {str(row["token_digest"]): _user(dict(row)) for row in rows}
 
 
 def open_session(ledger: Ledger, token_digest: str, expires_at: float) -> tuple[str, float]:
-    """Open a session of a browser, which ends with the token at the latest; return its id and its end.
+    """Open a browser session, and return its ID and its expiry.
 
-    Of more than `MOST_SESSIONS` of a token, the one that ends first is ended.
+    If the token has more than `MOST_SESSIONS`, the one that expires first is ended.
 
     Args:
-        ledger: of the sweeps.
-        token_digest: of the user.
-        expires_at: when the token expires, seconds since the epoch.
+        ledger: Ledger of the user.
+        token_digest: Digest of the user's token.
+        expires_at: Expiry of the token, seconds since the epoch.
     """
     session, ends = secrets.token_urlsafe(TOKEN_BYTES), min(expires_at, ledger.now() + SESSION_SECONDS)
     columns, own = SERVICE_SESSION.c, SERVICE_SESSION.c.token_digest == token_digest
 
-    def attempt() -> None:
-        with ledger.writer() as connection:
-            tokens = select(SERVICE_USER.c.token_digest).where(SERVICE_USER.c.revoked_at.is_(None))
-            over = (columns.expires_at < ledger.now()) | columns.token_digest.not_in(tokens)
-            connection.execute(delete(SERVICE_SESSION).where(over))
-            oldest_first = select(columns.digest).where(own).order_by(columns.expires_at)
-            known = connection.execute(oldest_first).scalars().all()
-            surplus = known[: max(0, len(known) - MOST_SESSIONS + 1)]
-            connection.execute(delete(SERVICE_SESSION).where(columns.digest.in_(surplus)))
-            row = {"digest": digest(session), "token_digest": token_digest, "expires_at": ends}
-            connection.execute(insert(SERVICE_SESSION).values(**row))
-            connection.commit()
+    def write(connection: Connection) -> None:
+        tokens = select(SERVICE_USER.c.token_digest).where(SERVICE_USER.c.revoked_at.is_(None))
+        over = (columns.expires_at < ledger.now()) | columns.token_digest.not_in(tokens)
+        connection.execute(delete(SERVICE_SESSION).where(over))
+        oldest_first = select(columns.digest).where(own).order_by(columns.expires_at)
+        known = connection.execute(oldest_first).scalars().all()
+        surplus = known[: max(0, len(known) - MOST_SESSIONS + 1)]
+        connection.execute(delete(SERVICE_SESSION).where(columns.digest.in_(surplus)))
+        row = {"digest": digest(session), "token_digest": token_digest, "expires_at": ends}
+        connection.execute(insert(SERVICE_SESSION).values(**row))
 
-    ledger.retried(attempt)
+    ledger.transact(write)
     return session, ends
 
 
 def end_session(ledger: Ledger, session: str) -> None:
-    """End the session with an id, if there is one."""
-
-    def attempt() -> None:
-        with ledger.writer() as connection:
-            connection.execute(delete(SERVICE_SESSION).where(SERVICE_SESSION.c.digest == digest(session)))
-            connection.commit()
-
-    ledger.retried(attempt)
+    """End the session with an ID, if it exists."""
+    own = delete(SERVICE_SESSION).where(SERVICE_SESSION.c.digest == digest(session))
+    ledger.transact(lambda connection: connection.execute(own))
 
 
 def sessions(ledger: Ledger) -> dict[str, tuple[str, float]]:
-    """Return the digest of the token and the end of each session, by the digest of its id."""
-
-    def read() -> dict[str, tuple[str, float]]:
-        with ledger.reader() as connection:
-            rows = connection.execute(select(SERVICE_SESSION)).all()
-            return {row.digest: (row.token_digest, row.expires_at) for row in rows}
-
-    return ledger.retried(read)
+    """Return the token's digest and the expiry of each session, by the digest of its ID."""
+    rows = ledger.query(lambda connection: connection.execute(select(SERVICE_SESSION)).all())
+    return {row.digest: (row.token_digest, row.expires_at) for row in rows}
 
 
 def digest(token: str) -> str:
@@ -198,7 +182,7 @@ def digest(token: str) -> str:
 
 
 def _changed(ledger: Ledger, name: str, write: Callable[[Connection], User]) -> User:
-    """Change the row of a user in a transaction, and write the backup of a SQLite ledger after its commit."""
+    """Change the row of a user, and write the backup of a SQLite ledger after its commit."""
     own = select(SERVICE_USER).where(SERVICE_USER.c.name == name)
 
     def attempt() -> User:

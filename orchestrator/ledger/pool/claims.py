@@ -1,8 +1,8 @@
-"""Claims of sweeps on the pool that they share, and the owners, weights and quotas that decide the shares.
+"""Claims of sweeps on a shared pool, and the owners, weights and quotas that decide the shares.
 
 A pool is one Ray cluster. A driver renews its claim once a second, and asks before it launches an attempt.
-Each is one short transaction: it locks the pool, deletes the claims of dead drivers, computes the shares from
-the rows, and writes what the driver may do. All times are those of the clock of the database's server.
+Each is one short transaction that locks the pool, deletes the claims of dead drivers, computes the shares and
+writes the driver's rows. All times are those of the clock of the database's server.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from orchestrator.sharing.view import View, renewed
 Result = TypeVar("Result")
 
 ABANDONED_SECONDS = 86_400.0
-"""How long the claim of a dead driver is kept in a pool that no other driver uses."""
+"""Lifetime of a dead driver's claim in a pool that no other driver uses."""
 
 _CLAIMS = (
     select(
@@ -62,16 +62,16 @@ _CLOCK = select(SERVER_NOW)
 
 @dataclass(frozen=True)
 class Amounts:
-    """What a sweep wants and holds at a moment, as its driver counts it.
+    """Demand and use of a sweep at a moment, as its driver counts them.
 
     Attributes:
-        want: attempts that the sweep could run at once now, those that run included.
-        trials: attempts that were launched and have not ended.
-        pending: of these, attempts that wait for a worker.
+        want: Attempts that the sweep could run at once now, including those that run.
+        trials: Attempts that were launched and have not ended.
+        pending: Launched attempts that wait for a worker.
         devices: GPUs that the attempts hold.
-        leaving: attempts that are being shed.
-        waited: seconds for which the oldest pending attempt has waited.
-        places: where the attempts run that a worker has taken.
+        leaving: Attempts that are being shed.
+        waited: Seconds for which the oldest pending attempt has waited.
+        places: Nodes of the attempts that a worker has taken.
     """
 
     want: int
@@ -84,14 +84,16 @@ class Amounts:
 
 
 class Claims:
-    """The claim of one sweep on a pool, written by the process that holds the lease of the sweep.
+    """Claim of one sweep on a pool, written by the process that holds the sweep's lease.
+
+    Every method raises Busy once another process has taken the lease.
 
     Args:
-        ledger: holds the sweep.
-        token: of the lease of the sweep.
-        pool_id: identifies the Ray cluster.
-        claim: of the sweep; its class, its weight and what it wants are read from the ledger and `Amounts`.
-        rules: of the pool.
+        ledger: Ledger of the sweep.
+        token: Token of the sweep's lease.
+        pool_id: ID of the Ray cluster.
+        claim: Claim of the sweep, whose class, weight and demand come from the ledger and `Amounts`.
+        rules: Rules of the pool.
     """
 
     def __init__(
@@ -102,29 +104,24 @@ class Claims:
         self._gpu_seconds = GpuSeconds(rules)
 
     def renew(self, nodes: Sequence[PoolNode], amounts: Amounts) -> View | None:
-        """Write what the sweep wants and holds, and return the pool after that.
+        """Write the demand and the use of the sweep.
 
-        Return None, and write nothing, while the database does not answer.
-
-        Raises:
-            Busy: another process has taken the lease.
+        Returns:
+            The pool after that; None, and nothing is written, while the database does not answer.
         """
         written = self._written(nodes, amounts, start=False)
         return written[0] if written else None
 
     def start(self, nodes: Sequence[PoolNode], amounts: Amounts) -> tuple[View, bool] | None:
-        """Count one more attempt as the sweep's own if it may start one now.
+        """Ask to start one more attempt, which then counts as the sweep's own.
 
         Returns:
             The pool after that, and whether the attempt may start; None while the database does not answer.
-
-        Raises:
-            Busy: another process has taken the lease.
         """
         return self._written(nodes, amounts, start=True)
 
     def withdraw(self) -> View | None:
-        """Delete the claim and charge its owner; return the pool without it, None without an answer."""
+        """Delete the claim and charge its owner; return the pool without it, or None without an answer."""
         view = self._run(self._withdrawn)
         if view is not None:
             self._gpu_seconds.observe(view.now, 0, charged=True)
@@ -185,7 +182,7 @@ class Claims:
     def _own(
         self, connection: Connection, snapshot: Snapshot, amounts: Amounts, now: float
     ) -> tuple[PoolClaim, Use]:
-        """Return the own rows as they are to be written; class, weight and shortage are the ledger's."""
+        """Return the new rows of the sweep, with its class, weight and shortage from the ledger."""
         sweep = self._token.sweep_id
         priority = execute(connection, statements(PRIORITY).find, {"key_sweep_id": sweep})
         kept = {"priority_class": priority[0][1], "weight": priority[0][2]} if priority else {}
@@ -206,7 +203,7 @@ class Claims:
         return replace(self._claim, want=amounts.want, **kept), use
 
     def _run(self, change: Callable[[Connection], Result]) -> Result | None:
-        """Run a transaction while the token is the newest; return None if the database does not answer."""
+        """Run a transaction that checks the token; return None if the database does not answer."""
 
         def attempt() -> Result:
             with self._ledger.writer() as connection, connection.begin():
@@ -223,72 +220,55 @@ class Claims:
 
 
 def pools(ledger: Ledger, rules: Rules = RULES) -> dict[str, View]:
-    """Return the pools in which a sweep claims resources now, by id."""
+    """Return the pools with live claims, by ID."""
 
-    def read() -> dict[str, View]:
-        with ledger.reader() as connection:
-            now = _now(connection, ledger)
-            ids = [str(row.id) for row in connection.execute(select(POOL.c.id).order_by(POOL.c.id))]
-            views = {pool_id: View.of(_read(connection, pool_id)[0], now, rules) for pool_id in ids}
-        return {pool_id: view for pool_id, view in views.items() if view.claims}
+    def read(connection: Connection) -> dict[str, View]:
+        now = _now(connection, ledger)
+        ids = [str(row.id) for row in connection.execute(select(POOL.c.id).order_by(POOL.c.id))]
+        return {pool_id: View.of(_read(connection, pool_id)[0], now, rules) for pool_id in ids}
 
-    return ledger.retried(read)
+    return {pool_id: view for pool_id, view in ledger.query(read).items() if view.claims}
 
 
 def owners(ledger: Ledger) -> dict[str, Owner]:
     """Return the rows of all owners by name; an owner without a row has the defaults."""
-
-    def read() -> dict[str, Owner]:
-        with ledger.reader() as connection:
-            return {owner.name: owner for owner in _owners(connection)}
-
-    return ledger.retried(read)
+    return {owner.name: owner for owner in ledger.query(_owners)}
 
 
 def knows_owner(ledger: Ledger, name: str) -> bool:
-    """Return True if somebody is a user, has submitted or runs a sweep, or has used or been given a share."""
+    """Return True if a user, a submission, a claim or a quota has this name as its owner."""
     columns = (SERVICE_USER.c.name, SUBMISSION.c.owner, CLAIM.c.owner, OWNER.c.name)
-
-    def read() -> bool:
-        with ledger.reader() as connection:
-            queries = (select(column).where(column == name).limit(1) for column in columns)
-            return any(connection.execute(query).first() is not None for query in queries)
-
-    return ledger.retried(read)
+    queries = [select(column).where(column == name).limit(1) for column in columns]
+    return ledger.query(lambda connection: any(connection.execute(each).first() for each in queries))
 
 
 def set_owner(ledger: Ledger, name: str, *, asked: Asked | None = None, **changes: float | None) -> Owner:
     """Change the weight or the quotas of an owner, and return the new row.
 
     Args:
-        ledger: of the owner's sweeps.
-        name: of the owner.
-        asked: who asks for it, for the audit log; None for no entry.
-        **changes: fields of `Owner`.
+        ledger: Ledger of the owner's sweeps.
+        name: Name of the owner.
+        asked: Entry for the audit log, if any.
+        **changes: Fields of `Owner`.
     """
 
-    def write() -> Owner:
-        with ledger.writer() as connection, connection.begin():
-            owner = replace(_locked_owner(connection, name), **changes)  # type: ignore[arg-type]
-            _write_owner(connection, owner)
-            if asked is not None:
-                asked.note(connection, ledger.now())
-            return owner
+    def write(connection: Connection) -> Owner:
+        owner = replace(_locked_owner(connection, name), **changes)  # type: ignore[arg-type]
+        _write_owner(connection, owner)
+        if asked is not None:
+            asked.note(connection, ledger.now())
+        return owner
 
-    written = ledger.retried(write)
+    written = ledger.transact(write)
     renew(ledger, OWNER, name)
     return written
 
 
 def priority_classes(ledger: Ledger) -> dict[str, PriorityClass]:
-    """Return the classes that were set, by sweep; a sweep without a row is `normal`."""
-
-    def read() -> dict[str, PriorityClass]:
-        with ledger.reader() as connection:
-            rows = connection.execute(select(PRIORITY.c.sweep_id, PRIORITY.c.priority_class))
-            return {row.sweep_id: row.priority_class for row in rows}
-
-    return ledger.retried(read)
+    """Return the classes that were set, by sweep; a sweep without one is `normal`."""
+    query = select(PRIORITY.c.sweep_id, PRIORITY.c.priority_class)
+    rows = ledger.query(lambda connection: connection.execute(query).all())
+    return {row.sweep_id: row.priority_class for row in rows}
 
 
 def _now(connection: Connection, ledger: Ledger) -> float:
@@ -298,13 +278,13 @@ def _now(connection: Connection, ledger: Ledger) -> float:
 
 
 def _lock(connection: Connection, pool_id: str) -> str | None:
-    """Lock a pool until the transaction ends, and return its nodes as recorded; None if it has no row."""
+    """Lock a pool until the transaction ends, and return its recorded nodes, or None without a row."""
     rows = execute(connection, statements(POOL).find, {"key_id": pool_id})
     return str(rows[0][1]) if rows else None
 
 
 def _create(connection: Connection, pool_id: str, now: float) -> str:
-    """Add a pool, and remove what dead drivers have left of others; return its recorded nodes."""
+    """Add a pool, and delete claims and pools of drivers that died long ago; return its recorded nodes."""
     connection.execute(delete(CLAIM).where(CLAIM.c.renewed_at < now - ABANDONED_SECONDS))
     connection.execute(delete(POOL).where(POOL.c.id.not_in(select(CLAIM.c.pool_id))))
     execute(connection, statements(POOL).insert, {"id": pool_id, "nodes": "[]", "charged_at": None})
@@ -312,7 +292,7 @@ def _create(connection: Connection, pool_id: str, now: float) -> str:
 
 
 def _read(connection: Connection, pool_id: str) -> tuple[Snapshot, float | None]:
-    """Return the rows of a pool, and when it was last charged."""
+    """Return the rows of a pool, and the time of its last charge."""
     pool = execute(connection, _POOL, {"pool_id": pool_id})
     nodes = tuple(PoolNode(*node) for node in json.loads(pool[0][1])) if pool else ()
     rows = execute(connection, _CLAIMS, {"pool_id": pool_id})
@@ -339,7 +319,7 @@ def _without(snapshot: Snapshot, sweeps: set[str]) -> Snapshot:
 
 
 def _with_one_more(claim: PoolClaim, use: Use, now: float) -> Use:
-    """Return what a sweep holds once one more attempt was granted to it."""
+    """Return the use of a sweep with one more granted attempt."""
     needs_device = claim.slots > 0 and use.devices * claim.slots <= use.trials
     since = now if use.pending_since is None else use.pending_since
     return replace(
@@ -357,20 +337,12 @@ def _row(pool_id: str, claim: PoolClaim, use: Use) -> dict[str, Any]:
 
 
 def _charge(connection: Connection, view: View, charged_at: float | None, owner: str, seconds: int) -> bool:
-    """Charge owners of a pool; return True if past use was due.
-
-    Args:
-        connection: of the transaction.
-        view: of the pool.
-        charged_at: when past use was last charged; None if it never was.
-        owner: of the driver's own sweep.
-        seconds: GPU-seconds of that sweep that are to be charged now.
-    """
+    """Charge past use if it is due, and GPU-seconds to one owner; return True if it was due."""
     due = is_due(view, charged_at)
     names = {claim.owner for claim in view.claims.values()} if due else set()
     if seconds:
         names.add(owner)
-    # Read again, locked, and in one order: `quota` and the drivers of another pool write these rows, too.
+    # Read again, locked, and in one order: `quota` and the drivers of other pools also write these rows.
     locked = {name: _locked_owner(connection, name) for name in sorted(names)}
     if due:
         locked |= {
@@ -394,15 +366,15 @@ def _locked_owner(connection: Connection, name: str) -> Owner:
 
 
 def _write_owner(connection: Connection, owner: Owner) -> None:
-    """Write a row that `_locked_owner` has locked."""
+    """Write a row that is locked."""
     changed = {name: value for name, value in _fields(owner).items() if name != "name"}
     execute(connection, statements(OWNER).update, changed | {"key_name": owner.name})
 
 
 @lru_cache(maxsize=1024)
-def _places(text: str | None) -> tuple[Place, ...]:
-    """Return the places of a row, none if an earlier version wrote it; most rows are read unchanged."""
-    return tuple([Place(*place) for place in json.loads(text)]) if text else ()
+def _places(text: str) -> tuple[Place, ...]:
+    """Return the places of a row; cached, because most rows have not changed since they were last read."""
+    return tuple([Place(*place) for place in json.loads(text)])
 
 
 def _fields(row: PoolClaim | Use | Owner) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How fast sweeps finish their trials, and what they are to run: of many sweeps in one query each."""
+"""Rates at which sweeps finish their trials, read for many sweeps in one query."""
 
 from __future__ import annotations
 
@@ -14,29 +14,26 @@ from orchestrator.ledger.sweeps.records import FINISHED_TRIAL
 from orchestrator.ledger.tables import SWEEP, TRIAL
 
 NEWEST = 20
-"""From how many of the newest finished trials a pace is estimated."""
+"""Number of the newest finished trials from which a rate is estimated."""
 
 
 @dataclass(frozen=True)
 class FinishRate:
-    """The finished trials of a search.
+    """Finished trials of a search.
 
     Attributes:
-        finished: how many there are.
-        ends: when the newest of them ended, in order, seconds since the epoch.
+        finished: Their number.
+        ends: When the newest of them ended, in order, seconds since the epoch.
     """
 
     finished: int
     ends: tuple[float, ...]
 
     def seconds_left(self, wanted: int) -> float | None:
-        """Return the seconds until all trials of the search have ended, at the pace of the newest.
-
-        Args:
-            wanted: trials of the search at the end.
+        """Estimate the seconds until the search has finished `wanted` trials.
 
         Returns:
-            None without two trials that ended at different times.
+            The estimate, or None without two trials that ended at different times.
         """
         ends = self.ends[-NEWEST:]
         if len(ends) < 2 or ends[-1] <= ends[0]:
@@ -45,7 +42,7 @@ class FinishRate:
 
 
 def finish_rates(ledger: Ledger, sweeps: Collection[str]) -> dict[str, FinishRate]:
-    """Return the paces of sweeps, by sweep; one without a finished trial of its search is left out."""
+    """Return the rates of sweeps that have a finished search trial, by sweep."""
     sweep, ended = TRIAL.c.sweep_id, TRIAL.c.finished_at
     ranked = (
         select(
@@ -63,24 +60,15 @@ def finish_rates(ledger: Ledger, sweeps: Collection[str]) -> dict[str, FinishRat
         .subquery()
     )
     newest = select(ranked).where(ranked.c.rank <= NEWEST).order_by(ranked.c.sweep_id, ranked.c.rank.desc())
-
-    def read() -> dict[str, FinishRate]:
-        found: dict[str, FinishRate] = {}
-        with ledger.reader() as connection:
-            for row in connection.execute(newest):
-                before = found.get(row.sweep_id, FinishRate(row.finished, ()))
-                found[row.sweep_id] = FinishRate(row.finished, (*before.ends, row.finished_at))
-        return found
-
-    return ledger.retried(read)
+    found: dict[str, FinishRate] = {}
+    for row in ledger.query(lambda connection: connection.execute(newest).all()):
+        before = found.get(row.sweep_id, FinishRate(row.finished, ()))
+        found[row.sweep_id] = FinishRate(row.finished, (*before.ends, row.finished_at))
+    return found
 
 
 def documents(ledger: Ledger, sweeps: Collection[str]) -> dict[str, Mapping[str, Any]]:
-    """Return the specifications of sweeps, by sweep; one that the ledger does not know is left out."""
+    """Return the specifications of the sweeps that the ledger knows, by sweep."""
     query = select(SWEEP.c.id, SWEEP.c.document).where(SWEEP.c.id.in_(sorted(sweeps)))
-
-    def read() -> dict[str, Mapping[str, Any]]:
-        with ledger.reader() as connection:
-            return {row.id: json.loads(row.document) for row in connection.execute(query)}
-
-    return ledger.retried(read)
+    rows = ledger.query(lambda connection: connection.execute(query).all())
+    return {row.id: json.loads(row.document) for row in rows}

@@ -1,8 +1,8 @@
-"""Submissions: sweeps handed to the service, and how far the service has come with each of them.
+"""Submissions: sweeps in the queue of the service.
 
-People add and release submissions. The service, which proves with its lease that it is the only one, decides
-when a driver starts and what its end means. A driver writes when it begins and how it ends; the number of its
-start keeps a driver apart from the one that has replaced it.
+Users add and release submissions. The service, which holds a lease of its own, decides when a driver starts
+and what its end means. A driver writes its beginning and its end, and the number of its start separates it
+from drivers that have replaced it.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from orchestrator.system import ClockSetting
 
 Result = TypeVar("Result")
 
-ROOM = "room for other sweeps"
-"""The asker of a request by which the service takes a driver's place; the sweep is then queued again."""
-
 SubmissionState = Literal["QUEUED", "STARTED", "PARKED", "ENDED"]
+
+ROOM = "room for other sweeps"
+"""The asker of a stop request by which the service preempts a sweep, which is then queued again."""
 
 
 @dataclass(frozen=True)
 class SubmissionRequest:
-    """What a person submits.
+    """A sweep to be submitted.
 
     Attributes:
-        owner: in whose name the sweep runs.
-        document: the sweep as `SweepConfig.document` returns it.
-        text: the file as it was read.
-        options: options of the command line that the driver needs, by name.
-        key: identifies the submission among all, so that repeating it adds nothing; None for no key.
-        version: commit of the code that accepted the submission.
+        owner: Name of the owner.
+        document: The sweep as `SweepConfig.document` returns it.
+        text: Text of the file.
+        options: Options of the command line that the driver needs, by name.
+        key: Idempotency key, unique among all submissions; None without one.
+        version: Commit of the code that accepted the submission.
     """
 
     owner: str
@@ -59,28 +59,27 @@ class SubmissionRequest:
 
 @dataclass(frozen=True)
 class Submission(SubmissionRequest):
-    """A sweep handed to the service.
+    """A sweep in the queue of the service. Times are seconds since the epoch.
 
     Attributes:
-        sweep_id: of the sweep.
-        at: when it was submitted, seconds since the epoch.
-        state: QUEUED until its driver is started; STARTED until the end of the driver has been judged; PARKED
-            after too many crashes; ENDED once nothing is left to do.
-        next_try: not before this time is a driver started, seconds since the epoch.
-        starts: number of drivers that were started; identifies the newest one.
-        started_at: when the newest driver was started, or None.
-        driver: the process of the newest driver once it has begun, or None.
-        code: exit code of the newest driver, or None if it has written none.
-        tries: ends of drivers without a report, since the last one with a report.
-        crashes: how many of them were crashes.
-        crashed_at: when a driver has last crashed, or None if starts have not been paused since.
-        cause: why the sweep waits, is parked or has ended, or None.
-        revision: number of changes to the submission.
-        clock: setting of the clock by which the service has written `next_try`, `started_at` and
-            `crashed_at`, or None.
-        reported_before: time of the newest report of the sweep when the newest driver was started, 0 without
+        sweep_id: ID of the sweep.
+        at: Time of the submission.
+        state: QUEUED until its driver is started; STARTED until the service has judged the driver's end;
+            PARKED after too many crashes; ENDED at the end.
+        next_try: Earliest time at which a driver is started.
+        starts: Number of drivers that were started; identifies the newest one.
+        started_at: Start of the newest driver, or None.
+        driver: Process of the newest driver once it has begun, or None.
+        code: Exit code of the newest driver, or None if it has written none.
+        tries: Ends of drivers without a report, since the last one with a report.
+        crashes: Number of these ends that were crashes.
+        crashed_at: Time of the last crash, or None if starts have not been paused since.
+        cause: Reason of waiting, parking or ending, or None.
+        revision: Number of changes to the submission.
+        clock: Clock setting of `next_try`, `started_at` and `crashed_at`; None until the service writes one.
+        reported_before: Time of the sweep's newest report when the newest driver was started, 0 without
             reports, or None. Reports have rising times, however a clock is set.
-        finished_before: when the sweep had finished, as it was when the newest driver was started, or None.
+        finished_before: Time at which the sweep had finished when the newest driver was started, or None.
     """
 
     sweep_id: str
@@ -101,7 +100,7 @@ class Submission(SubmissionRequest):
     finished_before: float | None = None
 
     def by(self, clock: ClockSetting) -> Submission:
-        """Return the submission with what a clock with this setting would have shown at its times."""
+        """Return the submission with its times converted to another clock setting."""
         earlier = self.clock or clock
         times = {name: None if at is None else earlier.converted(at, clock) for name, at in self._times()}
         return replace(self, clock=clock, **times)  # type: ignore[arg-type]
@@ -114,17 +113,17 @@ class Submission(SubmissionRequest):
         return [(name, getattr(self, name)) for name in ("next_try", "started_at", "crashed_at")]
 
 
-QUEUED_ANEW: Mapping[str, Any] = MappingProxyType(
+QUEUED_AGAIN: Mapping[str, Any] = MappingProxyType(
     {"state": "QUEUED", "next_try": 0.0, "tries": 0, "crashes": 0, "cause": None}
 )
-"""Columns of a submission that is queued again as if its sweep had never crashed."""
+"""Columns of a submission that is queued again, without its crashes."""
 
-# ------------------------------------------------------------------ by people
+# ------------------------------------------------------------------ users
 
 
 def submit(
     ledger: Ledger,
-    order: SubmissionRequest,
+    request: SubmissionRequest,
     choose: Callable[[Callable[[str], bool]], str],
     *,
     again: bool = False,
@@ -133,29 +132,27 @@ def submit(
     withdraw: bool = False,
     asked: Asked | None = None,
 ) -> tuple[Submission, bool]:
-    """Add a submission, or queue an ended or parked one again; it survives a power failure once this returns.
+    """Add a submission, or queue an ended or parked one again, durably.
 
-    A stop request for a sweep that has ended is deleted. A submission whose key is known changes nothing.
+    The stop request of a sweep that has ended is deleted. A submission with a known key changes nothing.
 
     Args:
-        ledger: of the sweep.
-        order: what is submitted.
-        choose: returns the id of the sweep, given a function that returns True for the id of a sweep or a
-            submission.
-        again: whether to queue an ended or parked submission again.
-        only_own: whether to refuse a sweep that the ledger knows and its owner has not submitted.
-        only_ended: whether to refuse a sweep that waits or runs.
-        withdraw: whether to delete the stop request of a person for a sweep that still waits or runs.
-        asked: who asks for it, for the audit log; None for no entry.
+        ledger: Ledger of the sweep.
+        request: The sweep to be submitted.
+        choose: Function that returns the ID of the sweep, given a predicate of the IDs in use.
+        again: Whether to queue an ended or parked submission again.
+        only_own: Whether to refuse a sweep of the ledger that its owner has not submitted.
+        only_ended: Whether to refuse a sweep that waits or runs.
+        withdraw: Whether to delete a user's stop request for a sweep that still waits or runs.
+        asked: Entry for the audit log, if any.
 
     Returns:
         The submission, and whether this call has added or queued it.
 
     Raises:
-        BadInput: another submission has the key, or the sweep is another owner's.
-        Busy: the sweep waits or runs, and only one that has ended may be submitted, or a person has asked it
-            to stop.
-        OverQuota: as many sweeps of the owner wait or run as a quota allows.
+        BadInput: Another submission has the key, or the sweep has another owner.
+        Busy: The sweep is about to stop, or has not ended although `only_ended` is set.
+        OverQuota: The owner has as many waiting and running sweeps as the quota allows.
     """
 
     def write(change: QueueTransaction) -> tuple[Submission, bool]:
@@ -166,34 +163,34 @@ def submit(
 
     def add(change: QueueTransaction) -> tuple[Submission, bool]:
         connection = change.connection
-        if order.key is not None and (same := _find(connection, SUBMISSION.c.key == order.key)):
-            _refuse_other(same, order)
+        if request.key is not None and (same := _find(connection, SUBMISSION.c.key == request.key)):
+            _check_same(same, request)
             return same, False
         sweep_id = choose(lambda name: _is_known(connection, name))
         known = _locked(connection, sweep_id)
         if only_own:
-            _refuse_of_others(connection, sweep_id, known, order.owner)
-        if only_ended and known is not None and known.state in {"QUEUED", "STARTED"}:
-            raise _not_ended(connection, known)
-        of_sweep = STOP_REQUEST.c.sweep_id == sweep_id
-        if known is not None and known.state in {"QUEUED", "STARTED"}:
+            _check_owner(connection, sweep_id, known, request.owner)
+        is_active = known is not None and known.state in {"QUEUED", "STARTED"}
+        requests = delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id)
+        if known is not None and is_active:
+            if only_ended:
+                raise _not_ended(connection, known)
             if not withdraw:
-                _refuse_stopped(connection, sweep_id)
-                of_sweep = and_(
-                    of_sweep, STOP_REQUEST.c.asker == ROOM
-                )  # a person may ask for a stop meanwhile
-            if connection.execute(delete(STOP_REQUEST).where(of_sweep)).rowcount and withdraw:
+                _check_not_stopped(connection, sweep_id)
+                requests = requests.where(STOP_REQUEST.c.asker == ROOM)  # keep one that a user adds meanwhile
+            if connection.execute(requests).rowcount and withdraw:
                 # It counts as changed: the service must not end it for a request that it has read before.
                 [known] = change.update(SUBMISSION.c.sweep_id == sweep_id)
             return known, False
-        connection.execute(delete(STOP_REQUEST).where(of_sweep))
+        connection.execute(requests)
         if known is not None and not again:
             return known, False
-        check_quota(connection, order.owner, sweep_id)
-        # The number of starts goes on: a driver of the earlier submission must not write into this one.
+        check_quota(connection, request.owner, sweep_id)
+        # The starts are counted on: a driver of the earlier submission must not write into this one.
         starts, revision = (known.starts + 1, known.revision + 1) if known else (0, 0)
+        values = {field.name: getattr(request, field.name) for field in fields(SubmissionRequest)}
         submission = Submission(
-            **_order(order), sweep_id=sweep_id, at=ledger.now(), starts=starts, revision=revision
+            **values, sweep_id=sweep_id, at=ledger.now(), starts=starts, revision=revision
         )
         change.replace(submission)
         return submission, True
@@ -204,42 +201,31 @@ def submit(
     return written
 
 
-def _not_ended(connection: Connection, known: Submission) -> Busy:
-    """Return why a submission cannot be queued again: its sweep goes on, or its driver has not left yet."""
-    must = "must have ended before it is submitted again"
-    query = select(SWEEP.c.state).where(SWEEP.c.id == known.sweep_id)
-    state = connection.execute(query).scalar_one_or_none()
-    if known.state == "STARTED" and state in {*FINISHED_SWEEP, "INTERRUPTED"}:
-        remedy = "Try again in a minute."
-        return Busy(known.sweep_id, must, f"{state}, and its driver has not left yet", remedy)
-    return Busy(known.sweep_id, must, "a sweep that waits or runs", "Stop it first.")
-
-
 def answer_of(submission: Submission, *, added: bool) -> dict[str, Any]:
     """Return the answer to the user who has submitted a sweep."""
     return {"id": submission.sweep_id, "state": submission.state, "added": added}
 
 
 def release(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Submission:
-    """Queue a parked submission again, as if its sweep had never crashed.
+    """Queue a parked submission again, without its crashes.
 
     Args:
-        ledger: of the sweep.
-        sweep_id: of the sweep.
-        asked: who asks for it, for the audit log; None for no entry.
+        ledger: Ledger of the sweep.
+        sweep_id: ID of the sweep.
+        asked: Entry for the audit log, if any.
 
     Raises:
-        BadInput: the submission is not parked.
-        OverQuota: as many sweeps of its owner wait or run as a quota allows.
+        BadInput: The submission is not parked.
+        OverQuota: The owner has as many waiting and running sweeps as the quota allows.
     """
 
     def write(change: QueueTransaction) -> Submission:
         known = _locked(change.connection, sweep_id)
         if known is None or known.state != "PARKED":
             state = known.state if known else "no submission"
-            raise BadInput(sweep_id, "must be parked to be released", state, "`queue` shows what waits.")
+            raise BadInput(sweep_id, "must be parked to be released", state, "See `queue`.")
         check_quota(change.connection, known.owner, sweep_id)
-        [released] = change.update(SUBMISSION.c.sweep_id == sweep_id, **QUEUED_ANEW)
+        [released] = change.update(SUBMISSION.c.sweep_id == sweep_id, **QUEUED_AGAIN)
         if asked is not None:
             asked.note(change.connection, ledger.now())
         return released
@@ -249,20 +235,47 @@ def release(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Sub
     return released
 
 
-# ------------------------------------------------------------------ by drivers
+def check_quota(connection: Connection, owner: str, sweep_id: str) -> None:
+    """Check that one more sweep of an owner may wait or run.
+
+    The row of the owner stays locked until the transaction ends, so that two submissions at once do not take
+    the same last place. Parked and ended sweeps do not count, nor does the sweep itself.
+
+    Raises:
+        OverQuota: The owner has as many waiting and running sweeps as the quota allows.
+    """
+    quota = select(OWNER.c.most_sweeps).where(OWNER.c.name == owner).with_for_update()
+    row = connection.execute(quota).one_or_none()
+    most = MOST_SWEEPS if row is None else row.most_sweeps
+    if most is None:
+        return
+    others = select(func.count()).where(
+        SUBMISSION.c.owner == owner,
+        SUBMISSION.c.sweep_id != sweep_id,
+        SUBMISSION.c.state.in_(("QUEUED", "STARTED")),
+    )
+    active = connection.execute(others).scalar_one()
+    if active >= most:
+        sweeps = "sweep that waits or runs" if most == 1 else "sweeps that wait or run"
+        remedy = "Wait until one ends, stop one, or ask an admin for a larger quota."
+        got = f"{active}, and {sweep_id} besides"
+        raise OverQuota(f"owner {owner}", f"may have at most {most} {sweeps}", got, remedy)
+
+
+# ------------------------------------------------------------------ drivers
 
 
 def begin(ledger: Ledger, sweep_id: str, start: int, driver: Holder) -> None:
     """Record the process of a driver that begins.
 
     Args:
-        ledger: of the sweep.
-        sweep_id: of the sweep.
-        start: number of the start, as the service has passed it to the driver.
-        driver: the process.
+        ledger: Ledger of the sweep.
+        sweep_id: ID of the sweep.
+        start: Number of the start, as the service has passed it to the driver.
+        driver: Process of the driver.
 
     Raises:
-        Busy: a later driver has been started instead.
+        Busy: A later driver has been started instead.
     """
     expected = and_(SUBMISSION.c.starts == start, SUBMISSION.c.driver.is_(None), SUBMISSION.c.code.is_(None))
     if not _update(ledger, sweep_id, expected, driver=driver.write()):
@@ -271,43 +284,44 @@ def begin(ledger: Ledger, sweep_id: str, start: int, driver: Holder) -> None:
 
 
 def end(ledger: Ledger, sweep_id: str, start: int, code: int, cause: str | None) -> bool:
-    """Record how a driver ended, unless that is recorded; return True if it was written.
+    """Record the end of a driver, once; return True if it was written.
 
     Args:
-        ledger: of the sweep.
-        sweep_id: of the sweep.
-        start: number of the start.
-        code: exit code; negative if a signal ended the driver, as `subprocess` counts.
-        cause: what went wrong, or None.
+        ledger: Ledger of the sweep.
+        sweep_id: ID of the sweep.
+        start: Number of the start.
+        code: Exit code; negative after a signal, as in `subprocess`.
+        cause: Error in one sentence, or None.
     """
     expected = and_(SUBMISSION.c.starts == start, SUBMISSION.c.code.is_(None))
     return _update(ledger, sweep_id, expected, code=code, cause=cause)
 
 
-# ------------------------------------------------------------------ by the service
+# ------------------------------------------------------------------ the service
 
 
 class SubmissionWriter:
-    """Writes what the service decides about submissions, as long as the service holds its lease.
+    """Writes the decisions of the service about submissions while it holds its lease.
 
     Every method raises Busy, and changes nothing, once another process has taken the lease.
 
     Args:
-        ledger: holds the submissions.
-        token: of the lease of the service.
+        ledger: Ledger of the submissions.
+        token: Token of the service's lease.
     """
 
     def __init__(self, ledger: Ledger, token: Token) -> None:
         self._ledger, self._token = ledger, token
 
     def change(self, seen: Submission, **columns: Any) -> bool:
-        """Change a submission; return False, and change nothing, if it is no longer as it was seen.
-
-        A request for the place of its driver is deleted.
+        """Change a submission, and delete a request of the service for its room.
 
         Args:
-            seen: as it was when the change was decided.
-            **columns: new values; times are by the clock of `seen`.
+            seen: The submission as it was when the change was decided.
+            **columns: New values; times are by the clock of `seen`.
+
+        Returns:
+            False if the submission is no longer as it was seen, so that nothing has changed.
         """
         columns = {**seen.by_one_clock(), **columns}
 
@@ -321,7 +335,7 @@ class SubmissionWriter:
         return self._write(write)
 
     def ask_for_room(self, sweep_id: str) -> None:
-        """Ask the driver of a sweep to save every trial and to leave, unless it was asked to stop before."""
+        """Request preemption of a sweep, unless a stop is pending."""
 
         def write(change: QueueTransaction) -> None:
             of_sweep = select(STOP_REQUEST.c.sweep_id).where(STOP_REQUEST.c.sweep_id == sweep_id)
@@ -332,12 +346,7 @@ class SubmissionWriter:
         self._write(write)
 
     def pause(self, since: float, clock: ClockSetting) -> None:
-        """Pause all starts.
-
-        Args:
-            since: time of the newest crash.
-            clock: setting by which that time is.
-        """
+        """Pause all starts from the time of the newest crash, which is by `clock`."""
 
         def write(change: QueueTransaction) -> None:
             change.connection.execute(delete(START_PAUSE))
@@ -346,7 +355,7 @@ class SubmissionWriter:
         self._write(write)
 
     def go_on(self) -> None:
-        """End the pause of starts, and forget the crashes that led to it."""
+        """End the pause of starts, and reset the crashes that led to it."""
 
         def write(change: QueueTransaction) -> None:
             change.connection.execute(delete(START_PAUSE))
@@ -372,42 +381,44 @@ class SubmissionWriter:
 
 def submission(ledger: Ledger, sweep_id: str) -> Submission | None:
     """Return the submission of a sweep, or None."""
-    return _read(ledger, lambda connection: _find(connection, SUBMISSION.c.sweep_id == sweep_id))
+    return ledger.query(lambda connection: _find(connection, SUBMISSION.c.sweep_id == sweep_id))
 
 
 def submissions(ledger: Ledger, *, ended: bool = True) -> list[Submission]:
     """Return the submissions, the oldest first.
 
     Args:
-        ledger: of the sweeps.
-        ended: whether to include those that have ended.
+        ledger: Ledger of the sweeps.
+        ended: Whether to include those that have ended.
     """
     query = select(SUBMISSION).order_by(SUBMISSION.c.at, SUBMISSION.c.sweep_id)
     if not ended:
         query = query.where(SUBMISSION.c.state != "ENDED")
-
-    def read(connection: Connection) -> list[Submission]:
-        return [_submission(row) for row in connection.execute(query).mappings()]
-
-    return _read(ledger, read)
+    rows = ledger.query(lambda connection: list(connection.execute(query).mappings()))
+    return [_submission(row) for row in rows]
 
 
 def paused_since(ledger: Ledger, clock: ClockSetting) -> float | None:
-    """Return since when the service has paused all starts, or None if it has not.
+    """Return the beginning of a pause of all starts by a clock setting, or None without a pause."""
+    query = select(START_PAUSE.c.since, START_PAUSE.c.clock)
+    row = ledger.query(lambda connection: connection.execute(query).one_or_none())
+    return None if row is None else ClockSetting.read(row.clock).converted(float(row.since), clock)
 
-    Args:
-        ledger: of the sweeps.
-        clock: setting by which the time is returned.
-    """
 
-    def read(connection: Connection) -> float | None:
-        row = connection.execute(select(START_PAUSE.c.since, START_PAUSE.c.clock)).one_or_none()
-        if row is None:
-            return None
-        written = ClockSetting.read(row.clock) if row.clock else clock
-        return written.converted(float(row.since), clock)
+def left_undelivered(ledger: Ledger) -> list[str]:
+    """Return the ended submissions with pending events, the oldest first: no other process delivers these."""
+    return _ended(ledger, exists().where(OUTBOX.c.sweep_id == SUBMISSION.c.sweep_id, ~OUTBOX.c.delivered))
 
-    return _read(ledger, read)
+
+def has_ended(ledger: Ledger, sweep_id: str) -> bool:
+    """Return True if a submitted sweep has ended and was not submitted again."""
+    return bool(_ended(ledger, SUBMISSION.c.sweep_id == sweep_id))
+
+
+def _ended(ledger: Ledger, condition: ColumnElement[bool]) -> list[str]:
+    query = select(SUBMISSION.c.sweep_id).where(SUBMISSION.c.state == "ENDED", condition)
+    query = query.order_by(SUBMISSION.c.at, SUBMISSION.c.sweep_id)
+    return ledger.query(lambda connection: list(connection.execute(query).scalars()))
 
 
 # ------------------------------------------------------------------ rows
@@ -416,11 +427,11 @@ _JSON = ("document", "options")
 
 
 class QueueTransaction:
-    """A write transaction.
+    """A transaction that changes submissions, and collects their rows for the backup.
 
     Attributes:
-        connection: of the transaction.
-        rows: the submissions that were written, for the backup.
+        connection: Connection of the transaction.
+        rows: Submissions that were written.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -438,7 +449,7 @@ class QueueTransaction:
         return [_submission(row) for row in rows]
 
     def replace(self, submission: Submission) -> None:
-        """Insert a submission, in the place of an earlier one of its sweep."""
+        """Insert a submission, in place of an earlier one of its sweep."""
         row = _row(submission)
         of_sweep = SUBMISSION.c.sweep_id == submission.sweep_id
         self.connection.execute(delete(SUBMISSION).where(of_sweep))
@@ -462,14 +473,6 @@ def change_rows(ledger: Ledger, write: Callable[[QueueTransaction], Result]) -> 
     return ledger.retried(attempt)
 
 
-def _read(ledger: Ledger, transaction: Callable[[Connection], Result]) -> Result:
-    def attempt() -> Result:
-        with ledger.reader() as connection, connection.begin():
-            return transaction(connection)
-
-    return ledger.retried(attempt)
-
-
 def _update(ledger: Ledger, sweep_id: str, expected: ColumnElement[bool], **columns: Any) -> bool:
     own = and_(SUBMISSION.c.sweep_id == sweep_id, expected)
     return change_rows(ledger, lambda change: bool(change.update(own, **columns)))
@@ -480,7 +483,6 @@ def _find(connection: Connection, where: ColumnElement[bool]) -> Submission | No
 
 
 def _locked(connection: Connection, sweep_id: str) -> Submission | None:
-    """Return the submission of a sweep, locked until the transaction ends, or None."""
     return _first(connection, select(SUBMISSION).where(SUBMISSION.c.sweep_id == sweep_id).with_for_update())
 
 
@@ -490,26 +492,25 @@ def _first(connection: Connection, query: Select[Any]) -> Submission | None:
 
 
 def _is_known(connection: Connection, sweep_id: str) -> bool:
-    """Return True if a sweep or a submission has this id."""
     columns = (SWEEP.c.id, SUBMISSION.c.sweep_id)
     return any(connection.execute(select(one).where(one == sweep_id)).first() is not None for one in columns)
 
 
-def _refuse_other(same: Submission, order: SubmissionRequest) -> None:
-    if same.document != order.document:
+def _check_same(same: Submission, request: SubmissionRequest) -> None:
+    if same.document != request.document:
         must = "must not be the key of another submission"
         raise BadInput("--key", must, f"that of {same.sweep_id}", "Choose another key.")
 
 
-def _refuse_stopped(connection: Connection, sweep_id: str) -> None:
+def _check_not_stopped(connection: Connection, sweep_id: str) -> None:
     query = select(STOP_REQUEST.c.asker).where(STOP_REQUEST.c.sweep_id == sweep_id)
     asker = connection.execute(query).scalar_one_or_none()
     if asker not in {None, ROOM}:
-        remedy = f"`resume {sweep_id}` withdraws that; once it has ended, it can be submitted again."
-        raise Busy(sweep_id, "must not be about to stop", f"stopped or paused from {asker}", remedy)
+        must, remedy = "must not be about to stop", f"Cancel the stop with `resume {sweep_id}`."
+        raise Busy(sweep_id, must, f"a stop request from {asker}", remedy)
 
 
-def _refuse_of_others(connection: Connection, sweep_id: str, known: Submission | None, owner: str) -> None:
+def _check_owner(connection: Connection, sweep_id: str, known: Submission | None, owner: str) -> None:
     if known is None and not _is_known(connection, sweep_id):
         return
     if known is None or known.owner != owner:
@@ -517,8 +518,13 @@ def _refuse_of_others(connection: Connection, sweep_id: str, known: Submission |
         raise BadInput(sweep_id, f"must be a sweep of {owner}", got, "Submit it as a new sweep.")
 
 
-def _order(order: SubmissionRequest) -> dict[str, Any]:
-    return {field.name: getattr(order, field.name) for field in fields(SubmissionRequest)}
+def _not_ended(connection: Connection, known: Submission) -> Busy:
+    must = "must have ended before it is submitted again"
+    query = select(SWEEP.c.state).where(SWEEP.c.id == known.sweep_id)
+    state = connection.execute(query).scalar_one_or_none()
+    if known.state == "STARTED" and state in {*FINISHED_SWEEP, "INTERRUPTED"}:
+        return Busy(known.sweep_id, must, f"{state}, with a driver that is ending", "Try again in a minute.")
+    return Busy(known.sweep_id, must, "a sweep that waits or runs", "Stop it first.")
 
 
 def _row(submission: Submission) -> dict[str, Any]:
@@ -533,65 +539,3 @@ def _submission(row: Mapping[Any, Any]) -> Submission:
     driver = Holder.read(values["driver"]) if values["driver"] else None
     clock = ClockSetting.read(values["clock"]) if values["clock"] else None
     return Submission(**values | decoded | {"driver": driver, "clock": clock})
-
-
-def check_quota(connection: Connection, owner: str, sweep_id: str) -> None:
-    """Return if one more sweep of an owner may wait or run; one that is parked or has ended does neither.
-
-    The row of the owner is locked until the transaction ends, so that of two submissions at once only one
-    takes the last place.
-
-    Args:
-        connection: of the transaction that queues the sweep.
-        owner: of the sweep.
-        sweep_id: of the sweep, which is not counted.
-
-    Raises:
-        OverQuota: as many others as the quota allows wait or run.
-    """
-    quota = select(OWNER.c.most_sweeps).where(OWNER.c.name == owner).with_for_update()
-    row = connection.execute(quota).one_or_none()
-    most = MOST_SWEEPS if row is None else row.most_sweeps
-    if most is None:
-        return
-    others = select(func.count()).where(
-        SUBMISSION.c.owner == owner,
-        SUBMISSION.c.sweep_id != sweep_id,
-        SUBMISSION.c.state.in_(("QUEUED", "STARTED")),
-    )
-    active = connection.execute(others).scalar_one()
-    if active >= most:
-        sweeps = "sweep that waits or runs" if most == 1 else "sweeps that wait or run"
-        must = f"may have at most {most} {sweeps}"
-        remedy = "Wait until one ends, pause or stop one, or ask an admin for a larger quota."
-        raise OverQuota(f"owner {owner}", must, f"{active}, and {sweep_id} besides", remedy)
-
-
-_PENDING = exists().where(OUTBOX.c.sweep_id == SUBMISSION.c.sweep_id, ~OUTBOX.c.delivered)
-
-
-def left_undelivered(ledger: Ledger) -> list[str]:
-    """Return the submitted sweeps that have ended and left events pending; the oldest first.
-
-    No process may deliver them: a sweep that is submitted again, or still saves, is not among them.
-    """
-    return _ended(ledger, _PENDING)
-
-
-def has_ended(ledger: Ledger, sweep_id: str) -> bool:
-    """Return True if a submitted sweep has ended and was not submitted again since."""
-    return bool(_ended(ledger, SUBMISSION.c.sweep_id == sweep_id))
-
-
-def _ended(ledger: Ledger, condition: ColumnElement[bool]) -> list[str]:
-    chosen = (
-        select(SUBMISSION.c.sweep_id)
-        .where(SUBMISSION.c.state == "ENDED", condition)
-        .order_by(SUBMISSION.c.at, SUBMISSION.c.sweep_id)
-    )
-
-    def read() -> list[str]:
-        with ledger.reader() as connection:
-            return list(connection.execute(chosen).scalars())
-
-    return ledger.retried(read)

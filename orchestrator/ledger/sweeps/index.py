@@ -1,7 +1,7 @@
-"""Which sweeps a ledger knows, without reading them.
+"""Index of the sweeps in a ledger: their IDs, times and versions.
 
-The document, the facts and the file of a sweep take tens of kilobytes. A look for an id must not
-read those of every sweep: time and memory would grow with each sweep that has ever run.
+The document, the facts and the file of a sweep take tens of kilobytes, which a search for an ID does not
+read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.tables import LEASE, SUBMISSION, SWEEP, TALLY
@@ -36,9 +36,9 @@ class KnownSweep:
     """A sweep that has begun, or was submitted.
 
     Attributes:
-        since: when it began, or else when it was submitted, seconds since the epoch.
-        has_begun: whether a driver has written it to the ledger.
-        owner: who has submitted it, or None if nobody has.
+        since: Time of its beginning, or else of its submission, seconds since the epoch.
+        has_begun: Whether a driver has written it to the ledger.
+        owner: Owner who has submitted it, or None.
     """
 
     since: float
@@ -47,43 +47,42 @@ class KnownSweep:
 
 
 def begun(ledger: Ledger) -> list[str]:
-    """Return the ids of all sweeps that have begun, the oldest first."""
+    """Return the IDs of all sweeps that have begun, the oldest first."""
     return [sweep_id for sweep_id, known in known_sweeps(ledger).items() if known.has_begun]
 
 
 def known_sweeps(ledger: Ledger) -> dict[str, KnownSweep]:
-    """Return every sweep by its id: those that have begun, and then the others, the oldest first."""
+    """Return every sweep by its ID: those that have begun and then the others, the oldest first."""
 
-    def read() -> dict[str, KnownSweep]:
-        with ledger.reader() as connection:
-            begun = {row.id: row.created_at for row in connection.execute(_BEGUN)}
-            submitted = {row.sweep_id: row for row in connection.execute(_SUBMITTED)}
-        known = {
-            sweep_id: KnownSweep(at, True, submitted[sweep_id].owner if sweep_id in submitted else None)
-            for sweep_id, at in begun.items()
-        }
-        waiting = {
-            sweep_id: KnownSweep(row.at, False, row.owner)
-            for sweep_id, row in submitted.items()
-            if sweep_id not in begun
-        }
-        return {**known, **waiting}
+    def read(connection: Connection) -> tuple[dict[str, float], dict[str, Any]]:
+        begun = {row.id: row.created_at for row in connection.execute(_BEGUN)}
+        return begun, {row.sweep_id: row for row in connection.execute(_SUBMITTED)}
 
-    return ledger.retried(read)
+    begun, submitted = ledger.query(read)
+    known = {
+        sweep_id: KnownSweep(at, True, submitted[sweep_id].owner if sweep_id in submitted else None)
+        for sweep_id, at in begun.items()
+    }
+    waiting = {
+        sweep_id: KnownSweep(row.at, False, row.owner)
+        for sweep_id, row in submitted.items()
+        if sweep_id not in begun
+    }
+    return {**known, **waiting}
 
 
 class SweepVersion(NamedTuple):
-    """What differs after every change of a sweep that no process drives now.
+    """Version of a sweep, which differs after every change while no process drives it.
 
-    A process that changes a sweep takes its lease first, and so raises its number.
+    A process that changes a sweep takes its lease first, and so raises the number of the lease.
 
     Attributes:
-        digest: of the row of the sweep; None for one that no driver has begun.
-        commits: of the sweep, in a SQLite ledger.
-        total: of the digests of its rows, in a SQLite ledger.
-        lease: number of the newest token.
-        expires_at: of the newest token, which its process may renew although it has expired.
-        revision: number of changes to the submission, or None for a sweep that was not submitted.
+        digest: Digest of the sweep's row; None if no driver has begun it.
+        commits: Number of commits, in a SQLite ledger.
+        total: Sum of the row digests, in a SQLite ledger.
+        lease: Number of the newest token.
+        expires_at: Expiry of the newest token, which its process may still renew.
+        revision: Number of changes to the submission, or None without one.
     """
 
     digest: int | None
@@ -95,12 +94,11 @@ class SweepVersion(NamedTuple):
 
 
 def versions(ledger: Ledger) -> dict[str, SweepVersion]:
-    """Return the version of every sweep by its id, in the order of `known_sweeps`."""
+    """Return the version of every sweep by its ID, in the order of `known_sweeps`."""
 
-    def read() -> dict[str, SweepVersion]:
-        with ledger.reader() as connection, connection.begin():
-            begun = list(connection.execute(_VERSIONS))
-            revisions: dict[str, int] = {row.sweep_id: row.revision for row in connection.execute(_REVISIONS)}
+    def read(connection: Connection) -> dict[str, SweepVersion]:
+        begun = list(connection.execute(_VERSIONS))
+        revisions: dict[str, int] = {row.sweep_id: row.revision for row in connection.execute(_REVISIONS)}
         found = {row[0]: SweepVersion(*row[1:], revisions.pop(row[0], None)) for row in begun}
         waiting = {
             sweep_id: SweepVersion(None, None, None, None, None, revision)
@@ -108,16 +106,16 @@ def versions(ledger: Ledger) -> dict[str, SweepVersion]:
         }
         return {**found, **waiting}
 
-    return ledger.retried(read)
+    return ledger.query(read)
 
 
 def earlier_of_file(ledger: Ledger, sweep_id: str, document: Mapping[str, Any]) -> str | None:
-    """Return the sweep before another one of the same file and profile, or None if there is none.
+    """Return the previous sweep of the same file and profile, or None.
 
     Args:
-        ledger: of the sweeps.
-        sweep_id: of the later sweep.
-        document: of the later sweep.
+        ledger: Ledger of the sweeps.
+        sweep_id: ID of the later sweep.
+        document: Specification of the later sweep.
     """
     name, profile = document["name"], document.get("profile")
     known = known_sweeps(ledger)
@@ -125,16 +123,15 @@ def earlier_of_file(ledger: Ledger, sweep_id: str, document: Mapping[str, Any]) 
     unbegun = [other for other, entry in known.items() if not entry.has_begun]
     submitted = select(SUBMISSION.c.sweep_id, SUBMISSION.c.document).where(SUBMISSION.c.sweep_id.in_(unbegun))
 
-    def read() -> set[str]:
-        with ledger.reader() as connection, connection.begin():
-            same = set(connection.execute(of_file).scalars())
-            for row in connection.execute(submitted):
-                other = json.loads(row.document)
-                if (other["name"], other.get("profile")) == (name, profile):
-                    same.add(row.sweep_id)
+    def read(connection: Connection) -> set[str]:
+        same = set(connection.execute(of_file).scalars())
+        for row in connection.execute(submitted):
+            other = json.loads(row.document)
+            if (other["name"], other.get("profile")) == (name, profile):
+                same.add(row.sweep_id)
         return same
 
-    same = ledger.retried(read)
+    same = ledger.query(read)
     in_order = sorted(known, key=lambda each: known[each].since)
     earlier = [other for other in in_order[: in_order.index(sweep_id)] if other in same]
     return earlier[-1] if earlier else None

@@ -1,4 +1,4 @@
-"""The lease of a sweep: the right to drive it, which one living process has at a time."""
+"""Lease of a sweep: the exclusive right of one process to drive it."""
 
 from __future__ import annotations
 
@@ -24,29 +24,33 @@ from orchestrator.ledger.schema import lock_folder
 from orchestrator.ledger.sweeps.writer import SweepWriter
 
 RENEW_SECONDS = 1.0
-"""Time between two renewals: a driver notices that soon that another one has taken over."""
+"""Seconds between two renewals, after which a driver notices that another one has taken over."""
 
 JOIN_SECONDS = 10.0
-"""Longest wait for the renewing thread to end."""
+"""Maximum wait for the renewing thread to end."""
 
 
 class Lease:
-    """The right to drive one sweep, held as a context manager and renewed by a thread of its own.
+    """Lease of a sweep, a context manager that renews it in a thread.
+
+    >>> with Lease(ledger, "listops-1") as lease:  # doctest: +SKIP
+    ...     lease.writer.set_sweep_state("RUNNING")
+    ...     lease.check()  # before an effect outside the ledger
 
     Args:
-        ledger: holds the sweep.
-        sweep_id: of the sweep.
-        on_wait: receives the reason while waiting for a dead machine's lease to expire. If None, raise Busy
-            at once instead of waiting.
-        on_lost: called by the renewing thread, at most once, when another process has taken the lease.
-        renew_seconds: time between two renewals.
+        ledger: Ledger of the sweep.
+        sweep_id: ID of the sweep.
+        on_wait: Function that receives the reason while the lease of a dead machine has not expired yet; None
+            to raise Busy instead of waiting.
+        on_lost: Function that the renewing thread calls once another process has taken the lease.
+        renew_seconds: Seconds between two renewals.
 
     Attributes:
-        token: of this holder.
-        writer: of the sweep's rows.
+        token: Token of this holder.
+        writer: Writer of the sweep.
 
     Raises:
-        Busy: on entering, if another living driver holds the lease.
+        Busy: On entering, if another living driver holds the lease.
     """
 
     token: Token
@@ -77,22 +81,22 @@ class Lease:
 
     @property
     def lost(self) -> bool:
-        """Whether another process is known to have taken the lease, so that this one must leave."""
+        """Whether another process is known to have taken the lease, so that this one must end."""
         return self._lost
 
     @property
     def ends_at(self) -> float:
-        """When the lease ends unless it is renewed, by the system's clock since the boot."""
+        """Expiry of the lease unless it is renewed, by the system's clock since the boot."""
         return self._renewed_at + LIFE_SECONDS
 
     def check(self) -> None:
-        """Return if this process holds the lease; call it right before each effect outside the ledger.
+        """Check that this process holds the lease, right before an effect outside the ledger.
 
-        Wait for the ledger to answer if the lease may have expired since its last renewal, by a clock that
-        goes on while the machine is suspended.
+        If the lease may have expired since its last renewal, by a clock that includes suspension of the
+        machine, this waits for the ledger to answer.
 
         Raises:
-            Busy: another process has taken the lease.
+            Busy: Another process has taken the lease.
         """
         if not self._lost and self._now() > self.ends_at:
             self._ledger.retried(self._renew)
@@ -140,7 +144,7 @@ def holder(ledger: Ledger, sweep_id: str) -> Holder | None:
     """Return the living process that drives a sweep, or None.
 
     Raises:
-        NoDatabase: the server of the ledger stayed unreachable.
+        NoDatabase: The server of the ledger stayed unreachable.
     """
     if ledger.is_file:
         return file_holder(lock_folder(ledger.address) / sweep_id)
@@ -148,10 +152,10 @@ def holder(ledger: Ledger, sweep_id: str) -> Holder | None:
 
 
 def driven(ledger: Ledger, sweeps: Collection[str]) -> frozenset[str]:
-    """Return those of some sweeps that a living process drives, with one query.
+    """Return the sweeps among these that a living process drives, with one query.
 
     Raises:
-        NoDatabase: the server of the ledger stayed unreachable.
+        NoDatabase: The server of the ledger stayed unreachable.
     """
     if ledger.is_file:  # a lock on a file each, which needs no query
         return frozenset(sweep for sweep in sweeps if holder(ledger, sweep) is not None)

@@ -1,7 +1,11 @@
-"""The records of the ledger, one frozen dataclass a table, and the states that a record may have.
+"""Records of sweeps and trials, one frozen dataclass for each table, with their states and keys.
 
 Times are seconds since the epoch (UTC) as floats; `at_ms` is in milliseconds. A mapping holds plain JSON
-values.
+values. Every key is built and parsed here:
+
+    <sweep>-<number>      a trial of the search <sweep>-c<number>     a confirmation <trial>.<number>      an
+    attempt of a trial, and the Ray Tune trial that runs it <sweep>@<ledger>      the channel of a sweep: what
+    a driver publishes on a Ray, it publishes under this name
 """
 
 from __future__ import annotations
@@ -31,19 +35,19 @@ STATES: Mapping[str, frozenset[str]] = {
     "TrialRecord": FINISHED_TRIAL | UNFINISHED_TRIAL,
     "AttemptRecord": frozenset({"RUNNING", "ENDED", "LOST", "FAILED"}),
 }
-"""The legal states of each kind of record."""
+"""Legal states of each kind of record."""
 
 
 STEP_WORK = "step_work"
-"""The fact of a sweep that lists the `trainables.cost.Cost` of static choices, each with its `trials`."""
+"""Fact of a sweep: the `trainables.cost.Cost` of each static choice, with its `trials`."""
 
 HARDWARE = "hardware"
-"""The fact of a sweep that lists what its trials have run on, one phrase for each change between two runs."""
+"""Fact of a sweep: the hardware of its trials, one phrase for each change between two runs."""
 
 RESOURCES = "resources"
-"""The fact of a sweep that lists the `cpu` and `gpu` of one attempt, and `at` which time they began to hold.
+"""Fact of a sweep: the `cpu` and `gpu` of one attempt, and since which time (`at`) they hold.
 
-They may change between two runs, and a number of slots that is measured may differ on another machine.
+They may change between two runs, and a measured number of slots may differ on another machine.
 """
 
 
@@ -52,10 +56,10 @@ class SweepRecord:
     """One run of a search-space file.
 
     Attributes:
-        document: the resolved specification, plain JSON.
-        digest: of the specification; the same file gives the same sweep.
-        data_source: one phrase that names the origin of the examples.
-        facts: git commit, versions, seeds, hardware.
+        document: Resolved specification.
+        digest: Digest of the specification; the same file gives the same sweep.
+        data_source: Origin of the examples in one phrase.
+        facts: Git commit, versions, seeds, hardware.
     """
 
     id: str
@@ -73,10 +77,7 @@ class SweepRecord:
     finished_at: float | None = None
 
     def held_by(self, attempt: AttemptRecord) -> tuple[float, float]:
-        """Return the cores and the share of a GPU that an attempt holds.
-
-        Earlier versions did not record them: their attempts count with the first that are known.
-        """
+        """Return the cores and the share of a GPU that an attempt holds."""
         now = self.document["resources"]
         known = self.facts.get(RESOURCES) or [{"cpu": now["cpu"], "gpu": now.get("gpu", 0.0), "at": 0.0}]
         since = [entry for entry in known if entry["at"] <= attempt.started_at] or known[:1]
@@ -89,12 +90,12 @@ class TrialRecord:
 
     Attributes:
         key: `<sweep>-<number>`, or `<sweep>-c<number>` for a confirmation; the same in every store.
-        system_attrs: what the sampler needs when the study is rebuilt.
-        value: the best validation metric, finite; None until the trial is COMPLETE or PRUNED.
-        best_step: the step of `value`.
-        step: the last reported step.
-        attempts: number of starts so far, which is also the number of the current attempt.
-        reported_at: time of its newest report; None before the first one, and if an earlier version wrote it.
+        system_attrs: Data of the sampler, for rebuilding the study.
+        value: Best validation metric, finite; None until the trial is COMPLETE or PRUNED.
+        best_step: Step of `value`.
+        step: Last reported step.
+        attempts: Number of starts so far, which is also the number of the current attempt.
+        reported_at: Time of the newest report, or None.
     """
 
     key: str
@@ -122,11 +123,11 @@ class AttemptRecord:
 
     Attributes:
         id: `<trial key>.<number>`.
-        number: counted from 1 within the trial.
-        node: name of the machine; None until the first report.
-        taken_at: when a worker took it and began to hold resources; None if none has.
-        outage_seconds: time since then in which the database of the ledger did not answer its driver, so that
-            its worker could only wait; None if there was none.
+        number: Number within the trial, counted from 1.
+        node: Name of the machine; None until the first report.
+        taken_at: Time at which a worker took it and began to hold resources, or None.
+        outage_seconds: Seconds since then for which its worker had to wait because the database did not
+            answer; None without an outage.
     """
 
     id: str
@@ -140,18 +141,10 @@ class AttemptRecord:
     taken_at: float | None = None
     outage_seconds: float | None = None
 
-    @property
-    def held_from(self) -> float | None:
-        """Return when a worker began to hold resources for the attempt, or None if none did.
-
-        An earlier version did not record the time; an attempt with a node was taken after it was started.
-        """
-        return self.started_at if self.taken_at is None and self.node is not None else self.taken_at
-
 
 @dataclass(frozen=True)
 class ReportRecord:
-    """The metrics of a trial at a step. A step has one report: that of the first attempt that reached it."""
+    """The metrics of a trial at a step, from the first attempt that reached it."""
 
     trial_key: str
     step: int
@@ -161,11 +154,11 @@ class ReportRecord:
 
 
 class CurvePoint(NamedTuple):
-    """Some of the metrics of a trial at a step. It costs less than a `ReportRecord`: a sweep has many.
+    """Chosen metrics of a trial at a step, cheaper than a `ReportRecord`.
 
     Attributes:
-        metrics: the chosen ones that the report has.
-        at: time of the report.
+        metrics: The chosen metrics that the report has.
+        at: Time of the report.
     """
 
     trial_key: str
@@ -176,7 +169,7 @@ class CurvePoint(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    """A verified checkpoint folder on disk; one of kind `pinned` is never superseded."""
+    """A verified checkpoint folder on disk. Kind `pinned` is never superseded."""
 
     trial_key: str
     step: int
@@ -189,12 +182,12 @@ class CheckpointRecord:
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a trial that starts from another trial's state; kept in the trial's system attributes.
+    """A part of a trial that starts from another trial's state; stored in the trial's system attributes.
 
     Attributes:
-        step: step of the donor's checkpoint, at which the segment starts.
-        donor: key of the trial that the state comes from.
-        params: the trial's hyperparameters from this step on.
+        step: Step of the donor's checkpoint, at which the segment starts.
+        donor: Key of the donor, the trial of that state.
+        params: Hyperparameters of the trial from this step on.
     """
 
     step: int
@@ -207,8 +200,7 @@ class EvaluationRecord:
     """One evaluation of a chosen checkpoint on a held-out split.
 
     Attributes:
-        scores: of every example in the order of the split, packed by `pack_scores`; None
-            in the rows of earlier versions.
+        scores: Scores of all examples in the order of the split, from `pack_scores`; None without any.
     """
 
     trial_key: str
@@ -224,9 +216,9 @@ class MlflowRunRecord:
     """The one MLflow run that gets the events of a sweep or of a trial.
 
     Attributes:
-        run: sweep id or trial key.
-        run_id: MLflow's id.
-        number: of the token under which the run was recorded.
+        run: Sweep ID or trial key.
+        run_id: MLflow's ID of the run.
+        number: Number of the token under which the run was recorded.
     """
 
     sweep_id: str
@@ -236,12 +228,12 @@ class MlflowRunRecord:
 
 
 POINTS = "metrics"
-"""The kind of an event that repeats the metrics of a report or an evaluation, and can be made from it."""
+"""Kind of an event that repeats the metrics of a report or an evaluation."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """A message for the tracker, to be applied exactly once; `run` is a sweep id or a trial key."""
+    """A message for the tracker, to be applied exactly once; `run` is a sweep ID or a trial key."""
 
     kind: str
     run: str
@@ -251,7 +243,7 @@ class Event:
 
 @dataclass(frozen=True)
 class OutboxRow:
-    """An event that is not delivered yet; `seq` rises in the order in which the events happened."""
+    """An undelivered event; `seq` rises in the order of the events."""
 
     seq: int
     event: Event
@@ -266,7 +258,7 @@ OfTrial = TypeVar("OfTrial", bound=_OfTrial)
 
 
 def by_trial(records: Iterable[OfTrial]) -> dict[str, list[OfTrial]]:
-    """Group records by the key of their trial; a group keeps the order of `records`."""
+    """Group records by the key of their trial, in the order of `records`."""
     grouped: dict[str, list[OfTrial]] = defaultdict(list)
     for record in records:
         grouped[record.trial_key].append(record)
@@ -274,42 +266,37 @@ def by_trial(records: Iterable[OfTrial]) -> dict[str, list[OfTrial]]:
 
 
 Channel = NewType("Channel", str)
-"""The name of a sweep among those of all ledgers; `channel_of` alone makes one."""
+"""Name of a sweep among the sweeps of all ledgers, made by `channel_of`."""
 
 
 def trial_key(sweep_id: str, number: int, role: Role = "search") -> str:
-    """Return the key of a sweep's `number`-th trial in its role."""
+    """Return the key of a sweep's trial in a role."""
     mark = "c" if role == "confirmation" else ""
     return f"{sweep_id}-{mark}{number}"
 
 
 def attempt_id_of(trial: str, number: int) -> str:
-    """Return the id of a trial's `number`-th attempt, counted from 1."""
+    """Return the ID of a trial's attempt, counted from 1."""
     return f"{trial}.{number}"
 
 
 def trial_label(trial: str) -> str:
-    """Return what names a trial within its sweep: its number, or `c` and its number for a confirmation."""
+    """Return the name of a trial within its sweep: its number, with a `c` before that of a confirmation."""
     return trial.rpartition("-")[2]
 
 
 def channel_of(sweep_id: str, ledger_id: str) -> Channel:
-    """Return the channel of a sweep: one file has the same sweep id in every ledger, and ledgers share a Ray.
-
-    Args:
-        sweep_id: of the sweep.
-        ledger_id: random id of its ledger.
-    """
+    """Return the channel of a sweep, whose ID is the same in every ledger that shares a Ray."""
     return Channel(f"{sweep_id}@{ledger_id}")
 
 
 def sweep_id_of(trial: str) -> str:
-    """Return the id of the sweep that a trial's key belongs to."""
+    """Return the ID of the sweep of a trial's key."""
     return trial.rpartition("-")[0]
 
 
 def trial_key_of(attempt: str) -> str:
-    """Return the key of the trial that an attempt's id belongs to."""
+    """Return the key of the trial of an attempt's ID."""
     return attempt.rpartition(".")[0]
 
 
@@ -319,12 +306,12 @@ def attempt_number(attempt: str) -> int:
 
 
 def is_confirmation(trial: str) -> bool:
-    """Return True if a trial's key names a confirmation, False if it names a trial of the search."""
+    """Return True if a trial's key names a confirmation."""
     return trial_label(trial).startswith("c")
 
 
 def pack_scores(scores: Iterable[float]) -> str:
-    """Return scores as a text, each rounded to 32 bits."""
+    """Return scores of examples as a text: 32-bit floats, compressed, in base 64."""
     floats = array("f", scores)
     if sys.byteorder == "big":
         floats.byteswap()
@@ -332,7 +319,7 @@ def pack_scores(scores: Iterable[float]) -> str:
 
 
 def unpack_scores(text: str) -> list[float]:
-    """Return the scores of a text that `pack_scores` has returned."""
+    """Return the scores in a text of `pack_scores`."""
     floats = array("f", zlib.decompress(base64.b64decode(text)))
     if sys.byteorder == "big":
         floats.byteswap()

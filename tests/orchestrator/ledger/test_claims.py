@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import update
 
 from orchestrator.errors import Busy
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool.claims import ABANDONED_SECONDS, Amounts, Claims, owners, pools, set_owner
 from orchestrator.ledger.queue.settings import change_settings
-from orchestrator.ledger.tables import CLAIM
 from orchestrator.sharing.pool_rows import RULES, UNIT, Owner, Place, PoolClaim, PoolNode
 from orchestrator.sharing.view import View
 from tests import postgres
@@ -198,13 +196,6 @@ def test_places_and_holds_are_written_and_every_driver_reads_the_same(ledger: Le
     whole.renew(nodes, amounts(1, want=1, places=(Place("n0", 1, 0, 0),)))
     use = pools(ledger)["pool"].uses["whole"]
     assert (use.held_node, use.held_since, use.places) == (None, None, (Place("n0", 1, 0, 0),))
-
-
-def test_a_claim_of_an_earlier_version_has_no_places(ledger: Ledger) -> None:
-    claims(ledger, "a").renew(NODES, amounts(1))
-    with ledger.writer() as connection, connection.begin():
-        connection.execute(update(CLAIM).values(places=None))
-    assert pools(ledger)["pool"].uses["a"].places == ()
 
 
 def test_clusters_do_not_share_with_each_other(ledger: Ledger) -> None:

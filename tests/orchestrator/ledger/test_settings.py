@@ -1,8 +1,6 @@
-"""What people set of a sweep, in both databases: above all whether it is paused."""
+"""Settings of a sweep in the queue and its stop requests, in both databases."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 
@@ -38,27 +36,29 @@ def service(ledger: Ledger) -> SubmissionWriter:
 
 
 def test_a_pause_takes_the_place_of_a_request_of_the_service(ledger: Ledger) -> None:
-    """The service queues a sweep again that has made room, but not one that a person has paused."""
+    """The service queues a sweep again that it has preempted, but not one that a user has stopped."""
     submit(ledger)
     service(ledger).ask_for_room("a-1")
     assert not settings(ledger, "a-1").paused
-    assert change_settings(ledger, "a-1", paused=True) == QueueSettings(paused=True)
+    ask_to_stop(ledger, "a-1")
+    assert settings(ledger, "a-1") == QueueSettings(paused=True)
     assert asked_to_stop(ledger, "a-1") not in {None, ROOM}
 
 
 def test_what_is_not_named_stays(ledger: Ledger) -> None:
     submit(ledger)
     first = change_settings(ledger, "a-1", priority_class="idle", weight=2 * UNIT)
-    paused = change_settings(ledger, "a-1", paused=True, revisions={first.revision})
-    assert paused == settings(ledger, "a-1") == QueueSettings("idle", 2 * UNIT, paused=True)
+    second = change_settings(ledger, "a-1", weight=3 * UNIT, revisions={first.revision})
+    assert second == settings(ledger, "a-1") == QueueSettings("idle", 3 * UNIT)
+    ask_to_stop(ledger, "a-1")
     with pytest.raises(StaleRevision):
-        change_settings(ledger, "a-1", paused=False, revisions={first.revision})
+        change_settings(ledger, "a-1", weight=UNIT, revisions={second.revision})
     assert change_settings(ledger, "a-1", weight=UNIT) == QueueSettings("idle", UNIT, paused=True)
 
 
 def test_a_paused_sweep_that_has_left_is_queued_as_if_it_had_never_crashed(ledger: Ledger) -> None:
     seen = submit(ledger)
-    change_settings(ledger, "a-1", paused=True)
+    ask_to_stop(ledger, "a-1")
     ended = {"state": "ENDED", "code": 4, "cause": "stopped", "tries": 2, "crashes": 1, "next_try": 1e12}
     assert service(ledger).change(seen, **ended)
     assert resume(ledger, "a-1") == QueueSettings()
@@ -71,25 +71,17 @@ def test_a_service_that_has_read_the_request_does_not_end_a_sweep_that_was_resum
     ledger: Ledger,
 ) -> None:
     submit(ledger)
-    change_settings(ledger, "a-1", paused=True)
+    ask_to_stop(ledger, "a-1")
     seen = submission(ledger)
     resume(ledger, "a-1")
     assert not service(ledger).change(seen, state="ENDED", code=4)
     assert submission(ledger).state == "QUEUED"
 
 
-def test_what_can_be_neither_paused_nor_resumed(ledger: Ledger) -> None:
-    with pytest.raises(BadInput, match=r"must wait or run in the service to be paused, got no submission"):
-        change_settings(ledger, "a-1", paused=True)
+def test_what_cannot_be_resumed(ledger: Ledger) -> None:
     ask_to_stop(ledger, "a-1")
     with pytest.raises(BadInput, match="must be a sweep of the service"):
         resume(ledger, "a-1")
-    seen = submit(ledger)
-    with pytest.raises(BadInput, match="must be paused to be resumed"):
+    submit(ledger)
+    with pytest.raises(BadInput, match="must be stopped to be resumed"):
         resume(ledger, "a-1")
-    service(ledger).change(seen, state="PARKED")
-    with pytest.raises(BadInput, match="got PARKED"):
-        change_settings(ledger, "a-1", paused=True, weight=2 * UNIT)
-    assert settings(ledger, "a-1") == replace(QueueSettings(), paused=False), (
-        "nothing of a refused change is made"
-    )

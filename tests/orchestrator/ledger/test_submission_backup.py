@@ -18,8 +18,8 @@ from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.submissions import Submission, SubmissionRequest, SubmissionWriter
 from orchestrator.ledger.row_backup import kept, row_file
 from orchestrator.ledger.tables import SUBMISSION
+from orchestrator.upkeep.check import check_submissions
 from orchestrator.upkeep.recovery import recover
-from orchestrator.upkeep.submission_check import check_submissions
 from tests.orchestrator.ledger.examples import writer
 
 DRIVER = Holder(pid=7, host="here", place="boot", start=1, since=2.0)

@@ -15,7 +15,7 @@ from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool.claims import set_owner
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop, change_settings, reason_of, resume
+from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop, reason_of, resume
 from orchestrator.ledger.queue.submissions import ROOM, Submission, SubmissionRequest, SubmissionWriter
 from orchestrator.sharing.pool_rows import MOST_SWEEPS
 from orchestrator.system import ClockSetting
@@ -71,7 +71,7 @@ def test_a_submission_that_waits_or_runs_is_not_queued_again(ledger: Ledger) -> 
 def test_a_stop_request_of_a_person_is_withdrawn_only_on_purpose(ledger: Ledger) -> None:
     first = submit(ledger)
     ask_to_stop(ledger, "a-1")
-    with pytest.raises(Busy, match=r"must not be about to stop, got stopped or paused from .*`resume a-1`"):
+    with pytest.raises(Busy, match=r"must not be about to stop, got a stop request from .*`resume a-1`"):
         submit(ledger)
     assert asked_to_stop(ledger, "a-1") is not None
     again = submissions.submit(ledger, order(), lambda is_known: "a-1", again=True, withdraw=True)
@@ -245,7 +245,7 @@ def test_without_a_quota_of_its_own_an_owner_has_the_default(ledger: Ledger) -> 
 
 def test_a_quota_holds_where_a_paused_sweep_is_resumed(ledger: Ledger) -> None:
     first = submit(ledger, "a-1")
-    change_settings(ledger, "a-1", paused=True)
+    ask_to_stop(ledger, "a-1")
     service(ledger).change(first, state="ENDED", code=4)
     set_owner(ledger, "ada", most_sweeps=1)
     submit(ledger, "a-2")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.sharing.forecast import MOST_ENDS, expected_starts
+from orchestrator.sharing.forecast import MOST_ENDS, expected_shares, expected_starts
 from orchestrator.sharing.pool_rows import RULES, UNIT, Owner, PoolClaim, PoolNode, Snapshot, Use
-from orchestrator.sharing.prospects import prospects
 from orchestrator.sharing.view import View
 from tests.orchestrator.sharing.worlds import cpu_claim, gpu_claim
 
@@ -68,6 +67,6 @@ def test_only_so_many_ends_are_played() -> None:
 def test_the_prospects_of_waiting_sweeps_are_their_shares_once_they_claim() -> None:
     running, new = cpu_claim("running", "ada", 8), cpu_claim("new", "bob", 8, created=1.0)
     view = pool(4, running, held={"running": 4})
-    assert prospects(view, [new]) == {"running": 2, "new": 2}
-    assert prospects(view, [gpu_claim("large", "bob", 1)])["large"] is None, "no node has a GPU"
-    assert prospects(pool(4, running, held={}, owners=(Owner("bob", most_share=0),)), [new])["new"] == 0
+    assert expected_shares(view, [new]) == {"running": 2, "new": 2}
+    assert expected_shares(view, [gpu_claim("large", "bob", 1)])["large"] is None, "no node has a GPU"
+    assert expected_shares(pool(4, running, held={}, owners=(Owner("bob", most_share=0),)), [new])["new"] == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.training.attempt import TrialLog
-from orchestrator.upkeep.mixed_reports import is_of_worker, named, shows
+from orchestrator.upkeep.log_check import is_of_worker, named, shows
 from orchestrator.upkeep.trial_log import LONGEST_LINE, Damage, ReportLine, Started, entries, lines_of
 
 

@@ -274,7 +274,7 @@ class World:
         rules.acknowledged.add(sweep_id)
         if job.stopped_at is not None:
             kernel.sleep(max(0.0, job.stopped_at - kernel.now))
-            if self._do(lambda ledger: settings.change_settings(ledger, sweep_id, paused=True)):
+            if self._do(partial(self._stop, sweep_id)):
                 rules.stop(sweep_id)
         if job.stopped_at is not None and job.resumed_after is not None:
             kernel.sleep(job.resumed_after)
@@ -288,6 +288,15 @@ class World:
         """Submit a sweep; the same key never submits it twice."""
         order = SubmissionRequest(job.owner, {"name": job.sweep_id}, "", {}, key, "")
         return submissions.submit(ledger, order, lambda _: job.sweep_id, again=True, withdraw=True)
+
+    def _stop(self, sweep_id: str, ledger: Ledger) -> None:
+        """Stop a sweep that waits or runs; a repeated command may find it stopped."""
+        if settings.settings(ledger, sweep_id).paused:
+            return
+        known = submissions.submission(ledger, sweep_id)
+        if known is None or known.state not in {"QUEUED", "STARTED"}:
+            raise BadInput(sweep_id, "must wait or run to be stopped", "another state", "None.")
+        settings.ask_to_stop(ledger, sweep_id)
 
     def _resume(self, job: Job, ledger: Ledger) -> object:
         if job.is_resubmitted:

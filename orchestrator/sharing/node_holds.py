@@ -52,7 +52,7 @@ class Move(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Holding:
+class NodeHolds:
     """The holds of a pool at a moment.
 
     Attributes:
@@ -82,18 +82,18 @@ class Holding:
         return frozenset(node for node, hold in self.by_node.items() if hold.sweep != sweep)
 
 
-NOTHING = Holding()
+NOTHING = NodeHolds()
 """No node is held."""
 
 
-def holding(
+def node_holds(
     nodes: Sequence[PoolNode],
     claims: Mapping[str, PoolClaim],
     uses: Mapping[str, Use],
     shares: Mapping[str, Share],
     now: float,
     rules: Rules,
-) -> Holding:
+) -> NodeHolds:
     """Return the nodes to hold, and the trials that leave them.
 
     A sweep holds one node at most, while an attempt within its share has waited for `hold_after`. It gets the
@@ -118,17 +118,17 @@ def holding(
     lapsed = {use.sweep for use in waiting if _has_lapsed(use, now, rules)}
     starved = [use for use in waiting if use.sweep not in lapsed and use.trials <= shares[use.sweep].trials]
     if not starved:
-        return Holding(lapsed=lapsed)
+        return NodeHolds(lapsed=lapsed)
     starved.sort(key=lambda use: _turn(claims[use.sweep], use))
     choosing = _Choosing(nodes, claims, uses, shares, rules)
     for use in starved:
         choosing.keep(use)
     for use in starved:
         choosing.add(use.sweep, now)
-    return Holding(choosing.holds, choosing.moves, lapsed, choosing.free if choosing.holds else {})
+    return NodeHolds(choosing.holds, choosing.moves, lapsed, choosing.free if choosing.holds else {})
 
 
-def open_places(claim: PoolClaim, holds: Holding) -> int:
+def open_places(claim: PoolClaim, holds: NodeHolds) -> int:
     """Return how many more trials of a sweep fit the nodes that are not held for others.
 
     Args:
@@ -168,7 +168,7 @@ class _Need(NamedTuple):
     rank: int
 
 
-class _HeldSweep:
+class _Departing:
     """What is known of a sweep whose trials may leave.
 
     Attributes:
@@ -217,7 +217,7 @@ class _Clearing(NamedTuple):
 
     loss: int
     unready: int
-    departures: Sequence[tuple[_HeldSweep, int, int]]
+    departures: Sequence[tuple[_Departing, int, int]]
 
 
 class _Choosing:
@@ -241,10 +241,10 @@ class _Choosing:
         capacity = Capacity.of(nodes)
         self._of_cpu, self._of_device = capacity.dominant(1, 0), capacity.dominant(0, 1)
         sweeps = [
-            (_HeldSweep(claims[sweep], use, shares[sweep]), use) for sweep, use in uses.items() if use.places
+            (_Departing(claims[sweep], use, shares[sweep]), use) for sweep, use in uses.items() if use.places
         ]
         sweeps.sort(key=lambda entry: entry[0].order)
-        self._placed: dict[str, list[tuple[int, _HeldSweep, Place]]] = {node.name: [] for node in nodes}
+        self._placed: dict[str, list[tuple[int, _Departing, Place]]] = {node.name: [] for node in nodes}
         self.free = self._left(nodes, sweeps)
         self._most = max(1, len(self.free) * rules.held_nodes // UNIT)
         self._sorted: set[str] = set()
@@ -275,7 +275,7 @@ class _Choosing:
             self.moves.setdefault(sweep.name, {})[hold.node] = Move(trials, shared)
 
     def _left(
-        self, nodes: Sequence[PoolNode], sweeps: Sequence[tuple[_HeldSweep, Use]]
+        self, nodes: Sequence[PoolNode], sweeps: Sequence[tuple[_Departing, Use]]
     ) -> dict[str, tuple[int, int]]:
         """Note what runs on each node; return the devices and cores that are left on it."""
         free = {node.name: [node.devices, node.cpu] for node in nodes}
@@ -330,7 +330,7 @@ class _Choosing:
         devices, cpu = self.free[node]
         return need.cpu - cpu, need.devices - devices if need.devices else 0
 
-    def _in_order(self, node: str) -> Sequence[tuple[int, _HeldSweep, Place]]:
+    def _in_order(self, node: str) -> Sequence[tuple[int, _Departing, Place]]:
         """Return what runs on a node, in the order in which it leaves.
 
         Of one group of sweeps, trials that are ready to leave come before others.
@@ -359,7 +359,7 @@ class _Choosing:
         """
         size, rank = need[:2], need.rank
         cpu, devices = self._missing(need, node)
-        departures: list[tuple[_HeldSweep, int, int]] = []
+        departures: list[tuple[_Departing, int, int]] = []
         loss = lost_devices = lost_cpu = unready = 0
         # Without calls: this runs for everything on all nodes that may be the best.
         of_cpu, of_device = self._of_cpu, self._of_device
@@ -401,5 +401,5 @@ def _need(claim: PoolClaim) -> _Need:
     return _Need(*claim.on_node, CLASSES.index(claim.priority_class))
 
 
-def _group(entry: tuple[int, _HeldSweep, Place]) -> int:
+def _group(entry: tuple[int, _Departing, Place]) -> int:
     return entry[0]

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.sharing.holding import NOTHING, Hold, Holding, Move
+from orchestrator.sharing.node_holds import NOTHING, Hold, Move, NodeHolds
 from orchestrator.sharing.pool_rows import CLASSES, RULES, UNIT, Place, PoolClaim, PoolNode, Snapshot, Use
 from orchestrator.sharing.shedding import SheddableTrial, moved
 from orchestrator.sharing.view import View, renewed
-from tests.orchestrator.sharing import plain_holding
+from tests.orchestrator.sharing import plain_holds
 from tests.orchestrator.sharing.clusters import INTERVAL, Cluster
 from tests.orchestrator.sharing.worlds import cpu_claim
 
@@ -132,7 +132,7 @@ def test_the_trials_of_a_shared_device_leave_it_for_a_trial_with_a_device_of_its
     assert view.holding.moves == {"shared": {"n0": Move(0, 1)}}
     why = "the trials of 1 GPU leave node n0, which is held for a trial of sweep device"
     assert view.about_holds("shared") == why
-    assert view.holding == plain_holding.holding(view)
+    assert view.holding == plain_holds.holding(view)
 
 
 def test_a_shared_device_of_a_higher_class_stays() -> None:
@@ -329,7 +329,7 @@ def test_only_smaller_trials_leave_or_those_beyond_a_share_and_only_nodes_that_a
 @given(view=views())
 @settings(max_examples=300, deadline=None)
 def test_holds_are_those_of_a_plain_computation(view: View) -> None:
-    assert view.holding == plain_holding.holding(view)
+    assert view.holding == plain_holds.holding(view)
 
 
 @given(view=views(), seed=st.integers(0, 1_000))
@@ -467,7 +467,7 @@ def test_several_large_trials_get_nodes_in_turn(seed: int) -> None:
 
 
 def test_a_hold_is_recorded_by_sweep_and_node() -> None:
-    holds = Holding({"n0": Hold("a", "n0", 1.0)})
+    holds = NodeHolds({"n0": Hold("a", "n0", 1.0)})
     assert holds.of("a") == Hold("a", "n0", 1.0)
     assert holds.of("b") is None
     assert (holds.closed_to("a"), holds.closed_to("b")) == (frozenset(), {"n0"})

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from orchestrator.sharing.holding import NOTHING, Hold, Holding, Move
+from orchestrator.sharing.node_holds import NOTHING, Hold, Move, NodeHolds
 from orchestrator.sharing.pool_rows import CLASSES, UNIT, Place, PoolClaim, Use
 from orchestrator.sharing.view import View
 
 Moves = dict[str, Move]
 
 
-def holding(view: View) -> Holding:
+def holding(view: View) -> NodeHolds:
     """Return the holds of a pool."""
     rules = view.rules
     waiting = [
@@ -47,7 +47,7 @@ def holding(view: View) -> Holding:
         if options and all(cleared for _, _, cleared in options):
             _, node, cleared = min(options, key=lambda option: option[:2])
             hold(use.sweep, node, view.now, cleared)
-    return Holding(holds, moves, lapsed, {name: free(view, name) for name in names} if holds else {})
+    return NodeHolds(holds, moves, lapsed, {name: free(view, name) for name in names} if holds else {})
 
 
 def free(view: View, node: str) -> tuple[int, int]:
