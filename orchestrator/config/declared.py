@@ -16,7 +16,7 @@ DECLARED: dict[str, Any] = {
         summary="Tree-structured Parzen estimator: Optuna's TPESampler.",
         options={
             "n_startup_trials": Setting(
-                "whole", "Random trials before the model.", 10, at_least=0, at_most=100_000
+                "whole", "Complete trials before the model.", 4, at_least=0, at_most=100_000
             ),
             "n_ei_candidates": Setting("whole", "Candidates an ask.", 24, at_least=1, at_most=10_000),
             "multivariate": Setting("flag", "Model hyperparameters together.", True),
