@@ -23,6 +23,7 @@ from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, HARDWARE
 from orchestrator.report import words
 from orchestrator.report.analysis import Importance
 from orchestrator.report.answer import answer, baseline, caveats, context, findings
+from orchestrator.report.comparison import SideBySide, tables
 from orchestrator.report.figures import curves, landscape
 from orchestrator.report.figures.landscape import Axis, axes, valued
 from orchestrator.report.history import History
@@ -105,6 +106,28 @@ def hidden_norms_page(history: History, summary: Summary) -> str:
     """Return a page with the figures of the hidden norms, or '' if there are none."""
     sections = _hidden_norms(history, summary)
     return page(f"Hidden norms of {summary.sweep_id}", None, sections) if sections else ""
+
+
+def comparison_page(sides: SideBySide) -> str:
+    """Return a page with the tables of a comparison and its tuning curves."""
+    curves_of = [curves.tuning_curves(compared) for compared in sides.tuning if compared.curves]
+    sections = [
+        ReportSection(
+            section.title,
+            caption=" ".join(section.sentences),
+            tables=(
+                Table(
+                    tuple(section.header),
+                    tuple(TableRow(tuple(Cell(text, text) for text in row)) for row in section.rows),
+                    texts=True,
+                ),
+            ),
+        )
+        for section in tables(sides)
+    ]
+    if curves_of:
+        sections.append(ReportSection("Tuning curves", figures=tuple(curves_of)))
+    return page("Sweeps side by side", None, sections)
 
 
 def page(title: str, lead: Lead | None, sections: Sequence[ReportSection]) -> str:

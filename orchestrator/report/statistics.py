@@ -5,9 +5,6 @@ Bonferroni's, which is wider: Holm can establish a difference whose interval jus
 
 Source: Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6
 (1979).
-
-Source: Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6
-(1979).
 """
 
 from __future__ import annotations

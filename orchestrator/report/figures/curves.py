@@ -14,6 +14,7 @@ from orchestrator.ledger.sweeps.selection import ranked
 from orchestrator.report.figures import style
 from orchestrator.report.history import History
 from orchestrator.report.summary import TimeSpent
+from orchestrator.report.tuning import TuningComparison
 
 _NORM = re.compile(r"hidden_norm/layer_(\d+)")
 _MANY = 100
@@ -240,3 +241,35 @@ def spending_bar(spending: TimeSpent) -> go.Figure:
         )
     style.framed(figure, x=f"{unit} of all attempts together", y="", height=170)
     return figure.update_layout(barmode="stack", legend={"traceorder": "normal"})
+
+
+def tuning_curves(compared: TuningComparison) -> go.Figure:
+    """Draw the median of the best of k trials of each sweep, with its band.
+
+    Ends of a band that nothing excludes are not drawn.
+    """
+    figure = go.Figure()
+    for curve, colour in zip(compared.curves, style.shades(len(compared.curves)), strict=True):
+        budgets = np.arange(1, curve.trials + 1)
+        for edge, fill in ((curve.high, None), (curve.low, "tonexty")):
+            values = np.asarray(edge)
+            figure.add_scatter(
+                x=budgets,
+                y=np.where(np.isfinite(values), values, np.nan),
+                mode="lines",
+                line={"color": colour, "width": 0.5, "shape": "hv"},
+                fill=fill,
+                legendgroup=curve.name,
+                showlegend=False,
+                hoverinfo="skip",
+            )
+        figure.add_scatter(
+            x=budgets,
+            y=curve.median,
+            name=f"{curve.name} ({curve.trials} trials)",
+            mode="lines",
+            line={"color": colour, "width": 2.5},
+            legendgroup=curve.name,
+        )
+    style.framed(figure, x="k: number of trials", y=f"median of the best {compared.metric}")
+    return figure.update_xaxes(type="log")
