@@ -304,9 +304,7 @@ def claims(values: Sequence[Sequence[float]], *, maximize: bool) -> list[Claim]:
     """
     if len(values) < 2:
         return []
-    pool = _scores(
-        np.concatenate([np.asarray(each, np.float64) for each in values]), 1.0 if maximize else -1.0
-    )
+    pool = _scores([value for each in values for value in each], 1.0 if maximize else -1.0)
     finite = pool[np.isfinite(pool)]
     spread = float(np.subtract(*np.quantile(finite, (0.9, 0.1)))) if len(finite) else 0.0
     if spread == 0.0:
