@@ -304,6 +304,7 @@ def _validated(
         training = rules.read_training(file, model, space)
         rules.check_resources(file.resources)
         goals = objectives.read_objectives(file)
+        rules.check_confirm(file.confirm, len(goals))
         sampler, scheduler = read_strategy(file, space, len(goals), rules.mutable(file, space))
         return SweepConfig(
             name=name,
@@ -346,6 +347,7 @@ def _of_trainable(
     rules.check_share(file.resources)
     named = root.at(("objective",)).value
     goals = objectives.read_named_objectives(file, list(named) if isinstance(named, dict) else [])
+    rules.check_confirm(file.confirm, len(goals))
     sampler, scheduler = read_strategy(file, space, len(goals), trainable.changeable)
     return SweepConfig(
         name=name,

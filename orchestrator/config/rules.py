@@ -17,6 +17,7 @@ from orchestrator.config.networks import matched_sizes
 from orchestrator.config.sections import (
     LIMITS,
     OWN_FIELDS,
+    ConfirmSection,
     ModelSection,
     ResourcesSection,
     SpaceFile,
@@ -379,6 +380,26 @@ def mutable(file: SpaceFile, space: Space) -> frozenset[str]:
     layers = space["layer"].choices if "layer" in space else (file.model.layer,)
     known = [known for layer in layers for known in searchable(str(layer)).items()]
     return frozenset(name for name, hyperparameter in known if hyperparameter.mutable)
+
+
+def check_confirm(confirm: ConfirmSection, objectives: int) -> None:
+    """Refuse a race beside `seeds`, with fewer retrainings than candidates, or with several objectives.
+
+    Raises:
+        Violation: The section breaks one of these rules.
+    """
+    race, path = confirm.race, ("confirm", "race")
+    if race is None:
+        return
+    if confirm.seeds:
+        raise Violation(
+            path, "cannot stand beside `seeds`", "Leave out one of them.", f"{confirm.seeds} seeds"
+        )
+    if objectives > 1:
+        raise Violation(path, "needs a single objective", "Use `seeds`.", f"{objectives} objectives")
+    if race.runs < race.top:
+        must = f"must be at least `top` ({race.top}), so that every candidate is retrained"
+        raise Violation((*path, "runs"), must, f"Write {2 * race.top}.", str(race.runs))
 
 
 def check_resources(resources: ResourcesSection) -> None:

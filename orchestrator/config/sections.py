@@ -401,10 +401,25 @@ LIMITS = ("memory", "disk", "minutes")
 """Resources that are limits of the process of a function or a command."""
 
 
-class ConfirmSection(Section):
-    """How the chosen hyperparameters are confirmed."""
+class RaceSection(Section):
+    """A race between the best trials of the search, by retraining them with fresh seeds."""
 
-    seeds: Whole = setting("Retrainings with a fresh seed.", 3, 0, ge=0, le=100)
+    top: Whole = setting("Trials in the race.", 3, 3, ge=2, le=20)
+    runs: Whole = setting("Retrainings in all.", 6, 6, ge=2, le=200)
+
+
+class ConfirmSection(Section):
+    """How the chosen hyperparameters are confirmed: by retraining the best trial, or by a race."""
+
+    seeds: Whole = setting("Retrainings of the best trial with a fresh seed.", 3, 0, ge=0, le=100)
+    race: RaceSection | None = setting(
+        "Retraining of the best trials in turn, to choose among them.", {"top": 3, "runs": 6}, None
+    )
+
+    @property
+    def most(self) -> int:
+        """Largest number of retrainings."""
+        return self.race.runs if self.race is not None else self.seeds
 
 
 class PublishedSection(OpenSection):

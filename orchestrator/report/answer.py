@@ -5,6 +5,7 @@ The sentences are plain text, except for `answer`, which marks its figures with 
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +13,7 @@ from orchestrator.errors import counted
 from orchestrator.report import words
 from orchestrator.report.controls import control_lines, doubts, sample_of
 from orchestrator.report.statistics import CONFIDENCE, MeanEstimate, against, estimated
-from orchestrator.report.summary import Chosen, Summary
+from orchestrator.report.summary import Chosen, Racer, RaceResult, Summary
 from trainables.cost import Cost
 
 
@@ -53,7 +54,8 @@ def notes(summary: Summary) -> list[str]:
 
 def findings(summary: Summary) -> list[str]:
     """Return sentences on the test results, the published value and the second best trial."""
-    return [*_confirmed(summary), *_further(summary), *_ahead(summary)]
+    ahead = _ahead(summary) if summary.race is None else _raced(summary.race)
+    return [*_confirmed(summary), *_further(summary), *ahead]
 
 
 def _further(summary: Summary) -> list[str]:
@@ -121,6 +123,29 @@ def _ahead(summary: Summary) -> list[str]:
         f"Trial {first.number} is {ahead} ahead of trial {second.number} on validation. "
         "With one seed of each, no difference is established."
     ]
+
+
+def _raced(race: RaceResult) -> list[str]:
+    """Return sentences on a race, its values apart from those of the search."""
+    parts = [
+        f"trial {racer.number} {_fresh(racer)} (search value {words.number(racer.search)})"
+        for racer in race.racers
+    ]
+    if not parts:
+        return []
+    verdict = "is established as" if race.established else "leads, but is not established as"
+    return [
+        f"Race on validation, mean of fresh seeds: {'; '.join(parts)}.",
+        f"Trial {race.racers[0].number} {verdict} the best of them. Its validation mean is still too good, "
+        "because it was selected by it: report the test result.",
+    ]
+
+
+def _fresh(racer: Racer) -> str:
+    values = [value for value in racer.fresh if math.isfinite(value)]
+    failed = len(racer.fresh) - len(values)
+    text = f"{words.number(statistics.fmean(values))} over {seeds(len(values))}" if values else "has no value"
+    return f"{text}, {failed} failed" if failed else text
 
 
 def context(summary: Summary) -> list[str]:

@@ -18,7 +18,13 @@ from orchestrator.ledger.sweeps.records import (
     TrialRecord,
     by_trial,
 )
-from orchestrator.ledger.sweeps.selection import Constraints, best_trial, confirmations_of, total_violation
+from orchestrator.ledger.sweeps.selection import (
+    Constraints,
+    best_trial,
+    confirmations_of,
+    racing_of,
+    total_violation,
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,11 @@ class History:
         """Bounds that a feasible trial keeps, by metric."""
         constraints: Constraints = self.sweep.document.get("constraints") or {}
         return constraints
+
+    @property
+    def racing(self) -> int:
+        """Number of candidates of the race; 0 without one."""
+        return racing_of(self.sweep.document)
 
     def search(self) -> tuple[TrialRecord, ...]:
         """Return the trials of the search, without confirmations."""
@@ -132,7 +143,7 @@ SCORED = ("test/accuracy", "test/mse", "test/bits")
 def seed_results(history: History, metric: str) -> SeedResults:
     """Return the results of a sweep for a test metric, such as `test/accuracy`."""
     violations = history.violations()
-    best = best_trial(history.trials, maximize=history.maximize, violations=violations)
+    best = best_trial(history.trials, maximize=history.maximize, violations=violations, racing=history.racing)
     if best is None:
         return SeedResults()
     known = confirmations_of(history.trials, best)
@@ -144,7 +155,11 @@ def seed_results(history: History, metric: str) -> SeedResults:
     if results:
         return SeedResults(results, True, len(fresh) - len(results), pending)
     usable = best_trial(
-        history.trials, maximize=history.maximize, violations=violations, checkpoints=history.checkpoints
+        history.trials,
+        maximize=history.maximize,
+        violations=violations,
+        checkpoints=history.checkpoints,
+        racing=history.racing,
     )
     of_best = None if usable is None else result_on_test(history, usable, metric)
     return SeedResults(() if of_best is None else (of_best,), False, len(fresh), pending)

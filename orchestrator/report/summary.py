@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,13 @@ from typing import Any
 from orchestrator.assignment import SIZE
 from orchestrator.config.networks import chosen_sizes
 from orchestrator.ledger.sweeps.records import STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
-from orchestrator.ledger.sweeps.selection import Constraints, best_checkpoint, best_trial, ranked
+from orchestrator.ledger.sweeps.selection import (
+    Constraints,
+    best_checkpoint,
+    best_trial,
+    fresh_values,
+    ranked,
+)
 from orchestrator.report.history import (
     History,
     SeedResult,
@@ -22,6 +29,7 @@ from orchestrator.report.history import (
     seed_results,
 )
 from orchestrator.report.published import departures
+from orchestrator.study.race import SURE, chance_of_leader
 from trainables.checkpoint import ARRAYS
 from trainables.cost import SIZES, Cost
 
@@ -108,6 +116,34 @@ class TimeSpent:
 
 
 @dataclass(frozen=True)
+class Racer:
+    """A candidate of a race.
+
+    Attributes:
+        number: Number of its trial.
+        search: Value in the search, by which it became a candidate.
+        fresh: Validation values of its finished retrainings; NaN of a failed one.
+    """
+
+    number: int
+    search: float
+    fresh: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class RaceResult:
+    """A race between the best trials of a search.
+
+    Attributes:
+        racers: Candidates, the leader first.
+        established: Whether the leader is better than all others, see `chance_of_leader`.
+    """
+
+    racers: tuple[Racer, ...]
+    established: bool
+
+
+@dataclass(frozen=True)
 class Summary:
     """The content of a report, without its figures.
 
@@ -127,6 +163,7 @@ class Summary:
             failed ones.
         confirmations: Retrainings of the chosen hyperparameters.
         seeds: Test results that represent the sweep, by seed.
+        race: Race between the best trials, or None without one.
         memoryless: Test result of the best trial without recurrence, or None if it was not evaluated.
         further: Test metric on further test splits, such as `test/accuracy_x2`, one value per seed.
         published_source: Paper and table, or None.
@@ -159,6 +196,7 @@ class Summary:
     rows: tuple[LeaderboardRow, ...]
     confirmations: tuple[LeaderboardRow, ...]
     seeds: SeedResults
+    race: RaceResult | None
     memoryless: SeedResult | None
     further: Mapping[str, tuple[float, ...]]
     published_source: str | None
@@ -232,6 +270,7 @@ def summarise(history: History) -> Summary:
         rows=rows,
         confirmations=tuple(_row(history, trial) for trial in history.trials if trial.role != "search"),
         seeds=seed_results(history, test_metric(history.metric)),
+        race=_race(history),
         memoryless=_memoryless(history, rows),
         further=_further(history),
         published_source=source,
@@ -253,6 +292,32 @@ def row_of_memoryless(layer: str, rows: Sequence[LeaderboardRow]) -> Leaderboard
     """
     complete = (row for row in rows if row.rank is not None)
     return next((row for row in complete if row.params.get("layer", layer) == MEMORYLESS), None)
+
+
+def _race(history: History) -> RaceResult | None:
+    if not history.racing:
+        return None
+    best_first = ranked(
+        history.trials,
+        maximize=history.maximize,
+        violations=history.violations(),
+        racing=history.racing,
+    )
+    candidates = best_first[: history.racing]
+    sign = 1.0 if history.maximize else -1.0
+    scores = [fresh_values(history.trials, each, maximize=history.maximize) for each in candidates]
+    known = [[score for score in each if score is not None] for each in scores]
+    racers = [
+        Racer(
+            candidate.number,
+            candidate.value if candidate.value is not None else math.nan,
+            tuple(sign * score if math.isfinite(score) else math.nan for score in each),
+        )
+        for candidate, each in zip(candidates, known, strict=True)
+    ]
+    is_run = len(known) > 1 and all(known)
+    runs = history.sweep.document["confirm"]["race"]["runs"]
+    return RaceResult(tuple(racers), is_run and chance_of_leader(known, runs) >= SURE)
 
 
 def _memoryless(history: History, rows: Sequence[LeaderboardRow]) -> SeedResult | None:
@@ -311,6 +376,7 @@ def _chosen(history: History, rows: Sequence[LeaderboardRow]) -> Chosen | None:
         maximize=history.maximize,
         violations=history.violations(),
         checkpoints=history.checkpoints,
+        racing=history.racing,
     )
     if trial is None:
         return None

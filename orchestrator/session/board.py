@@ -94,6 +94,7 @@ class TrialBoard:
         violations: `total_violation` of the trials by key; a trial that is missing is feasible.
 
     Attributes:
+        maximize: Whether more of the objective is better.
         counts: Number of trials by state.
         retries: The trials to launch again.
     """
@@ -101,7 +102,7 @@ class TrialBoard:
     def __init__(
         self, trials: Sequence[TrialRecord], *, maximize: bool, violations: Mapping[str, float] | None = None
     ) -> None:
-        self._maximize, broken = maximize, violations or {}
+        self.maximize, broken = maximize, violations or {}
         self._scores: dict[str, tuple[int, float, float]] = {}
         self._states: dict[str, TrialState] = {}
         self.counts: Counter[str] = Counter()
@@ -126,7 +127,7 @@ class TrialBoard:
 
     def better(self, value: float, than: float) -> bool:
         """Return True if one value of the objective is better than another."""
-        return value > than if self._maximize else value < than
+        return value > than if self.maximize else value < than
 
     def score(self, trial: TrialRecord, value: float, violation: float = 0.0) -> None:
         """Record the best value so far of a trial of the search, and the `total_violation` at its step."""
@@ -146,7 +147,7 @@ class TrialBoard:
 
         def rank(key: str) -> tuple[float, float, int]:
             number, value, violation = scores[key]
-            return order(value, number, maximize=self._maximize, violation=violation)
+            return order(value, number, maximize=self.maximize, violation=violation)
 
         key = min(scores, key=rank)
         return key, scores[key][1]

@@ -1,4 +1,4 @@
-"""The trials that a sweep creates: those that its sampler proposes, then confirmations of the best one."""
+"""The trials that a sweep creates: those that its sampler proposes, then confirmations of the best ones."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.sweeps.records import Role, TrialRecord, trial_key
+from orchestrator.ledger.sweeps.selection import best_of_sweep, fresh_values, ranked, violations_of
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
+from orchestrator.study.race import next_candidate
 from orchestrator.study.study import Study
 from orchestrator.tracking import events
 from trainables.settings import range_ends
@@ -42,6 +44,8 @@ class Proposals:
         self._searched = {trial.key: trial.params for trial in trials if trial.role == "search"}
         self._confirmed = [trial.params for trial in trials if trial.role == "confirmation"]
         self._search_trials = min(sweep.budget.trials, study.size or sweep.budget.trials)
+        self._raced_at: tuple[int, int] | None = None
+        self._raced: tuple[TrialRecord, int] | None = None
         self._programs: dict[Hashable, int] = {}
         self._program_of: dict[str, int] = {}
 
@@ -57,12 +61,18 @@ class Proposals:
 
     @property
     def confirmable(self) -> int:
-        """Return the number of confirmations of the best trial that are left; 0 without a best trial.
+        """Return the number of confirmations that are left; 0 without a best trial.
 
-        Those of another trial, which was the best one before the search was extended, do not count.
+        Those of another trial, which was the best one before the search was extended, do not count. A race
+        may end with fewer.
         """
         if (best := self._board.best) is None:
             return 0
+        if (race := self._sweep.confirm.race) is not None:
+            if self.searching:
+                return race.runs
+            following = self._following()
+            return 0 if following is None else following[1]
         return max(0, self._sweep.confirm.seeds - self._confirmed.count(self._searched[best[0]]))
 
     @property
@@ -70,7 +80,7 @@ class Proposals:
         """Return the final number of trials: existing ones and those still to be created."""
         search = max(self._next_number, self._search_trials)
         if self._board.best is None and (self.searching or self._board.unfinished):
-            return search + len(self._confirmed) + self._sweep.confirm.seeds
+            return search + len(self._confirmed) + self._sweep.confirm.most
         return search + len(self._confirmed) + self.confirmable
 
     @property
@@ -105,8 +115,38 @@ class Proposals:
         """Record the changed hyperparameters of a trial that continues another one."""
         self._searched[trial.key] = trial.params
 
+    def _following(self) -> tuple[TrialRecord, int] | None:
+        """Return the trial to confirm next in a race and the number of retrainings left, or None at its end.
+
+        Read again only after a trial has ended or was created.
+        """
+        if (state := (self._board.settled, len(self._confirmed))) != self._raced_at:
+            self._raced_at, self._raced = state, self._read_race()
+        return self._raced
+
+    def _read_race(self) -> tuple[TrialRecord, int] | None:
+        race, ledger, maximize = self._sweep.confirm.race, self._writer.ledger, self._board.maximize
+        record = ledger.sweep(self._sweep.id)
+        assert race is not None, "only a race has candidates"
+        assert record is not None, "ledger rows are never deleted"
+        trials = ledger.trials(self._sweep.id)
+        candidates = ranked(trials, maximize=maximize, violations=violations_of(ledger, record))[: race.top]
+        values = [fresh_values(trials, candidate, maximize=maximize) for candidate in candidates]
+        index = next_candidate(values, race.runs) if candidates else None
+        return None if index is None else (candidates[index], race.runs - sum(map(len, values)))
+
+    def confirmed_next(self) -> TrialRecord | None:
+        """Return the trial that the next confirmation retrains, or None if none is left."""
+        if self._sweep.confirm.race is not None:
+            following = self._following()
+            return None if following is None else following[0]
+        ledger = self._writer.ledger
+        record = ledger.sweep(self._sweep.id)
+        assert record is not None, "ledger rows are never deleted"
+        return best_of_sweep(ledger, record) if self.confirmable else None
+
     def confirmation(self, best: TrialRecord) -> TrialRecord:
-        """Create and return the next confirmation: the best trial's hyperparameters with a fresh seed."""
+        """Create and return the next confirmation: a trial's hyperparameters with a fresh seed."""
         number = self._next_confirmation
         self._next_confirmation += 1
         self._confirmed.append(best.params)

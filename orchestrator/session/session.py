@@ -21,7 +21,7 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoStore
 from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
 from orchestrator.ledger.sweeps.records import SweepRecord, SweepState, TrialRecord, trial_key_of
-from orchestrator.ledger.sweeps.selection import best_of_sweep, violations_of
+from orchestrator.ledger.sweeps.selection import violations_of
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.attempts import Attempts, Running, any_active, foreign
 from orchestrator.session.board import Progress, TrialBoard, time_left
@@ -239,8 +239,8 @@ class Session:
         """Return the next confirmation, or None while the search may still change which trial is best."""
         if self._is_searching() or self._board.retries or not self._proposals.confirmable:
             return None
-        best = best_of_sweep(self.ledger, self._record)
-        return self._proposals.confirmation(best) if best and self._share.may_start(self) else None
+        chosen = self._proposals.confirmed_next()
+        return self._proposals.confirmation(chosen) if chosen and self._share.may_start(self) else None
 
     def _is_searching(self) -> bool:
         return any(run.trial.role == "search" for run in self.running.values())
