@@ -47,7 +47,7 @@ def test_a_file_is_submitted_once_for_a_key(client: Client, tmp_path: Path) -> N
 
 def test_a_sweep_is_stopped_and_resumed(client: Client) -> None:
     service = connect(client)
-    with pytest.raises(BadInput, match="must be paused to be resumed"):
+    with pytest.raises(BadInput, match="must be stopped to be resumed"):
         service.resume(QUEUED)
     service.stop(QUEUED)
     assert service.status(QUEUED).paused

@@ -155,7 +155,7 @@ def test_a_budget_that_ends_before_the_first_report_gives_a_warning(
 @pytest.mark.slow
 def test_the_cost_of_another_program_is_unknown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "time and memory: unknown" in validated(file, capsys, "--set", "model.d_state=32")
-    assert '"estimate": null' in validated(file, capsys, "--set", "training.batch_size=4", "--json")
+    assert '"seconds": null' in validated(file, capsys, "--set", "training.batch_size=4", "--json")
 
 
 @pytest.mark.parametrize(("method", "registers"), [("predict", True), ("answer", False)])

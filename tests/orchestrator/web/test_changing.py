@@ -322,7 +322,7 @@ def test_a_complete_sweep_whose_driver_has_not_left_is_not_to_be_stopped(client:
     for action, body in (("extend", {"trials": 9}), ("retry", None)):
         answer = client.send("POST", f"/api/v1/sweeps/{sweeps.SWEEP_ID}/{action}", "ada", body=body)
         assert answer.status == 409, action
-        assert answer.document["got"] == "COMPLETE, and its driver has not left yet"
+        assert answer.document["got"] == "COMPLETE, with a driver that is ending"
         assert answer.document["remedy"] == "Try again in a minute."
 
 
