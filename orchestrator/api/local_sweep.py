@@ -721,15 +721,21 @@ class Sweep:
         """
         return self._results().analysis()
 
-    def compare(self, *others: Sweep) -> SideBySide:
+    def compare(self, *others: Sweep, tuning: bool = False, page: Path | None = None) -> SideBySide:
         """Return this sweep and others side by side, with the differences that their results establish.
 
         `orchestrator.report.comparison.markdown` makes a text of it, with the published results beside.
 
+        Args:
+            others: Sweeps to compare with.
+            tuning: Whether to add tuning curves, for sweeps of independent random trials.
+            page: HTML file to write, with the curves drawn.
+
         Raises:
             BadInput: One of the sweeps has never run.
         """
-        return self._results().compared(sweep._history() for sweep in others)
+        histories = [sweep._history() for sweep in others]
+        return self._results().compared(histories, tuning=tuning, page=page)
 
     def export_study(self, file: str | Path) -> int:
         """Write the study as a new Optuna storage, a SQLite file; return the number of trials.

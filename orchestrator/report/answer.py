@@ -137,7 +137,7 @@ def _raced(race: RaceResult) -> list[str]:
     return [
         f"Race on validation, mean of fresh seeds: {'; '.join(parts)}.",
         f"Trial {race.racers[0].number} {verdict} the best of them. Its validation mean is still too good, "
-        "because it was selected by it: report the test result.",
+        "because it was selected by it: compare sweeps by test results.",
     ]
 
 
