@@ -148,7 +148,7 @@ def end_code(stop_drivers: bool) -> Exit:
 
 
 def _shutdown(system: System, stop_drivers: bool) -> Shutdown:
-    """Return the shutdown of the service, with the service's exit code even if it is late or requested twice."""
+    """Return the shutdown of the service, whose exit code holds even if it is late or requested twice."""
     code = end_code(stop_drivers)
     extra, remark = (
         (STOP_SECONDS, "its drivers were asked to end") if stop_drivers else (0.0, "the drivers go on")

@@ -57,7 +57,7 @@ class Trial:
         self.stopping = False
         self._attempt = facts["attempt"]
         self._reports = facts["reports"]
-        self._answers = facts["answers_by_step"]
+        self._answers = facts["answers"]
         self._checkpoints = facts["checkpoints"]
         self._sent = 0
         self._offset = 0
@@ -215,7 +215,7 @@ def trial(**params: Any) -> Trial:
                 # Whole lines: otherwise those of two processes or threads come mixed.
                 stream.reconfigure(line_buffering=True, write_through=False)
         return found
-    alone: dict[str, Any] = dict.fromkeys(("resume", "attempt", "reports", "answers_by_step", "checkpoints"))
+    alone: dict[str, Any] = dict.fromkeys(("resume", "attempt", "reports", "answers", "checkpoints"))
     counts = {name: int(os.environ.get(f"SWEEP_{name.upper()}") or value) for name, value in _COUNTS.items()}
     given = {**params, **_of_command_line(params)}
     return Trial({**alone, **counts, "params": given, "folder": ".", "start": 0})

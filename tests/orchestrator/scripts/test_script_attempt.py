@@ -742,7 +742,7 @@ def answered_client(folder: Path, *answers: str) -> Any:
     spec.loader.exec_module(client)
     (folder / "answers").write_text("".join(f"{answer}\n" for answer in answers))
     facts = {"params": {}, "seed": 0, "folder": str(folder), "resume": None, "start": 0, "steps": 900}
-    files = {"reports": str(folder / "reports"), "answers_by_step": str(folder / "answers")}
+    files = {"reports": str(folder / "reports"), "answers": str(folder / "answers")}
     return client.Trial({**facts, **files, "interval": 1, "attempt": "s-0.1", "checkpoints": str(folder)})
 
 

@@ -243,7 +243,7 @@ def test_an_idle_driver_makes_room_for_a_normal_sweep_and_goes_on_after_it(deplo
     deployment.submit("normal-1")
     wait_for(lambda: deployment.is_driven("normal-1"))
     waiting = deployment.submission("idle-1")
-    assert (waiting.state, waiting.cause) == ("QUEUED", "its driver made room for other sweeps")
+    assert (waiting.state, waiting.cause) == ("QUEUED", "preempted for other sweeps")
     assert (waiting.tries, waiting.crashes) == (0, 0)
     assert not deployment.is_driven("idle-1")
     deployment.finish()

@@ -134,7 +134,7 @@ def test_a_driver_that_has_made_room_is_queued_again_uncharged(code: int | None)
     assert transition.columns == {
         "state": "QUEUED",
         "next_try": NOW,
-        "cause": "its driver made room for other sweeps",
+        "cause": "preempted for other sweeps",
     }
 
 
