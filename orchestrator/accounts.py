@@ -66,11 +66,7 @@ NOBODY = Account("nobody", 65_534, 65_534, (), "/")
 
 
 def account_of(owner: str, group: str) -> Account:
-    """Return the account with the name of an owner of sweeps.
-
-    Args:
-        owner: Owner of a sweep.
-        group: Group that the account must be in; root decides who is.
+    """Return the account with the name of an owner of sweeps; root decides which accounts are in the group.
 
     Raises:
         BadInput: The account does not exist, is not in the group, or has rights of root.
@@ -110,11 +106,7 @@ def umask() -> int:
 
 
 def check_closed(where: str, file: Path) -> None:
-    """Check that no other account can read a file with a secret.
-
-    Args:
-        where: Option or variable that names the file.
-        file: Existing file.
+    """Check that no other account can read a file with a secret; `where` is the option that names the file.
 
     Raises:
         BadInput: Another account can read it.

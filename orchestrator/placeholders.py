@@ -204,12 +204,6 @@ class _ShellReader:
 
 
 def rendered(text: str, values: Mapping[str, Any], *, shell: bool) -> str:
-    """Return a text with its placeholders replaced by values.
-
-    Args:
-        text: Text of a word of a command.
-        values: Values by name.
-        shell: Whether the text is for a shell.
-    """
+    """Return a text with its placeholders replaced by values."""
     pieces = parsed(text, shell=shell)
     return "".join(piece if isinstance(piece, str) else piece.text(values[piece.name]) for piece in pieces)

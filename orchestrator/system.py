@@ -275,13 +275,9 @@ class ClockSetting:
         return self.booted_at + system.since_boot()
 
     def converted(self, at: float, to: ClockSetting) -> float:
-        """Return the time that a clock with another setting would have shown, in seconds since the epoch.
+        """Return a time of this setting as another setting would have shown it, in seconds since the epoch.
 
         Clocks of two machines or two boots cannot be related, so the time stays unchanged between them.
-
-        Args:
-            at: Time by this setting.
-            to: Other setting.
         """
         return at - self.booted_at + to.booted_at if self.boot == to.boot else at
 

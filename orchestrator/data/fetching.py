@@ -136,12 +136,6 @@ def download(remote: Remote, path: Path, progress: Progress, open_url: Open = ur
 
     An interrupted download is resumed if the server allows it.
 
-    Args:
-        remote: File to fetch.
-        path: Path of the downloaded file.
-        progress: Progress in bytes.
-        open_url: Function that opens a request.
-
     Raises:
         BadData: The server cannot be reached, or the file has another size or sum than published.
     """

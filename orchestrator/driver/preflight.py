@@ -146,10 +146,6 @@ def _check_resources(sweep: SweepConfig, available: Hardware) -> None:
 def check_widths(sweep: SweepConfig, signature: Signature) -> None:
     """Check that every network without an encoder has the width of the task's arrays.
 
-    Args:
-        sweep: Sweep to run.
-        signature: Signature of the task's arrays, known once they are loaded.
-
     Raises:
         BadInput: A network has another width.
     """

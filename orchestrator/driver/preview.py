@@ -36,12 +36,7 @@ _PLAIN = re.compile(r"[^\s'\"\\$`|&;<>()*?]+")
 
 
 def runs(trainable: Trainable, searched: Collection[str]) -> list[str]:
-    """Return lines that describe the code of a trial.
-
-    Args:
-        trainable: Trainable whose code has been checked (`orchestrator.driver.user_code`).
-        searched: Names of its hyperparameters.
-    """
+    """Return lines that describe the code of a trial."""
     if isinstance(trainable.target, tuple):
         return list(_command(trainable, trainable.target, searched))
     return list(_reference(trainable, trainable.target, searched))

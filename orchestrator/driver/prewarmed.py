@@ -100,10 +100,7 @@ class PrewarmedDriver:
     ) -> subprocess.Popen[bytes]:
         """Start a driver in the prewarmed process, or else cold.
 
-        Args:
-            arguments: Arguments of `python -m orchestrator.driver`.
-            log: Log of the sweep's drivers, created if it is missing.
-            variables: Further environment variables of the driver.
+        The arguments are those of `python -m orchestrator.driver`.
         """
         self._used_at = self._system.monotonic()
         order = {
@@ -174,13 +171,7 @@ class PrewarmedDriver:
 
 
 def wait(root: str, run: Callable[[Sequence[str]], int], modules: Iterable[str] = NEEDED) -> int:
-    """Import modules, report that they are ready, wait for an order and run it; return the exit code.
-
-    Args:
-        root: Folder of everything that sweeps write.
-        run: Function that runs the arguments of a driver.
-        modules: Names of the modules to import.
-    """
+    """Import modules, report that they are ready, wait for an order and run it; return the exit code."""
     process_secrets.begin()
     code, answers = code_digest(), os.dup(1)
     os.dup2(2, 1)  # the output of an import must not become an answer

@@ -36,13 +36,9 @@ def conclude(
 
 
 def publication(history: History, summary: Summary, files: Sequence[Path], at_ms: int) -> list[Event]:
-    """Return the events that close a sweep's run in MLflow.
+    """Return the events that close a sweep's run in MLflow at a time, in milliseconds since 1970.
 
-    Args:
-        history: History of the sweep in its last state.
-        summary: Summary of the same history.
-        files: Files that become artifacts of the run.
-        at_ms: End of the sweep, in milliseconds since 1970.
+    The files become artifacts of the run.
     """
     run = summary.sweep_id
     note = "\n\n".join([answer(summary), bullets(notes(summary))])

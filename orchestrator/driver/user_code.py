@@ -215,10 +215,6 @@ def reader_for(owner: str) -> Account | None:
 def account_for(trainable: Trainable | None, owner: str) -> Account | None:
     """Return the account as which the code of a sweep runs; None without code, or to run as this process.
 
-    Args:
-        trainable: Trainable of the sweep, or None.
-        owner: Owner of the sweep.
-
     Raises:
         BadInput: The code must run as its owner, and cannot.
     """

@@ -53,12 +53,7 @@ def problem_of_kind(name: str, text: str) -> BadInput | None:
 
 
 def problems_of_text(name: str, text: str) -> Iterator[BadInput]:
-    """Yield the lines of a file that hold a credential or open the cluster to the world.
-
-    Args:
-        name: Name of the file, for messages.
-        text: Text of a file of any kind.
-    """
+    """Yield the lines of a file that hold a credential or open the cluster to the world."""
     for number, line in enumerate(text.splitlines(), start=1):
         where, code = f"{name}:{number}", line.partition(" #")[0]
         if code.lstrip().startswith("#"):

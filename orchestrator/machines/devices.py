@@ -106,9 +106,6 @@ class Grant:
 def has_locks(hardware: Hardware) -> bool:
     """Return True if this machine has NVIDIA GPUs, which are locked.
 
-    Args:
-        hardware: Hardware that this process may use.
-
     Raises:
         NoCluster: `nvidia-smi`, which lists the processes on these GPUs, is missing.
     """

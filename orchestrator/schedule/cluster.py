@@ -118,11 +118,6 @@ def with_slots(sweep: SweepConfig, data: str, compilations: str) -> SweepConfig:
     """Return a sweep with the GPU share that follows from its number of slots.
 
     With `slots: auto`, a GPU of the cluster measures which number is fastest.
-
-    Args:
-        sweep: Sweep with its `slots`.
-        data: Folder of the data sets.
-        compilations: Folder of JAX's persistent compilation cache.
     """
     slots = sweep.resources.slots
     if slots is None:

@@ -73,12 +73,7 @@ class EnginePool:
 
     @classmethod
     def of(cls, compilations: str, program: str) -> EnginePool:
-        """Return the pool of a sweep, with the warm engines of this machine if any are kept.
-
-        Args:
-            compilations: Folder of JAX's persistent compilation cache.
-            program: Digest of the user's code that an engine imports, or ''.
-        """
+        """Return the pool of a sweep, with the warm engines of this machine if any are kept."""
         seconds = 0.0 if os.environ.get("RAY_ADDRESS") else warm_seconds(0.0)
         return cls(seconds, key_of(environment.of_workers(1.0), compilations, program))
 
@@ -216,12 +211,8 @@ class Engines:
     def cause_of_lost_worker(self, attempt_id: str, *, again: bool) -> str:
         """Return the cause of an attempt's end after the death of the worker process of its engine's trials.
 
-        That process runs no code of the trials, so each has only lost its slot. Repeated deaths without
-        progress count as the death of the engine, so that the trial ends at last.
-
-        Args:
-            attempt_id: Id of the attempt.
-            again: Whether the trial has lost its slot before, and made no progress since.
+        That process runs no code of the trials, so each has only lost its slot. A repeated death without
+        progress of the trial (`again`) counts as the death of the engine, so that the trial ends at last.
         """
         return self._cause_of_lost_engine(attempt_id) if again else "slot lost"
 

@@ -32,12 +32,7 @@ class IdleShutdown:
     has_device: bool
 
     def is_due(self, idle_since: float, service: Holder | None) -> bool:
-        """Return True if an idle process must exit.
-
-        Args:
-            idle_since: Time when its last driver returned it, by `time.monotonic`.
-            service: Service that started this driver, or None.
-        """
+        """Return True if a process that is idle since a time of `time.monotonic` must exit."""
         return time.monotonic() - idle_since >= self.seconds or self.is_in_the_way(service)
 
     def is_in_the_way(self, service: Holder | None) -> bool:

@@ -79,11 +79,8 @@ def decisive(
 ) -> list[ReportRecord | CurvePoint]:
     """Return the reports on which a rule with milestones can decide, and the last report of each trial.
 
-    Such a rule decides by the first report of a trial at or after each milestone.
-
-    Args:
-        reports: Reports in any order.
-        milestones: Steps in ascending order; extra ones are harmless.
+    Such a rule decides by the first report of a trial at or after each milestone. The milestones are
+    ascending; extra ones are harmless.
     """
     chosen: list[ReportRecord | CurvePoint] = []
     for of_trial in by_trial(reports).values():

@@ -16,12 +16,7 @@ WRONG_LOAN = "a call must be made for the present loan of the process"
 
 
 class WrongLoan(RuntimeError):
-    """A driver called a process that is not lent to it.
-
-    Args:
-        called_for: Loan that the call names.
-        present: Loan that the call must name.
-    """
+    """A driver called a process that is not lent to it: the call names another loan than the current one."""
 
     def __init__(self, called_for: str, present: str | None) -> None:
         # All arguments are kept, so that the exception can be pickled.
@@ -55,10 +50,7 @@ class Loan:
 
 
 class Lending:
-    """The loans of one process, one after the other.
-
-    Args:
-        loan: Id of the first loan, with which the process starts.
+    """The loans of one process, one after the other, beginning with the loan that starts it.
 
     Attributes:
         present: Id of the current loan, or None.

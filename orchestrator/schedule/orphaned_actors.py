@@ -78,9 +78,7 @@ def _is_without_driver(borrower: str | None) -> bool:
 def ended(say: Callable[[str], None], seconds: float = HUNG_SECONDS) -> Iterator[None]:
     """Kill orphaned actors within a `with` block, in which the Ray of this machine is joined.
 
-    Args:
-        say: Function that another thread calls with a line about each killed process.
-        seconds: Grace period.
+    Another thread calls `say` with a line about each killed process.
     """
     lookout, over = Lookout(say, seconds), threading.Event()
 

@@ -62,9 +62,7 @@ class Placement:
     def take_back(self, controller: Any, before: Callable[[str], object]) -> None:
         """Withdraw the attempts that wait for resources under outdated reservations.
 
-        Args:
-            controller: Tune's controller.
-            before: Function that is called with the id of each attempt before it ends.
+        `before` is called with the id of each attempt before it ends.
         """
         outdated = [name for name, avoided in self._avoided.items() if avoided != self.closed]
         waiting = ray_private.waiting_for_resources(controller, outdated) if outdated else ()

@@ -106,9 +106,7 @@ def published_engine(engine: str) -> tuple[str, str] | None:
 def publish_borrower(actor: str, borrower: str) -> None:
     """Publish the driver that has a process with a GPU, so that other drivers can find orphaned actors.
 
-    Args:
-        actor: Name of the actor.
-        borrower: Driver, as `Holder.write` returns it, or '' for none.
+    `borrower` is the driver as `Holder.write` returns it, or '' for none.
     """
     _internal_kv_put(_borrower_key(actor), borrower.encode())
 
@@ -577,9 +575,6 @@ def last_words(text: str) -> str:
 
     A library that ends the process, such as XLA for an unknown flag, gives the reason only there. The public
     way to read logs is the dashboard, which may not run.
-
-    Args:
-        text: Text of Ray's error.
     """
     if (found := _PROCESS.search(text)) is None:
         return ""

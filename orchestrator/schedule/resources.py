@@ -33,11 +33,9 @@ REQUEST_SECONDS = 30.0
 
 
 class AvailableResources:
-    """Resources of the joined cluster, read at most once a second.
+    """Resources of the joined cluster for attempts with `cpu` processors and a `gpu` share.
 
-    Args:
-        cpu: Processors of one attempt.
-        gpu: Share of a GPU of one attempt.
+    They are read at most once a second.
     """
 
     def __init__(self, cpu: float, gpu: float) -> None:
@@ -100,9 +98,6 @@ def _node(total: Mapping[str, float], free: Mapping[str, float]) -> Node:
 def cluster_hardware(address: str) -> Hardware:
     """Return the largest nodes that a cluster has or its autoscaler may add, without joining it.
 
-    Args:
-        address: Address of the cluster's head, as in RAY_ADDRESS.
-
     Raises:
         BadInput: The address is one of Ray's client, or the cluster answers without a token or refuses the
             token of this process.
@@ -141,12 +136,7 @@ def _reachable(address: str) -> str:
 
 
 def no_answer(address: str, got: str) -> NoCluster:
-    """Return the refusal of a cluster that does not answer.
-
-    Args:
-        address: Address of the cluster, as in RAY_ADDRESS.
-        got: Error or answer that was received instead.
-    """
+    """Return the refusal of a cluster that does not answer."""
     remedy = "Start it, or unset RAY_ADDRESS."
     return NoCluster(f"RAY_ADDRESS={address}", "must be a Ray cluster that answers", got, remedy)
 

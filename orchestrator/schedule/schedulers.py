@@ -216,10 +216,6 @@ class HyperbandRule(AsyncHyperBandScheduler):
 
     A report that passes several rungs at once counts only at the last of them. Ray Tune would count later
     reports at the earlier rungs, where they cannot be compared with other trials.
-
-    Args:
-        milestones: Rungs of all brackets, ascending.
-        settings: Settings of Ray Tune's scheduler.
     """
 
     def __init__(self, milestones: Sequence[float], **settings: Any) -> None:

@@ -46,8 +46,7 @@ GIVE_UP_SECONDS = 5.0
 class SharedEngine:
     """Client of the shared engine that the driver has chosen for a worker's current attempt.
 
-    Args:
-        worker: Id of the worker, by which an engine recognises the successor of an attempt.
+    By the id of the worker, an engine recognises the successor of an attempt.
     """
 
     def __init__(self, worker: str) -> None:
@@ -220,10 +219,6 @@ class SharedWorkers:
 
 class Seat:
     """One trial's place in a shared worker: the current attempt, and the handle that Ray Tune calls.
-
-    Args:
-        workers: Shared workers of the driver.
-        assignment: Assignment of the first attempt.
 
     Attributes:
         handle: Handle that Ray Tune calls in place of an actor.

@@ -33,14 +33,6 @@ class ClusterShare:
     Nothing is written before the first attempt starts. While the ledger does not answer, nothing is started
     or preempted, and running attempts go on.
 
-    Args:
-        writer: Writer of the sweep.
-        resources: Resources of the cluster.
-        claim: Claim of the sweep.
-        rules: Rules of the pool.
-        clock: Clock of the session, in seconds.
-        pool: Pool of engines.
-
     Attributes:
         engines: Shared engines of the sweep, on at most the devices of its share.
         placement: Placement of the sweep's attempts.

@@ -200,12 +200,7 @@ class WarmPool:
         self._lent: dict[str, Borrowed] = {}
 
     def lend(self, config: dict[str, Any], storage: Any) -> Borrowed | None:
-        """Return a worker for a trial, or None if Tune must create one.
-
-        Args:
-            config: Config of the trainable, with an assignment.
-            storage: Storage of Tune.
-        """
+        """Return a worker for a trial, or None if Tune must create one."""
         if (worker := self.take()) is not None:
             worker.begin(config, storage)
         return worker
@@ -315,13 +310,9 @@ def handle_of(worker: Borrowed, warm: WarmPool, *, has_gpu: bool) -> Any:
 
 
 def of_this_ray(seconds: float, compilations: str, program: str = "", *, has_gpu: bool = False) -> WarmPool:
-    """Return the warm workers of the joined Ray.
+    """Return the warm workers of the joined Ray for a compilation cache and a program.
 
-    Args:
-        seconds: Idle timeout of a worker.
-        compilations: Folder of JAX's persistent compilation cache.
-        program: Digest of the user's code that the process imports, or ''.
-        has_gpu: Whether a worker has a GPU.
+    `program` is a digest of the user's code that a worker imports, or ''.
     """
     variables = environment.of_workers(float(has_gpu))
     service = os.environ.get(SERVICE, "") if has_gpu else ""
@@ -335,12 +326,8 @@ def pool(gpu: float, compilations: str, trainable: Trainable | None = None) -> I
     """Yield the warm workers for trials with a share of a GPU, or None if these trials use none.
 
     A function or a command gets no warm worker with a GPU: it trains in a process of its own, which ends with
-    the trial, so the worker would keep a GPU that it does not use.
-
-    Args:
-        gpu: Share of a GPU of a trial.
-        compilations: Folder of JAX's persistent compilation cache.
-        trainable: Trainable of the trials, or None for a network of this project.
+    the trial, so the worker would keep a GPU that it does not use. `trainable` is None for a network of this
+    project.
     """
     seconds, is_script = warm_seconds(0.0), trainable is not None and trainable.kind != "program"
     if not seconds or 0 < gpu < 1 or (gpu and is_script) or os.environ.get("RAY_ADDRESS"):
@@ -355,13 +342,7 @@ def pool(gpu: float, compilations: str, trainable: Trainable | None = None) -> I
 
 
 def key_of(variables: dict[str, str | None], compilations: str, program: str) -> str:
-    """Return the digest that a warm process and its driver must share.
-
-    Args:
-        variables: Variables of `orchestrator.schedule.environment.of_workers`.
-        compilations: Folder of JAX's persistent compilation cache.
-        program: Digest of the user's code that the process imports, or ''.
-    """
+    """Return the digest of code, program, environment and cache that a warm process and its driver share."""
     ours = {
         name: value
         for name, value in variables.items()

@@ -183,6 +183,10 @@ def _out_of_memory(got: str, limit: int | None) -> OverLimit:
     return OverLimit(_CAUSES["memory"], Refusal("the script", must, got, remedy))
 
 
+def _limit_behind(reason: str) -> str | None:
+    return next((limit for limit, sign in _SIGNS.items() if sign.search(reason)), None)
+
+
 def _over(limit: str, got: str = "more") -> OverLimit:
     what = f"resources.{limit}"
     remedy = f"Raise {what}, or use less."
@@ -194,11 +198,7 @@ def _refused(must: str, got: str) -> Refusal:
 
 
 class ScriptAttempt:
-    """One attempt in its own process.
-
-    Args:
-        assignment: Assignment of the trial, with `ScriptSettings`.
-    """
+    """One attempt of a function or a command in its own process."""
 
     def __init__(self, assignment: Assignment) -> None:
         assert isinstance(assignment.settings, ScriptSettings)
@@ -522,10 +522,9 @@ class ScriptAttempt:
             raise _over(end.limit)
         if end.code != 0:
             reason = self._reason(end)
-            if _SIGNS["memory"].search(reason):
-                raise _out_of_memory(reason, self._settings.memory)
-            if _SIGNS["disk"].search(reason):
-                raise _over("disk", reason)
+            if limit := _limit_behind(reason):
+                is_memory = limit == "memory"
+                raise _out_of_memory(reason, self._settings.memory) if is_memory else _over(limit, reason)
             raise Refusal("the script", "must end with exit code 0", reason, "See `sweep logs`.")
         if self._saved is None or self._step == self._resumed:
             must = "must report at least once"

@@ -128,11 +128,9 @@ class Deliveries:
 
 
 def in_turn(left: Sequence[str], refused: Sequence[str]) -> list[str]:
-    """Return sweeps in the order of their delivery: sweeps with failed deliveries last.
+    """Return sweeps in the order of their delivery: sweeps with failed deliveries are last.
 
-    Args:
-        left: Sweeps with pending records.
-        refused: Sweeps with failed deliveries, the latest failure last.
+    Among those, the latest failure is last.
     """
     places = {sweep_id: place for place, sweep_id in enumerate(refused, start=1)}
     return sorted(left, key=lambda sweep_id: places.get(sweep_id, 0))

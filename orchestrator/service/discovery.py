@@ -74,11 +74,7 @@ MOST_SILENT_SECONDS = 60.0
 
 
 class Rounds:
-    """The time of the last completed round; safe to share between threads.
-
-    Args:
-        clock: Monotonic clock in seconds.
-    """
+    """The time of the last completed round; safe to share between threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -36,10 +36,7 @@ JITTER = 0.2
 def next_starts(situations: Sequence[Situation], now: float, drivers_at_once: int) -> list[Submission]:
     """Return the submissions whose drivers start now, in this order.
 
-    Args:
-        situations: State of every submission that has not ended.
-        now: Seconds since the epoch.
-        drivers_at_once: Maximum number of drivers; class `urgent` has `URGENT_DRIVERS` more.
+    There are at most `drivers_at_once` drivers; class `urgent` has `URGENT_DRIVERS` more.
     """
     active = _active(situations)
     most = STARTING_AT_ONCE - sum(entry.is_starting for entry in active)
@@ -60,27 +57,19 @@ def may_start(situation: Situation, now: float) -> bool:
 
 
 def seconds_left(submission: Submission, now: float) -> float:
-    """Return the seconds until the next start of a submission's driver; 0 if it is due.
+    """Return the seconds from `now` until the next start of a submission's driver; 0 if it is due.
 
     A wait longer than the longest backoff counts as over, because the clock was set back between two boots.
-
-    Args:
-        submission: Submission whose times are by the clock of `now`.
-        now: Seconds since the epoch.
     """
     left = submission.next_try - now
     return left if 0.0 < left <= (1.0 + JITTER) * LONGEST_BACKOFF_SECONDS else 0.0
 
 
 def in_turn(ready: Iterable[Situation], running: Iterable[Situation]) -> list[Situation]:
-    """Return submissions in the order in which their drivers start; the order of the arguments has no effect.
+    """Return submissions without a driver in the order in which their drivers start.
 
     Class `urgent` comes before `normal`, and `normal` before `idle`. Within a class, the oldest submission of
-    the owner with the fewest drivers is next.
-
-    Args:
-        ready: Submissions whose drivers do not run.
-        running: Submissions whose drivers run.
+    the owner with the fewest running drivers is next. The order of the arguments has no effect.
     """
     drivers = Counter(entry.submission.owner for entry in running)
     of_class: dict[PriorityClass, list[Situation]] = {name: [] for name in CLASSES}
@@ -94,11 +83,6 @@ def leaving(situations: Sequence[Situation], now: float, drivers_at_once: int) -
 
     A driver is preempted if its sweep has had no share and no report for `WITHOUT_SHARE_SECONDS`. The newest
     drivers of class `idle` are also preempted while submissions of other classes wait.
-
-    Args:
-        situations: State of every submission that has not ended.
-        now: Seconds since the epoch.
-        drivers_at_once: Maximum number of drivers.
     """
     active = _active(situations)
     steady = [entry for entry in active if entry.is_driven and entry.submission.state == "STARTED"]

@@ -286,8 +286,7 @@ class Attempts:
     def ignoring(self, asked: Mapping[str, float]) -> set[str]:
         """Return the started attempts that were asked to end more than `LEAVE_SECONDS` ago.
 
-        Args:
-            asked: Times of the requests by attempt id.
+        `asked` has the times of the requests by attempt id.
         """
         now = self._clock()
         expected = {name: self.running[name] for name in asked.keys() & self.running.keys()}
@@ -424,9 +423,7 @@ def foreign(attempt_id: str, outcome: Outcome, loan: str | None = None) -> str |
 def accepted(outcome: Outcome, *objectives: str) -> Outcome:
     """Return a valid outcome unchanged, and an invalid one as a failure with its cause.
 
-    Args:
-        outcome: Outcome of the attempt.
-        objectives: Names of the objectives; the first one determines the best trial.
+    The first objective determines the best trial, and every report must have it.
     """
     if outcome.failure is not None:
         return outcome

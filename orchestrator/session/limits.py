@@ -136,9 +136,7 @@ def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> HoursSpent:
 class Spending:
     """Sums the time in which workers hold resources, without reading an attempt twice.
 
-    Args:
-        before: Time spent by earlier drivers.
-        gpu: Share of a GPU of one attempt of this driver.
+    It continues from the time `before` of earlier drivers; `gpu` is the share of a GPU of one attempt.
     """
 
     def __init__(self, before: HoursSpent, gpu: float) -> None:
@@ -188,11 +186,9 @@ def overspent(budget: BudgetSection, total: HoursSpent) -> str | None:
 
 
 def since_progress(past: Sequence[AttemptRecord], progressed: Collection[str]) -> list[AttemptRecord]:
-    """Return a trial's attempts from the last one that made progress, that is, reported a new highest step.
+    """Return a trial's attempts, in order, from the last one whose id is in `progressed`.
 
-    Args:
-        past: Attempts of the trial in order.
-        progressed: Ids of the attempts that made progress.
+    Those are the attempts that reported a new highest step of the trial.
     """
     recent: list[AttemptRecord] = []
     for attempt in past:
@@ -239,12 +235,9 @@ class Shortage:
         self._since = 0.0
 
     def update(self, reason: str | None, now: float, *, counts: bool = True) -> float:
-        """Record the reason why no attempt runs, or None if one does; return the duration in seconds.
+        """Record the reason why no attempt runs, or None if one does; return its duration in seconds.
 
-        Args:
-            reason: Reason, for display.
-            now: Time of the session's clock.
-            counts: Whether the time until the next call counts.
+        With `counts=False`, the duration starts again at `now`.
         """
         before, self.reason = self.reason, reason
         if reason is None:

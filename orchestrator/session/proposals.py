@@ -75,9 +75,7 @@ class Proposals:
     def next(self, running: Sequence[TrialRecord], concurrency: int) -> TrialRecord | None:
         """Return the next trial of the search, preferably one that shares a program with running trials.
 
-        Args:
-            running: Running trials.
-            concurrency: Maximum number of running trials; as many are proposed ahead to choose from.
+        As many trials are proposed ahead, to choose from, as may run at once.
         """
         ahead = concurrency if self._several_programs else 1
         while len(self._proposed) < ahead and not self._asked_all:

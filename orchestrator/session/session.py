@@ -283,10 +283,7 @@ class Session:
     def refused(self, attempt_id: str, outcome: Outcome, loan: str | None) -> str | None:
         """Return an error message if an outcome does not belong to an attempt, which then counts as lost.
 
-        Args:
-            attempt_id: Id of the attempt.
-            outcome: Outcome that a process has sent for it.
-            loan: Loan of that process, or None if any loan is accepted.
+        See `orchestrator.session.attempts.foreign`.
         """
         if why := foreign(attempt_id, outcome, loan):
             self.refuse(attempt_id, why)
@@ -371,10 +368,7 @@ class Session:
     def exploit(self, trial_key: str, step: int, donors: Sequence[str]) -> bool:
         """Choose a donor that the trial's next attempt copies; return False if there is none.
 
-        Args:
-            trial_key: Key of the trial.
-            step: Step that the trial has reached.
-            donors: Better trials, the best first.
+        See `Exploits.plan`.
         """
         return not self.stopped and self._exploits.plan(trial_key, step, donors)
 

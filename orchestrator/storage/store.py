@@ -71,11 +71,7 @@ def check(url: str) -> None:
 
 
 def keep(folder: Path, url: str) -> None:
-    """Upload a checkpoint, which exists in the store once its manifest does.
-
-    Args:
-        folder: Folder of the checkpoint on this machine.
-        url: URL of its trial's folder in the store.
+    """Upload a local checkpoint to its trial's folder in the store, where it exists once its manifest does.
 
     Raises:
         NoStore: The store cannot be written to.

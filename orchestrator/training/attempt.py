@@ -42,13 +42,7 @@ LONGEST_MESSAGE = 2000
 
 
 class Attempt:
-    """One attempt of one trial in a slot of an engine.
-
-    Args:
-        engine: Engine of the trial's static choice.
-        slot: Index of a free slot.
-        assignment: Assignment with the trial's seed, or the checkpoint to resume.
-    """
+    """One attempt of one trial in a free slot of an engine of its static choice."""
 
     def __init__(self, engine: Engine, slot: int, assignment: Assignment) -> None:
         self._assignment, self._settings = assignment, _of_engine(assignment.settings)
@@ -351,12 +345,7 @@ def _metrics(report: TrainReport, scores: dict[str, float], evaluate_seconds: fl
 
 
 class TrialLog:
-    """Log file of a trial. Every line has a time and the attempt's number.
-
-    Args:
-        file: Log file of the trial; its folder is created if it is missing.
-        attempt_id: Id of the attempt that writes.
-    """
+    """Log file of a trial. Every line has a time and the attempt's number. A missing folder is created."""
 
     def __init__(self, file: Path, attempt_id: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)

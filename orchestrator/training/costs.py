@@ -18,10 +18,7 @@ from trainables.trial import TrialSettings
 def costs(settings: Mapping[str, TrialSettings], signature: Signature, *, compiled: bool) -> dict[str, Cost]:
     """Return the cost of each trial's static choice, by name.
 
-    Args:
-        settings: Settings of the trials, by any names.
-        signature: Signature of their task.
-        compiled: Whether to compile a training step of each choice and count its work too.
+    With `compiled`, a training step of each choice is compiled and its work counted too.
     """
     # Imports JAX, which reads environment variables.
     from trainables.counting import cost
@@ -30,13 +27,7 @@ def costs(settings: Mapping[str, TrialSettings], signature: Signature, *, compil
 
 
 def work(settings: Mapping[str, TrialSettings], signature: Signature, compilations: str) -> dict[str, Cost]:
-    """Return the cost of each trial's static choice, with the FLOPs of a training step, by name.
-
-    Args:
-        settings: Settings of the trials, by any names.
-        signature: Signature of their task.
-        compilations: Folder of JAX's persistent compilation cache.
-    """
+    """Return the cost of each trial's static choice, with the FLOPs of a training step, by name."""
     configure(compilations)
     return costs(settings, signature, compiled=True)
 

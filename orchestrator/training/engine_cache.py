@@ -43,13 +43,7 @@ class EngineCache:
         self._looked: set[str] = set()
 
     def engine(self, settings: Settings, folder: str, *, slots: int = 1) -> Engine:
-        """Return an engine for the settings' static choice.
-
-        Args:
-            settings: Settings of a trial.
-            folder: Folder of the data sets.
-            slots: Number of slots K.
-        """
+        """Return an engine for the settings' static choice."""
         assert isinstance(settings, TrialSettings | ProgramSettings), "a script needs no engine"
         data = self.data(settings, folder)
         key = (settings.static(), self._code_of(settings), self._data_key, data.digest, slots)
@@ -85,12 +79,7 @@ class EngineCache:
         return self._code[root]
 
     def data(self, settings: TrialSettings | ProgramSettings, folder: str) -> Any:
-        """Return the data of the settings' task, or of their program.
-
-        Args:
-            settings: Settings of a trial.
-            folder: Folder of the data sets.
-        """
+        """Return the data of the settings' task, or of their program."""
         if isinstance(settings, ProgramSettings):
             key: object = (settings.static(), self._code_of(settings), folder)
         else:
@@ -145,12 +134,9 @@ def configure(compilations: str, gpu_share: float = 0.0) -> None:
 
 
 def best_slots(settings: TrialSettings | ProgramSettings, data: str, compilations: str) -> int:
-    """Measure the best number of slots in a process that does nothing else; see `EngineCache.best_slots`.
+    """Measure how many trials of these settings train fastest as slots of one engine on this device.
 
-    Args:
-        settings: Settings of the largest trial.
-        data: Folder of the data sets.
-        compilations: Folder of JAX's persistent compilation cache.
+    The process must do nothing else meanwhile.
 
     Raises:
         NoGpu: JAX does not find the GPU.

@@ -91,13 +91,7 @@ def evaluate(
 
 
 def check_answer(answer: Mapping[str, Any], digest: str, split: str, step: int) -> None:
-    """Check that an answer of `evaluate` is about the given checkpoint and split.
-
-    Args:
-        answer: Answer that another process has sent.
-        digest: Digest of the checkpoint, as the ledger records it.
-        split: Requested split.
-        step: Step of the checkpoint, as the ledger records it.
+    """Check that an answer of `evaluate` is about the given checkpoint and split, as the ledger records them.
 
     Raises:
         ForeignAnswer: The answer is about another checkpoint or split.

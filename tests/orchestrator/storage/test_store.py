@@ -182,7 +182,7 @@ def test_a_deleted_checkpoint_is_gone_and_can_be_deleted_again(where: Paths) -> 
     kept = saved(where)
     store.keep(kept.folder, url_of(where))
     for _ in range(2):
-        store.delete(store.url_of(kept.folder.name, url_of(where)))
+        store.delete(f"{url_of(where)}/{kept.folder.name}")
     shutil.rmtree(kept.folder)
     store.fetch(kept.folder, url_of(where), kept.digest)
     assert not kept.folder.exists()
