@@ -41,6 +41,10 @@ SHORTEST = 8
 def redacted(text: str, secrets: Sequence[str] | None = None) -> str:
     """Return a text without secrets, and without the users and passwords of addresses.
 
+    Example:
+
+        redacted("postgresql://ada:secret@host/sweeps")  # "postgresql://host/sweeps"
+
     Args:
         text: Text to show or store.
         secrets: Result of `secrets_of_environment`, to redact many texts; None to look them up.

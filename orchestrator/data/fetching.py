@@ -60,7 +60,7 @@ def fetch(
 ) -> Fetched:
     """Fetch one file and put it in place.
 
-    If there is no published sum and `sha256` is None, the sum of the first fetch is written to `downloads/`.
+    The sum of the first fetch is written to `downloads/` if no sum is published and `sha256` is None.
 
     Args:
         remote: File to fetch.

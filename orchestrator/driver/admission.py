@@ -145,6 +145,11 @@ def leased_sweep(
 
     A long wait for the lease is reported to the observer, and a lost lease ends the process.
 
+    Example:
+
+        with Shutdown() as shutdown, leased_sweep(sweep, run, Observer(), shutdown) as leased:
+            leased.writer.set_sweep_state("RUNNING")
+
     Raises:
         BadInput: A path or the file is wrong, or checkpoints are missing.
         Busy: Another driver holds the sweep.

@@ -50,7 +50,8 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
 
     Example:
 
-        sweep_id, code = drive(SweepConfig.load(path), Run(paths, data, hardware), Observer())
+        sweep = load(Path("retrieval.yaml"), profile="laptop", gpus=0)
+        sweep_id, code = drive(sweep, Run(paths, data, hardware), Observer())
 
     Raises:
         BadInput: The file differs from that of its unfinished sweep.

@@ -1,4 +1,4 @@
-"""Orderly shutdown of a driver: save and leave when asked, within seconds in any case.
+"""Orderly shutdown of a driver: it saves its trials and exits, within seconds in any case.
 
 A signal only sets a flag, which the driver's loop reads between two steps. A separate thread receives the
 signals, even while the main thread is blocked in a library call. It kills the process if the main thread

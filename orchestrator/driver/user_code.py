@@ -250,7 +250,7 @@ def check_service(group: str, paths: Paths, data: Path) -> None:
         data: Folder of the data sets.
 
     Raises:
-        BadInput: It cannot.
+        BadInput: The machine, the account, the group or a folder does not allow it.
     """
     if sys.platform != "linux" or platform.machine() not in MACHINES or os.geteuid() != 0:
         must = f"must be given to a service that root runs on Linux ({', '.join(MACHINES)})"

@@ -171,7 +171,7 @@ def granted(hardware: Hardware, *, needs_gpu: bool = True, patient: bool = True)
 
 @dataclass(frozen=True)
 class _Found:
-    """Result of an attempt to lock GPUs.
+    """GPUs that were locked or refused.
 
     Attributes:
         held: Descriptors of the locked files, by UUID.

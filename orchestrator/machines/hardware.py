@@ -60,6 +60,10 @@ def _times(cpus: float, gpus: float, cpu: float, gpu: float) -> int:
 class Hardware:
     """The resources of this machine, or of the largest nodes of a cluster.
 
+    Example:
+
+        detect().phrase  # "this machine has 0 GPU(s), 2 CPU(s)"
+
     Attributes:
         cpus: Processors that this process may use, or the maximum of the nodes.
         gpus: Visible NVIDIA or AMD devices or host devices, or the maximum of the nodes.

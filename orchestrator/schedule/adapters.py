@@ -90,11 +90,7 @@ def session_of(sweep_id: str) -> Session:
 
 
 def engines_of(sweep_id: str) -> Engines:
-    """Return the registered engines of a sweep.
-
-    Raises:
-        KeyError: No driver of this process runs that sweep.
-    """
+    """Return the registered engines of a sweep; see `session_of`."""
     return _ENGINES[sweep_id]
 
 

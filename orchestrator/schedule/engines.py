@@ -192,7 +192,7 @@ class Engines:
         self._entered.add(attempt_id)
 
     def tested(self, attempt_id: str, *, alone: bool) -> None:
-        """Record whether an attempt is alone in its engine."""
+        """Record whether an attempt is tested alone in its engine."""
         (self._tested.add if alone else self._tested.discard)(attempt_id)
 
     def cause_of(self, attempt_id: str, failure: str | None) -> str | None:

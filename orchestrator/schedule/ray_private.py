@@ -95,7 +95,7 @@ def withdraw_engine(engine: str) -> None:
 
 
 def published_engine(engine: str) -> tuple[str, str] | None:
-    """Return the name of an engine's actor and its loan, or None if there is no actor."""
+    """Return the name of an engine's actor and its loan, or None without an actor."""
     written: bytes | None = _internal_kv_get(_engine_key(engine))
     if not written:
         return None

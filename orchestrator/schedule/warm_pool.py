@@ -208,8 +208,8 @@ class WarmPool:
     def take(self) -> Borrowed | None:
         """Return an idle worker, or else a new one.
 
-        If memory is short, a new worker with a GPU ends with its trial, and without a GPU there is no new
-        one.
+        If memory is short, a new worker with a GPU ends with its trial, and no new worker without a GPU is
+        created.
         """
         if not self._idle:
             self._claim()

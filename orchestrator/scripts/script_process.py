@@ -85,51 +85,27 @@ _OF_A_SESSION = ("DBUS_", "MAIL", "SSH_", "SUDO_", "XDG_")
 """Prefixes of variables that concern only the account of the service."""
 
 
-@dataclass(frozen=True)
 class AttemptFolder:
-    """The folders and files of one attempt, on the machine that runs it; all are below `folder`."""
+    """The folders and files of one attempt, on the machine that runs it.
 
-    folder: Path
+    Attributes:
+        folder: Folder of all the others.
+        scratch: Folder for the script's own files.
+        checkpoints: Folder into which the script writes checkpoints.
+        resume: Folder of the checkpoint to resume.
+        temporary: Folder for temporary files, which count towards the disk limit.
+        reports: File to which the script appends its reports.
+        answers: File to which the sweep appends an answer with the step of each report.
+        params: JSON file of the hyperparameters.
+        trial: JSON file that `sweep_client` reads.
+    """
 
-    @property
-    def scratch(self) -> Path:
-        """Return the folder for the script's own files."""
-        return self.folder / "scratch"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Return the folder into which the script writes checkpoints."""
-        return self.folder / "checkpoints"
-
-    @property
-    def resume(self) -> Path:
-        """Return the folder of the checkpoint to resume."""
-        return self.folder / "resume"
-
-    @property
-    def temporary(self) -> Path:
-        """Return the folder for temporary files, which count towards the disk limit."""
-        return self.folder / "tmp"
-
-    @property
-    def reports(self) -> Path:
-        """Return the file to which the script appends its reports."""
-        return self.folder / "reports.jsonl"
-
-    @property
-    def answers(self) -> Path:
-        """Return the file to which the sweep appends an answer with the step of each report."""
-        return self.folder / "answers"
-
-    @property
-    def params(self) -> Path:
-        """Return the JSON file of the hyperparameters."""
-        return self.folder / "params.json"
-
-    @property
-    def trial(self) -> Path:
-        """Return the JSON file that `sweep_client` reads."""
-        return self.folder / "trial.json"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.scratch, self.checkpoints = folder / "scratch", folder / "checkpoints"
+        self.resume, self.temporary = folder / "resume", folder / "tmp"
+        self.reports, self.answers = folder / "reports.jsonl", folder / "answers"
+        self.params, self.trial = folder / "params.json", folder / "trial.json"
 
 
 @dataclass(frozen=True)

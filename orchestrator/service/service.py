@@ -78,6 +78,10 @@ def serve(
     After a signal it ends within ten seconds, whatever its threads are doing, and with `stop_drivers` within
     `STOP_SECONDS` more. A damaged ledger is rebuilt from its backup if no driver uses it.
 
+    Example:
+
+        serve(Paths.at("mlruns"), print)
+
     Args:
         paths: Paths where sweeps write.
         say: Function that receives a line for each driver that starts, and for each submission that is
@@ -184,19 +188,17 @@ def lease_name(ledger: Ledger) -> str:
 
 @contextmanager
 def _held(ledger: Ledger, say: Say) -> Iterator[Lease]:
-    lease = Lease(ledger, lease_name(ledger), say)
+    name = lease_name(ledger)
+    lease = Lease(ledger, name, say)
     with ExitStack() as stack:
         try:
             stack.enter_context(lease)
         except Busy:
-            raise _busy(ledger) from None
+            other = holder(ledger, name)
+            got = f"{other}, for {max(0.0, ledger.now() - other.since):.0f} s" if other else "another service"
+            must = "one at a time supervises a ledger"
+            raise Busy(f"service of {ledger.where}", must, got, "Submit to that one.") from None
         yield lease
-
-
-def _busy(ledger: Ledger) -> Busy:
-    other = holder(ledger, lease_name(ledger))
-    got = f"{other}, for {max(0.0, ledger.now() - other.since):.0f} s" if other else "another service"
-    return Busy(f"service of {ledger.where}", "one at a time supervises a ledger", got, "Submit to that one.")
 
 
 @dataclass(frozen=True)

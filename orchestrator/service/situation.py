@@ -47,8 +47,6 @@ class Situation:
     def has_reported(self) -> bool:
         """Return True if the newest driver has committed a report."""
         before = self.submission.reported_before
-        if before is None:  # it was started before the service wrote this down
-            before = self.submission.started_at
         return before is not None and self.reported_at > before
 
     @property

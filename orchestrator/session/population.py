@@ -36,6 +36,11 @@ class Population:
 
     A report that passes several periods at once counts only at the last of them.
 
+    Example:
+
+        population = Population(period=1000, quantile=0.25, sign=-1)
+        donors = population.donors("sweep-3", step=1000, value=0.7)
+
     Args:
         period: Steps between two comparisons of a trial.
         quantile: Share of the trials that is replaced, and share that is copied.

@@ -42,7 +42,15 @@ LONGEST_MESSAGE = 2000
 
 
 class Attempt:
-    """One attempt of one trial in a free slot of an engine of its static choice."""
+    """One attempt of one trial in a free slot of an engine of its static choice.
+
+    Example:
+
+        attempt = Attempt(engine, 0, assignment)
+        while not (outcome := attempt.advance()).done:
+            print(outcome.step, outcome.metrics)
+        attempt.release()
+    """
 
     def __init__(self, engine: Engine, slot: int, assignment: Assignment) -> None:
         self._assignment, self._settings = assignment, _of_engine(assignment.settings)

@@ -762,17 +762,6 @@ def test_answers_to_earlier_reports_of_the_attempt_are_passed_over(tmp_path: Pat
     assert [(line["attempt"], line["step"]) for line in lines] == [("s-0.1", 500), ("s-0.1", 600)]
 
 
-def test_a_copy_of_an_earlier_client_fails_instead_of_stopping_early(runs: Runs) -> None:
-    """It compares the whole line with `continue`, and would take every answer for `stop`."""
-    text = """
-    import json, os
-    facts = json.load(open(os.environ["SWEEP_TRIAL"]))
-    facts["answers"]
-    """
-    (outcome,) = runs.all(runs.command(text))
-    assert "KeyError: 'answers'" in str(outcome.message)
-
-
 def test_a_script_that_is_asked_to_leave_gets_the_answer_to_its_last_report(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
