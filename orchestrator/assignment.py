@@ -169,8 +169,8 @@ class Outcome:
 
     attempt_id: str
     step: int
-    done: bool
-    metrics: dict[str, float]
+    done: bool = False
+    metrics: dict[str, float] = field(default_factory=dict)
     checkpoint: SavedCheckpoint | None = None
     interrupted: bool = False
     failure: str | None = None

@@ -151,8 +151,9 @@ class Head:
             json.dump(asdict(self), file, indent=1)
         Path(hidden).replace(_record(folder))
 
-    def lives(self, system: System = System()) -> bool:
+    def lives(self) -> bool:
         """Return True if the process of the head has not ended."""
+        system = System()
         return self.place == system.place() and self.start == system.start_of(self.pid)
 
     def answers(self, seconds: float) -> bool:

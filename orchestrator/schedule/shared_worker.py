@@ -116,11 +116,11 @@ class SharedEngine:
 
 
 def _queued(assignment: Assignment) -> Outcome:
-    return Outcome(assignment.attempt_id, 0, done=False, metrics={}, queued=True)
+    return Outcome(assignment.attempt_id, 0, queued=True)
 
 
 def _ended(assignment: Assignment, failure: str, message: str) -> Outcome:
-    return Outcome(assignment.attempt_id, 0, done=True, metrics={}, failure=failure, message=message)
+    return Outcome(assignment.attempt_id, 0, done=True, failure=failure, message=message)
 
 
 class SharedWorker:

@@ -284,7 +284,7 @@ class ScriptAttempt:
                 wait = PATIENCE * max(time.monotonic() - since, self._interval)
                 time.sleep(min(max(wait, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS))
             if time.monotonic() - began > SIGN_OF_LIFE:
-                return Outcome(self._assignment.attempt_id, self._step, done=False, metrics={}, training=True)
+                return Outcome(self._assignment.attempt_id, self._step, training=True)
 
     def release(self) -> None:
         """End the process and its descendants, and remove its files."""
@@ -313,7 +313,7 @@ class ScriptAttempt:
                 self._process.terminate()
                 self._asked_to_leave = True
             if now - began > SIGN_OF_LIFE:
-                return Outcome(last.attempt_id, last.step, done=False, metrics={}, training=True)
+                return Outcome(last.attempt_id, last.step, training=True)
             self._listens = self._listens and self._dismiss()
             time.sleep(LONGEST_POLL_SECONDS if now - began > 1 else 0.01)
         end = self._process.end
@@ -517,7 +517,7 @@ class ScriptAttempt:
         """
         if interrupted:
             step = 0 if self._saved is None else self._saved.step  # its checkpoint was reported before
-            return Outcome(self._assignment.attempt_id, step, done=True, metrics={}, interrupted=True)
+            return Outcome(self._assignment.attempt_id, step, done=True, interrupted=True)
         if end.limit is not None:
             raise _over(end.limit)
         if end.code != 0:
@@ -530,12 +530,7 @@ class ScriptAttempt:
             must = "must report at least once"
             raise Refusal("the script", must, "no report", "Call `trial.report`, or append to SWEEP_REPORTS.")
         return Outcome(
-            self._assignment.attempt_id,
-            self._saved.step,
-            done=True,
-            metrics={},
-            checkpoint=self._saved,
-            complete=True,
+            self._assignment.attempt_id, self._saved.step, done=True, checkpoint=self._saved, complete=True
         )
 
     def _reason(self, end: End) -> str:

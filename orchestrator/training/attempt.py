@@ -116,7 +116,7 @@ class Attempt:
         began = time.monotonic()
         while (report := self._round()) is None:
             if time.monotonic() - began > SIGN_OF_LIFE:
-                return Outcome(self.attempt_id, self._step, done=False, metrics={}, training=True)
+                return Outcome(self.attempt_id, self._step, training=True)
         self._asked = False
         return self.outcome(report)
 
@@ -133,9 +133,7 @@ class Attempt:
         """Return the outcome that ends the attempt at its last checkpoint, or None if it may continue."""
         if self._saved is None or not self.must_stop():
             return None
-        return Outcome(
-            self.attempt_id, self._step, done=True, metrics={}, checkpoint=self._saved, interrupted=True
-        )
+        return Outcome(self.attempt_id, self._step, done=True, checkpoint=self._saved, interrupted=True)
 
     def must_stop(self) -> bool:
         """Return True if this process is terminating, or the driver has asked the attempt to stop."""
@@ -151,17 +149,10 @@ class Attempt:
         self._stretches[-1] = list(merged([*self._stretches[-1], *report.stretches]))
         if not report.finite:
             message = "the training loss is not finite"
-            return Outcome(
-                self.attempt_id, self._step, done=True, metrics={}, failure="non-finite", message=message
-            )
+            return Outcome(self.attempt_id, self._step, done=True, failure="non-finite", message=message)
         if not complete:
             return Outcome(
-                self.attempt_id,
-                self._step,
-                done=True,
-                metrics={},
-                checkpoint=self._save({}),
-                interrupted=True,
+                self.attempt_id, self._step, done=True, checkpoint=self._save({}), interrupted=True
             )
         return self._evaluated(report)
 
@@ -219,7 +210,7 @@ def unbegun(assignment: Assignment) -> Outcome | None:
     if process.may_begin(assignment.channel, assignment.attempt_id):
         return None
     step = assignment.resume.step if assignment.resume else 0
-    return Outcome(assignment.attempt_id, step, done=True, metrics={}, interrupted=True)
+    return Outcome(assignment.attempt_id, step, done=True, interrupted=True)
 
 
 def upload(folder: Path, url: str) -> None:
@@ -312,7 +303,7 @@ def failure_outcome(assignment: Assignment, error: Exception) -> Outcome:
         log = TrialLog(Path(assignment.log), assignment.attempt_id)
         says_all = isinstance(error, Refusal | OverLimit)
         log.write(str(error) if says_all else "".join(traceback.format_exception(error)))
-    return Outcome(assignment.attempt_id, 0, done=True, metrics={}, failure=cause, message=message)
+    return Outcome(assignment.attempt_id, 0, done=True, failure=cause, message=message)
 
 
 def _cause_and_message(error: Exception) -> tuple[str, str]:

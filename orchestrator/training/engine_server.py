@@ -124,7 +124,7 @@ class EngineServer:
         Raises:
             Closed: The server has been closed.
         """
-        waiting = Outcome(assignment.attempt_id, 0, done=False, metrics={}, queued=True)
+        waiting = Outcome(assignment.attempt_id, 0, queued=True)
         answer = self._unanswered.pop(assignment.attempt_id, None)
         if answer is None:
             answer = self.submit(assignment, worker, first=first)
@@ -327,7 +327,7 @@ class EngineServer:
                 continue
             if not self._table.may_train(slot):
                 if time.monotonic() - slot.request.at > SIGN_OF_LIFE:
-                    waiting = Outcome(slot.attempt.attempt_id, 0, done=False, metrics={}, queued=True)
+                    waiting = Outcome(slot.attempt.attempt_id, 0, queued=True)
                     self._answer(slot, waiting)
                 continue
             engine.ask(index, slot.attempt.wanted)

@@ -36,7 +36,7 @@ class Request:
 
     def failed(self, failure: str, message: str) -> Outcome:
         """Return the outcome of an attempt that ends with a failure."""
-        return Outcome(self.attempt_id, 0, done=True, metrics={}, failure=failure, message=message)
+        return Outcome(self.attempt_id, 0, done=True, failure=failure, message=message)
 
     @property
     def program(self) -> object:
@@ -162,9 +162,7 @@ class SlotTable:
                 continue
             if request.assignment.alone and self.tested is None:
                 self.tested = request.attempt_id
-                request.answer.set_result(
-                    Outcome(request.attempt_id, 0, done=False, metrics={}, queued=True, alone=True)
-                )
+                request.answer.set_result(Outcome(request.attempt_id, 0, queued=True, alone=True))
                 continue
             self.program = request.program
             return next(index for index in range(self.size) if index not in self.occupied), request
