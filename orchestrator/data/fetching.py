@@ -127,8 +127,9 @@ def _known(remote: Remote, sha256: str | None, record: Path) -> Remote:
     """Return a file with its expected size and sum, from the user, the publisher or an earlier fetch."""
     if sha256 is not None:
         return replace(remote, sha256=sha256.lower(), size=None)
-    recorded = record.read_text().split()[0] if record.is_file() else None
-    return replace(remote, sha256=remote.sha256 or recorded)
+    if remote.sha256 is not None or not record.is_file():
+        return remote
+    return replace(remote, sha256=record.read_text().split()[0])
 
 
 def download(remote: Remote, path: Path, progress: Progress, open_url: Open = urllib.request.urlopen) -> None:

@@ -1,15 +1,26 @@
 """Runs a command and ends with it: `python -I supervisor.py`, with a line of JSON on standard input.
 
-    {"command": [...], "folder": "...", "files": "...", "memory": bytes or null,
-     "reserved": bytes that a process may reserve above that, "seconds": seconds or null, "disk": bytes or
-     null, "look": seconds between two checks of the disk, "grace": seconds, "groups": whether to use control
-     groups, "output": descriptor of the command's standard output, "account": null, or {"uid": ..., "gid":
-     ..., "groups": [...]} as which the command runs}
+    {"command": [...],
+     "folder": "...",         working folder
+     "files": "...",          folder of the attempt
+     "memory": ...,           limit in bytes, or null
+     "reserved": ...,         bytes that a process may reserve above that limit
+     "seconds": ...,          limit, or null
+     "disk": ...,             limit in bytes, or null
+     "look": ...,             seconds between two checks of the disk
+     "grace": ...,            seconds between SIGTERM and SIGKILL
+     "groups": ...,           whether to use control groups
+     "output": ...,           descriptor of the command's standard output
+     "account": ...}          {"uid": ..., "gid": ..., "groups": [...]} as which the command runs, or null
 
 A further line `term` sends SIGTERM to the command, which is killed after `grace` seconds. The end of the
 input, which comes when the other process dies, kills the command at once and removes the folder `files`. At
-the end, standard output has one line: {"code": exit code or minus a signal, "limit": "memory", "minutes" or
-"disk" if one was exceeded}. The command's standard error is that of this process.
+the end, standard output has one line:
+
+    {"code": ...,             exit code, or minus the number of a signal
+     "limit": ...}            exceeded limit "memory", "minutes" or "disk", or null
+
+The command's standard error is that of this process.
 
 On Linux the keeper adopts all descendants of the command, daemons included, and kills them as well. If it may
 create control groups, the kernel limits the memory and the number of processes; otherwise the keeper checks
