@@ -111,11 +111,9 @@ class Notified(Observer):
     _before: Progress | None = field(default=None, init=False)
 
     def say(self, line: str) -> None:
-        """Pass a message on."""
         self.observer.say(line)
 
     def loading(self, what: str, done: int, total: int) -> None:
-        """Pass on the progress of preparing a data set."""
         self.observer.loading(what, done, total)
 
     def show(self, progress: Progress) -> None:
@@ -127,7 +125,6 @@ class Notified(Observer):
         self.observer.show(progress)
 
     def close(self) -> None:
-        """Close the other observer."""
         self.observer.close()
 
 

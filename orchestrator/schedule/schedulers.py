@@ -63,12 +63,10 @@ class Asha(SchedulerAdapter):
 
     @staticmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-        """Return Ray Tune's scheduler."""
         return Hyperband.build(sweep, {**options, "brackets": 1})
 
     @staticmethod
     def milestones(sweep: SweepConfig, options: Mapping[str, Any]) -> Sequence[float]:
-        """Return the rungs."""
         return Hyperband.milestones(sweep, options)
 
 
@@ -88,7 +86,6 @@ class Hyperband(SchedulerAdapter):
 
     @staticmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-        """Return Ray Tune's scheduler."""
         return HyperbandRule(
             Hyperband.milestones(sweep, options),
             time_attr="step",
@@ -125,7 +122,6 @@ class Median(SchedulerAdapter):
 
     @staticmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-        """Return the rule."""
         return MedianRule(
             shown_as(sweep.metric), sign=_sign(sweep), grace=_grace(sweep, options), least=options["trials"]
         )
@@ -138,7 +134,6 @@ class RunToTheEnd(SchedulerAdapter):
 
     @staticmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-        """Return Ray Tune's scheduler."""
         return FIFOScheduler()
 
     @staticmethod
@@ -181,7 +176,6 @@ class PopulationBasedTraining(SchedulerAdapter):
 
     @staticmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-        """Return Ray Tune's scheduler."""
         interval = sweep.training.interval
         period = max(round(options["period"] * sweep.training.steps / interval), 1) * interval
         population = Population(period, options["quantile"], _sign(sweep))

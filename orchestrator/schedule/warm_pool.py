@@ -75,12 +75,10 @@ class RayActors:
         self._class = ray.remote(num_cpus=0, **options)(WarmWorker)
 
     def names(self) -> list[str]:
-        """Return the names of the living workers."""
         actors = ray.util.list_named_actors(all_namespaces=True)
         return [actor["name"] for actor in actors if actor["namespace"] == self._namespace]
 
     def find(self, name: str) -> Any:
-        """Return the worker with a name, or None if it has ended."""
         try:
             return ray.get_actor(name, namespace=self._namespace)
         except ValueError:
@@ -92,7 +90,6 @@ class RayActors:
         return named.remote(loan, seconds, CODE, has_device=self._has_gpu)
 
     def call(self, actor: Any, method: str, *arguments: object, **named: object) -> Any:
-        """Call a method of a worker; return a reference to the answer."""
         return getattr(actor, method).remote(*arguments, **named)
 
     def answers(self, references: Collection[Any], seconds: float) -> dict[Any, Any]:
@@ -106,7 +103,6 @@ class RayActors:
         return found
 
     def kill(self, actor: Any) -> None:
-        """Kill a worker, which may have ended."""
         ray.kill(actor)
 
 

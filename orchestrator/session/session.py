@@ -87,7 +87,6 @@ class WholeCluster:
     waiting: str | None = None
 
     def may_start(self, session: Session) -> bool:
-        """Return True."""
         return True
 
 
