@@ -117,7 +117,7 @@ class LayerNorm(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(width))
 
     def __call__(self, x: Array, mask: Array | None, count: Array, *, training: bool) -> Array:
-        """Normalise x (B, L, D); where the mask (B, L, 1) is false, return zeros. Ignore the rest."""
+        """Normalise x (B, L, D); return zeros where the mask (B, L, 1) is false."""
         centred = x - jnp.mean(x, axis=-1, keepdims=True)
         deviation = jax.lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + LAYER_EPSILON)
         normal = centred * deviation * self.scale[...] + self.bias[...]

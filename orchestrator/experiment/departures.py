@@ -1,4 +1,4 @@
-"""Reasons why results cannot be compared with a paper's: other settings, data or sizes."""
+"""Reasons why results cannot be compared with those of a paper: other settings, data or sizes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from trainables.cost import Cost
 from trainables.data.comparable import other_options
 
 TOLERANCE = 0.02
-"""Largest relative difference to a published number of parameters, which is often rounded."""
+"""Largest relative difference from a published number of parameters, which is often rounded."""
 
 _OF_RUNNING = frozenset({"interval", "remat", "accumulate", "algorithm"})
-"""They decide how a network is trained and reported, and change no figure by more than rounding."""
+"""Settings that change results by no more than rounding."""
 
 
 def changes(whole: Mapping[str, Any], small: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the differences between two specifications, such as `depth 2 instead of 6`.
+    """Return the differences between two resolved specifications of an arm, such as `depth 2 instead of 6`.
 
     Args:
-        whole: Resolved specification of an arm.
-        small: Specification of the same arm with a profile.
+        whole: Specification without a profile.
+        small: Specification with a profile.
     """
     sections = ("data", "model", "training")
     given = [(values(name, whole, {}), values(name, small, {})) for name in sections]
@@ -40,7 +40,7 @@ def _changed(whole: Mapping[str, Any], small: Mapping[str, Any]) -> list[str]:
 
 
 def _text(value: Any) -> Any:
-    """Return a number as it is, and any other value as text, so that a range is not taken for choices."""
+    """Return numbers unchanged and other values as texts, so that a range is not read as several values."""
     if isinstance(value, Mapping):
         return "; ".join(f"{name} {given}" for name, given in value.items())
     return value if isinstance(value, int | float) else "none" if value is None else str(value)

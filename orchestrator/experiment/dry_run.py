@@ -36,7 +36,7 @@ def settings_of(sweep: SweepConfig) -> TrialSettings:
 def dry_run(experiment: Experiment, compilations: Path) -> Iterator[str]:
     """Take one training step of every static choice in a subprocess; yield a line for each.
 
-    The function of an experiment that measures one is imported and not called.
+    If the experiment measures a function, the function is imported and not called.
 
     Args:
         experiment: Validated experiment.

@@ -1,4 +1,4 @@
-"""The answer of a sweep in sentences: the chosen trial, its quality, and the limits of comparisons.
+"""The result of a sweep in sentences: the chosen trial, its quality, and the limits of comparisons.
 
 The sentences are plain text, except for `answer`, which marks its figures with `**`.
 """
@@ -57,7 +57,7 @@ def findings(summary: Summary) -> list[str]:
 
 
 def _further(summary: Summary) -> list[str]:
-    """Return a sentence with the results on all test splits: median and best over several seeds."""
+    """Return a sentence with the median and the best result over seeds on each test split."""
     if not summary.further:
         return []
     parts = []

@@ -21,9 +21,9 @@ class Cache(NamedTuple):
     """Keys and values of the last `context` - 1 rows, the latest ones last.
 
     Attributes:
-        keys: before their rotation, (context - 1, N).
+        keys: Keys before their rotation, (context - 1, N).
         values: (context - 1, D).
-        seen: how many of them are rows of the sequence, a float scalar.
+        seen: Number of these rows that belong to the sequence, a float scalar.
     """
 
     keys: Array
@@ -76,12 +76,12 @@ class Attention(ChunkedLayer):
         """Draw the parameters.
 
         Args:
-            d_model: width D; also the channels of all values.
-            d_state: channels N of all keys.
-            rngs: the source of randomness; its keys may be traced.
-            heads: number of heads H; N is a multiple of 2 H, D of H.
-            context: rows that a query sees; also bounds the state of a step.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            d_model: Width D; also the channels of all values.
+            d_state: Channels N of all keys.
+            rngs: Source of randomness; its keys may be traced.
+            heads: Number of heads H; N is a multiple of 2 H, D of H.
+            context: Rows that a query sees; also bounds the state of a step.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
         """
         self.heads, self.context, self.bidirectional = heads, context, bidirectional
         self.W_q = nnx.Param(normal(rngs.params(), (d_state, d_model), 1 / d_model))

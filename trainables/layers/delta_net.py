@@ -39,7 +39,7 @@ class Projections(NamedTuple):
 
     Attributes:
         into: W_q, W_k and W_v below one another, (R, D) with R = N + J (N + D).
-        conv: their convolutions, (R, 4).
+        conv: Weights of their convolutions, (R, 4).
         sizes: W_beta, (J H, D).
     """
 
@@ -101,13 +101,13 @@ class DeltaNet(ChunkedLayer):
         """Draw the parameters.
 
         Args:
-            d_model: width D; also the channels of all values.
-            d_state: channels N of all keys.
-            rngs: the source of randomness; its keys may be traced.
-            heads: number of heads H, a divisor of N and D.
-            signed: whether beta is doubled.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
-            algorithm: of the delta rule: "sequential", "chunked", "pallas" or "auto".
+            d_model: Width D; also the channels of all values.
+            d_state: Channels N of all keys.
+            rngs: Source of randomness; its keys may be traced.
+            heads: Number of heads H, a divisor of N and D.
+            signed: Whether beta is doubled.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
+            algorithm: Algorithm of the delta rule: "sequential", "chunked", "pallas" or "auto".
         """
         self.heads, self.signed = heads, signed
         self.bidirectional, self.algorithm = bidirectional, algorithm

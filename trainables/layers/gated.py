@@ -21,9 +21,9 @@ class GatedLayer(Layer):
     pass, so that what is kept of a sequence is what the layer reads.
 
     Attributes:
-        planes: whether states are complex, as planes (2, N).
+        planes: Whether states are complex, as planes (2, N).
         algorithm: "sequential", "associative", "pallas" or "auto".
-        together: sequences that run at the same time, under `vmap`.
+        together: Sequences that run at the same time, under `vmap`.
     """
 
     states_at_hand = False
@@ -63,7 +63,7 @@ class GatedLayer(Layer):
         return outputs, self.states(coefficients, inputs)
 
     def respond_from(self, coefficients: Any, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
-        """Return the outputs (L, D) after a state, the states, and the last of them."""
+        """Return the outputs (L, D) after a state, all states, and the last state."""
 
         def chunk(state: Array, rows: Array) -> tuple[Array, Array]:
             states = self._from(coefficients, state, rows)
@@ -73,7 +73,7 @@ class GatedLayer(Layer):
         return outputs, self._states_from(coefficients, state, inputs), last
 
     def advance(self, coefficients: Any, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the next state, twice."""
+        """Return the next state, which is also its row."""
         decay, now = jax.tree.map(lambda row: row[0], self.gates(coefficients, inputs[None]))
         state = (times if self.planes else jnp.multiply)(decay, state) + now
         return state, state

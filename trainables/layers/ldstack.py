@@ -22,9 +22,9 @@ class Bases(NamedTuple):
     """The linear systems.
 
     Attributes:
-        decay: eigenvalues of every system, planes (2, r * n).
-        out: averages the systems out of their bases, (2 * r * n, n): Re(sum_j W_j s_j) / r for planes s.
-        into: the way into every basis, planes (n, 2, r * n): W_j^-1 k.
+        decay: Eigenvalues of every system, planes (2, r * n).
+        out: Matrix (2 * r * n, n) that averages the systems: Re(sum_j W_j s_j) / r for planes s.
+        into: Matrices W_j^-1 into every basis, planes (n, 2, r * n).
     """
 
     decay: Array
@@ -86,13 +86,13 @@ class LDStack(Layer):
         """Draw the parameters such that W belongs to one real system.
 
         Args:
-            d_model: width D.
-            d_state: state size n, even.
-            rngs: the source of randomness; its keys may be traced.
-            rho: the nonlinearity, a name of `NONLINEARITIES`.
-            stack_depth: number of linear layers; 1 is a plain LDS.
-            projections: number r of random projections.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            d_model: Width D.
+            d_state: State size n, even.
+            rngs: Source of randomness; its keys may be traced.
+            rho: The nonlinearity, a name of `NONLINEARITIES`.
+            stack_depth: Number of linear layers; 1 is a plain LDS.
+            projections: Number r of random projections.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
             algorithm: "blocks" of steps without their states, or that of the recurrence: a name of
                 `recurrence.ALGORITHMS`. "auto" is the fastest.
 
@@ -200,7 +200,7 @@ class LDStack(Layer):
 
     @property
     def by_blocks(self) -> bool:
-        """Return whether the states inside blocks of steps are never formed."""
+        """Return True if the states inside blocks of steps are not computed."""
         if self.chosen != "auto":
             return self.chosen == "blocks"
         copies, size = len(self.projections), len(self.W_re)

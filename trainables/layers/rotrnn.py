@@ -136,19 +136,19 @@ class RotRNN(DiagonalLayer):
         """Draw the parameters as the paper does.
 
         Args:
-            d_model: width D.
-            d_state: real channels N of the state.
-            rngs: the source of randomness; its keys may be traced.
-            heads: number of heads H, a divisor of N with Dh >= 2.
-            gamma_init: range of the decays, within (0, 1); may be traced.
-            theta_init: range of the angles, in radians a step; may be traced.
-            normalisation: a name of `NORMALISERS`; "learned" starts as "input" does.
+            d_model: Width D.
+            d_state: Real channels N of the state.
+            rngs: Source of randomness; its keys may be traced.
+            heads: Number of heads H, a divisor of N with Dh >= 2.
+            gamma_init: Range of the decays, within (0, 1); may be traced.
+            theta_init: Range of the angles, in radians a step; may be traced.
+            normalisation: A name of `NORMALISERS`; "learned" starts as "input" does.
             basis: "learned" for P = expm(M - M^T), or "identity".
-            train_theta: whether the angles are trained.
-            train_gamma: whether the decays are trained.
-            bidirectional: whether to read the sequence backwards too, with P, Theta and B shared.
-            algorithm: of the recurrence: a name of `recurrence.ALGORITHMS`, or "auto".
-            activations: type of the recurrence's inputs and states.
+            train_theta: Whether the angles are trained.
+            train_gamma: Whether the decays are trained.
+            bidirectional: Whether to read the sequence backwards too, with P, Theta and B shared.
+            algorithm: Algorithm of the recurrence, a name of `recurrence.ALGORITHMS`, or "auto".
+            activations: Type of the recurrence's inputs and states.
 
         Raises:
             Refusal: N is not a multiple of H, or a head would have fewer than two channels.

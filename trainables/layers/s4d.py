@@ -83,13 +83,13 @@ class S4D(Layer):
         """Draw the parameters as the paper does.
 
         Args:
-            d_model: width D.
-            d_state: states N a channel; N/2 are stored.
-            rngs: the source of randomness; its keys may be traced.
-            dt_init: range of the steps, log-uniform; may be traced.
-            spectrum: what A starts from: "legs", "inv" or "lin".
+            d_model: Width D.
+            d_state: States N a channel; N/2 are stored.
+            rngs: Source of randomness; its keys may be traced.
+            dt_init: Range of the steps, log-uniform; may be traced.
+            spectrum: What A starts from: "legs", "inv" or "lin".
             discretisation: "zoh" or "bilinear".
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
             algorithm: "convolution" by Fourier transforms, which "auto" is, or that of the recurrence.
 
         Raises:
@@ -139,7 +139,7 @@ class S4D(Layer):
         return recurrence(_flat(coefficients.decay), driven, initial=state, algorithm=algorithm)
 
     def respond_from(self, coefficients: Planes, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
-        """Return the outputs (L, D) after a state, the states, and the last of them.
+        """Return the outputs (L, D) after a state, all states, and the last state.
 
         What a convolution lacks of them are two matrix products: of the state with what every step reads of
         it, and of the inputs with what each leaves of itself. Their matrices are those of all sequences.
@@ -169,7 +169,7 @@ class S4D(Layer):
         return jnp.zeros((2, self.A_im.size))
 
     def advance(self, coefficients: Planes, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the next state, twice."""
+        """Return the next state, which is also its row."""
         state = times(_flat(coefficients.decay), state) + coefficients.driven(inputs)
         return state, state
 
@@ -189,8 +189,8 @@ def kernel(decay: Array, readout: Array, length: int) -> Array:
     sum is a matrix product.
 
     Args:
-        decay: planes (2, D, N).
-        readout: planes (2, D, N).
+        decay: Planes (2, D, N).
+        readout: Planes (2, D, N).
         length: L.
 
     Returns:

@@ -118,7 +118,7 @@ def _values(digits: np.ndarray, chosen: np.ndarray, operators: str, modulus: int
     Args:
         digits: (n, k).
         chosen: (n, k) numbers of the operators that follow them.
-        operators: their symbols.
+        operators: Their symbols.
         modulus: m.
     """
     values = np.empty_like(digits)

@@ -20,7 +20,7 @@ _MANY = 100
 """Number of trials above which the curves in the background are thinned more."""
 
 _GOOD = 30
-"""Number of the best complete trials that are then drawn in the foreground."""
+"""Number of the best trials that are then drawn in the foreground."""
 
 
 def learning_curves(
@@ -113,7 +113,7 @@ def hidden_norms(history: History, key: str) -> go.Figure:
 def hidden_norm_spread(history: History, keys: Sequence[str]) -> go.Figure:
     """Draw the mean hidden-state norm of each layer over steps, with a band of one standard deviation.
 
-    Steps reported by a single trial are left out.
+    Steps that only one trial reported are left out.
     """
     figure = go.Figure()
     numbers = layers(history, keys)
@@ -142,7 +142,7 @@ def hidden_norm_spread(history: History, keys: Sequence[str]) -> go.Figure:
 def spread(history: History, keys: Sequence[str], metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the steps of a metric, and its mean and sample standard deviation over the trials at each step.
 
-    All three have the shape `(steps,)`. Steps reported by a single trial are left out.
+    All three have the shape `(steps,)`. Steps that only one trial reported are left out.
     """
     values: defaultdict[int, list[float]] = defaultdict(list)
     for key in keys:

@@ -27,11 +27,10 @@ _GRID = 50
 """Number of grid lines of a surface in each direction."""
 
 _CORE = 0.02
-"""Distance within which two trials count as one, in lengths of an axis."""
+"""Distance, as a share of an axis, within which two trials count as one."""
 
 _REACH = 0.25
-"""Distance from the nearest trial beyond which nothing is drawn, in lengths of an axis."""
-
+"""Distance from the nearest trial, as a share of an axis, beyond which the surface is blank."""
 
 Kind = Literal["linear", "log", "category"]
 
@@ -318,9 +317,7 @@ def contour(across: Axis, up: Axis, trials: TrialValues, metric: str, *, maximiz
 def over_both(
     across: Axis, up: Axis, trials: TrialValues
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return positions on both axes, values and numbers of the complete trials that have both; all have shape
-    `(n,)`.
-    """
+    """Return the positions, values and numbers, shape `(n,)` each, of the complete trials on both axes."""
     x, y = trials.positions[across.name], trials.positions[up.name]
     has_both = trials.complete & ~np.isnan(x) & ~np.isnan(y)
     return x[has_both], y[has_both], trials.values[has_both], trials.numbers[has_both]

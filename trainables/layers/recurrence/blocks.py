@@ -32,7 +32,7 @@ def block_size(inputs: int, states: int, outputs: int) -> int:
 
 
 def pays_off(inputs: int, states: int, outputs: int) -> bool:
-    """Tell whether blocks are faster than states on a CPU, for G inputs, N states and W outputs."""
+    """Return True if blocks are faster than states on a CPU, for G inputs, N states and W outputs."""
     by_states = 2 * states * (outputs + MOVED)
     return _cost(block_size(inputs, states, outputs), inputs, states, outputs) < by_states
 
@@ -43,11 +43,11 @@ def outputs_by_blocks(
     """Return Re(C x_t), (L, W), where x_t = decay * x_{t-1} + inputs_t @ drives from zero.
 
     Args:
-        decay: planes (2, N).
-        out: columns of C, (2 N, W), the imaginary ones negated.
-        drives: what each state takes of each input, planes (G, 2, N).
+        decay: Planes (2, N).
+        out: Columns of C, (2 N, W), the imaginary ones negated.
+        drives: Weight of each input in each state, planes (G, 2, N).
         inputs: (L, G).
-        last: length of the true sequence, for decays that may grow; inputs from there on must be 0, and
+        last: Length of the true sequence, for decays that may grow; inputs from there on must be 0, and
             outputs there are.
     """
     (length, count), width = inputs.shape, out.shape[1]

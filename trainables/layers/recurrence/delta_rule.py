@@ -28,9 +28,9 @@ def delta_rule(steps: Steps, state: Array, algorithm: str) -> tuple[Array, Array
     """Return the outputs of one head, (R / every, V), and its next state (K, V).
 
     Args:
-        steps: for several steps an output, the last steps of each output answer its query.
+        steps: Steps of the head. With several steps an output, the last one of each output answers its query.
         state: S before the first step, (K, V).
-        algorithm: a name of `RULES`.
+        algorithm: A name of `RULES`.
     """
     with jax.default_matmul_precision("highest"):
         return RULES[algorithm](steps, state)

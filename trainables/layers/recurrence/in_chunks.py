@@ -27,9 +27,9 @@ def in_chunks(body: Callable[[Any, Any], tuple[Any, Any]], state: Any, rows: Any
 
     Args:
         body: (state, rows of a chunk) -> (next state, rows of answers); a row depends on no later one.
-        state: before the first row.
-        rows: a tree of arrays (L, ...) of real numbers.
-        size: rows in a chunk; zeros fill up the last one.
+        state: State before the first row.
+        rows: A tree of arrays (L, ...) of real numbers.
+        size: Rows in a chunk; zeros fill up the last one.
     """
     return _scanned(body, state, rows, size)[0]
 

@@ -50,8 +50,8 @@ class Tiles:
         length: L.
         planes: 1 for real numbers, 2 for complex ones.
         channels: N.
-        size: steps a chunk, a power of two near sqrt(L).
-        block: channels a program, a power of two.
+        size: Steps a chunk, a power of two near sqrt(L).
+        block: Channels a program, a power of two.
     """
 
     length: int

@@ -27,10 +27,10 @@ def varying_recurrence(
 
     Args:
         decays: (L, ...), or planes (L, 2, N).
-        inputs: of the same shape.
-        initial: the state before the first step, of the shape of one row.
-        planes: whether numbers are complex, as planes.
-        algorithm: a name of `SOLVERS`.
+        inputs: Array of the same shape.
+        initial: The state before the first step, of the shape of one row.
+        planes: Whether numbers are complex, as planes.
+        algorithm: A name of `SOLVERS`.
 
     Returns:
         The states, of the shape of `inputs`.
@@ -43,8 +43,8 @@ class Pace:
     """How a layer runs a varying recurrence.
 
     Attributes:
-        algorithm: of the steps of a chunk, a name of `SOLVERS`.
-        size: steps in a chunk.
+        algorithm: Algorithm within a chunk, a name of `SOLVERS`.
+        size: Steps in a chunk.
     """
 
     algorithm: str
@@ -73,8 +73,8 @@ def pace(algorithm: str, together: int = 32) -> Pace:
     """Return the pace of a layer.
 
     Args:
-        algorithm: the layer's option; "auto" is the one of `FASTEST`, or associative.
-        together: sequences that run at the same time; with fewer than 32, chunks of a loop are longer.
+        algorithm: The layer's option; "auto" is the one of `FASTEST`, or associative.
+        together: Sequences that run at the same time; with fewer than 32, chunks of a loop are longer.
     """
     chosen = PACES[FASTEST.get(jax.default_backend(), "associative") if algorithm == "auto" else algorithm]
     size = chosen.size

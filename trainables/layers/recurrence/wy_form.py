@@ -47,7 +47,7 @@ def run_chunk(steps: Steps, state: Array, inverse: Callable[[Array], Array]) -> 
     """Return the outputs of one chunk, (R / every, V), and the next state (K, V).
 
     Args:
-        steps: all steps of the chunk.
+        steps: All steps of the chunk.
         state: S before the first step, (K, V).
         inverse: A (R, R), strictly lower triangular -> the inverse of 1 + A.
     """
@@ -76,9 +76,9 @@ class _Fading(NamedTuple):
 
     Attributes:
         between: D_ij from step j to step i >= j, zeros elsewhere, (R, R).
-        kept: from the start to step i, (R,).
-        rest: from step i to the end, (R,).
-        whole: from the start to the end.
+        kept: Product from the start to step i, (R,).
+        rest: Product from step i to the end, (R,).
+        whole: From the start to the end.
     """
 
     between: Array
@@ -169,12 +169,12 @@ def _of_log_decays(
     """Return the gradient by log a, (R,), of what each product of decays contributes to the loss.
 
     Args:
-        ahead: by the logarithms of the decays between answering steps and all, (R / every, R).
-        among: by those between all steps, (R, R).
-        read: from the start to answering steps, (R / every,).
-        answered: from the start to each step, (R,).
-        at_the_end: from each step to the end, (R,).
-        whole: from the start to the end.
+        ahead: By the logarithms of the decays between answering steps and all, (R / every, R).
+        among: By those between all steps, (R, R).
+        read: From the start to answering steps, (R / every,).
+        answered: From the start to each step, (R,).
+        at_the_end: From each step to the end, (R,).
+        whole: From the start to the end.
     """
     rows, together = len(among), len(among) // len(ahead)
     of_answering = jnp.zeros((len(ahead), together)).at[:, -1].set(jnp.sum(ahead, axis=1) + read)

@@ -46,8 +46,8 @@ class Fields:
     """The occupied space of b images of one scene and margin.
 
     Args:
-        scene: the image size.
-        table: the paddles.
+        scene: The image size.
+        table: The paddles.
         number: b.
     """
 

@@ -39,15 +39,15 @@ class Scene:
 
     Attributes:
         side: S.
-        margins: free space around a paddle; one of them is drawn for each image.
-        seed_distance: between the origins of the two long snakes.
-        marker_radius: of the two discs.
-        paddle: length of a paddle.
-        thickness: of a paddle.
-        continuity: how strongly a snake keeps its heading.
-        distractor_paddles: of all distractors together.
-        distractor_contrast: brightness of distractors before the stretch to 0..255; markers have 1.
-        target_contrast: brightness of the two long snakes, likewise.
+        margins: Free space around a paddle; one of them is drawn for each image.
+        seed_distance: Between the origins of the two long snakes.
+        marker_radius: Of the two discs.
+        paddle: Length of a paddle.
+        thickness: Of a paddle.
+        continuity: How strongly a snake keeps its heading.
+        distractor_paddles: Of all distractors together.
+        distractor_contrast: Brightness of distractors before the stretch to 0..255; markers have 1.
+        target_contrast: Brightness of the two long snakes, likewise.
     """
 
     side: int
@@ -95,11 +95,11 @@ class Tables:
         seed_pivot: (360, 2) from a seed's tail to its pivot.
         seed_head: (360, 2) from a seed's tail to its head.
         seed_space: (360, k, 2) offsets from a seed's tail that must be free.
-        lines: the drawn paddles.
-        solid: the space that paddles take, where it is enough to stop a seed.
-        core: the space that paddles take, where it is enough to cross another paddle.
-        wide: the space that paddles take, widened by the margin.
-        radius: the greatest offset of any of these stamps.
+        lines: The drawn paddles.
+        solid: The space that paddles take, where it is enough to stop a seed.
+        core: The space that paddles take, where it is enough to cross another paddle.
+        wide: The space that paddles take, widened by the margin.
+        radius: The greatest offset of any of these stamps.
         margin: m.
     """
 

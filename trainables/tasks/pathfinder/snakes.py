@@ -52,8 +52,8 @@ class Drawing:
         images: (b, S, S) uint8.
         labels: (b,) int32, 1 where the two discs mark one snake.
         discs: (b, 2, 2) the pixels that are marked.
-        snakes: the two long snakes, (b, 2, c) paddles flattened to (b, 2c).
-        distractors: the short snakes.
+        snakes: The two long snakes, (b, 2, c) paddles flattened to (b, 2c).
+        distractors: The short snakes.
     """
 
     images: np.ndarray
@@ -67,7 +67,7 @@ def drawn(rng: np.random.Generator, side: int, contour: int, number: int) -> Dra
     """Draw `number` images, half of them with label 1 on average.
 
     Args:
-        rng: the source of randomness.
+        rng: The source of randomness.
         side: S, of `SCENES`.
         contour: c, paddles of each of the two long snakes.
         number: b.
@@ -144,7 +144,7 @@ class _Pairs:
     """Trials to grow two snakes, each in a field of its own, at different stages.
 
     Attributes:
-        fields: of the trials.
+        fields: Of the trials.
         heads: (b, 2, c, 2) the pixels that the paddles so far are drawn from.
         headings: (b, 2, c) index in the tables' headings.
     """
