@@ -17,8 +17,8 @@ Pooling = Literal["mean", "last"]
 """Pooling of the outputs at all steps: their mean, or the last one."""
 
 Mixing = Literal["full_glu", "half_glu1", "half_glu2", "gelu", "none"]
-"""Mixing after the output x of a layer, with g = GELU(x): Dense(g) * sigmoid(Dense(g)), g * sigmoid(Dense(g)),
-x * sigmoid(Dense(g)), g alone, or x alone."""
+"""Mixing after the output x of a layer, with g = GELU(x): Dense(g) * sigmoid(Dense(g)),
+g * sigmoid(Dense(g)), x * sigmoid(Dense(g)), g alone, or x alone."""
 
 Gate = Literal["none", "silu", "gelu"]
 """Activation of the gate Dense(u) that multiplies the outputs of a layer; u is the input of its block."""

@@ -101,14 +101,14 @@ class RecallTask(Task):
         return targets
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Return what would be generated; nothing is read."""
+        """Return the source of generated data; nothing is read."""
         note = self.departure(options)
         phrase = f"{self.phrase(options)} (seed {options['seed']})"
         return Source(phrase, comparable=not note, note=note)
 
     @abstractmethod
     def phrase(self, options: Mapping[str, Any]) -> str:
-        """Return what is generated, in words."""
+        """Return a description of the generated data."""
 
     @abstractmethod
     def departure(self, options: Mapping[str, Any]) -> str:

@@ -56,7 +56,7 @@ class SelectiveCopy(RecallTask):
         return (Part(times_of(split) * options["length"] + options["tokens"], options["tokens"], rows),)
 
     def further(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the names of the test splits of longer sequences, such as "x2"."""
+        """Return the names of the test splits with longer sequences, such as "x2"."""
         return names_of_longer(options)
 
     def outline(self, options: Mapping[str, Any]) -> Signature:
@@ -70,7 +70,7 @@ class SelectiveCopy(RecallTask):
         return Requirement(options["length"], order=True)
 
     def phrase(self, options: Mapping[str, Any]) -> str:
-        """Return what is generated, in words."""
+        """Return a description of the generated data."""
         return f"{options['tokens']} tokens among {options['length']} steps"
 
     def departure(self, options: Mapping[str, Any]) -> str:
