@@ -1,4 +1,4 @@
-"""One causal softmax attention with rotary positions: the line that recurrences are measured against."""
+"""A causal softmax attention with rotary positions, as a baseline for recurrences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainables.layers.layer import normal
 from trainables.settings import Count, LayerSettings, Need, Option, divisible
 
 ROWS = 128
-"""Queries in a chunk."""
+"""Number of queries in a chunk."""
 
 
 class Cache(NamedTuple):
@@ -125,11 +125,11 @@ class Attention(ChunkedLayer):
         return states @ weights[...].T
 
     def states(self, coefficients: None, inputs: Array) -> Array:
-        """Return the norms of all keys and values that a row sees, (L, 1)."""
+        """Return the norm of all keys and values that each row sees, (L, 1)."""
         return self.states_from(coefficients, self.start(len(inputs)), inputs)
 
     def states_from(self, coefficients: None, state: Cache, inputs: Array) -> Array:
-        """Return the same after a cache, whose unseen rows are zero."""
+        """Return the norms after a cache, whose unused rows are zero."""
         rows = jnp.concatenate([inputs @ self.W_k[...].T, inputs @ self.W_v[...].T], axis=1)
         powers = jnp.sum(jnp.concatenate([self.memory(state), rows]) ** 2, axis=1)
         return jnp.sqrt(jnp.convolve(powers, jnp.ones(len(state.keys) + 1), mode="valid")[:, None])

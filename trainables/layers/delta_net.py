@@ -163,7 +163,7 @@ class DeltaNet(ChunkedLayer):
         )
 
     def log_decays(self, u: Array) -> Array | None:
-        """Return log a of every step, (J S, H), or None if nothing decays, as here."""
+        """Return log a of every step, (J S, H); None for a layer without decays, such as this one."""
         return None
 
     def normalised(self, u: Array, answers: Array) -> Array:

@@ -18,7 +18,7 @@ class GatedLayer(Layer):
     """A layer with the recurrence x_t = a(u_t) * x_{t-1} + b(u_t).
 
     It runs in chunks of time: a and b are computed from the rows of a chunk, and once more in the reverse
-    pass, so that what is kept of a sequence is what the layer reads.
+    pass, so that only the inputs of the layer are kept.
 
     Attributes:
         planes: Whether states are complex, as planes (2, N).
@@ -32,7 +32,7 @@ class GatedLayer(Layer):
     together: int = 32
 
     def over(self, batch: int) -> GatedLayer:
-        """Return the layer with chunks that suit a batch of so many sequences."""
+        """Return the layer with the best chunks for a batch of a number of sequences."""
         layer = nnx.clone(self)  # Only a module of this trace may be changed.
         layer.together = batch
         return layer

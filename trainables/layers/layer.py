@@ -285,7 +285,7 @@ class DiagonalLayer(Layer):
 
 
 class Fixed(nnx.BatchStat):
-    """An array drawn once and never trained; kept with the running statistics of a model."""
+    """An array that is drawn once, never trained, and stored with the running statistics of a model."""
 
 
 def backwards(length: Array | None, rows: Array) -> Array:

@@ -153,7 +153,7 @@ class LDS(DiagonalLayer):
     def respond_until(
         self, coefficients: Folded, inputs: Array, length: Array | None, *, backward: bool
     ) -> tuple[Array, Array]:
-        """Return the same for a sequence with `length` true steps, which come first."""
+        """Return the outputs and the states of a sequence with `length` true steps, which come first."""
         length = length if self.may_grow else None
         states = self.states(coefficients, inputs, length=length)
         if not self.by_blocks:
@@ -246,7 +246,7 @@ def spectrum(kind: str, *parameters: Array) -> Array:
 
 
 def whole_spectrum(kind: str, *parameters: Array) -> Array:
-    """Return all eigenvalues, planes (2, N): each number of the first half, then its partner."""
+    """Return all eigenvalues, planes (2, N): the first half, then their partners."""
     eigenvalues = spectrum(kind, *parameters)
     if kind == "hinge":
         return eigenvalues

@@ -36,7 +36,7 @@ Last = TypeVar("Last")
 """The last states of a layer, or None where they are not formed."""
 
 Answer: TypeAlias = Callable[[int, Array, Array], tuple[Array, Last]]
-"""(layer, drives (G, 2, r * n), inputs (..., G)) -> the average (..., n) of its systems, and what is last."""
+"""Function (layer, drives (G, 2, r * n), inputs (..., G)) -> average (..., n) of the systems, last states."""
 
 
 class LDStack(Layer):
@@ -177,7 +177,7 @@ class LDStack(Layer):
         inputs: Array,
         length: Array | None = None,
     ) -> tuple[Array, list[Array]]:
-        """Return the last layer's states h (L, n), and the last states of every layer, of those before."""
+        """Return the last layer's states h (L, n) after given states, and the last states of every layer."""
         decay, out, _ = coefficients
 
         def answer(layer: int, drives: Array, inputs: Array) -> tuple[Array, Array]:

@@ -16,11 +16,13 @@ from trainables.layers.recurrence import planar, polar
 from trainables.settings import GATED_ALGORITHM, Count, LayerSettings, Option, Range, divisible
 
 SHARPNESS = 8.0
-"""How much faster an open gate forgets: c of the paper's a^(c r)."""
+"""Factor c by which an open gate forgets faster, in the paper's a^(c r)."""
 
 SMALLEST = 1e-30
-"""Below it, 1 - a^2 has no gradient, which would be infinite at 0. The published code limits the slope of the
-square root to 1,000 for bfloat16."""
+"""Value below which 1 - a^2 has no gradient, because that of its square root is infinite at 0.
+
+The published code limits the slope of the square root to 1,000 for bfloat16.
+"""
 
 WIDTH = 64
 """Width of the dense blocks that the blocks of the gates are joined to."""

@@ -7,8 +7,8 @@ sequence. In the coordinates P^T x the input matrix is therefore P^T xi B, the o
 acts on pairs of channels: a complex recurrence with decay gamma exp(i theta). P is orthogonal, so no norm
 changes.
 
-Options take single parts away: the normaliser xi, P, and the training of theta and of gamma. Layers of one
-seed then differ in that part alone, because all others are drawn as before.
+Options remove single parts: the normaliser xi, P, and the training of theta and of gamma. Layers of the same
+seed then differ only in that part, because all others are drawn as before.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _unchanged(rate: Array, power: Array) -> Factors:
 NORMALISERS: Mapping[str, Callable[[Array, Array], Factors]] = MappingProxyType(
     {"input": _on_inputs, "state": _on_states, "learned": _unchanged, "none": _unchanged}
 )
-"""By name: (-log(gamma) (H,), Tr B^T B (H,)) -> factors of gamma and of B in each head.
+"""Functions by name: (-log(gamma) (H,), Tr B^T B (H,)) -> factors of gamma and of B in each head.
 
 Source: RotRNN, equation 11 (input) and lemma 3 (state), with c = 1.
 """

@@ -172,8 +172,8 @@ class S4(Layer):
     def respond_from(self, coefficients: System, state: Any, inputs: Array) -> tuple[Array, Any, Any]:
         """Return the outputs (L, D) after a state, all states, and the last state.
 
-        What a convolution lacks of them are two matrix products: of the state with what every step reads of
-        it, and of the inputs with what each leaves of itself. Their matrices are those of all sequences.
+        A convolution is completed by two matrix products: the response of every step to the first state, and
+        the contribution of every input to the last state. All sequences share their matrices.
         """
         outputs, states, last = super().respond_from(coefficients, state, inputs)
         if self.algorithm == "sequential":

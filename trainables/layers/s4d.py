@@ -120,7 +120,7 @@ class S4D(Layer):
     def respond(self, coefficients: Planes, inputs: Array, *, backward: bool) -> tuple[Array, Array]:
         """Return 2 Re(C x), (L, D), and the states.
 
-        A convolution has no states: they are computed beside it, and only if they are used.
+        A convolution computes no states, so they are computed separately, and only if they are used.
         """
         if not self._convolves():
             return super().respond(coefficients, inputs, backward=backward)
@@ -141,8 +141,8 @@ class S4D(Layer):
     def respond_from(self, coefficients: Planes, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
         """Return the outputs (L, D) after a state, all states, and the last state.
 
-        What a convolution lacks of them are two matrix products: of the state with what every step reads of
-        it, and of the inputs with what each leaves of itself. Their matrices are those of all sequences.
+        A convolution is completed by two matrix products: the response of every step to the first state, and
+        the contribution of every input to the last state. All sequences share their matrices.
         """
         states = self._states_from(coefficients, state, inputs)
         if not self._convolves():

@@ -2,7 +2,7 @@
 
 A sequence begins with n pairs. The rest consists of slots of two steps. Each key returns once, in a slot of
 its own, and its value is the target at that step. The gap g to a slot has the probability p ~ g^(a - 1). Keys
-are the numbers 1 to V/2 - 1 and values V/2 to V - 1, both without repetition. Other steps hold the filler 0 or
+are the numbers 1 to V/2 - 1, values V/2 to V - 1, both without repetition. Other steps hold the filler 0 or
 random numbers. The further test splits x2, x4 and x8 hold equally many pairs in 2 L, 4 L and 8 L steps. The
 mixture has its own tests, with more pairs in more steps.
 

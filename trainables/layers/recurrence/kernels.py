@@ -1,4 +1,4 @@
-"""What the kernels of all recurrences share: loops over time, masked numbers of planes, and the launch.
+"""Parts of the kernels of all recurrences: loops over time, masked numbers of planes, and the launch.
 
 A number is a block of channels, with one plane if it is real and two if it is complex. Arrays in memory have
 the shape (..., planes, N).

@@ -60,7 +60,7 @@ def adjoint(
 
     Args:
         decay: As in `solve`.
-        states: What `solve` returned.
+        states: Result of `solve`.
         cotangent: Gradient of the loss by the states, (..., L, 2, N).
         reverse: As in `solve`: the direction of the states, not of their gradient.
         initial: g after the last step, (..., 2, N); zero if None.
