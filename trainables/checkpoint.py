@@ -3,10 +3,9 @@
     <stem>-<digest>/arrays.npz       the arrays by name
     <stem>-<digest>/manifest.json    {"files": {"arrays.npz": {"bytes": ..., "sha256": ...}}, "facts": {...}}
 
-The folder's name ends in the first digits of the manifest's SHA-256: two checkpoints with different content
-never have one name, and none overwrites another. A checkpoint is written to a hidden folder,
-flushed to disk, and then renamed with one `os.replace`. After a crash, either the whole checkpoint exists or
-none of it.
+The name of the folder ends with the first digits of the manifest's SHA-256, so checkpoints with different
+content never overwrite each other. A checkpoint is written to a hidden folder, flushed to disk, and then
+renamed with one `os.replace`. After a crash, either the whole checkpoint exists or none of it.
 
 The files that a function or a command saves are arrays of bytes in the same archive, written and read in
 pieces. The facts hold the times and modes of these files and their folders.

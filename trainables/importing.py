@@ -14,10 +14,10 @@ from trainables.sources import module_in
 
 
 def imported(reference: str, folder: Path) -> Any:
-    """Return what `package.module:Name` or `file.py:Name` names, in a folder or, of a package, installed.
+    """Return the object that `package.module:Name` or `file.py:Name` names, in a folder or installed.
 
     Raises:
-        Refusal: There is no such module or name.
+        Refusal: The module or the name does not exist.
     """
     module, _, name = reference.partition(":")
     try:

@@ -381,7 +381,7 @@ def _last(x: Array, lengths: Array | None) -> Array:
 POOLINGS: Mapping[Pooling, Callable[[Array, Array | None], Array]] = MappingProxyType(
     {"mean": _mean, "last": _last}
 )
-"""By name: (x (B, L, D), zero where padded; true lengths (B,) or None) -> (B, D)."""
+"""Poolings by name: (x (B, L, D), zero where padded; true lengths (B,) or None) -> (B, D)."""
 
 
 def _blocks(settings: ModelSettings, ranges: Ranges, rngs: nnx.Rngs) -> list[Block]:

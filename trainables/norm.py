@@ -18,7 +18,7 @@ from jax import numpy as jnp
 from trainables.settings import Norm
 
 MOMENTUM = 0.95
-"""Share of the running statistics kept at a step."""
+"""Share of the running statistics that is kept at each step."""
 
 EPSILON = 1e-5
 
@@ -138,4 +138,4 @@ class NoNorm(nnx.Module):
 NORMS: Mapping[Norm, Callable[[int], BatchNorm | LayerNorm | NoNorm]] = MappingProxyType(
     {"batch": BatchNorm, "layer": LayerNorm, "none": NoNorm}
 )
-"""By name: width D -> the normalisation."""
+"""Constructors of normalisations by name, called with the width D."""

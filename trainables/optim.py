@@ -129,7 +129,7 @@ def _linear(way: Array) -> Array:
 SCHEDULES: Mapping[Schedule, Callable[[Array], Array]] = MappingProxyType(
     {"cosine": _cosine, "linear": _linear, "constant": jnp.ones_like, "plateau": jnp.ones_like}
 )
-"""By name: the part done of the way from the end of the warm-up to the last step -> the share of the peak.
+"""Schedules by name: a function of the progress from warm-up to last step, 0 to 1, to a share of the peak.
 
 That of `plateau` is multiplied by the `scale` of a `Plateau`, which depends on the losses.
 """

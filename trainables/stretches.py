@@ -25,8 +25,7 @@ class Stretch(NamedTuple):
 
 
 Stretches: TypeAlias = list[list[Stretch]]
-"""All steps of a trial. A list ends only where a report has left out the steps before it: attempts of earlier
-versions that had to stop between two reports did not hand the figures of their last steps on."""
+"""All steps of a trial, in lists that end where a report lacks the steps before it."""
 
 
 def merged(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:

@@ -320,7 +320,7 @@ class Task(ABC):
 
     @property
     def direction(self) -> Literal["maximize", "minimize"]:
-        """Whether a higher or a lower metric is better."""
+        """Direction of the metric: whether higher or lower is better."""
         return "maximize" if self.metric == "accuracy" else "minimize"
 
     @abstractmethod
@@ -522,7 +522,7 @@ def _silent(what: str, done: int, total: int) -> None:
 def _facts(encoding: Encoding) -> dict[str, Any]:
     """Return the facts of an encoding for the cache.
 
-    The digest of the data covers them, so what is comparable has no such fact, as in earlier versions.
+    They are part of the digest of the data, so comparability is a fact only of data that are not comparable.
     """
     facts = asdict(encoding)
     return {name: fact for name, fact in facts.items() if name != "comparable" or not fact}

@@ -144,7 +144,7 @@ class Engine:
         """Start a trial in a slot, from its seed.
 
         Raises:
-            Refusal: If the settings are of another static choice, or the trial is too long.
+            Refusal: The settings are of another static choice, or the trial is too long.
         """
         self._check(settings)
         self._compiled[slot] = self._compiler.seconds
@@ -157,7 +157,7 @@ class Engine:
         """Continue a trial in a slot from a snapshot, with the hyperparameters and the seed of the settings.
 
         Raises:
-            Refusal: If the settings are of another static choice, or the arrays do not fit the model.
+            Refusal: The settings are of another static choice, or the arrays do not fit the model.
         """
         self._check(settings)
         self._compiled[slot] = self._compiler.seconds

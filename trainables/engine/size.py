@@ -88,7 +88,7 @@ def steps_per_second(engine: Engine, slots: int, seconds: float) -> float:
         seconds: Time to train.
 
     Raises:
-        Refusal: If the loss or the gradient of a trial is not finite, so that it takes no further steps.
+        Refusal: The loss or the gradient of a trial is not finite, so that it takes no further steps.
     """
     _seconds(engine, slots, 2)  # A first call is slower than the rest.
     steps = 1

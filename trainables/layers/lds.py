@@ -122,7 +122,7 @@ class LDS(DiagonalLayer):
             self.projections = Fixed(normal(rngs.params(), (projections, d_model)))
 
     def coefficients(self) -> Folded:
-        """Return the recurrence of the eigenvalues that are run, N/2 or N, once for each projection."""
+        """Return the recurrence of N/2 or N eigenvalues, once for each projection."""
         eigenvalues = spectrum(self.kind, *(getattr(self, name)[...] for name in PARAMETERS[self.kind]))
         backward = self._out(self.C_backward_re, self.C_backward_im) if self.bidirectional else None
         return Folded(

@@ -43,8 +43,8 @@ class LDStack(Layer):
     """Layers of r systems with one input each; y_t = C h_t + D u_t, h_t the last layer's average.
 
     System j runs s_t = lambda * s_{t-1} + g_j^T u_t + k_t in the basis of its eigenvectors; W_j = W g_j leads
-    out of this basis. The average over j is the result of a linear step. What the nonlinearity rho would have
-    added to it is the correction k of the next layer, which the inverse of W_j brings into every basis.
+    out of this basis. The average over j is the result of a linear step. The effect of the nonlinearity rho
+    is the correction k of the next layer, which the inverse of W_j transforms into every basis.
 
     Since systems are linear, a later layer runs on its corrections alone and adds its average to the first
     layer's; the average of W_j W_j^-1 k is k, so that its linear step is h - k.
@@ -217,7 +217,7 @@ class LDStack(Layer):
         return jnp.tile(eigenvalues, (1, len(self.projections[...])))
 
     def _scalars(self) -> Array:
-        """Return what every eigenvalue takes of the scalar inputs, planes (r, 2, r * n): its system's."""
+        """Return the weights of the scalar inputs in every eigenvalue, planes (r, 2, r * n)."""
         taken = jnp.repeat(jnp.eye(len(self.projections[...])), len(self.W_re), axis=1)
         return planar(taken, jnp.zeros_like(taken))
 

@@ -89,7 +89,7 @@ class LiquidS4(S4):
             algorithm: "convolution", which "auto" is, or "sequential".
 
         Raises:
-            Refusal: N is odd, or D is no multiple of `copies`.
+            Refusal: N is odd, or D is not a multiple of `copies`.
         """
         super().__init__(
             d_model,

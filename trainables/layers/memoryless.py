@@ -1,4 +1,4 @@
-"""The control without recurrence: what it learns, no layer needs a memory for."""
+"""The control without recurrence, which can learn only tasks that require no memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Memoryless(Layer):
             d_model: Width D.
             d_state: Ignored.
             rngs: Source of randomness; its keys may be traced.
-            bidirectional: Ignored; `settings` requires it to be false.
+            bidirectional: Ignored; `settings` requires False.
         """
         self.bidirectional = False
         self.D = nnx.Param(normal(rngs.params(), (d_model,)))

@@ -129,7 +129,7 @@ class S4(Layer):
             algorithm: "convolution", which "auto" is, or "sequential".
 
         Raises:
-            Refusal: N is odd, or D is no multiple of K.
+            Refusal: N is odd, or D is not a multiple of K.
         """
         _check_sizes(d_model, d_state, copies)
         self.bidirectional, self.algorithm = bidirectional, algorithm

@@ -1,4 +1,4 @@
-"""S4D: a diagonal state-space model of its own for every channel."""
+"""S4D: a separate diagonal state-space model for every channel."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class S6(ChunkedLayer):
 
     @property
     def chunk_size(self) -> int:
-        """Return the rows of a chunk: few, for its states are (S, E, N). Source: docs/benchmarks/gated.md."""
+        """Return the rows of a chunk; its states are large, (S, E, N). Source: docs/benchmarks/gated.md."""
         return pace(self.algorithm).size // 4
 
     def chunk(self, coefficients: None, state: State, u: Array) -> tuple[State, Array]:

@@ -1,8 +1,8 @@
 """Tasks whose rule applies to any length, which are also tested on sequences longer than those of training.
 
 Validation and test have the lengths of training. The further test splits x2, x4 and x8 hold sequences of up
-to 2 L, 4 L and 8 L steps, and score only what lies beyond half of that: x4 scores steps 2 L + 1 to 4 L, so
-that the lengths of training contribute nothing to it.
+to 2 L, 4 L and 8 L steps, of which only the later half is scored: x4 scores steps 2 L + 1 to 4 L. The lengths
+of training therefore contribute nothing to these scores.
 
 Every sequence belongs to one split. Short sequences, of which there are few, occur several times in training,
 as in the published streams, but never in two splits.

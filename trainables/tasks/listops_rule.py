@@ -1,7 +1,7 @@
-"""Generates ListOps expressions by the rule of Long Range Arena, thousands of trees at a time.
+"""Generator of ListOps expressions by the rule of Long Range Arena, thousands of trees at a time.
 
-Level by level: one array holds all nodes of one depth, of all trees of a chunk; the children of a node are
-neighbours in the next array. A tree grows only while it can still be short enough, and only trees of an
+Trees grow level by level. One array holds all nodes of one depth of all trees of a chunk. The children of a
+node are neighbours in the next array. A tree grows only while it can still be short enough. Only trees of an
 accepted length get digits, a value and a text.
 
 Source: Nangia & Bowman 2018, and Long Range Arena's `data/listops.py`. A node above depth 10 is an operator

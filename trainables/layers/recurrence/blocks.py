@@ -20,10 +20,10 @@ from trainables.layers.recurrence.padding import until
 from trainables.layers.recurrence.planar import conjugate, table, times
 
 SIZES = (8, 16, 32, 64)
-"""Steps that a block may have."""
+"""Numbers of steps that a block may have."""
 
 MOVED = 150
-"""Multiplications that take a CPU as long as moving one number; source: docs/benchmarks/recurrence.md."""
+"""Multiplications that take a CPU as long as moving one number. Source: docs/benchmarks/recurrence.md."""
 
 
 def block_size(inputs: int, states: int, outputs: int) -> int:
@@ -72,7 +72,7 @@ def _cost(size: int, inputs: int, states: int, outputs: int) -> float:
 
 
 def _from_step_to_step(responses: Array) -> Array:
-    """Return what step t answers to step s <= t, (S G, S W), for responses (S, W, G) by t - s."""
+    """Return the responses of step t to step s <= t, (S G, S W), from responses (S, W, G) by t - s."""
     size, _, count = responses.shape
     steps = jnp.arange(size)
     lag = steps - steps[:, None]

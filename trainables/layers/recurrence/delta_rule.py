@@ -1,4 +1,4 @@
-"""The delta rule: a matrix S (K, V) that replaces what it answers to a key by a new value.
+"""The delta rule: a matrix S (K, V) that maps keys to values, and replaces the value of a key at each step.
 
     S <- a_t S                                       a decay a_t in (0, 1], 1 without a gate
     S <- S + b_t k_t (v_t - S^T k_t)^T               a step of size b_t in (0, 2)
@@ -56,4 +56,4 @@ def _sequential(steps: Steps, state: Array) -> tuple[Array, Array]:
 RULES: Mapping[str, Callable[[Steps, Array], tuple[Array, Array]]] = MappingProxyType(
     {"sequential": _sequential, "chunked": run_chunk_by_hand, "pallas": pallas_delta.solve}
 )
-"""By name: (steps, state) -> outputs, next state."""
+"""Algorithms by name: (steps, state) -> outputs, next state."""

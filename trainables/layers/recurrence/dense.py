@@ -61,7 +61,7 @@ NONLINEARITIES: Mapping[str, tuple[Callable[[Array], Array], Callable[[Array], A
         "elu": (jax.nn.elu, lambda x: jnp.where(x > 0, 1, x + 1)),
     }
 )
-"""By name: the function, and its slope as a function of its value."""
+"""Nonlinearities by name: the function, and its slope as a function of its value."""
 
 
 Kept: TypeAlias = tuple[Array, Array, Array | None]

@@ -57,7 +57,7 @@ def chunk_size(length: int) -> int:
 
 
 def channel_block(channels: int) -> int:
-    """Return how many channels one program has, a power of two."""
+    """Return the number of channels of one program, a power of two."""
     return min(128, pl.next_power_of_2(channels))
 
 
@@ -79,7 +79,7 @@ def launch(
         kernel: Function of the parts of all inputs and then of all outputs that belong to a program.
         grid: The number of programs along each axis.
         inputs: How each array is cut, and the array.
-        outputs: The same of what is written; of arrays, only the shape and the type matter.
+        outputs: How each output is cut, and an array of its shape and type.
         warps: Groups of 32 threads in a program.
     """
     specs, arrays = zip(*inputs, strict=True)

@@ -22,8 +22,8 @@ def until(length: Array | None, rows: Array) -> Array:
 def until_if_overflown(length: Array | None, rows: Array) -> Array:
     """Return rows (L, ...) that grow to the last one, with zeros from row `length` on if that is not finite.
 
-    A loop and no `cond`, which under `vmap` would always compute both sides and write all rows anew: that
-    makes a training step of a layer a fifth slower, and a loop that does not run costs nothing.
+    It is a loop because, under `vmap`, a `cond` always computes both sides and writes all rows. That makes a
+    training step of a layer a fifth slower, whereas a loop that does not run costs nothing.
     """
     if length is None:
         return rows

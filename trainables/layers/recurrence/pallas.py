@@ -63,7 +63,7 @@ class Tiles:
 
     @property
     def chunks(self) -> int:
-        """Return how many chunks cover the sequence."""
+        """Return the number of chunks that cover the sequence."""
         return pl.cdiv(self.length, self.size)
 
     def grid(self, chunks: int) -> tuple[int, int, int]:

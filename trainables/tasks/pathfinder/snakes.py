@@ -141,10 +141,10 @@ def _long_snakes(rng: np.random.Generator, fields: Fields, contour: int) -> Padd
 
 
 class _Pairs:
-    """Trials to grow two snakes, each in a field of its own, at different stages.
+    """Attempts to grow two snakes, at different stages and each in a separate field.
 
     Attributes:
-        fields: Of the trials.
+        fields: Fields of the attempts.
         heads: (b, 2, c, 2) the pixels that the paddles so far are drawn from.
         headings: (b, 2, c) index in the tables' headings.
     """
