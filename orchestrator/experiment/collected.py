@@ -170,11 +170,7 @@ def _origin(history: History) -> Origin:
 def obstacle(experiment: Experiment, arm: Arm, history: History | None, cost: Cost | None = None) -> str:
     """Return the reasons why figures of an arm cannot be compared with published ones; '' for a hypothesis.
 
-    Args:
-        experiment: Experiment of the arm.
-        arm: Arm of the experiment.
-        history: History of the sweep, or None if it has not started.
-        cost: Size of the network, or None if it is not recorded.
+    The history is None before the sweep starts, and the cost until a trial has reported it.
     """
     if arm.hypothesis:
         return ""

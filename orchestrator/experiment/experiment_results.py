@@ -281,11 +281,9 @@ class ExperimentResults(Statement):
         )
 
     def count(self, outcome: str, *, hypothesis: bool | None = None) -> int:
-        """Return the number of figures, bounds and claims with an outcome.
+        """Return the number of figures, bounds and claims with an outcome of `VERDICTS`.
 
-        Args:
-            outcome: One of `VERDICTS`.
-            hypothesis: True counts only hypotheses, False only published claims, and None both.
+        A true `hypothesis` restricts the count to hypotheses, a false one to published figures and claims.
         """
         stated = [(arm.hypothesis, self.verdicts[arm.name]) for arm in self.arms]
         stated += [(claim.hypothesis, order) for claim, order in zip(self.claims, self.orders, strict=True)]
@@ -360,22 +358,21 @@ def _arm(document: dict[str, Any]) -> ArmResult:
             "cell": (cell[0], cell[1]) if cell else None,
             "lengths": {name: tuple(values) for name, values in document.get("lengths", {}).items()},
             "interval": tuple(document["interval"]) if document.get("interval") else None,
-            "origin": _origin(document),
+            "origin": origin_of(document),
             "elsewhere": tuple(
-                ArmRun(**{**run, "origin": _origin(run)}) for run in document.get("elsewhere", ())
+                ArmRun(**{**run, "origin": origin_of(run)}) for run in document.get("elsewhere", ())
             ),
         }
     )
 
 
-def _origin(document: Mapping[str, Any]) -> Origin | None:
-    return origin_of(document["origin"]) if document.get("origin") else None
-
-
-def origin_of(document: Mapping[str, Any]) -> Origin:
-    """Return the origin from its JSON document."""
-    versions = tuple((name, version) for name, version in document.get("versions", ()))
-    return Origin(**{**document, "versions": versions})
+def origin_of(document: Mapping[str, Any]) -> Origin | None:
+    """Return the field `origin` of a JSON document, or None."""
+    origin = document.get("origin")
+    if not origin:
+        return None
+    versions = tuple((name, version) for name, version in origin.get("versions", ()))
+    return Origin(**{**origin, "versions": versions})
 
 
 def _seed(document: dict[str, Any]) -> Seed:

@@ -197,7 +197,7 @@ def _measured(experiment: Experiment, arm: Arm, workspace: Workspace) -> ArmResu
         wall_seconds=seconds,
         core_seconds=seconds,
         hypothesis=arm.hypothesis,
-        origin=next((origin_of(answer["origin"]) for _, answer in answers if "origin" in answer), None),
+        origin=next((origin_of(answer) for _, answer in answers if "origin" in answer), None),
     )
 
 

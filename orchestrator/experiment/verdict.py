@@ -12,6 +12,7 @@ import scipy
 from orchestrator.errors import counted
 from orchestrator.experiment.order import Ordering
 from orchestrator.report import words
+from orchestrator.report.statistics import CONFIDENCE
 
 Outcome = Literal["reproduced", "not reproduced", "not comparable", "not established"]
 
@@ -27,9 +28,6 @@ VERDICTS: tuple[Outcome | Answer, ...] = tuple(dict.fromkeys((*OUTCOMES, *ANSWER
 """All outcomes of published figures, claims and hypotheses."""
 
 Interval: TypeAlias = tuple[float, float]
-
-CONFIDENCE = 0.95
-"""Probability with which the interval of a mean over seeds contains the true value."""
 
 
 @dataclass(frozen=True)
@@ -215,15 +213,15 @@ def interval(values: Sequence[float]) -> Interval | None:
 def ordered(
     better: str, than: str, found: Ordering | None, *, lack: str = "", obstacle: str = "", size: str = ""
 ) -> Verdict:
-    """Judge the published claim that one arm is better than another.
+    """Judge the published claim that the arm `better` is better than the arm `than`.
 
     A claim is not reproduced if the opposite is established. Arms that differ from the published ones cannot
     decide a claim, and their difference is part of the reason.
 
     Args:
-        better: Name of the arm that the paper calls better.
-        than: Name of the other arm.
-        found: Measured difference, or None if `lack` says why there is none.
+        better: Name of the first arm.
+        than: Name of the second arm.
+        found: Measured difference, or None if `lack` gives a reason.
         lack: Reason why the arms cannot be compared with each other; '' if they can.
         obstacle: Reasons against a comparison with the paper; '' if there are none.
         size: Size of the arms.
@@ -241,15 +239,7 @@ def ordered(
 
 
 def answered_order(better: str, than: str, found: Ordering | None, *, size: str, lack: str = "") -> Verdict:
-    """Test the hypothesis that one arm is better than another.
-
-    Args:
-        better: Name of the arm that is better according to the hypothesis.
-        than: Name of the other arm.
-        found: Measured difference, or None if `lack` says why there is none.
-        size: Size of the arms.
-        lack: Reason why the arms cannot be compared yet; '' if they can.
-    """
+    """Test the hypothesis that the arm `better` is better than the arm `than`; arguments as in `ordered`."""
     if lack or found is None:
         return Verdict("not established", lack)
     if found.winner is None:

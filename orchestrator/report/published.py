@@ -136,7 +136,7 @@ def departures(layer: str, document: Mapping[str, Any], params: Mapping[str, Any
 
     Args:
         layer: Layer of the trial.
-        document: Resolved specification of its sweep.
+        document: Resolved specification of the sweep.
         params: Hyperparameters of the trial.
     """
     setting = SETTINGS.get((layer, str(document.get("task"))))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 DECIMALS = 4
-"""Decimals of a measured value that needs no more to differ from others."""
+"""Number of decimals of a measured value, unless `numbers` needs more to distinguish values."""
 
 
 def number(value: float | None, decimals: int = DECIMALS) -> str:

@@ -70,7 +70,7 @@ class Deadline:
     """The end of the driver's lease.
 
     Attributes:
-        at: Seconds by the clock of the system that goes on while the machine is suspended.
+        at: End of the lease in seconds, by the clock that continues while the machine is suspended.
         system: System of the delivering process.
     """
 
@@ -78,7 +78,7 @@ class Deadline:
     system: System
 
     def check(self) -> None:
-        """Raise TimeoutError if the lease may have ended."""
+        """Check that the lease has not ended; raise TimeoutError otherwise."""
         if self.system.since_boot() > self.at:
             raise TimeoutError("the lease of the driver may have ended")
 

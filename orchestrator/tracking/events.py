@@ -341,16 +341,31 @@ def fold(run: str, events: Sequence[Event]) -> RunUpdate:
     """Return the combined effect of events on their run.
 
     Raises:
-        KeyError: An event is of an unknown kind, or its payload lacks a field of its kind.
+        KeyError: An event has an unknown kind, or its payload lacks a field.
     """
     change = RunUpdate(run)
     for event in events:
-        _STEPS[event.kind](change, event)
+        match event.kind:
+            case "start":
+                _fold_start(change, event.payload)
+            case "metrics":
+                _fold_points(change, event)
+            case "tags":
+                change.tags |= legal_names(event.payload["tags"], TAG_LENGTH)
+            case "artifact":
+                change.artifacts.append(event.payload)
+            case "model":
+                change.models.append({**event.payload, "ended_ms": event.at_ms})
+            case "end":
+                change.tags |= legal_names(event.payload["tags"], TAG_LENGTH)
+                _fold_points(change, event)
+                change.status, change.ended_ms = event.payload["status"], event.at_ms
+            case _:
+                raise KeyError(event.kind)
     return change
 
 
-def _fold_start(change: RunUpdate, event: Event) -> None:
-    payload = event.payload
+def _fold_start(change: RunUpdate, payload: Mapping[str, Any]) -> None:
     change.name, change.started_ms = payload["name"], payload["started_ms"]
     change.parameters |= legal_names(payload["parameters"], PARAMETER_LENGTH)
     change.tags |= legal_names(payload["tags"], TAG_LENGTH)
@@ -359,41 +374,13 @@ def _fold_start(change: RunUpdate, event: Event) -> None:
     change.status, change.ended_ms = "RUNNING", None
 
 
-def _fold_metrics(change: RunUpdate, event: Event) -> None:
+def _fold_points(change: RunUpdate, event: Event) -> None:
     step = event.payload["step"]
     for name, value in event.payload["values"].items():
         if is_number(value):
             change.points.append(Point(legal_name(name), float(value), event.at_ms, step))
         else:
             change.tags[legal_name(f"non-finite.{name}")] = f"{value} at step {step}"
-
-
-def _fold_tags(change: RunUpdate, event: Event) -> None:
-    change.tags |= legal_names(event.payload["tags"], TAG_LENGTH)
-
-
-def _fold_artifact(change: RunUpdate, event: Event) -> None:
-    change.artifacts.append(event.payload)
-
-
-def _fold_model(change: RunUpdate, event: Event) -> None:
-    change.models.append({**event.payload, "ended_ms": event.at_ms})
-
-
-def _fold_end(change: RunUpdate, event: Event) -> None:
-    _fold_tags(change, event)
-    _fold_metrics(change, event)
-    change.status, change.ended_ms = event.payload["status"], event.at_ms
-
-
-_STEPS = {
-    "start": _fold_start,
-    "metrics": _fold_metrics,
-    "tags": _fold_tags,
-    "artifact": _fold_artifact,
-    "model": _fold_model,
-    "end": _fold_end,
-}
 
 
 def legal_name(name: str) -> str:

@@ -44,11 +44,9 @@ class StoredRuns:
         self._connection = connection
 
     def of_sweep(self, sweep_id: str, created: str) -> dict[str, list[tuple[str, str]]]:
-        """Return the run ids and statuses of each trial of a sweep, by trial key.
+        """Return the run IDs and statuses of each trial of a sweep, by trial key.
 
-        Args:
-            sweep_id: Tag `sweep.id` of the parent run.
-            created: Tag `sweep.created` of the parent run.
+        The arguments are the tags `sweep.id` and `sweep.created` of the parent run.
         """
         runs: dict[str, list[tuple[str, str]]] = {}
         for key, run_id, status in self._connection.execute(_RUNS, (sweep_id, created)):

@@ -89,7 +89,7 @@ class MlflowSink:
 
     Args:
         destination: Destination of the sweep.
-        may_write: Called before each write; raises once this process may no longer write.
+        may_write: Function that is called before each write, and raises an error after the end of the lease.
         client: Client of MLflow; by default that of the destination.
 
     Attributes:

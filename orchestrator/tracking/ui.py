@@ -41,10 +41,6 @@ def command(artifacts: Path, address: Path) -> list[str]:
 
     The environment variable `STORE` holds the address of its database, because every user of the machine can
     read a command line.
-
-    Args:
-        artifacts: Folder of the artifacts.
-        address: File of the socket.
     """
     return [
         sys.executable,

@@ -29,7 +29,8 @@ def learning_curves(
     """Draw a metric over the steps of every trial: pruned and failed trials faint, the chosen one on top."""
     trials = [trial for trial in history.search() if trial.key != chosen]
     most = style.MOST_POINTS if len(trials) <= _MANY else 60
-    good = {trial.key for trial in _best(history, _GOOD if len(trials) > _MANY else len(trials))}
+    best_first = ranked(history.trials, maximize=history.maximize, violations=history.violations())
+    good = {trial.key for trial in best_first[: _GOOD if len(trials) > _MANY else len(trials)]}
     groups = (
         ("pruned", [trial for trial in trials if trial.state == "PRUNED"], style.PRUNED, 0.45),
         ("failed", [trial for trial in trials if trial.state == "FAILED"], style.FAILED, 0.45),
@@ -67,10 +68,6 @@ def learning_curves(
     if chance is not None:
         figure.add_hline(chance, line={"dash": "dot", "color": style.CHANCE}, annotation_text="chance")
     return style.framed(figure, x="step", y=metric)
-
-
-def _best(history: History, count: int) -> list[TrialRecord]:
-    return ranked(history.trials, maximize=history.maximize, violations=history.violations())[:count]
 
 
 def _curves(
@@ -177,14 +174,10 @@ def optimisation_history(history: History, chosen: str | None) -> go.Figure:
 def best_so_far(
     trials: Sequence[TrialRecord], *, maximize: bool, violations: Mapping[str, float] | None = None
 ) -> list[tuple[int, float]]:
-    """Return the best value so far at the number of each complete trial.
+    """Return the numbers of the complete trials, each with the best value so far.
 
-    The last pair repeats the best value at the number of the last trial.
-
-    Args:
-        trials: Trials of the search.
-        maximize: Whether a larger value is better.
-        violations: Violations of the constraints, by trial key.
+    The last pair repeats the best value at the number of the last trial. `violations` holds the violation of
+    the constraints by trial key.
     """
     rank = {
         trial.key: index
