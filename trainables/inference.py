@@ -81,7 +81,7 @@ class Reader:
         return np.asarray(step)
 
     def padded(self, examples: Sequence[tuple[np.ndarray, ...]], rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return inputs and lengths of `rows` examples; examples that fill up are one step of zeros.
+        """Return inputs and lengths of `rows` examples; missing examples are one step of zeros.
 
         Args:
             examples: Examples as `read` returns them.
@@ -135,10 +135,13 @@ def _whole(values: np.ndarray, below: int) -> bool:
 class Predictor:
     """The network of a checkpoint.
 
+        predictor = Predictor(folder, digest)
+        answers = predictor.predict(["a fine film", "a dull one"])
+
     Attributes:
         settings: Settings of the trial that was trained.
         signature: Signature of its task's arrays.
-        reader: Turns raw examples into sequences.
+        reader: Reader that converts raw examples to sequences.
     """
 
     def __init__(self, folder: Path, digest: str) -> None:

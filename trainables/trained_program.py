@@ -20,6 +20,9 @@ from trainables.trial import ProgramSettings
 class TrainedProgram:
     """The program of a checkpoint.
 
+        trained = TrainedProgram(folder, digest)
+        answers = trained.predict({"image": images})
+
     Attributes:
         settings: Settings of the trial that was trained.
         program: Program, constructed with the static hyperparameters of the trial.

@@ -72,9 +72,9 @@ class Calls:
         """Sum loss and metric over some examples, `evaluated` at a time.
 
         Args:
-            trained: One slot's.
-            memory: Memory of the examples before.
-            examples: Multiple of `evaluated`.
+            trained: Trained part of one slot.
+            memory: Memory after the previous examples.
+            examples: Examples, whose number is a multiple of `evaluated`.
             counts: Weight of each example, float32.
             rounds: Int32 scalar, number of times that `evaluated` examples are read.
 

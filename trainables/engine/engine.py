@@ -35,7 +35,7 @@ DETERMINISTIC = {"xla_gpu_deterministic_ops": True, "xla_gpu_autotune_level": 0}
 
 
 EngineSettings: TypeAlias = TrialSettings | ProgramSettings
-"""What an engine trains."""
+"""Settings of a trial that an engine can train."""
 
 
 @dataclass
@@ -79,11 +79,16 @@ class Round:
 class Engine:
     """The training program of one static choice on one device, with K slots.
 
-    One thread uses an engine. A slot is free, or holds a trial from `admit` or `restore` to `evict`.
+        engine = Engine(settings, data, slots=8)
+        engine.admit(0, settings)
+        report = engine.advance({0: 500})[0]
+        scores = engine.evaluate(0)
+
+    Only one thread may use an engine. A slot is free, or holds a trial from `admit` or `restore` to `evict`.
 
     Attributes:
         data: Data of the task of its trials.
-        slots: K.
+        slots: Number of slots K.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ STEPS: Mapping[str, int] = MappingProxyType({"sequential": 32, "chunked": 32, "a
 """Steps of the delta rule in a chunk, by algorithm; the kernels cut theirs again."""
 
 STEPS_ON_A_GPU: Mapping[str, int] = MappingProxyType({**STEPS, "chunked": 64, "auto": 64})
-"""The same on a GPU, where fewer chunks are fewer kernels to start. Source: docs/benchmarks/gated.md."""
+"""Steps in a chunk on a GPU, where each chunk costs kernel launches. Source: docs/benchmarks/gated.md."""
 
 FEW = 64
 """On a CPU, heads with fewer numbers than this run in a loop. Source: docs/benchmarks/gated.md."""

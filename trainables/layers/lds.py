@@ -213,7 +213,7 @@ class LDS(DiagonalLayer):
         return jnp.stack([driven, jnp.zeros_like(driven)], axis=1)
 
     def _out(self, of_re: nnx.Param, of_im: nnx.Param) -> Array:
-        """Return the columns of C that read the eigenvalues that are run, averaged over projections.
+        """Return the columns of C for the computed eigenvalues, averaged over projections.
 
         Re(a x + b conj(x)) = Re((a + conj(b)) x): a pair needs one state.
         """

@@ -41,7 +41,7 @@ class URNN(Layer):
     def __init__(self, d_model: int, d_state: int, *, rngs: nnx.Rngs, bidirectional: bool = False) -> None:
         """Draw the parameters as the published code does, but for V and C.
 
-        Theirs are uniform, these normal and truncated, both with the variance of Glorot's rule.
+        V and C are truncated normal instead of uniform, with the same variance of Glorot's rule.
 
         Args:
             d_model: Width D.

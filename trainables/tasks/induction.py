@@ -50,7 +50,7 @@ class Induction(RecallTask):
         return names_of_longer(options, _TIMES)
 
     def outline(self, options: Mapping[str, Any]) -> Signature:
-        """Return the signature: the classes are the tokens beside the trigger."""
+        """Return the signature: the classes are all tokens except for the trigger."""
         symbols = options["symbols"]
         return Signature("steps", symbols, symbols + 2, features=1, length=options["length"])
 

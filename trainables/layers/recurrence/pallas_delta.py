@@ -95,7 +95,7 @@ _solve.defvjp(_forward, _backward)
 
 
 def _launch(kernel: Callable[..., None], inputs: Sequence[Array], outputs: Sequence[Shape]) -> list[Array]:
-    """Run a kernel in one program that sees all arrays whole."""
+    """Run a kernel in a single program, which reads whole arrays."""
 
     def whole(like: Shape) -> pl.BlockSpec:
         return pl.BlockSpec(like.shape, lambda _: (0,) * len(like.shape))

@@ -59,7 +59,7 @@ def run_chunk(steps: Steps, state: Array, inverse: Callable[[Array], Array]) -> 
 def _run(
     steps: Steps, state: Array, inverse: Callable[[Array], Array]
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Return the outputs and the next state, and besides the inverse (R, R) and the updates u (R, V)."""
+    """Return the outputs, the next state, the inverse (R, R) and the updates u (R, V)."""
     queries, keys, values, sizes, _ = steps
     fading = _fading(steps)
     inverted = inverse(jnp.tril(sizes[:, None] * (keys @ keys.T) * fading.between, -1))
