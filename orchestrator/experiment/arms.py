@@ -53,7 +53,7 @@ class ExperimentSource:
         """Yield the path and the section of each part of an arm, in the order in which they apply.
 
         Raises:
-            Violation: the arm uses a part that the file does not have.
+            Violation: The arm uses a part that the file does not have.
         """
         own = self.file.arms[arm]
         for index, part in enumerate(own.use):
@@ -77,7 +77,7 @@ class ExperimentSource:
         """Yield the arms that the profile keeps, with its changes to their figures.
 
         Raises:
-            Violation: the profile changes an arm or a part that the file does not have.
+            Violation: The profile changes an arm or a part that the file does not have.
         """
         profile = self.file.profiles[self.profile] if self.profile else ProfileSection()
         for name, own in self.file.arms.items():
@@ -91,7 +91,7 @@ def check_names(file: ExperimentFile) -> None:
     """Check that parts have known keys, and that profiles and claims name existing arms and parts.
 
     Raises:
-        Violation: a name is unknown.
+        Violation: A name is unknown.
     """
     for path, part in _parts(file):
         _check_keys(path, part)
@@ -144,8 +144,8 @@ def space_of(source: ExperimentSource, arm: str) -> LocatedValue:
     """Return the search-space file of an arm, as a tree of located values.
 
     Raises:
-        BadInput: the file that `space` names cannot be read, or lacks the profile.
-        Violation: the arm uses a part that the file does not have.
+        BadInput: The file that `space` names cannot be read, or lacks the profile.
+        Violation: The arm uses a part that the file does not have.
     """
     parts = list(source.places(arm))
     tree = _base(source, parts)

@@ -43,7 +43,7 @@ def dry_run(experiment: Experiment, compilations: Path) -> Iterator[str]:
         compilations: Folder of JAX's persistent compilation cache.
 
     Raises:
-        BadInput: an arm cannot be trained, or the function does not exist.
+        BadInput: An arm cannot be trained, or the function does not exist.
     """
     if experiment.measure is not None:
         function_of(experiment.measure)

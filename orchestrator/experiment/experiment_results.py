@@ -109,7 +109,7 @@ class ArmResult:
     Attributes:
         name: Name within the experiment.
         about: Layer and task, such as `rotrnn on listops`.
-        sweep: Id of the sweep, or ''.
+        sweep: ID of the sweep, or ''.
         state: State of the sweep; NEW if it has not run.
         seeds: Seeds that have a value.
         published: Published figure or bound, or None.
@@ -320,8 +320,8 @@ def read(path: Path) -> ExperimentResults:
     """Return the results in a file.
 
     Raises:
-        BadInput: the file has another format.
-        Damaged: the file does not hold results.
+        BadInput: The file has another format.
+        Damaged: The file does not hold results.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))

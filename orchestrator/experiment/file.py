@@ -131,7 +131,7 @@ def load(path: Path, *, profile: str | None, gpus: int, overrides: Sequence[str]
         overrides: Overrides of `resources` as `key=value`; they are not part of an arm's specification.
 
     Raises:
-        BadInput: the file, the profile, an override or a search-space file is wrong.
+        BadInput: The file, the profile, an override or a search-space file is wrong.
     """
     _check_overrides(overrides)
     root, _ = read_document(path)
@@ -176,7 +176,7 @@ def selected(experiment: Experiment, names: Sequence[str]) -> Experiment:
     """Return an experiment with some of its arms, and the claims about them.
 
     Raises:
-        BadInput: the experiment has no such arm.
+        BadInput: The experiment has no such arm.
     """
     known = [arm.name for arm in experiment.arms]
     for name in names:
@@ -192,7 +192,7 @@ def function_of(measure: str) -> Measure:
     """Import the function named by `measure`.
 
     Raises:
-        BadInput: the module or the function does not exist.
+        BadInput: The module or the function does not exist.
     """
     module, _, name = measure.partition(":")
     remedy = "For example benchmarks.teacher:error, with the repository as the working directory."

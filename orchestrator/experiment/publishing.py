@@ -71,8 +71,8 @@ def publish(kept: ExperimentResults, folder: Path) -> tuple[Path, Path]:
         The files of the results and of the page.
 
     Raises:
-        BadInput: the published results have another format.
-        Damaged: the published results cannot be read.
+        BadInput: The published results have another format.
+        Damaged: The published results cannot be read.
     """
     make_folder(folder)
     data = folder / f"{kept.id}.json"
@@ -109,7 +109,7 @@ def index(folder: Path) -> str:
     """Return the list of all published experiments in Markdown.
 
     Raises:
-        BadInput: the folder does not exist, or one of its files is wrong.
+        BadInput: The folder does not exist, or one of its files is wrong.
     """
     published = [results.read(file) for file in _published(folder)]
     lines = [

@@ -70,7 +70,7 @@ def read(ledger: Ledger, sweep_id: str) -> History:
     """Return the history of a sweep.
 
     Raises:
-        BadInput: the sweep is not in the ledger.
+        BadInput: The sweep is not in the ledger.
     """
     sweep = ledger.sweep(sweep_id)
     if sweep is None:

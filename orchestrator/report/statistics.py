@@ -126,6 +126,9 @@ def against(sample: Sample, figure: float) -> float | None:
 def compared(samples: Sequence[Sample], *, maximize: bool = True, comparisons: int = 1) -> Comparison:
     """Compare all pairs of samples.
 
+        comparison = compared([rotrnn, lru])
+        comparison.winner            # "rotrnn", or None with the reason in `comparison.reason`
+
     The probability of any false difference is at most 1 - `CONFIDENCE`.
 
     Args:

@@ -62,7 +62,7 @@ class Destination:
         sweep_created: Tag `sweep.created`; two ledgers may have a sweep of the same id on one shared server.
         minimize: Whether the best trial is the one with the smallest value.
         number: Number of the driver's token, tag `sweep.token` of each run that it creates.
-        runs: MLflow's run ids that the ledger has recorded, by sweep id and trial key.
+        runs: MLflow's run IDs that the ledger has recorded, by sweep id and trial key.
     """
 
     uri: str
@@ -114,12 +114,12 @@ class MlflowSink:
 
     @property
     def sweep_run(self) -> str | None:
-        """MLflow's id of the sweep's own run, or None before it exists."""
+        """MLflow's ID of the sweep's own run, or None before it exists."""
         return self._runs.get(self._to.sweep_id)
 
     @property
     def sweep_id(self) -> str:
-        """Return the id of the sweep that is delivered."""
+        """ID of the sweep that is delivered."""
         return self._to.sweep_id
 
     def create(self, events: Sequence[Event]) -> dict[str, str]:

@@ -84,6 +84,12 @@ class Timeouts:
 class Shipper:
     """Delivers the events of one sweep in a thread. No method raises; only `drain` and `close` wait.
 
+        shipper = Shipper(lease, "sqlite:///mlruns/mlflow.db", artifacts)
+        shipper.start()
+        shipper.nudge()              # after each commit with events
+        left = shipper.drain(10.0)   # events that are still pending
+        shipper.close()
+
     Args:
         lease: Lease of the sweep, held until the shipper is closed.
         tracking_uri: Tracking URI of MLflow.

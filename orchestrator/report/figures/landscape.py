@@ -168,21 +168,17 @@ def slices(over: Sequence[Axis], trials: TrialValues, metric: str) -> go.Figure:
                 hoverinfo="text+y",
                 **subplot,
             )
-        _set_ticks(figure, axis, subplot)
+        figure.update_xaxes(**_ticks(axis, 0.05), **subplot)
     style.framed(figure, x="", y="", height=90 + 280 * rows)
     for index, axis in enumerate(over):
         figure.update_xaxes(title_text=axis.name, row=index // columns + 1, col=index % columns + 1)
     return figure.update_yaxes(title_text=metric, col=1)
 
 
-def _set_ticks(figure: go.Figure, axis: Axis, subplot: dict[str, int]) -> None:
-    ticks = axis.ticks()
-    figure.update_xaxes(
-        tickvals=[tick[0] for tick in ticks],
-        ticktext=[tick[1] for tick in ticks],
-        range=[-0.05, 1.05],
-        **subplot,
-    )
+def _ticks(axis: Axis, margin: float) -> dict[str, Any]:
+    """Return the ticks and the range of an axis of a figure, with a margin on both sides."""
+    positions, texts = zip(*axis.ticks(), strict=True)
+    return {"tickvals": positions, "ticktext": texts, "range": [-margin, 1.0 + margin]}
 
 
 def parallel_coordinates(
@@ -306,12 +302,8 @@ def contour(across: Axis, up: Axis, trials: TrialValues, metric: str, *, maximiz
         showlegend=False,
     )
     style.framed(figure, x=across.name, y=up.name, height=440)
-    for update, axis in ((figure.update_xaxes, across), (figure.update_yaxes, up)):
-        ticks = axis.ticks()
-        update(
-            tickvals=[tick[0] for tick in ticks], ticktext=[tick[1] for tick in ticks], range=[-0.03, 1.03]
-        )
-    return figure
+    figure.update_xaxes(**_ticks(across, 0.03))
+    return figure.update_yaxes(**_ticks(up, 0.03))
 
 
 def over_both(
