@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 
 class Refusal(Exception):
-    """Root of the errors that are shown to a user, in one line and without a traceback.
+    """Base class of errors that users see as one line, without a traceback.
 
     Args:
         where: File and line, key, path or option.

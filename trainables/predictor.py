@@ -1,4 +1,4 @@
-"""What a function or a command has saved, read by a function of its author's that makes a predictor of it."""
+"""A predictor that a function of the user loads from the files of a script's checkpoint."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ class SavedPredictor:
     Args:
         folder: Folder of the checkpoint.
         digest: Digest of the checkpoint.
-        reference: `file.py:load` or `package.module:load`, a function that takes a folder with the files that
-            were handed over in a report, and returns a function of an input.
-        code: Folder in which the file is.
+        reference: `file.py:load` or `package.module:load`, a function that takes the folder of the saved
+            files and returns a function of an input.
+        code: Folder of the file.
 
     Raises:
-        Refusal: The function cannot be imported, or returns nothing that can be called; or the trial has
-            reported no files.
-        DamagedCheckpoint: A file is not what was recorded.
+        Refusal: The function cannot be imported, its result is not callable, or the trial has saved no files.
+        DamagedCheckpoint: A file was changed.
     """
 
     def __init__(self, folder: Path, digest: str, reference: str, code: Path) -> None:
@@ -50,7 +49,7 @@ class SavedPredictor:
         self._predict: Callable[[Any], Any] = predict
 
     def predict(self, given: Any) -> Any:
-        """Return what the predictor answers.
+        """Return the answer of the predictor.
 
         Raises:
             Refusal: The predictor has raised an exception.

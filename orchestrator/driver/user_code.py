@@ -1,6 +1,6 @@
 """Checks of users' code before it runs, and the Unix account that it runs as.
 
-Nothing is imported or run here.
+No user code is imported or run here.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def check_code(trainable: Trainable) -> None:
     """Check that the code of a trainable is where the search-space file says.
 
     Raises:
-        BadInput: There is no such folder, file, function or command, or the class of a program declares other
-            free hyperparameters than its sweep began with.
+        BadInput: A folder, file, function or command is missing, or the class of a program declares other
+            free hyperparameters than when its sweep began.
     """
     folder = Path(trainable.folder)
     if not folder.is_dir():
@@ -68,7 +68,7 @@ def _check_reference(kind: str, reference: str, folder: Path, argument: str) -> 
 
 
 def _check_free(trainable: Trainable, folder: Path) -> None:
-    """Check that the class of a program declares as free what the sweep has taken for free."""
+    """Check that a program's class still declares the free hyperparameters with which the sweep began."""
     try:
         declared = free_of(str(trainable.target), folder)
     except Violation as error:
@@ -83,9 +83,9 @@ def _check_free(trainable: Trainable, folder: Path) -> None:
 
 
 def _check_command(words: tuple[str, ...], folder: Path) -> None:
-    """Check that a command and, if it is Python, its script are there."""
+    """Check that a command exists, and its script if it is Python."""
     first, second = words[0], words[1] if len(words) > 1 else ""
-    # Another machine may have what this one, which only drives the sweep, has not.
+    # On a cluster the program may be installed only on the machines that run trials.
     elsewhere = bool(os.environ.get("RAY_ADDRESS")) and not _is_beside(first)
     if "{" not in first and not elsewhere and not _found(first, folder):
         must, remedy = (
@@ -111,11 +111,7 @@ def _found(word: str, folder: Path) -> bool:
 
 
 def _check_function(where: str, file: Path, name: str, argument: str) -> None:
-    """Check that a module binds the name of a function that takes one argument.
-
-    Raises:
-        BadInput: It does not, or is not valid Python.
-    """
+    """Check that a module binds the name of a function that takes one argument."""
     try:
         body = parsed(text_of(file), str(file)).body
     except (SyntaxError, ValueError, OSError) as error:
@@ -142,7 +138,7 @@ def _takes_one(arguments: ast.arguments) -> bool:
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
-    """Yield the names that the statements of a module bind, in `if` and `try` too; `*` of a star import."""
+    """Yield the names that the statements of a module bind, also in `if` and `try`; `*` for a star import."""
     for node in body:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -165,22 +161,22 @@ OPTION = "--code-as-users"
 """Option of `serve`."""
 
 AS_USER = "as_user"
-"""Option of a submission: whether its code may run as the account of its owner only."""
+"""Option of a submission: whether its code may only run as the account of its owner."""
 
 CODE = Path(__file__)
-"""A file of this installation, which accounts must be able to read."""
+"""File of this installation, which accounts must be able to read."""
 
 
 def runs_code_as_users() -> bool:
-    """Return True if this process runs the code of sweeps as the accounts of their owners, or not at all."""
+    """Return True if this process may run the code of sweeps only as the accounts of their owners."""
     return bool(os.environ.get(CODE_AS_USERS))
 
 
 def check_bound(sweep_id: str, options: Mapping[str, Any]) -> None:
-    """Check that this process would not run code as itself that is bound to the account of its owner.
+    """Check that this process does not run code as itself that must run as the account of its owner.
 
     Raises:
-        BadInput: It would.
+        BadInput: It would run the code as itself.
     """
     if options.get(AS_USER) and not runs_code_as_users():
         must = "must be run by a service that runs code as users, as the one that took it"
@@ -189,13 +185,10 @@ def check_bound(sweep_id: str, options: Mapping[str, Any]) -> None:
 
 @contextmanager
 def opened_as(account: Account | None) -> Iterator[None]:
-    """Read what a user has named with the rights of an account alone, for the length of a `with` block.
-
-    Args:
-        account: Account to read as; None for this process.
+    """Open files with the rights of an account, or of this process if it is None, within a `with` block.
 
     Raises:
-        BadInput: The account may not read it.
+        BadInput: The account may not read a file.
     """
     try:
         with files_as(account):
@@ -216,18 +209,14 @@ def reader_for(owner: str) -> Account | None:
     try:
         return account_of(owner, group)
     except BadInput:
-        return NOBODY  # whose file then names no code that could run
+        return NOBODY  # code named in its files cannot run
 
 
 def account_for(trainable: Trainable | None, owner: str) -> Account | None:
-    """Return the account as which the code of a sweep runs; None if it has none, or runs as this process.
-
-    Args:
-        trainable: Trainable of the sweep, or None.
-        owner: Owner in whose name the sweep runs.
+    """Return the account as which the code of a sweep runs; None without code, or to run as this process.
 
     Raises:
-        BadInput: Code must run as its owner, and cannot.
+        BadInput: The code must run as its owner, and cannot.
     """
     group = os.environ.get(CODE_AS_USERS)
     if trainable is None or not group:
@@ -253,15 +242,15 @@ def account_for(trainable: Trainable | None, owner: str) -> Account | None:
 
 
 def check_service(group: str, paths: Paths, data: Path) -> None:
-    """Check that a service of this process can run code as users, and keeps what is its own from them.
+    """Check that a service of this process can run code as users, and protects its own files from them.
 
     Args:
-        group: Group whose members' code it is to run.
-        paths: Paths where it writes; the root is created for its owner alone if it is missing.
+        group: Group of the users whose code it runs.
+        paths: Paths where it writes; a missing root is created with mode 700.
         data: Folder of the data sets.
 
     Raises:
-        BadInput: It cannot.
+        BadInput: The machine, the account, the group or a folder does not allow it.
     """
     if sys.platform != "linux" or platform.machine() not in MACHINES or os.geteuid() != 0:
         must = f"must be given to a service that root runs on Linux ({', '.join(MACHINES)})"
@@ -292,17 +281,13 @@ def check_service(group: str, paths: Paths, data: Path) -> None:
 
 
 def _check_kept(folder: Path) -> None:
-    """Check that no account but root can replace a folder, or what is in it, by something else.
-
-    Raises:
-        BadInput: One can, in the folder or in one above it.
-    """
+    """Check that no account but root can replace a folder, a folder above it, or their contents."""
     named, real = folder.absolute(), folder.resolve()
     for place in (named, *named.parents, real, *real.parents):
         try:
             found = place.lstat()
         except FileNotFoundError:
-            continue  # root makes it, in one of those above it
+            continue  # root creates it in a folder that is checked next
         is_open = bool(found.st_mode & 0o022) and not found.st_mode & stat.S_ISVTX
         if found.st_uid != 0 or (is_open and not stat.S_ISLNK(found.st_mode)):
             must = f"must be root's, and writable by no other account, which could replace {folder}"

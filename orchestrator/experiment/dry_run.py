@@ -36,14 +36,14 @@ def settings_of(sweep: SweepConfig) -> TrialSettings:
 def dry_run(experiment: Experiment, compilations: Path) -> Iterator[str]:
     """Take one training step of every static choice in a subprocess; yield a line for each.
 
-    The function of an experiment that measures one is imported and not called.
+    If the experiment measures a function, the function is imported and not called.
 
     Args:
         experiment: Validated experiment.
         compilations: Folder of JAX's persistent compilation cache.
 
     Raises:
-        BadInput: an arm cannot be trained, or the function does not exist.
+        BadInput: An arm cannot be trained, or the function does not exist.
     """
     if experiment.measure is not None:
         function_of(experiment.measure)

@@ -1,4 +1,4 @@
-"""The answer of a sweep in sentences: the chosen trial, its quality, and the limits of comparisons.
+"""The result of a sweep in sentences: the chosen trial, its quality, and the limits of comparisons.
 
 The sentences are plain text, except for `answer`, which marks its figures with `**`.
 """
@@ -59,7 +59,7 @@ def findings(summary: Summary) -> list[str]:
 
 
 def _further(summary: Summary) -> list[str]:
-    """Return a sentence with the results on all test splits: median and best over several seeds."""
+    """Return a sentence with the median and the best result over seeds on each test split."""
     if not summary.further:
         return []
     parts = []
@@ -150,9 +150,10 @@ def _fresh(racer: Racer) -> str:
 
 def context(summary: Summary) -> list[str]:
     """Return sentences on the origin of the results."""
+    cost = None if summary.chosen is None else summary.chosen.row.cost
     return [
         f"Data: {summary.data_source}.",
-        *_size(summary),
+        *([] if cost is None else [f"Size: {size(cost)}."]),
         *([] if summary.matched is None else [f"Sizes chosen for {summary.matched}."]),
         *(
             f"Published {name}: {words.number(value)} ({summary.published_source})."
@@ -161,12 +162,6 @@ def context(summary: Summary) -> list[str]:
         *control_lines(summary),
         *_constrained(summary),
     ]
-
-
-def _size(summary: Summary) -> list[str]:
-    """Return a sentence on the size of the chosen network."""
-    cost = None if summary.chosen is None else summary.chosen.row.cost
-    return [] if cost is None else [f"Size: {size(cost)}."]
 
 
 def size(cost: Cost) -> str:

@@ -90,7 +90,7 @@ class TaskComparison:
     Attributes:
         metric: Metric on the test split.
         comparison: Comparison of the sweeps that have a result.
-        left_out: Ids of the sweeps without a result.
+        left_out: IDs of the sweeps without a result.
     """
 
     task: str
@@ -142,7 +142,7 @@ def side_by_side(summaries: Sequence[Summary], tuning: tuple[TuningComparison, .
 
 
 def _comparison(group: Sequence[Summary], comparisons: int) -> TaskComparison:
-    """Compare the sweeps of one task; `comparisons` is the number of differences between all sweeps."""
+    """Compare the sweeps of one task; `comparisons` is the number of differences over all tasks."""
     first = group[0]
     samples = [sample for sample in map(sample_of, group) if sample is not None]
     comparison = compared(samples, maximize=first.maximize, comparisons=comparisons)
@@ -186,7 +186,7 @@ def _result(summary: Summary) -> SweepResult:
         values={result.trial: result.value for result in summary.seeds.results},
         fresh=summary.seeds.fresh,
         missing=summary.seeds.missing,
-        estimate=None if sample is None else estimated(sample, CONFIDENCE),
+        estimate=None if sample is None else estimated(sample),
         cost=None if summary.chosen is None else summary.chosen.row.cost,
         examples=None if sample is None or sample.scores is None else sample.scores.shape[1],
         spent=Spent(summary.states, len(summary.confirmations), summary.spending.total),
@@ -199,18 +199,12 @@ def _result(summary: Summary) -> SweepResult:
 
 
 MARK = " (!)"
-"""Behind a test result that is not established to differ from a control."""
+"""Mark of a test result that is not established to differ from a control."""
 
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """One table of a comparison.
-
-    Attributes:
-        title: Heading above the table.
-        header: Headings of the columns.
-        sentences: Sentences below the table.
-    """
+    """One table of a comparison, with a title above it and sentences below it."""
 
     title: str
     header: Sequence[str]
@@ -408,7 +402,7 @@ def _printed(figure: Figure) -> str:
 
 
 def _unprinted(figure: Figure) -> str:
-    """Return a remark for a figure without a published setting; '' for other figures."""
+    """Return a remark on a figure whose setting is not published; '' for other figures."""
     return "; its setting is not printed, so no result compares with it" if figure.is_reproduction else ""
 
 

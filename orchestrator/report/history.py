@@ -29,7 +29,7 @@ from orchestrator.ledger.sweeps.selection import (
 
 @dataclass(frozen=True)
 class History:
-    """All rows of one sweep; the rows of a trial are under its key, ordered by step or number."""
+    """All rows of one sweep. Mappings hold the rows of each trial by its key, ordered by step or number."""
 
     sweep: SweepRecord
     trials: tuple[TrialRecord, ...]
@@ -81,7 +81,7 @@ def read(ledger: Ledger, sweep_id: str) -> History:
     """Return the history of a sweep.
 
     Raises:
-        BadInput: the sweep is not in the ledger.
+        BadInput: The sweep is not in the ledger.
     """
     sweep = ledger.sweep(sweep_id)
     if sweep is None:
@@ -120,8 +120,8 @@ class SeedResult:
 class SeedResults:
     """The test results that represent a sweep: those of the confirmations of its best trial.
 
-    The best trial is left out beside its confirmations, because its seed was selected together with its
-    hyperparameters. It counts if the search has one trial, because nothing was selected then.
+    The best trial itself does not count beside its confirmations, because its seed was selected together with
+    its hyperparameters. It does count if the search has a single trial, so that nothing was selected.
 
     Attributes:
         results: One result per seed; without confirmations, the result of the best trial alone.

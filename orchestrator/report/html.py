@@ -31,10 +31,10 @@ from orchestrator.report.leaderboard import columns
 from orchestrator.report.summary import Chosen, Summary
 
 _CONTOURED = 3
-"""Number of the most important hyperparameters whose pairs are drawn."""
+"""Number of hyperparameters, the most important ones, whose pairs get a contour figure."""
 
 _FEWEST = 6
-"""Number of trials below which a surface would be drawn from too little."""
+"""Minimum number of trials of a contour figure."""
 
 
 @dataclass(frozen=True)
@@ -153,16 +153,14 @@ def page(title: str, lead: Lead | None, sections: Sequence[ReportSection]) -> st
 
 @cache
 def _scripts() -> Sequence[str]:
-    """Return the scripts of every page: plotly.js, and our script that draws figures and sorts tables."""
+    """Return the scripts of every page: plotly.js, and the script that draws figures and sorts tables."""
     own = files("orchestrator.report").joinpath("templates", "page.js").read_text(encoding="utf-8")
-    # A browser reads every line end as a line feed, and digests what it has read.
+    # A browser normalises line ends before it computes the digest of a script.
     return [re.sub("\r\n?", "\n", script) for script in (get_plotlyjs(), own)]
 
 
 def _digest(script: str) -> str:
     """Return the digest of a script for a Content-Security-Policy.
-
-    Source: W3C, Content Security Policy Level 3, section 2.3.1, `hash-source`.
 
     Source: W3C, Content Security Policy Level 3, section 2.3.1, `hash-source`.
     """
@@ -182,8 +180,8 @@ def _template() -> Template:
 
 
 def _embedded(figure: go.Figure) -> dict[str, object]:
-    # The template does not escape it: inside a script element HTML's escapes mean nothing. A `</script>` in a
-    # text would end the element; this escape sequence means the same to JSON.
+    # HTML's escapes have no effect inside a script element, so the template does not escape this text. A
+    # `</script>` in it would end the element, so `<` is written as a JSON escape.
     content = str(figure.to_json()).replace("<", "\\u003c")
     return {"height": figure.layout.height, "json": content}
 
@@ -230,7 +228,7 @@ def _leaderboard(summary: Summary) -> ReportSection:
 
 
 def _text_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Return a table of texts, each sorted by itself."""
+    """Return a table of texts, which are also the values to sort by."""
     as_cells = (tuple(Cell(str(value), value) for value in row) for row in rows)
     return Table(tuple(header), tuple(map(TableRow, as_cells)), texts=True)
 

@@ -166,7 +166,7 @@ class Summary:
         race: Race between the best trials, or None without one.
         memoryless: Test result of the best trial without recurrence, or None if it was not evaluated.
         further: Test metric on further test splits, such as `test/accuracy_x2`, one value per seed.
-        published_source: Paper and table, or None.
+        published_source: Paper and table of the published results, or None.
         published: Published results by metric.
         matched: Sizes chosen by `model.match` in words, or None.
         states: Number of trials of the search by state.
@@ -278,7 +278,9 @@ def summarise(history: History) -> Summary:
         matched=chosen_sizes(document),
         states=dict(Counter(trial.state for trial in search)),
         failures=dict(Counter(cause_of(trial) for trial in failed).most_common()),
-        details={cause_of(trial): _details_of(trial) for trial in reversed(failed)},
+        details={
+            cause_of(trial): (trial.cause or "").partition(":")[2].strip() for trial in reversed(failed)
+        },
         spending=spending(history),
     )
 
@@ -287,7 +289,7 @@ def row_of_memoryless(layer: str, rows: Sequence[LeaderboardRow]) -> Leaderboard
     """Return the best complete trial without recurrence, or None.
 
     Args:
-        layer: Layer of the file, for trials that do not search it.
+        layer: Layer of trials that do not search it.
         rows: Rows of the leaderboard, best first.
     """
     complete = (row for row in rows if row.rank is not None)
@@ -366,10 +368,6 @@ def cause_of(trial: TrialRecord) -> str:
     return (trial.cause or "unknown").partition(":")[0]
 
 
-def _details_of(trial: TrialRecord) -> str:
-    return (trial.cause or "").partition(":")[2].strip()
-
-
 def _chosen(history: History, rows: Sequence[LeaderboardRow]) -> Chosen | None:
     trial = best_trial(
         history.trials,
@@ -391,11 +389,11 @@ def _chosen(history: History, rows: Sequence[LeaderboardRow]) -> Chosen | None:
 
 
 _EMPTY = 22
-"""Bytes of an archive without files."""
+"""Size of an archive without files, in bytes."""
 
 
 def _is_empty(folder: Path) -> bool:
-    """Return whether a checkpoint is available and has no files: scripts need not save any."""
+    """Return True for a checkpoint without files, which a script may report."""
     try:
         return (folder / ARRAYS).stat().st_size <= _EMPTY
     except OSError:

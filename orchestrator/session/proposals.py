@@ -1,4 +1,4 @@
-"""The trials that a sweep creates: those that its sampler proposes, then confirmations of the best ones."""
+"""New trials of a sweep: the proposals of its sampler, then confirmations of the best trials."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ from trainables.settings import range_ends
 class Proposals:
     """Creates trials; each one is committed before it can be launched.
 
-    Args:
-        sweep: Sweep of the trials.
-        writer: Writer of the sweep.
-        study: Proposes the trials of the search.
-        board: Function that receives every new trial.
-        trials: Trials of earlier drivers; numbering continues after them.
+    Numbering continues after `trials`, those of earlier drivers.
     """
 
     def __init__(
@@ -51,7 +46,7 @@ class Proposals:
 
     @property
     def searching(self) -> bool:
-        """Return True if there may be trials of the search that were never launched."""
+        """Return True if trials of the search may be left that were never launched."""
         return bool(self._proposed) or not self._asked_all
 
     @property
@@ -77,7 +72,7 @@ class Proposals:
 
     @property
     def wanted(self) -> int:
-        """Return the final number of trials: existing ones and those still to be created."""
+        """Return the final number of trials, including those that are still to be created."""
         search = max(self._next_number, self._search_trials)
         if self._board.best is None and (self.searching or self._board.unfinished):
             return search + len(self._confirmed) + self._sweep.confirm.most
@@ -88,11 +83,9 @@ class Proposals:
         return self._next_number >= self._search_trials
 
     def next(self, running: Sequence[TrialRecord], concurrency: int) -> TrialRecord | None:
-        """Return the trial of the search to launch next; it shares a program with running trials if one does.
+        """Return the next trial of the search, preferably one that shares a program with running trials.
 
-        Args:
-            running: Trials that run.
-            concurrency: How many trials may run at once; so many are proposed ahead, to choose from.
+        As many trials are proposed ahead, to choose from, as may run at once.
         """
         ahead = concurrency if self._several_programs else 1
         while len(self._proposed) < ahead and not self._asked_all:
@@ -105,14 +98,14 @@ class Proposals:
         return self._proposed.pop(pick(proposed, [self._program(trial) for trial in running]))
 
     def _program(self, trial: TrialRecord) -> int:
-        """Return a number that trials with the same static choice share; computed once a trial."""
+        """Return a number that identifies the static choice of a trial; it is computed once per trial."""
         if trial.key not in self._program_of:
             choice = static_choice(self._sweep, trial)
             self._program_of[trial.key] = self._programs.setdefault(choice, len(self._programs))
         return self._program_of[trial.key]
 
     def follow(self, trial: TrialRecord) -> None:
-        """Record the changed hyperparameters of a trial that continues another one."""
+        """Record the hyperparameters that a trial has copied from another one."""
         self._searched[trial.key] = trial.params
 
     def _following(self) -> tuple[TrialRecord, int] | None:
@@ -206,7 +199,7 @@ def static_choice(sweep: SweepConfig, trial: TrialRecord) -> Hashable:
 
 
 def several_programs(sweep: SweepConfig) -> bool:
-    """Return True if the search varies static choices, each of which is a program of its own."""
+    """Return True if the search varies static choices, so that trials need different programs."""
     if sweep.trainable is not None:
         static = sweep.search.keys() - {"seed", *sweep.trainable.free}
         return sweep.trainable.kind == "program" and bool(static)
@@ -217,7 +210,7 @@ def several_programs(sweep: SweepConfig) -> bool:
 
 
 def pick(proposed: Sequence[Hashable], running: Sequence[Hashable]) -> int:
-    """Return the index of the trial to launch: of the commonest running program, else the commonest proposed.
+    """Return the index of the trial to launch: the commonest running program first, then the commonest other.
 
     Args:
         proposed: Static choices of the proposed trials, the oldest first; at least one.

@@ -26,11 +26,11 @@ def violations(task: Task, options: Mapping[str, Any], folder: Path) -> list[str
 
     Args:
         task: Task.
-        options: Small ones, for a check in seconds.
+        options: Options of the task, small enough for a check in seconds.
         folder: Data folder; the encoded arrays are left in its cache.
 
     Raises:
-        Refusal: The options or the data are refused, so that nothing can be checked.
+        Refusal: The task refuses the options or the data.
     """
     before = _entries(folder)
     broken = list(_declarations(task, folder))
@@ -143,7 +143,7 @@ def _targets_by_step(signature: Signature, split: Split, padded: np.ndarray) -> 
 
 
 def _of_its_length(signature: Signature, split: Split) -> Signature:
-    """Return the signature of a further test split, whose sequences have a length of their own."""
+    """Return the signature of a further test split, with the length of its sequences."""
     return replace(signature, length=split.inputs.shape[split.lengths.ndim])
 
 
@@ -163,7 +163,7 @@ def _entries(folder: Path) -> set[str]:
 
 
 def _again(task: Task, options: Mapping[str, Any], folder: Path) -> TaskData:
-    """Load once more with nothing cached."""
+    """Load the task again without its cache."""
     with TemporaryDirectory() as temporary:
         fresh = Path(temporary)
         for name in _entries(folder) - {".cache"}:

@@ -16,7 +16,7 @@ _AGAIN = "Fetch the file again."
 
 
 def located(folder: Path, name: str) -> Path | None:
-    """Return the file of this name, or with `.gz`, or None."""
+    """Return the file with a name, with or without the suffix `.gz`; None if neither exists."""
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
@@ -24,7 +24,7 @@ def shape(path: Path) -> tuple[int, ...]:
     """Read the shape that a file's header declares.
 
     Raises:
-        BadData: It is not an idx file of unsigned bytes.
+        BadData: The file is not an idx file of unsigned bytes.
     """
     with _opened(path) as file:
         return _header(path, file)
@@ -34,7 +34,7 @@ def read(path: Path) -> np.ndarray:
     """Read a whole file into a uint8 array of its declared shape.
 
     Raises:
-        BadData: It is not an idx file of unsigned bytes, or shorter or longer than declared.
+        BadData: The file is not an idx file of unsigned bytes, or shorter or longer than declared.
     """
     with _opened(path) as file:
         declared = _header(path, file)
