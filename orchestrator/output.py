@@ -157,6 +157,6 @@ def print_refusal(error: Refusal | OSError) -> int:
     if error.filename is None or error.errno not in _UNUSABLE_PATH:
         raise error
     print_error(
-        f"{error.filename}: must be usable, got {error.strerror}. Name another, or change its rights."
+        f"{error.filename} must be usable (got {error.strerror}). Name another, or change its rights."
     )
     return Exit.BAD_INPUT

@@ -500,7 +500,7 @@ class Sweep:
         )
         if known is None:
             remedy = f"Run `data check {name} --encode`."
-            raise BadInput(f"the data of {name}", "must be encoded before sizes are known", "not yet", remedy)
+            raise BadInput(f"the data of {name}", "must be encoded before sizes are known", "", remedy)
         return known
 
     def admit(self, owner: str | None = None) -> Hardware:
@@ -578,7 +578,7 @@ class Sweep:
         """
         failed = self.failed() if retry_failed else ()
         if retry_failed and not failed:
-            raise BadInput(self.id, "must have failed trials to retry", "none", "`show` shows a trial.")
+            raise BadInput(self.id, "must have failed trials to retry", "", "`show` shows a trial.")
         self._check_bound()
         with _watching(self, observer, progress) as screen:
             hardware = self.admit()

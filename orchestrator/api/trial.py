@@ -353,9 +353,7 @@ class Trial:
         with self.workspace.ledger() as ledger:
             saved = _best_of(ledger, self.record)
         if saved is None:
-            raise BadInput(
-                self.key, "must have a checkpoint", "none", "`show` lists the checkpoints of a trial."
-            )
+            raise BadInput(self.key, "must have a checkpoint", "", "`show` lists the checkpoints of a trial.")
         return saved
 
     @contextmanager

@@ -144,7 +144,7 @@ class LocatedValue:
             more = ", ..." if len(self.value) > 6 else ""
             return f"[{', '.join(node.shown() for node in self.value[:6])}{more}]"
         if self.value is None:
-            return "nothing"
+            return "null"
         return repr(self.value) if isinstance(self.value, str) else self.text or str(self.value)
 
 

@@ -51,7 +51,7 @@ def read_named_objectives(file: TrainableFile, order: Sequence[str]) -> tuple[Ob
     example = "For example objective: {minimize: val/loss}."
     objectives = _objectives(file.objective) if file.objective is not None else []
     if not objectives:
-        raise Violation(("objective",), "must name a metric that the trials report", example, "nothing")
+        raise Violation(("objective",), "must name a metric that the trials report", example, "")
     if len({objective.metric for objective in objectives}) < len(objectives):
         raise Violation(("objective",), "must name each metric once", example)
     return tuple(sorted(objectives, key=lambda objective: order.index(objective.direction)))
@@ -133,7 +133,7 @@ def _assignment(given: Mapping[str, Any], space: Mapping[str, Distribution]) -> 
             continue
         if name not in given:
             must = f"must give a value for {name}, which is searched"
-            raise Violation(path, must, f"Add {name}, or take it out of search.", "none")
+            raise Violation(path, must, f"Add {name}, or take it out of search.", "")
         values[name] = _published_value((*path, name), distribution, given[name])
     if extra := [name for name in given if name not in values]:
         must = "must be searched, and active under these values"

@@ -349,7 +349,7 @@ def _check_training(training: TrainingSection, space: Space) -> None:
     for name in ("learning_rate", "recurrent_learning_rate"):
         if getattr(training, name) is None and (name not in space or space[name].when):
             must = "must be given here or in search"
-            raise Violation(("training", name), must, f"For example {name}: 1e-3.", "nothing")
+            raise Violation(("training", name), must, f"For example {name}: 1e-3.", "")
     if training.interval > training.steps:
         got = f"{training.interval} of {training.steps}"
         remedy = f"Write {training.steps} or less."

@@ -557,7 +557,7 @@ def _violation(error: Any, model: type[BaseModel], prefix: Path) -> Violation:
         if template
         else error["msg"]
     )
-    got = "nothing" if kind == "missing" else None
+    got = "" if kind == "missing" else None
     return Violation(path, must, _remedy(model, location, error["input"]), got)
 
 

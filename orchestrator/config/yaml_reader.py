@@ -248,7 +248,7 @@ class _Builder:
             else:
                 root = self._node(event, events, depth=1)
         if root is None:
-            raise BadInput(self._name, "must hold a value", "nothing", "Write one.")
+            raise BadInput(self._name, "must hold a value", "", "Write one.")
         return root
 
     def _check_start(self, event: Any, *, first: bool) -> None:

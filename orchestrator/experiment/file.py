@@ -271,7 +271,7 @@ def _published(source: ExperimentSource, arm: str, paper: PaperSection | None) -
         raise Violation(path, must, "For example paper: 0.611.", f"{given} of them")
     if paper.value is not None and tolerance is None:
         must = "must have a tolerance, here or in `compare`"
-        raise Violation(path, must, "For example {value: 0.611, tolerance: 0.01}.", "none")
+        raise Violation(path, must, "For example {value: 0.611, tolerance: 0.01}.", "")
     return StatedFigure(
         value=paper.value,
         error=paper.error,

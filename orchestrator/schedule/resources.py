@@ -122,7 +122,7 @@ def cluster_hardware(address: str) -> Hardware:
     addable = [_node(total, {}) for total in cluster.addable]
     if not nodes and not addable:
         must, remedy = "must have a node, or an autoscaler that adds one", "Start one with `ray start`."
-        raise NoCluster(f"RAY_ADDRESS={address}", must, "none", remedy)
+        raise NoCluster(f"RAY_ADDRESS={address}", must, "", remedy)
     return Hardware.of([*nodes, *addable], hosts=len({host for host, _ in cluster.nodes}) + len(addable))
 
 

@@ -244,7 +244,7 @@ class Shipper:
         answer = child.ask(document, seconds, lambda: self._closing)
         named = {name: answer.get(name) for name in question}
         if named != question:
-            raise DeliveryError(f"the delivering process must answer {question}, got {named}")
+            raise DeliveryError(f"the delivering process must answer {question} (got {named})")
         return answer
 
     def _recorded(self, created: Mapping[str, str]) -> bool:

@@ -28,6 +28,7 @@ from orchestrator.errors import (
     StaleRevision,
 )
 from orchestrator.process_secrets import redacted
+from trainables.errors import sentence
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -198,8 +199,12 @@ async def on_crash(request: Request, error: Exception) -> Response:
 def _response(
     status: HTTPStatus, parts: Mapping[str, str], more: Sequence[Mapping[str, str]] = ()
 ) -> Response:
-    detail = f"{parts['where']}: {parts['must']}, got {parts['got']}. {parts['remedy']}"
-    document = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}
+    document = {
+        "type": "about:blank",
+        "title": status.phrase,
+        "status": status.value,
+        "detail": sentence(**parts),
+    }
     headers = {}
     if status in RETRY_SECONDS:
         headers["Retry-After"] = str(RETRY_SECONDS[status])

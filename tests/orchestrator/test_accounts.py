@@ -132,7 +132,7 @@ def test_a_setting_with_which_others_could_write_is_refused(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setenv("SWEEP_UMASK", text)
-    with pytest.raises(BadInput, match=f"SWEEP_UMASK: must be octal digits .* got '{text}'"):
+    with pytest.raises(BadInput, match=rf"SWEEP_UMASK must be octal digits .* \(got '{text}'\)"):
         umask()
 
 
@@ -142,7 +142,7 @@ def test_a_file_of_a_secret_that_others_can_read_is_refused(tmp_path: Path, mode
     file.touch()
     file.chmod(mode)
     with pytest.raises(
-        BadInput, match=f"--key: must be readable by its owner alone, got mode {mode:04o}.*chmod 600"
+        BadInput, match=rf"--key must be readable by its owner alone \(got mode {mode:04o} of .*chmod 600"
     ):
         check_closed("--key", file)
     file.chmod(0o600)

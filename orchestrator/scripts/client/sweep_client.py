@@ -140,7 +140,7 @@ class Trial:
                 self._offset += len(line)
                 word, answered = _read(line)
                 if word not in ("continue", "stop") or answered is None or answered > step:
-                    text = "the answer to the report of step {} must be `continue {}` or `stop {}`, got {!r}"
+                    text = "the answer to the report of step {} must be `continue {}` or `stop {}` (got {!r})"
                     raise RuntimeError(text.format(step, step, step, line[:80]))
                 if answered == step:
                     return word == "continue"

@@ -57,8 +57,8 @@ def test_overrides_go_over_the_profile(tmp_path: Path) -> None:
     ("override", "where", "message"),
     [
         ("training.stepz=3", "--set training.stepz", "Did you mean `steps`?"),
-        ("training.steps=ten", "--set training.steps", "must be a whole number, got 'ten'"),
-        ("training.steps=0", "--set training.steps", "must be at least 1, got 0"),
+        ("training.steps=ten", "--set training.steps", "must be a whole number (got 'ten')"),
+        ("training.steps=0", "--set training.steps", "must be at least 1 (got 0)"),
         ("training.steps=[1", "--set training.steps", "must be YAML 1.2"),
         ("training.steps", "--set", "must be key=value"),
         ("=3", "--set", "must be key=value"),

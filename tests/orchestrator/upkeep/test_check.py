@@ -312,17 +312,17 @@ def _change_a_row(site: Site) -> None:
         (_leave_orphans, "orphan: a checkpoint folder belongs to a trial of the ledger, this one to none"),
         (_drop_the_best, f"{SWEEP_ID}-0: a COMPLETE trial keeps the checkpoint of its best step"),
         (_leave_a_gap, r"without gaps, missing \[3\]"),
-        (_leave_a_gap, f"a COMPLETE sweep has finished trials only, got {SWEEP_ID}-4"),
+        (_leave_a_gap, rf"a COMPLETE sweep has finished trials only \(got {SWEEP_ID}-4\)"),
         (_name_wrongly, f"{SWEEP_ID}-7: its key must end in its number"),
-        (_finish_without_training, f"a COMPLETE trial has {STEPS} steps, got 0"),
+        (_finish_without_training, rf"a COMPLETE trial has {STEPS} steps \(got 0\)"),
         (_prune_at_the_end, f"a PRUNED trial ends before step {STEPS}"),
         (_fail_without_a_cause, "a FAILED trial has a cause"),
         (_end_without_a_time, "only a finished trial has a time of its end"),
-        (_miscount_attempts, "attempts are numbered 1 to 2, got 0"),
+        (_miscount_attempts, r"attempts are numbered 1 to 2 \(got 0 of them\)"),
         (_report_beyond_the_end, f"reports are between step 0 and {STEPS}"),
         (_report_backwards, "a later step is reported by the same attempt or a later one"),
-        (_value_that_was_not_reported, "its value is the one it reported at its best step, 0.5, got 0.9"),
-        (_score_otherwise, f"{SWEEP_ID}-0: the mean of its scores on test is its metric, 0.6, got 0.66"),
+        (_value_that_was_not_reported, r"its value is the one it reported at its best step, 0.5 \(got 0.9\)"),
+        (_score_otherwise, rf"{SWEEP_ID}-0: the mean of its scores on test is its metric, 0.6 \(got 0.66"),
         (_stop_driving, f"{SWEEP_ID}: a sweep is WAITING only while a driver runs it"),
         (_change_a_row, f"ledger table trial, row key='{SWEEP_ID}-0': a row must match"),
     ],
@@ -438,7 +438,7 @@ def test_the_value_of_a_trial_is_compared_with_its_report_of_step_0(site: Site) 
     site.writer.end_attempt(attempt.id, "ENDED", None, "COMPLETE", 0.9, 0)
     site.writer.set_sweep_state("COMPLETE")
     assert [problem.partition(": ")[2] for problem in site.problems()] == [
-        "its value is the one it reported at its best step, 0.5, got 0.9"
+        "its value is the one it reported at its best step, 0.5 (got 0.9)"
     ]
 
 
