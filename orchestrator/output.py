@@ -99,7 +99,7 @@ class _Output(io.FileIO):
             if error.errno == errno.EPIPE:
                 raise SystemExit(CLOSED) from None
             remedy = "Free some, or write to another file."
-            raise NoSpace("standard output", "must have space", os.strerror(error.errno), remedy) from None
+            raise NoSpace("standard output", "cannot be written", os.strerror(error.errno), remedy) from None
 
     def _drop(self) -> None:
         """Have the end of the process write what it still holds to nowhere."""

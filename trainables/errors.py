@@ -1,4 +1,4 @@
-"""Errors that a user can act on.
+"""Errors that users can act on.
 
 Refusal                    root: where, requirement, value found, remedy
 +-- BadData                a data set is missing, truncated or not in its published format
@@ -10,7 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_PREDICATES = ("cannot", "has", "is", "may", "must", "needs", "requires")
+_PREDICATES = (
+    "already",
+    "belongs",
+    "cannot",
+    "does",
+    "generates",
+    "has",
+    "is",
+    "may",
+    "must",
+    "needs",
+    "requires",
+    "was",
+)
 """First words of a requirement whose subject is the place itself."""
 
 _LINE_OF_A_FILE = re.compile(r":\d+$")
@@ -63,17 +76,17 @@ class Refusal(Exception):
         return problem(self.must, self.got)
 
     def parts(self) -> dict[str, str]:
-        """Return the four parts by name."""
+        """Return where, requirement, value found and remedy by name."""
         return {"where": self.where, "must": self.must, "got": self.got, "remedy": self.remedy}
 
     def all(self) -> list[Refusal]:
-        """Return this refusal and the further ones of the same input."""
+        """Return this refusal and those in `more`."""
         return [self, *self.more]
 
 
 class BadData(Refusal):
-    """Raised before the first trial when a data set cannot be read as published."""
+    """A data set is missing or not in its published format; raised before the first trial."""
 
 
 class DamagedCheckpoint(Refusal):
-    """Raised when a checkpoint's files do not match the sizes and digests of its manifest."""
+    """The files of a checkpoint do not match the sizes and digests of its manifest."""

@@ -225,7 +225,7 @@ def _check_comparison(compare: CompareSection) -> None:
 def _arm(source: ExperimentSource, name: str, section: ArmSection) -> Arm:
     file = source.file
     if section.arguments and file.measure is None:
-        must = "require `measure`"
+        must = "requires `measure`"
         raise Violation(("arms", name, "arguments"), must, "Write sections of a search-space file instead.")
     sweep = None if file.measure else _sweep(source, name)
     return Arm(

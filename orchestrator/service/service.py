@@ -137,7 +137,8 @@ def serve(
         except KeyboardInterrupt as reason:
             over.set()
             done.wait(LEAVE_SECONDS)
-            say(f"The service ends after {reason}; the drivers {'end too' if stop_drivers else 'go on'}.")
+            drivers = "stop too" if stop_drivers else "keep running"
+            say(f"The service stops after {reason}; the drivers {drivers}.")
         for service in services if stop_drivers else ():
             service.stop_drivers()
     return end_code(stop_drivers)
@@ -197,7 +198,7 @@ def _held(ledger: Ledger, say: Say) -> Iterator[Lease]:
 def _busy(ledger: Ledger) -> Busy:
     other = holder(ledger, lease_name(ledger))
     got = f"{other}, for {max(0.0, ledger.now() - other.since):.0f} s" if other else "another service"
-    return Busy(f"service of {ledger.where}", "one at a time supervises a ledger", got, "Submit to that one.")
+    return Busy(f"service of {ledger.where}", "is already running", got, "Submit to that one.")
 
 
 @dataclass(frozen=True)

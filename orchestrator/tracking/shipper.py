@@ -174,7 +174,7 @@ class Shipper:
             try:
                 counts.put(self._ledger.backlog(self._sweep_id))
             except Exception as error:  # noqa: BLE001 - no failure of tracking may end the driver
-                _log.warning("The events that wait for MLflow cannot be counted: %s", redacted(str(error)))
+                _log.warning("The events waiting for MLflow cannot be counted: %s", redacted(str(error)))
 
         thread = self._system.thread(count, "mlflow-count")
         thread.start()

@@ -34,6 +34,6 @@ def test_a_refusal_is_one_sentence(parts: tuple[str, str, str, str], line: str) 
 
 def test_a_refusal_survives_a_process() -> None:
     """Workers send it to the driver, which prints it."""
-    refusal = BadData("a.gz", "must be a whole gzip file", "512 bytes", "Fetch it again.")
+    refusal = BadData("a.gz", "must be a complete gzip file", "512 bytes", "Fetch it again.")
     copy = pickle.loads(pickle.dumps(refusal))
     assert (type(copy), copy.parts(), str(copy)) == (BadData, refusal.parts(), str(refusal))

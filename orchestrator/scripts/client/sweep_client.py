@@ -184,7 +184,7 @@ def _copy(folder: Path, copy: Path) -> None:
             name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
         }
         for name in sorted(others):
-            print(f"{name} is no file, and left out of the checkpoint", flush=True)  # noqa: T201 - into the log
+            print(f"{name} is not a file, and is left out of the checkpoint", flush=True)  # noqa: T201 - into the log
         return others
 
     shutil.copytree(folder, copy, symlinks=True, ignore=left_out)

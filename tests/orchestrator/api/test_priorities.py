@@ -44,7 +44,7 @@ def test_the_queue_names_shares_positions_and_reasons(root: Path) -> None:
 
 
 def test_without_a_ledger_there_is_no_queue(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="must exist"):
+    with pytest.raises(BadInput, match="does not exist"):
         queue(root=tmp_path)
 
 
@@ -61,7 +61,7 @@ def test_urgent_is_granted_by_an_admin_where_the_ledger_has_users(
     assert move("retrieval", "urgent", root=root)[1] == "urgent", "without users, everybody may"
     user_admin.add("bob", "admin", root=root)
     user_admin.add("ada", "member", root=root)
-    with pytest.raises(BadInput, match=r"must be granted by an admin \(got ada, a member\).*bob"):
+    with pytest.raises(BadInput, match=r"requires an admin \(got ada, a member\).*bob"):
         move("retrieval", "urgent", root=root)
     assert move("retrieval", "normal", root=root)[1] == "normal"
     monkeypatch.setenv("SWEEP_OWNER", "cyd")

@@ -42,8 +42,8 @@ def test_a_report_to_a_missing_folder_is_refused(
     file, folder = tmp_path / "nowhere" / "file", tmp_path / "nowhere"
     assert run_command(["report", "retrieval", "--output", str(file), "--root", str(root)]) == 2
     assert capsys.readouterr().err == (
-        f"{file} must be in a folder that exists (got no folder {folder})."
-        f" Make {folder} first, or name a file elsewhere.\n"
+        f"{file} cannot be written: there is no folder {folder}."
+        f" Create {folder} first, or name a file elsewhere.\n"
     )
     assert not (root / "reports").exists(), "nothing was written"
 

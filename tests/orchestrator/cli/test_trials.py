@@ -75,7 +75,7 @@ def test_a_trial_is_named_by_its_number(
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [(["99"], "-99 must be the key"), (["0", "1", "2"], "3 words"), (["nosuch", "0"], "0 sweeps")],
+    [(["99"], "-99 is not the key"), (["0", "1", "2"], "3 words"), (["nosuch", "0"], "0 sweeps")],
 )
 def test_a_number_of_no_trial_is_refused(
     paths: Paths, capsys: pytest.CaptureFixture[str], words: list[str], told: str

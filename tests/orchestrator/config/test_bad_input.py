@@ -187,7 +187,7 @@ CASES = {
     "unknown distribution": (
         UNIFORM,
         "{uniforn: [0.1, 0.9]}",
-        "7: search.gamma_init.min.uniforn must be a known key (got `uniforn`). Did you mean `uniform`?",
+        "7: search.gamma_init.min.uniforn is not a known key. Did you mean `uniform`?",
     ),
     "a value as search": (
         UNIFORM,
@@ -212,27 +212,27 @@ CASES = {
     "unknown section": (
         "evaluate:",
         "evalute:",
-        "5: evalute must be a known key (got `evalute`). Did you mean `evaluate`?",
+        "5: evalute is not a known key. Did you mean `evaluate`?",
     ),
     "unknown field": (
         "batch_size: 16",
         "batchsize: 16",
-        "4: training.batchsize must be a known key (got `batchsize`). Did you mean `batch_size`?",
+        "4: training.batchsize is not a known key. Did you mean `batch_size`?",
     ),
     "unknown layer key": (
         "heads: 8",
         "head: 8",
-        "3: model.head must be a key of model or of the layer rotrnn (got `head`). Did you mean `heads`?",
+        "3: model.head is not a key of model or of the layer rotrnn. Did you mean `heads`?",
     ),
     "unknown search": (
         "learning_rate: {log_uniform: [1e-5",
         "lerning_rate: {log_uniform: [1e-5",
-        "10: search.lerning_rate must be a hyperparameter of a trial with the layer rotrnn (got `lerning_rate`). Did you mean `learning_rate`?",
+        "10: search.lerning_rate is not a hyperparameter of a trial with the layer rotrnn. Did you mean `learning_rate`?",
     ),
     "unsearchable": (
         "learning_rate: {log_uniform: [1e-5, 1e-2]}",
         "steps: {int: [1, 2]}",
-        "10: search.steps must be a hyperparameter of a trial with the layer rotrnn (got `steps`). There are: activations, algorithm, basis, batch_size, bidirectional, clip, d_model, d_state, depth, dropout, encoder, gamma_init.max, gamma_init.min, gate, heads, label_smoothing, layer, learning_rate, mixing, norm, norm_position, normalisation, optimizer, pooling, recurrent_learning_rate, schedule, seed, short_conv, theta_init.max, theta_init.min, train_gamma, train_theta, warmup, weight_decay.",
+        "10: search.steps is not a hyperparameter of a trial with the layer rotrnn. There are: activations, algorithm, basis, batch_size, bidirectional, clip, d_model, d_state, depth, dropout, encoder, gamma_init.max, gamma_init.min, gate, heads, label_smoothing, layer, learning_rate, mixing, norm, norm_position, normalisation, optimizer, pooling, recurrent_learning_rate, schedule, seed, short_conv, theta_init.max, theta_init.min, train_gamma, train_theta, warmup, weight_decay.",
     ),
     "unknown task": (
         "task: listops",
@@ -247,7 +247,7 @@ CASES = {
     "unknown task option": (
         "{length: 2048}",
         "{lenght: 2048}",
-        "2: data.lenght must be an option of listops (got `lenght`). Did you mean `length`?",
+        "2: data.lenght is not an option of listops. Did you mean `length`?",
     ),
     "task option of another type": (
         "{length: 2048}",
@@ -287,7 +287,7 @@ CASES = {
     "unknown sampler option": (
         "{tpe: {seed: 3}}",
         "{tpe: {sed: 3}}",
-        "13: sampler.tpe.sed must be a known key (got `sed`). Did you mean `seed`?",
+        "13: sampler.tpe.sed is not a known key. Did you mean `seed`?",
     ),
     "two samplers": (
         "{tpe: {seed: 3}}",
@@ -374,22 +374,22 @@ CASES = {
     "heads that do not divide": (
         "heads: 8",
         "heads: 7",
-        "3: model.d_state: d_state must be divisible by heads (rotrnn) (got d_state 64, heads 7). Change one of them.",
+        "3: model.d_state: in the layer rotrnn, d_state must be divisible by heads (got d_state 64, heads 7). Change one of them.",
     ),
     "searched heads that do not divide": (
         THETA,
         "heads: {choice: [8, 16, 24]}",
-        "9: search.heads: d_state must be divisible by heads (rotrnn) (got d_state 64, heads 24). Change one of them.",
+        "9: search.heads: in the layer rotrnn, d_state must be divisible by heads (got d_state 64, heads 24). Change one of them.",
     ),
     "published outside": (
         "gamma_init.min: 0.5,",
         "gamma_init.min: 0.95,",
-        "19: published.values.gamma_init.min must lie in its search (uniform [0.1, 0.9]) (got 0.95). Widen the search, or correct the value.",
+        "19: published.values.gamma_init.min must lie in its search, uniform [0.1, 0.9] (got 0.95). Widen the search, or correct the value.",
     ),
     "published of another choice": (
         "theta_init.max: 2*pi,",
         "theta_init.max: pi,",
-        "19: published.values.theta_init.max must lie in its search (choice [0.314159, 6.28319]) (got pi). Widen the search, or correct the value.",
+        "19: published.values.theta_init.max must lie in its search, choice [0.314159, 6.28319] (got pi). Widen the search, or correct the value.",
     ),
     "published value missing": (
         "gamma_init.min: 0.5, ",
@@ -404,7 +404,7 @@ CASES = {
     "published metric": (
         "test/accuracy: 0.611",
         "test/acc: 0.611",
-        "21: published.test/acc must be a known key (got `test/acc`). Did you mean `test/accuracy`?",
+        "21: published.test/acc is not a known key. Did you mean `test/accuracy`?",
     ),
     "published figure": (
         "test/accuracy: 0.611",
@@ -463,11 +463,17 @@ def test_an_endless_choice(tmp_path: Path) -> None:
     assert "at most 1,000 values" in error.must
 
 
+@pytest.mark.parametrize("content", [b"", b" \n\n"])
+def test_an_empty_file(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_bytes(content)
+    with pytest.raises(BadInput, match=r"space\.yaml is empty\. Write its content\."):
+        load(file, profile="auto", gpus=1)
+
+
 @pytest.mark.parametrize(
     ("content", "got"),
     [
-        (b"", "an empty file"),
-        (b" \n\n", "an empty file"),
         (VALID.encode("utf-16"), "UTF-16"),
         (VALID.encode("utf-16-be"), "a binary file"),
         (b"\x7fELF\x02\x01\x00\x00", "a binary file"),
@@ -476,7 +482,7 @@ def test_an_endless_choice(tmp_path: Path) -> None:
         (b"task: a\nmodel:\n\tlayer: x", "'\\t'"),
         (b"#" * 256_001, "256,001"),
     ],
-    ids=["empty", "blank", "utf-16", "utf-16 unmarked", "binary", "latin", "escape", "tab", "long"],
+    ids=["utf-16", "utf-16 unmarked", "binary", "latin", "escape", "tab", "long"],
 )
 def test_files_that_are_not_text(tmp_path: Path, content: bytes, got: str) -> None:
     """The error says what the file is instead."""
@@ -557,7 +563,7 @@ def test_paths_that_are_not_files(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
     for name, got in (
-        ("none.yaml", "no such file"),
+        ("none.yaml", "does not exist"),
         ("folder", "a directory"),
         ("pipe", "a device or a pipe"),
     ):
@@ -634,7 +640,11 @@ def followed(error: Mistake) -> list[str]:
     if match := re.match(r"Write (\[.*\])\.", error.remedy):
         return [f"{key}={match[1]}"]
     if match := re.match(r"Did you mean `(.+)`\?", error.remedy):
-        return [f"{key}=null"] if error.got == f"`{last}`" else [f"{key}={match[1]}"]
+        return (
+            [f"{key}=null"]
+            if error.got == f"`{last}`" or error.must.startswith("is not ")
+            else [f"{key}={match[1]}"]
+        )
     return [f"{key}=null"] if error.remedy in ("Leave it out.", "Leave the step out.") else []
 
 

@@ -99,9 +99,13 @@ def test_heads_that_the_file_names_are_not_named_again(tmp_path: Path) -> None:
             "heads: 8, layers: {lru: {r_init: [0.9, 0.5]}},",
             "lru.r_init: r_init.min < r_init.max",
         ),
-        ("heads: 8,", "heads: 8, layers: {rotrnn: {heads: 12}},", "rotrnn.heads: d_state must be divisible"),
+        (
+            "heads: 8,",
+            "heads: 8, layers: {rotrnn: {heads: 12}},",
+            "rotrnn.heads: in the layer rotrnn, d_state must be divisible",
+        ),
         ("{choice: [pi/100", "{when: {layer: lru}, choice: [pi/100", "when.layer must be rotrnn"),
-        ("rotrnn.theta_init.max", "s5.dt_init.max", "search.s5.dt_init.max must be a hyperparameter"),
+        ("rotrnn.theta_init.max", "s5.dt_init.max", "search.s5.dt_init.max is not a hyperparameter"),
         ("rotrnn.theta_init.max", "rotrnn.theta_int.max", "Did you mean `rotrnn.theta_init.max`?"),
         (
             "  lru.d_state",
@@ -111,7 +115,7 @@ def test_heads_that_the_file_names_are_not_named_again(tmp_path: Path) -> None:
         (
             "lru.d_state: {int: [64, 128]}",
             "rotrnn.heads: {choice: [8, 12]}",
-            "search.rotrnn.heads: d_state must",
+            "search.rotrnn.heads: in the layer rotrnn, d_state must",
         ),
     ],
 )

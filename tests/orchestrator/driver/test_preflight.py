@@ -47,10 +47,10 @@ def _replace_by_link(path: Path) -> None:
 
 
 HARM: dict[str, Callable[[Paths], None]] = {
-    "must be a folder under its root (got a symbolic link to /)": lambda paths: _replace_by_link(
+    "must be a folder below the root (got a symbolic link to /)": lambda paths: _replace_by_link(
         paths.artifacts
     ),
-    f"{SWEEP}-0 must be a folder under": lambda paths: _replace_by_link(
+    f"{SWEEP}-0 must be a folder below": lambda paths: _replace_by_link(
         paths.trial_checkpoints(SWEEP, f"{SWEEP}-0")
     ),
     "must not be writable by other users (got mode 777)": lambda paths: paths.root.chmod(0o777),

@@ -381,7 +381,7 @@ def test_a_state_with_a_damaged_part_is_not_recovered(
     log.write_bytes(b"".join([first, b"x" + second, *others]))
     long_backup.close()
     os.truncate(tmp_path / "sweeps.db", 5000)
-    with pytest.raises(Damaged, match="must start with its sweep"):
+    with pytest.raises(Damaged, match="has a damaged first record"):
         recover(sqlite_url)
 
 

@@ -73,7 +73,7 @@ def test_a_rebuilt_ledger_has_every_submission(ledger: Ledger, sqlite_url: str) 
     before = in_every_state(ledger)
     assert len(before) == 4
     lose_database(ledger)
-    with pytest.raises(Damaged, match="must hold what its backup holds"):
+    with pytest.raises(Damaged, match="is empty, but its backup is not"):
         Ledger.open(sqlite_url)
     rebuilt = recover(sqlite_url)
     assert (sorted(rebuilt.submissions), rebuilt.lost_submissions) == (sorted(e.sweep_id for e in before), [])
@@ -134,7 +134,7 @@ def test_a_lost_commit_is_revealed_and_undone(ledger: Ledger, sqlite_url: str) -
     later = submissions.submissions(ledger)
     ledger.close()
     file.with_suffix(".copy").replace(file)
-    with pytest.raises(Damaged, match="must hold every commit that was made"):
+    with pytest.raises(Damaged, match="must hold every commit"):
         verify_submissions(ledger)
     ledger.close()
     recover(sqlite_url)

@@ -51,7 +51,7 @@ def test_wrong_names_and_roles_are_refused(ledger: Ledger, name: str, role: str,
 
 
 def test_an_unknown_user_is_not_revoked(ledger: Ledger) -> None:
-    with pytest.raises(BadInput, match="no such user"):
+    with pytest.raises(BadInput, match="is not a user"):
         users.revoke_user(ledger, "ada", "grace")
     assert audit.entries(ledger) == []
 

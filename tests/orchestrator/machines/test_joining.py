@@ -323,5 +323,5 @@ def test_another_version_is_refused_while_a_driver_uses_ray_and_replaces_it_afte
 def test_a_ray_that_does_not_start_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_object_store_memory", "x")
     broken = {**environment.of_head(), "RAY_AUTH_TOKEN_PATH": str(folder / "none")}
-    with pytest.raises(NoCluster, match="must start on this machine"), joining.joined(ONE, broken):
+    with pytest.raises(NoCluster, match="does not start on this machine"), joining.joined(ONE, broken):
         pass

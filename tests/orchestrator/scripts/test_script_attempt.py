@@ -1805,7 +1805,7 @@ def test_what_is_no_file_of_a_checkpoint_is_left_out_and_named(runs: Runs) -> No
     outside = "absolute and gone and home and loop and up are links to what is outside the checkpoint"
     assert runs.log.count(f"{outside}, and left out of it") == 2
     assert "folder and pipe and socket are links to folders, no files, or gone, and left out" in runs.log
-    assert "pipe is no file, and left out of the checkpoint" in runs.log
+    assert "pipe is not a file, and is left out of the checkpoint" in runs.log
 
 
 def test_a_large_checkpoint_is_never_in_memory(runs: Runs) -> None:

@@ -111,4 +111,4 @@ def test_it_holds_its_code_and_asks_for_what_that_imports(place: Path) -> None:
 def test_reports_without_files_are_refused(tmp_path: Path, destination: Destination) -> None:
     record = saved(tmp_path, {}, resumable=False)
     (refusal,) = deliver(destination, [event(record, written(tmp_path / "code"), "digits-empty")])
-    assert "must hold files to predict" in refusal.reason
+    assert "has no files to predict with" in refusal.reason

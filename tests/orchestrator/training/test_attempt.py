@@ -81,7 +81,7 @@ def test_an_attempt_that_was_given_a_gpu_is_not_trained_without_it(
     monkeypatch.delenv("SWEEP_HOST_DEVICES")
     outcome = OwnEngine().advance(assignment(tmp_path, 0, gpu=1.0))
     assert (outcome.done, outcome.failure) == (True, "error")
-    assert "must train on its share of a GPU (got JAX with processors alone)" in outcome.message
+    assert "has a share of a GPU, but JAX found none" in outcome.message
 
 
 def test_a_checkpoint_names_its_attempt_and_its_content(engine: OwnEngine, assign: Assign) -> None:

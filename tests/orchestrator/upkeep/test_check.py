@@ -307,7 +307,7 @@ def _change_a_row(site: Site) -> None:
     [
         (_damage_weights, "/arrays.npz: must have SHA-256"),
         (_exchange_checkpoint, "/manifest.json: must have SHA-256"),
-        (_remove_checkpoint, "/manifest.json: must exist"),
+        (_remove_checkpoint, "/manifest.json: does not exist"),
         (_leave_orphans, "step-5: a checkpoint has a row in the ledger, this one has none"),
         (_leave_orphans, "orphan: a checkpoint folder belongs to a trial of the ledger, this one to none"),
         (_drop_the_best, f"{SWEEP_ID}-0: a COMPLETE trial keeps the checkpoint of its best step"),
@@ -516,7 +516,7 @@ def test_of_two_drivers_that_begin_at_once_one_gets_the_folder(
     written = threading.Timer(0.2, lambda: (folder / "ledger").write_text("first"))
     with closing(Ledger.open(sqlite_url)) as second:
         written.start()
-        with pytest.raises(BadInput, match="the checkpoints of the ledger first"):
+        with pytest.raises(BadInput, match="checkpoints of the ledger first"):
             own(folder, second.id)
         written.join()
     assert owner_of(folder) == "first"

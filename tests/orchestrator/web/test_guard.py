@@ -62,8 +62,8 @@ def test_an_unknown_address_is_a_problem(reader: Client) -> None:
 @pytest.mark.parametrize(
     ("listening", "match"),
     [
-        (Listening(0, "0.0.0.0"), "must be a loopback address without TLS"),
-        (Listening(0, "::"), "must be a loopback address without TLS"),
+        (Listening(0, "0.0.0.0"), "must be a loopback address unless TLS is used"),
+        (Listening(0, "::"), "must be a loopback address unless TLS is used"),
         (Listening(0, "example.org"), "must be an IP address"),
         (Listening(0, "0.0.0.0", certificate=Path("missing.pem")), "--certificate must be an existing file"),
     ],

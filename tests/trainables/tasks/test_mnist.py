@@ -87,7 +87,7 @@ def labelled(inner: Path, labels: np.ndarray) -> None:
             lambda inner: (inner / LABELS).write_bytes(b"\0\0\x0d\1\0\0\0\1\0\0\0\0"),
             "must start as an idx file",
         ),
-        (lambda inner: (inner / LABELS).write_bytes(b"\0\0\x08\1\0\0"), "must have a whole header"),
+        (lambda inner: (inner / LABELS).write_bytes(b"\0\0\x08\1\0\0"), "must have a complete header"),
         (lambda inner: labelled(inner, np.arange(39) % 10), "one label for each of the 40 images"),
         (lambda inner: labelled(inner, np.arange(40)), r"row 10 must hold labels 0 to 9 \(got 10\)"),
         (lambda inner: labelled(inner, np.full(40, 3)), r"must hold several classes \(got only 3\)"),
@@ -109,7 +109,7 @@ def labelled(inner: Path, labels: np.ndarray) -> None:
                 (inner / f"{IMAGES}.gz").write_bytes(gzip.compress((inner / IMAGES).read_bytes())[:-2000]),
                 (inner / IMAGES).unlink(),
             ),
-            "must be a whole gzip file",
+            "must be a complete gzip file",
         ),
     ],
 )
