@@ -65,7 +65,7 @@ def test_urgent_is_granted_by_an_admin_where_the_ledger_has_users(
         move("retrieval", "urgent", root=root)
     assert move("retrieval", "normal", root=root)[1] == "normal"
     monkeypatch.setenv("SWEEP_OWNER", "cyd")
-    with pytest.raises(BadInput, match="got cyd, no user"):
+    with pytest.raises(BadInput, match="got cyd, not a user"):
         move("retrieval", "urgent", root=root)
     monkeypatch.setenv("SWEEP_OWNER", "bob")
     assert move("retrieval", "urgent", root=root)[1] == "urgent"

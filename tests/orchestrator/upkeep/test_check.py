@@ -324,7 +324,7 @@ def _change_a_row(site: Site) -> None:
         (_value_that_was_not_reported, r"its value is the one it reported at its best step, 0.5 \(got 0.9\)"),
         (_score_otherwise, rf"{SWEEP_ID}-0: the mean of its scores on test is its metric, 0.6 \(got 0.66"),
         (_stop_driving, f"{SWEEP_ID}: a sweep is WAITING only while a driver runs it"),
-        (_change_a_row, f"ledger table trial, row key='{SWEEP_ID}-0': a row must match"),
+        (_change_a_row, f"ledger table trial, row key='{SWEEP_ID}-0': does not match the digest"),
     ],
 )
 def test_each_violation_is_reported(site: Site, violate: Callable[[Site], None], finding: str) -> None:
