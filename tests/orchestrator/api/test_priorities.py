@@ -70,7 +70,7 @@ def test_urgent_is_granted_by_an_admin_where_the_ledger_has_users(
     monkeypatch.setenv("SWEEP_OWNER", "bob")
     assert move("retrieval", "urgent", root=root)[1] == "urgent"
     user_admin.revoke("bob", root=root)
-    with pytest.raises(BadInput, match="got bob, no user"):
+    with pytest.raises(BadInput, match="got bob, not a user"):
         move("retrieval", "urgent", root=root)
 
 
