@@ -142,7 +142,7 @@ def _checked(warm: WarmPool | None, attempt_id: str, result: Any) -> Exception |
     try:
         outcome = Outcome.from_result(result)
     except Exception as error:  # noqa: BLE001 - whatever a worker sends, it is an outcome of its trial
-        return ValueError(f"a worker must answer with an outcome, got {error!r}")
+        return ValueError(f"a worker must answer with an outcome (got {error!r})")
     sweep_id = sweep_id_of(trial_key_of(attempt_id))
     session, loan = session_of(sweep_id), None
     if engines_of(sweep_id).engine_of(attempt_id) is None:

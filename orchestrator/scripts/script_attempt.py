@@ -121,13 +121,13 @@ class Report:
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("neither a truth value nor a text is a number")
+        raise TypeError("a boolean or a text is not a number")
     return float(value)
 
 
 def _finite(text: str) -> float:
     if math.isinf(value := float(text)):
-        raise ValueError("more than 64 bits of floating point hold")
+        raise ValueError("exceeds the range of a 64-bit float")
     return value
 
 
@@ -528,7 +528,7 @@ class ScriptAttempt:
             raise Refusal("the script", "must end with exit code 0", reason, "See `sweep logs`.")
         if self._saved is None or self._step == self._resumed:
             must = "must report at least once"
-            raise Refusal("the script", must, "no report", "Call `trial.report`, or append to SWEEP_REPORTS.")
+            raise Refusal("the script", must, "", "Call `trial.report`, or append to SWEEP_REPORTS.")
         return Outcome(
             self._assignment.attempt_id, self._saved.step, done=True, checkpoint=self._saved, complete=True
         )

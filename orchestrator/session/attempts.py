@@ -413,10 +413,10 @@ def foreign(attempt_id: str, outcome: Outcome, loan: str | None = None) -> str |
     """
     wanted = f"a report must be of {attempt_id}"
     if outcome.attempt_id != attempt_id:
-        return f"{wanted}, got one of {outcome.attempt_id or 'no attempt'} at step {outcome.step}"
+        return f"{wanted} (got one of {outcome.attempt_id or 'no attempt'} at step {outcome.step})"
     if loan is not None and outcome.loan != loan:
-        got = f"got one by {outcome.loan or 'none'} at step {outcome.step}"
-        return f"{wanted} by the loan {loan or 'none'}, {got}"
+        got = f"one by {outcome.loan or 'none'} at step {outcome.step}"
+        return f"{wanted} by the loan {loan or 'none'} (got {got})"
     return None
 
 
@@ -436,16 +436,16 @@ def malformed(outcome: Outcome, metric: str) -> str | None:
     """Return the requirement that a report violates, or None if it is valid."""
     step = outcome.step
     if type(step) is not int or not 0 <= step <= LARGEST_STEP:
-        return f"have a whole step from 0 to {LARGEST_STEP}, got {step!r:.40}"
+        return f"have a whole step from 0 to {LARGEST_STEP} (got {step!r:.40})"
     if not isinstance(outcome.metrics, Mapping):
-        return f"hold metrics by name, got {outcome.metrics!r:.80}"
+        return f"hold metrics by name (got {outcome.metrics!r:.80})"
     for name, value in outcome.metrics.items():
         if not isinstance(name, str) or isinstance(value, bool) or not isinstance(value, (int, float)):
-            return f"hold a number for each metric, got {name!r:.80}: {value!r:.40}"
+            return f"hold a number for each metric (got {name!r:.80}: {value!r:.40})"
     if outcome.metrics and metric not in outcome.metrics:
-        return f"hold {metric}, the objective, got {', '.join(sorted(outcome.metrics)[:8])}"
+        return f"hold {metric}, the objective (got {', '.join(sorted(outcome.metrics)[:8])})"
     if outcome.checkpoint is None and not outcome.interrupted:
-        return f"come with a checkpoint, got none at step {step}"
+        return f"come with a checkpoint (got none at step {step})"
     return None
 
 

@@ -260,7 +260,7 @@ class Session:
             self._attempts.settle(attempt_id, "COMPLETE")
             return
         must = f"a trial must report a finite {self.sweep.metric} before it ends"
-        self._attempts.settle(attempt_id, "FAILED", f"error: {must}, got none by step {run.step}")
+        self._attempts.settle(attempt_id, "FAILED", f"error: {must} (got none by step {run.step})")
 
     def settle_stopped(self, keys: Collection[str]) -> None:
         """Settle the unfinished trials among `keys`, which the scheduler stopped before their driver died."""
