@@ -1,8 +1,8 @@
 """The accounts of this machine as which the code of users runs, in a service that root runs.
 
-A service that runs code as users is root, and could read for one user what only another may: a path in a
-search-space file, or a link in a checkpoint, names any file. So it opens what a user names with the rights of
-that user's account. docs/decisions/0009-code-runs-as-its-owner.md says what follows from that.
+Such a service is root and could read files for one user that only another user may read: a path in a
+search-space file, or a link in a checkpoint, can name any file. So it opens files that a user names with the
+rights of that user's account. docs/decisions/0009-code-runs-as-its-owner.md has the consequences.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from pathlib import Path
 from orchestrator.errors import BadInput
 
 CODE_AS_USERS = "SWEEP_CODE_AS_USERS"
-"""Environment variable: the group whose members' code runs as their own accounts; unset for no such code."""
+"""Environment variable: group whose members' code runs as their own accounts; unset to run no code so."""
 
 UMASK = "SWEEP_UMASK"
-"""Environment variable: what other accounts may not do with the files that are made, as the shell's `umask`.
+"""Environment variable: umask of the created files.
 
-The default, 077, closes them to every other account; 027 lets the group of this one read them.
+The default, 077, closes them to every other account; with 027 the group of this account can read them.
 """
 
 MACHINES = ("x86_64", "aarch64")
-"""Machines on which the rights of a single thread can be changed."""
+"""Machines on which this module can change the rights of a single thread."""
 
 _SETGROUPS = {"x86_64": 116, "aarch64": 159}
 _CAPGET = {"x86_64": 125, "aarch64": 90}
 _CAPSET = {"x86_64": 126, "aarch64": 91}
-"""Numbers of system calls by machine. The functions of the C library change every thread of a process."""
+"""Numbers of system calls by machine. The functions of the C library would change every thread of a
+process."""
 
 _CAPABILITIES_VERSION = 0x20080522
 
@@ -46,11 +47,11 @@ class Account:
     """An account of this machine.
 
     Attributes:
-        name: of the account.
-        uid: of its user.
-        gid: of its own group.
-        groups: of all groups that it is in.
-        home: its home folder.
+        name: Name of the account.
+        uid: Id of its user.
+        gid: Id of its primary group.
+        groups: Ids of all its groups.
+        home: Home folder.
     """
 
     name: str
@@ -61,20 +62,16 @@ class Account:
 
 
 NOBODY = Account("nobody", 65_534, 65_534, (), "/")
-"""The account without rights."""
+"""An account without rights."""
 
 
 def account_of(owner: str, group: str) -> Account:
-    """Return the account that has the name of an owner of sweeps.
-
-    Args:
-        owner: in whose name a sweep runs.
-        group: that the account must be in; root decides who is.
+    """Return the account with the name of an owner of sweeps; root decides which accounts are in the group.
 
     Raises:
-        BadInput: there is no such account, it is not in the group, or it has rights of root.
+        BadInput: The account does not exist, is not in the group, or has rights of root.
     """
-    must = f"must be the name of an account in the group {group}, whose code runs as that account"
+    must = f"must have an account of the same name in the group {group}"
     try:
         entry = pwd.getpwnam(owner)
         admitted = grp.getgrnam(group).gr_gid
@@ -84,18 +81,18 @@ def account_of(owner: str, group: str) -> Account:
     groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
     if admitted not in groups:
         remedy = f"Ask root of that machine to `usermod -aG {group} {owner}`."
-        raise BadInput("owner of the sweep", must, f"{owner}, which is not in it", remedy)
+        raise BadInput("owner of the sweep", must, f"{owner}, who is not in it", remedy)
     if entry.pw_uid == 0 or 0 in groups:
-        must = "must be an account without rights of root"
-        raise BadInput("owner of the sweep", must, owner, "Submit it in another name.")
+        must = "must be an account without root privileges"
+        raise BadInput("owner of the sweep", must, owner, "Submit it under another name.")
     return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, tuple(sorted(groups)), entry.pw_dir)
 
 
 def umask() -> int:
-    """Return the bits that the files and folders which this process makes are not to have.
+    """Return the umask of the files and folders that this process creates.
 
     Raises:
-        BadInput: the variable holds none, or others could write the files.
+        BadInput: The variable has an invalid value, or others could write to the files.
     """
     text = os.environ.get(UMASK) or "077"
     try:
@@ -103,20 +100,16 @@ def umask() -> int:
     except ValueError:
         bits = 0
     if not 0o002 <= bits <= 0o077 or not bits & 0o002:
-        must = "must be octal digits as those of `umask`, without the right of all others to write"
+        must = "must be an octal umask that denies write access to others"
         raise BadInput(UMASK, must, repr(text), "Leave it out for 077, or set 027 to share with your group.")
     return bits
 
 
 def check_closed(where: str, file: Path) -> None:
-    """Check that no other account can read a file that holds a secret.
-
-    Args:
-        where: the option or variable that names the file.
-        file: that exists.
+    """Check that no other account can read a file with a secret; `where` is the option that names the file.
 
     Raises:
-        BadInput: another account can, by the mode of the file.
+        BadInput: Another account can read it.
     """
     if (mode := stat.S_IMODE(file.stat().st_mode)) & 0o077:
         must = "must be readable by its owner alone"
@@ -124,7 +117,7 @@ def check_closed(where: str, file: Path) -> None:
 
 
 class _Closed:
-    """How many blocks have closed the files of this process, and the umask from before the first."""
+    """The number of blocks that have closed the files of this process, and the earlier umask."""
 
     def __init__(self) -> None:
         self.lock, self.blocks, self.before = threading.Lock(), 0, 0
@@ -135,12 +128,12 @@ _CLOSED = _Closed()
 
 @contextmanager
 def files_closed() -> Iterator[None]:
-    """Close the files that this process makes to others within a `with` block, whatever its umask is.
+    """Close the files that this process creates to others within a `with` block, whatever its umask is.
 
-    A process has one umask: that of before is restored when the last of several threads has left its block.
+    A process has one umask, which is restored when the last of several threads has left its block.
 
     Raises:
-        BadInput: see `umask`.
+        BadInput: The umask in the environment is invalid; see `umask`.
     """
     wanted = umask()
     with _CLOSED.lock:
@@ -158,16 +151,16 @@ def files_closed() -> Iterator[None]:
 
 @contextmanager
 def files_as(account: Account | None) -> Iterator[None]:
-    """Let this thread open files with the rights of an account alone, for the length of a `with` block.
+    """Let this thread open files only with the rights of an account, within a `with` block.
 
-    Other threads keep theirs. Start no process meanwhile: it would have the rights of this one again. What
-    this process itself has open, and its working folder, stay within reach below /proc/self.
+    Other threads keep their rights. Start no process meanwhile, because it would have the rights of this one
+    again. Open files of this process, and its working folder, stay accessible below /proc/self.
 
     Args:
-        account: whose rights; None for those of this process.
+        account: Account, or None for the rights of this process.
 
     Raises:
-        OSError: the kernel has not changed the rights.
+        OSError: The kernel has not changed the rights.
     """
     if account is None:
         yield
@@ -175,7 +168,7 @@ def files_as(account: Account | None) -> Iterator[None]:
     own_groups, own_capabilities = os.getgroups(), _capabilities()
     try:
         _set_rights(account.groups, account.gid, account.uid)
-        # With CAP_SYS_PTRACE, the links in /proc/PID lead past the closed folders of other accounts.
+        # With CAP_SYS_PTRACE, links in /proc/PID would give access to the closed folders of other accounts.
         _set_capabilities([0, *own_capabilities[1:3], 0, *own_capabilities[4:]])
         yield
     finally:
@@ -184,7 +177,7 @@ def files_as(account: Account | None) -> Iterator[None]:
 
 
 def _set_rights(groups: Sequence[int], gid: int, uid: int) -> None:
-    """Set the groups, and the user and the group for files, of this thread; groups need rights of root."""
+    """Set this thread's groups, and its user and group for files; setting groups needs the rights of root."""
     library = ctypes.CDLL(None, use_errno=True)
     as_root = uid == os.geteuid()
     if as_root:
@@ -216,7 +209,7 @@ def _call_for_capabilities(numbers: Mapping[str, int], words: ctypes.Array[ctype
 
 
 def _set(call: object, value: int) -> None:
-    """Set an id for files; the call returns the one before, and says nothing of a failure."""
+    """Set an id for files and check it, because the call returns the earlier id and no error."""
     assert callable(call)
     call(ctypes.c_uint32(value))
     if call(ctypes.c_uint32(0xFFFFFFFF)) != value:

@@ -12,46 +12,47 @@ from trainables.errors import Refusal
 from trainables.trial import Settings, settings_from
 
 LARGEST_STEP = 1 << 53
-"""Of a report; the ledger holds no much larger one."""
+"""Maximum step of a report."""
 
 SIZE = "size/"
-"""Prefix of the metrics that hold the numbers of a `trainables.cost.Cost`, in a trial's first report."""
+"""Prefix of the metrics of a `trainables.cost.Cost`, in a trial's first report."""
 
 
 def shown_as(metric: str) -> str:
     """Return the key of a metric in the results that Ray Tune and stopping rules read.
 
-    No metric of a script, whatever it is called, is thus taken for a key of Ray Tune's or of the service.
+    The prefix prevents collisions of a script's metrics with keys of Ray Tune and of the service.
     """
     return f"metric/{metric}"
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """One attempt of one trial, complete: a worker needs nothing else.
+    """One attempt of one trial, with everything that a worker needs.
 
     Attributes:
-        attempt_id: `<trial key>.<n>`; also the id of the Ray Tune trial.
-        trial_key: `<sweep>-<number>`.
-        ledger: random id of the ledger of the sweep.
-        settings: of the trial.
-        cpu: processors of the attempt.
-        gpu: share of a GPU of the attempt.
-        data: folder of the data sets.
-        checkpoints: folder of this trial's checkpoints.
-        resume: checkpoint to go on from, as the ledger records it, or None to start at step 0.
-        log: file to which the attempt appends its events.
-        compilations: folder of JAX's persistent compilation cache.
-        store: URL of this trial's checkpoints in the shared store, or None without one.
-        engine: name of the engine that the attempt shares, or None if it has its own.
-        alone: whether the shared engine must train nothing else until the attempt's first report: the trial
-            was in an engine that died, and is tested for it.
-        observed: metrics that every report must hold: the objectives and what is constrained.
-        copied: whether other trials may go on from its checkpoints, as in population based training: every
-            report of a script but the last must hand one over.
-        avoided: ids of the nodes on which the attempt must not start: they are held for other sweeps.
-        tracking: variables that name the trial's run in MLflow to a script; empty if it has none to write to.
-        account: as which a script runs; None for that of the worker.
+        attempt_id: Id `<trial key>.<n>`, which is also the id of the Ray Tune trial.
+        trial_key: Key `<sweep>-<number>`.
+        ledger: Random id of the sweep's ledger.
+        settings: Settings of the trial.
+        cpu: Processors of the attempt.
+        gpu: Share of a GPU of the attempt.
+        data: Folder of the data sets.
+        checkpoints: Folder of the trial's checkpoints.
+        resume: Checkpoint to resume, as the ledger records it, or None to start at step 0.
+        log: File to which the attempt appends its log.
+        compilations: Folder of JAX's persistent compilation cache.
+        store: URL of the trial's checkpoints in the shared store, or None.
+        engine: Name of the shared engine, or None if the attempt has its own.
+        alone: Whether the shared engine must train nothing else until the attempt's first report, because an
+            engine of the trial has died and the trial is tested.
+        observed: Metrics that every report must contain: objectives and constrained metrics.
+        copied: Whether other trials may copy its checkpoints, as in population based training, so that every
+            report of a script except for the last must have one.
+        avoided: Ids of the nodes on which the attempt must not start, because they are reserved for other
+            sweeps.
+        tracking: Variables that give a script access to the trial's run in MLflow, or none.
+        account: Account as which a script runs; None for that of the worker.
     """
 
     attempt_id: str
@@ -76,7 +77,7 @@ class Assignment:
 
     @property
     def sweep_id(self) -> str:
-        """Return the id of the sweep that the trial belongs to."""
+        """Return the id of the trial's sweep."""
         return sweep_id_of(self.trial_key)
 
     @property
@@ -86,18 +87,18 @@ class Assignment:
 
     @property
     def slots(self) -> int:
-        """Return how many trials share a device, each in a slot of its engine; 1 if the trial has its own."""
+        """Return the number of trials that share a device in the slots of one engine; 1 without sharing."""
         return round(1 / self.gpu) if 0 < self.gpu < 1 else 1
 
     def check_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Check that a report holds what decides about trials.
+        """Check that a report contains the observed metrics.
 
         Raises:
-            Refusal: a metric is missing.
+            Refusal: A metric is missing.
         """
         for name in self.observed:
             if name not in metrics:
-                must = f"must hold {name}, which the search-space file names"
+                must = f"must include {name}, which the search-space file names"
                 own_first = sorted(metrics, key=lambda one: (one.startswith("seconds/"), one))
                 got = ", ".join(own_first[:8]) or "no metrics"
                 raise Refusal("a report", must, got, "Report it, or name another objective.")
@@ -108,7 +109,7 @@ class Assignment:
 
     @staticmethod
     def from_config(config: dict[str, Any]) -> Assignment:
-        """Return the assignment carried by a Ray Tune configuration."""
+        """Return the assignment in a Ray Tune configuration."""
         fields = dict(config["assignment"])
         settings = settings_from(fields.pop("settings"))
         resume, observed = fields.pop("resume"), tuple(fields.pop("observed"))
@@ -128,10 +129,10 @@ class SavedCheckpoint:
     """A checkpoint that is durable on disk.
 
     Attributes:
-        path: its folder.
-        step: the trial's step that it holds.
+        path: Folder of the checkpoint.
+        step: Step of the trial in the checkpoint.
         digest: SHA-256 of its manifest.
-        size: bytes of all its files.
+        size: Total size of its files in bytes.
     """
 
     path: str
@@ -145,32 +146,31 @@ class Outcome:
     """A worker's report of an interval, or of its failure to train one.
 
     Attributes:
-        attempt_id: of the attempt that it is about; its driver accepts it for no other one.
-        step: optimiser updates done so far.
-        done: True in the last outcome of an attempt.
-        metrics: `val/...`, `train/...`, `hidden_norm/layer_k`, `learning_rate`, `tokens_per_second`,
+        attempt_id: Id of the attempt; its driver accepts the outcome for no other attempt.
+        step: Number of optimiser updates so far.
+        done: Whether this is the last outcome of the attempt.
+        metrics: Metrics `val/...`, `train/...`, `hidden_norm/layer_k`, `learning_rate`, `tokens_per_second`,
             `seconds/...`, and in a trial's first report `size/...`.
-        checkpoint: the checkpoint at `step`, or None when nothing was saved since the last outcome.
-        interrupted: True if the attempt ended because a stop was requested, perhaps before it began.
-        failure: cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `time limit`,
-            `disk limit`, `error`), or None.
-        message: one line about the failure.
-        engine: name of the shared engine that answered, if any.
-        node: name of the machine that the attempt runs on.
-        queued: True if the attempt waits for a slot of its engine, or for the engine's device if `engine` is
-            None: a sign of life, not a report.
-        training: True if the attempt trains on towards its next report: a sign of life, not a report.
-        held: seconds for which the attempt has had a slot of its shared engine; None before it has one, and
-            without a shared engine.
-        alone: True, beside `queued`, if the engine trains nothing else until the attempt's next report.
-        complete: True if a function or a command has ended before its last step, and so its trial.
-        loan: id of the loan by which the driver has the process that answers, or '' if the process is Tune's.
+        checkpoint: Checkpoint at `step`, or None if nothing was saved since the last outcome.
+        interrupted: Whether the attempt ended because of a stop request, perhaps before it began.
+        failure: Cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `time limit`, `disk
+            limit`, `error`), or None.
+        message: Message about the failure, in one line.
+        engine: Name of the shared engine that answered, or None.
+        node: Name of the attempt's machine.
+        queued: Whether this is only a sign of life of an attempt that waits for a slot of its engine, or for
+            the engine's device if `engine` is None.
+        training: Whether this is only a sign of life of an attempt that trains towards its next report.
+        held: Seconds since the attempt got its slot of a shared engine; None without a slot.
+        alone: Whether, beside `queued`, the engine trains nothing else until the attempt's next report.
+        complete: Whether a function or a command, and with it the trial, has ended before its last step.
+        loan: Id of the loan of the process that answers, or '' if the process is Tune's.
     """
 
     attempt_id: str
     step: int
-    done: bool
-    metrics: dict[str, float]
+    done: bool = False
+    metrics: dict[str, float] = field(default_factory=dict)
     checkpoint: SavedCheckpoint | None = None
     interrupted: bool = False
     failure: str | None = None
@@ -192,7 +192,7 @@ class Outcome:
 
     @staticmethod
     def from_result(result: dict[str, Any]) -> Outcome:
-        """Return the outcome carried by a result dictionary."""
+        """Return the outcome in a result dictionary."""
         fields = dict(result["outcome"])
         saved = fields.pop("checkpoint")
         return Outcome(**fields, checkpoint=SavedCheckpoint(**saved) if saved else None)

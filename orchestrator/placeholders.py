@@ -1,7 +1,7 @@
-"""Placeholders in the words of a command: `{name}` or `{name:format}`; `{{` and `}}` stand for braces.
+"""Placeholders in the words of a command: `{name}` or `{name:format}`; `{{` and `}}` are literal braces.
 
-A name is looked up as it stands, dots included, and nothing of a value but its text is reached: no
-attributes, items, conversions or nested formats. In a text for a shell a value is one word, or part of one.
+A name is looked up as it is, dots included, and only the text of a value is used: no attributes, items,
+conversions or nested formats. In a text for a shell, a value is one word or part of one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal
 Context = Literal["argument", "word", "double quotes", "single quotes", "comment", "unclear"]
 
 LONGEST_WORD = 131_071
-"""Bytes of the longest argument, or variable with its value, that Linux hands to a program."""
+"""Maximum length in bytes of an argument, or of a variable with its value, in Linux."""
 
 NAME = r"[A-Za-z_][A-Za-z0-9_.]{0,63}"
 """Pattern of the name of a hyperparameter."""
@@ -29,12 +29,12 @@ _LONGEST_NUMBER = 3
 
 
 class PlaceholderError(ValueError):
-    """Raised for a text whose placeholders cannot be read.
+    """The placeholders of a text cannot be read.
 
     Args:
-        must: what must hold.
-        got: what was found.
-        remedy: what would be right.
+        must: Requirement that the text violates.
+        got: Value that was found.
+        remedy: Correction.
     """
 
     def __init__(self, must: str, got: str, remedy: str) -> None:
@@ -44,13 +44,13 @@ class PlaceholderError(ValueError):
 
 @dataclass(frozen=True)
 class Placeholder:
-    """A placeholder, and where it stands.
+    """A placeholder and its context.
 
     Attributes:
-        name: of a value.
-        format: of the value, in the standard mini-language of formats; '' for its shortest text.
-        context: `argument` without a shell; else how the shell reads what stands there.
-        redirects: whether a redirection follows, which would take a number for its own.
+        name: Name of a value.
+        format: Format of the value, in Python's format mini-language; '' for its shortest text.
+        context: Context in the language of the shell; `argument` without a shell.
+        redirects: Whether a redirection follows, which would use a number before it.
     """
 
     name: str
@@ -59,10 +59,10 @@ class Placeholder:
     redirects: bool = False
 
     def text(self, value: str | int | float | bool) -> str:
-        """Return what takes the place of the placeholder.
+        """Return the text of a value for the placeholder.
 
         Raises:
-            ValueError: the format is none of such a value, or the value would not stay one word of the shell.
+            ValueError: The format does not fit the value, or the value would not stay one word of the shell.
         """
         text = format(value, self.format)
         if self.context == "word":
@@ -78,19 +78,23 @@ class Placeholder:
 
     @property
     def keeps_numbers_harmless(self) -> bool:
-        """Return True if every number so formatted has only characters without a meaning to a shell."""
+        """Return True if numbers in this format contain only characters without a meaning to a shell."""
         return _NUMBER_FORMAT.fullmatch(self.format) is not None
 
 
 def parsed(text: str, *, shell: bool) -> list[str | Placeholder]:
     """Return a text as literal pieces and placeholders, in order.
 
+    Example:
+
+        parsed("--rate={lr}", shell=False)  # ["--rate=", Placeholder("lr")]
+
     Args:
-        text: of a word of a command.
-        shell: whether the text is for a shell.
+        text: Text of a word of a command.
+        shell: Whether the text is for a shell.
 
     Raises:
-        PlaceholderError: a brace is part of no placeholder, or a width or a precision is too large.
+        PlaceholderError: A brace is not part of a placeholder, or a width or a precision is too large.
     """
     pieces: list[str | Placeholder] = []
     reader, position = _ShellReader(), 0
@@ -118,7 +122,7 @@ def _check_size(token: re.Match[str]) -> None:
 
 
 def _stray(text: str, position: int) -> PlaceholderError:
-    """Return the error of a brace in no placeholder; it shows how a short text is to be written."""
+    """Return the error of a brace outside a placeholder, with the correct spelling of a short text."""
     must = "a brace must be part of a placeholder, {name} or {name:format}; {{ and }} stand for braces"
     right = _TOKEN.sub(lambda token: 2 * token[0] if token["stray"] else token[0], text).replace("\n", "\\n")
     remedy = f"Write {right} for this text." if len(right) <= 160 else "Double a brace that is meant."
@@ -126,7 +130,7 @@ def _stray(text: str, position: int) -> PlaceholderError:
 
 
 class _ShellReader:
-    """Follows the quotes of a text for a POSIX shell."""
+    """Tracks the quotes of a text for a POSIX shell."""
 
     def __init__(self) -> None:
         self._open = ["word"]
@@ -134,10 +138,10 @@ class _ShellReader:
         self._escaped = self._is_lost = self._has_case = False
 
     def context(self, placeholder: str) -> Context:
-        """Return how the shell reads what stands at the end of the text that was read.
+        """Return the context at the current end of the text.
 
         Raises:
-            PlaceholderError: it reads a variable's name there.
+            PlaceholderError: The shell reads a variable's name there.
         """
         inner = self._open[-1]
         if self._before == "$" and not self._escaped and inner not in ("single quotes", "comment"):
@@ -149,7 +153,7 @@ class _ShellReader:
         return inner  # type: ignore[return-value]
 
     def pass_value(self) -> None:
-        """Go past the value of a placeholder, which is no part of the shell's language."""
+        """Skip the value of a placeholder, which is not parsed as shell language."""
         self._escaped, self._before, self._letters = False, "x", ""
 
     def read(self, literal: str) -> None:
@@ -187,25 +191,19 @@ class _ShellReader:
             return
         elif character == "'":
             self._open.append("single quotes")
-            self._is_lost |= before == "$"  # a form of other shells, with escapes of its own
+            self._is_lost |= before == "$"  # `$'...'` of other shells has its own escapes
         elif character == "(":
             self._open.append("word")
         elif character == ")" and inner == "word" and len(self._open) > 1:
             self._open.pop()
-            self._is_lost |= self._has_case  # whose patterns end with such a mark alone
+            self._is_lost |= self._has_case  # patterns of `case` end with a single bracket
         elif character == "#" and (before.isspace() or before in ";&|()"):
             self._open.append("comment")
         elif before == character == "<":
-            self._is_lost = True  # the lines that follow may be a document of its own
+            self._is_lost = True  # a here-document may follow
 
 
 def rendered(text: str, values: Mapping[str, Any], *, shell: bool) -> str:
-    """Return a text with values in the place of its placeholders.
-
-    Args:
-        text: of a word of a command.
-        values: by name.
-        shell: whether the text is for a shell.
-    """
+    """Return a text with its placeholders replaced by values."""
     pieces = parsed(text, shell=shell)
     return "".join(piece if isinstance(piece, str) else piece.text(values[piece.name]) for piece in pieces)

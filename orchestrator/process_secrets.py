@@ -1,10 +1,10 @@
-"""Secrets of a process that other processes of the same user cannot read in /proc.
+"""Conceals secrets of a process from other processes of the same user, which can read /proc.
 
-Linux shows the environment and the arguments with which a process was started for as long as it runs,
-whatever it has changed since: a trial's code runs as the same user and could read there the passwords of the
-driver, of the service and of the process that delivers to MLflow. Each of these therefore overwrites its own
-secrets when it starts, and hands them to those that it starts through a pipe: the first line of their
-standard input. Its memory stays as readable as that of any process of the user.
+Linux shows the environment and the arguments with which a process was started while it runs, whatever it has
+changed since. A trial's code runs as the same user and could read there the passwords of the driver, of the
+service and of the process that delivers to MLflow. Each of these processes therefore overwrites its own
+secrets when it starts, and sends them to its children through a pipe, as the first line of their standard
+input. The memory of the process stays readable, as that of any process of the user.
 """
 
 from __future__ import annotations
@@ -28,22 +28,26 @@ _NAMED_SETTING = re.compile(
     r"|(PRIMARY|FOREIGN|SORT|HOT|CACHE|PARTITION)_?KEYS?$|(MON|DON)KEYS?$",
     re.IGNORECASE,
 )
-"""Settings of training and of data whose names hold a word of `_NAMED_SECRET`."""
+"""Pattern of harmless names that contain a word of `_NAMED_SECRET`."""
 _PLAIN = re.compile(
     r"true|false|yes|no|on|off|none|null|auto|[-+]?\d{1,6}|[-+]?\d{0,6}\.\d{1,6}(e[-+]?\d{1,3})?",
     re.IGNORECASE,
 )
 _NAMED_PATH = re.compile(r"(PATH|FILE|DIR|FOLDER)$", re.IGNORECASE)
 SHORTEST = 8
-"""Characters of the shortest secret; shorter values would be removed from ordinary words."""
+"""Minimum length of a secret; redacting shorter values would change ordinary words."""
 
 
 def redacted(text: str, secrets: Sequence[str] | None = None) -> str:
-    """Return a text without the users and passwords of addresses, and without secrets.
+    """Return a text without secrets, and without the users and passwords of addresses.
+
+    Example:
+
+        redacted("postgresql://ada:secret@host/sweeps")  # "postgresql://host/sweeps"
 
     Args:
-        text: to be shown or stored.
-        secrets: from `secrets_of_environment`, to redact many texts; None to look them up.
+        text: Text to show or store.
+        secrets: Result of `secrets_of_environment`, to redact many texts; None to look them up.
     """
     for secret in secrets_of_environment() if secrets is None else secrets:
         text = text.replace(secret, "***")
@@ -51,15 +55,15 @@ def redacted(text: str, secrets: Sequence[str] | None = None) -> str:
 
 
 def secrets_of_environment() -> list[str]:
-    """Return the values of variables that are named like a secret; a path to one is not secret itself."""
+    """Return the values of variables that are named like a secret, except for paths."""
     named = [(name, os.environ.get(name, "")) for name in os.environ if is_named_secret(name)]
     long = [(name, value) for name, value in named if len(value) >= SHORTEST]
     return [value for name, value in long if not is_plain(value) and not _is_path(name, value)]
 
 
-@cache  # texts are redacted for every event and log line, and the environment has a hundred names
+@cache  # called with every name of the environment for every event and log line
 def is_named_secret(name: str) -> bool:
-    """Return True if a variable of this name holds a secret, unless its value is plain."""
+    """Return True if a variable with this name contains a secret, unless its value is plain."""
     return bool(_NAMED_SECRET.search(name)) and not _NAMED_SETTING.search(name)
 
 
@@ -69,27 +73,28 @@ def is_plain(value: str) -> bool:
 
 
 def _is_path(name: str, value: str) -> bool:
-    # A secret in base64 can begin with a slash too.
+    # A secret in base64 can also begin with a slash.
     return bool(_NAMED_PATH.search(name)) or (value.startswith("/") and Path(value).exists())
 
 
 HANDED = "SWEEP_SECRETS"
-"""Environment variable of a process whose first line of standard input holds more variables, as JSON."""
+"""Environment variable of a process that reads more variables, as JSON, from the first line of standard
+input."""
 
 NOTIFY = "--notify"
-"""Option whose value is a secret: the address of a webhook lets its holder post messages."""
+"""Option with a secret value, because anyone with the address of a webhook can post messages."""
 
 VARIABLES = "SWEEP_VARIABLES"
-"""Environment variable: names, with commas between them, of further variables that trials are to have."""
+"""Environment variable: comma-separated names of further variables for trials."""
 
 LEFT_OUT = "SWEEP_LEFT_OUT"
-"""Environment variable of a worker: the names of the variables of its driver that it was not given."""
+"""Environment variable of a worker: names of the driver's variables that were not passed on to it."""
 
 OWN = ("RAY_", "SWEEP_", "TUNE_")
-"""Beginnings of the names of variables that are the service's own."""
+"""Prefixes of the service's own variables."""
 
 _OF_ANOTHER_PROCESS = frozenset({"PWD", "OLDPWD", "SHLVL", "COLUMNS", "LINES", "_", "PYTHONSAFEPATH"})
-"""Variables that describe the process that has them: its folder, its terminal, its program, its path."""
+"""Variables that describe a process itself: its folder, its terminal, its program, its path."""
 
 _OF_TRAINING = re.compile(
     # of an account and its programs
@@ -106,34 +111,34 @@ _OF_TRAINING = re.compile(
     r"|(HTTPS?|FTP|ALL|NO)_PROXY|DATABASE(_URL)?|AWS_(DEFAULT_)?(REGION|PROFILE)|AWS_ENDPOINT_URL(_\w+)?",
     re.IGNORECASE,
 )
-"""Names of variables that training may need and that hold no secret, unless they are named like one."""
+"""Pattern of variables that training may need and that contain no secret, unless they are named like one."""
 
 _OF_ACCESS = re.compile(
     r"MLFLOW_TRACKING_(USERNAME|AUTH)|WANDB_API\w*|SLURM_JWT|SSH_\w+|GPG_\w+|KRB5\w+|DBUS_\w+|XAUTHORITY",
     re.IGNORECASE,
 )
-"""Names of variables that lead to what an account may do elsewhere, such as the socket of an agent."""
+"""Pattern of variables that give access to other systems, such as the socket of an agent."""
 
 _SECRET_OF_QUERY = re.compile(r"://\S*[?&;]\w*(token|key|secret|pass|pwd|sig|auth|cred)\w*=", re.IGNORECASE)
 
 _BLOCKS = {"arguments": (45, 46), "environment": (47, 48)}
-"""Where the blocks begin and end: fields of /proc/self/stat after the name of the program."""
+"""Fields of /proc/self/stat, after the name of the program, with the start and the end of each block."""
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return True if a variable holds a secret, by its name or as an address with a user or a password.
+    """Return True if a variable contains a secret, by its name or as an address with a user or a password.
 
-    A flag or a short number, such as that of `MAX_TOKENS`, is none.
+    A flag or a short number, such as the value of `MAX_TOKENS`, is not secret.
     """
     named = is_named_secret(name) and not is_plain(value)
     return named or redacted(value, secrets=()) != value or bool(_SECRET_OF_QUERY.search(value))
 
 
 def of_trials(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a trial may have, which hold no secret; `left_out` names the others.
+    """Return the variables without secrets that a trial may have; `left_out` names the others.
 
-    They are those that training is known to need, those of the service, and those that are plainly no secret:
-    a flag, a number, a value too short for a secret, a path. Addresses lose their users and passwords.
+    They are those that training is known to need, those of the service, and those with a harmless value: a
+    flag, a number, a value too short for a secret, a path. Addresses lose their users and passwords.
     """
     names = environment.keys() - _OF_ANOTHER_PROCESS
     open_ = {name: redacted(environment[name], secrets=()) for name in names}
@@ -148,33 +153,33 @@ def _is_open(name: str, value: str) -> bool:
 
 
 def _is_existing_path(value: str) -> bool:
-    """Return True if a value is the path of a file or folder, or several, in folders that exist."""
+    """Return True if a value is one or several paths in folders that exist."""
     paths = [Path(path) for path in value.split(os.pathsep)]
-    # A secret in base64 may begin with a slash, but then what is before its next one is no folder.
+    # A secret in base64 may begin with a slash, but its part before the next slash is not a folder.
     folders = [path if path.parent == Path("/") else path.parent for path in paths]
     try:
         return all(folder.is_absolute() and folder.is_dir() for folder in folders)
     except OSError:
-        return False  # no folder that this account can enter, or too long for one
+        return False  # not accessible, or too long for a path
 
 
 def asked_for(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that `VARIABLES` names; none of the service's own."""
+    """Return the variables that `VARIABLES` names, except for the service's own."""
     names = [name.strip() for name in environment.get(VARIABLES, "").split(",")]
     return {name: environment[name] for name in names if name in environment and not name.startswith(OWN)}
 
 
 def left_out(environment: Mapping[str, str]) -> list[str]:
-    """Return the names of the variables that a trial does not have, without those of the service."""
+    """Return the names of the variables that a trial does not get, except for those of the service."""
     given = of_trials(environment).keys() | asked_for(environment).keys() | _OF_ANOTHER_PROCESS
     return sorted(name for name in environment.keys() - given if not name.startswith(OWN))
 
 
 def left_out_notice(further: Iterable[str]) -> str:
-    """Return a line for the log of a trial that names what its process does not have, or ''.
+    """Return a line for the log of a trial with the variables that its process does not get, or ''.
 
     Args:
-        further: names of variables of this process that the trial does not get.
+        further: Names of variables of this process that the trial does not get.
     """
     of_driver = {name for name in os.environ.get(LEFT_OUT, "").split(",") if name} - os.environ.keys()
     names = ",".join(sorted(of_driver | {*further}))
@@ -183,27 +188,27 @@ def left_out_notice(further: Iterable[str]) -> str:
 
 
 def parted(environment: Mapping[str, str]) -> tuple[dict[str, str], bytes]:
-    """Return what a process of this package is started with, which must call `begin` first.
+    """Separate the secrets from the environment of a new process, which must call `begin` first.
 
     Args:
-        environment: all variables that it is to have.
+        environment: All variables of the process.
 
     Returns:
-        The environment to start it with, and what to write to its standard input before anything else.
+        The environment to start it with, and the bytes to write to its standard input first.
     """
     secret = {name: value for name, value in environment.items() if is_secret(name, value)}
     return {**without_secrets(environment), HANDED: "1"}, json.dumps(secret).encode() + b"\n"
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that hold no secret."""
+    """Return the variables without secrets."""
     return {name: value for name, value in environment.items() if not is_secret(name, value)}
 
 
 def begin() -> None:
-    """Take the variables that the parent of this process hands over, and conceal all secrets.
+    """Read the variables that the parent of this process sends, and conceal all secrets.
 
-    Must be called before anything reads standard input.
+    Call this before anything reads standard input.
     """
     if os.environ.pop(HANDED, None) is not None:
         os.environ.update(json.loads(_first_line()))
@@ -211,15 +216,15 @@ def begin() -> None:
 
 
 def conceal() -> None:
-    """Overwrite the secrets among the variables and arguments with which this process was started.
+    """Overwrite the secrets in the variables and arguments with which this process was started.
 
-    `os.environ`, `getenv` and `sys.argv` are as before. Does nothing where there is no /proc.
+    `os.environ`, `getenv` and `sys.argv` do not change. Does nothing without /proc.
     """
     if sys.platform != "linux":
         return
     for name, value in os.environ.items():
         if is_secret(name, value):
-            os.environ[name] = value  # a copy outside the block, for libraries that call `getenv`
+            os.environ[name] = value  # copies it out of the block, for libraries that call `getenv`
     fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     for kind, (first, last) in _BLOCKS.items():
         start, end = int(fields[first]), int(fields[last])
@@ -234,7 +239,7 @@ def conceal() -> None:
 
 
 def _secret_variables(words: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield the number of each word that holds a secret, and how many of its first bytes are none."""
+    """Yield the index of each word with a secret, and the number of its first bytes that are not secret."""
     for index, word in enumerate(words):
         name, equals, value = word.partition(b"=")
         if equals and is_secret(os.fsdecode(name), os.fsdecode(value)):
@@ -251,7 +256,7 @@ def _secret_arguments(words: Sequence[bytes]) -> Iterator[tuple[int, int]]:
 
 
 def _first_line() -> bytes:
-    """Read one line of standard input, and nothing behind it."""
+    """Read one line of standard input, and nothing after it."""
     line = b""
     while not line.endswith(b"\n"):
         more = os.read(0, 1)

@@ -1,6 +1,6 @@
-"""What a process gets from its operating system: time, waiting, threads, and facts about other processes.
+"""The operating system of a process: time, waiting, threads, and facts about other processes.
 
-Code that takes a `System` can run in a simulation, which passes its own.
+A simulation passes its own `System` to the code that takes one.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ import psutil
 from orchestrator.errors import BadInput
 
 DETACHED = "SWEEP_DETACHED"
-"""Environment variable that is set in a detached driver, whose output goes to the log of its sweep."""
+"""Environment variable of a detached driver, whose output goes to the log of its sweep."""
 
 _ENDED = frozenset("ZXx")
-"""States of a process that has ended and whose parent has not noticed yet."""
+"""States in /proc of a process that has ended and was not waited for yet."""
 
 _PROCESS = uuid4().hex
-"""Identifies this process where nothing identifies the boot of its machine."""
+"""Random id of this process, used where the boot of its machine has no id."""
 
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Suspend the search for unreachable cycles, which the creation of many objects starts again and again.
+    """Suspend the search for unreachable cycles, which the creation of many objects triggers repeatedly.
 
     It takes a third of the time in which a million reports are read.
     """
@@ -57,32 +57,31 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def handled() -> tuple[signal.Signals, ...]:
-    """Return the signals that may get a handler here.
+    """Return the signals that may get a handler in this process.
 
-    What a process was started to ignore it goes on ignoring: SIGHUP under `nohup`, SIGINT as a job that a
-    script has put into the background.
+    Signals that the process was started to ignore stay ignored: SIGHUP under `nohup`, SIGINT in a background
+    job of a script.
     """
     return tuple(name for name in SIGNALS if signal.getsignal(name) is not signal.SIG_IGN)
 
 
 _interruptions: list[int] = []
-"""Signals that have interrupted this process before a driver caught them."""
+"""Signals that interrupted this process before a driver caught signals."""
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt; a driver that begins in spite of it is told, as of any signal.
+    """Raise KeyboardInterrupt, and record the signal for a driver that starts nevertheless.
 
-    A finaliser, or a library that is being imported, may have swallowed the exception.
+    A finaliser, or a library that is being imported, may swallow the exception.
     """
     _interruptions.append(number)
     raise KeyboardInterrupt
 
 
 class Signals:
-    """Catches SIGINT, SIGTERM and SIGHUP, unless ignored, in a pipe, which any thread can read.
+    """Catches SIGINT, SIGTERM and SIGHUP, unless ignored, in a pipe that any thread can read.
 
-    Python installs signal handlers in the main thread only: in any other one, `catch` leaves the handlers of
-    the process as they are.
+    Python installs signal handlers only in the main thread; in another thread, `catch` changes nothing.
     """
 
     def __init__(self) -> None:
@@ -91,7 +90,7 @@ class Signals:
         self._wakeup = -1
 
     def catch(self) -> None:
-        """Begin to catch signals."""
+        """Start to catch signals."""
         if threading.current_thread() is not threading.main_thread():
             return
         reading, writing = os.pipe()
@@ -110,17 +109,17 @@ class Signals:
                 signal.signal(name, signal.SIG_IGN if before is signal.SIG_IGN else _noted)
 
     def caught(self) -> list[str]:
-        """Return the names of the signals that have come since the last call."""
+        """Return the names of the signals since the last call."""
         if self._pipe is None:
             return []
-        numbers = _interruptions[:1]  # a second one only repeats what had no effect
+        numbers = _interruptions[:1]  # further ones only repeat the first, which had no effect
         _interruptions.clear()
         with suppress(BlockingIOError):
             numbers += os.read(self._pipe[0], 64)
         return [signal.Signals(number).name for number in numbers if number in set(SIGNALS)]
 
     def release(self) -> None:
-        """Restore the handlers that stood before."""
+        """Restore the earlier handlers."""
         if self._pipe is not None:
             signal.set_wakeup_fd(self._wakeup)
             for name, handler in self._before.items():
@@ -141,15 +140,15 @@ class System:
         return time.time()
 
     def monotonic(self) -> float:
-        """Return seconds since some moment, by a clock that is never set."""
+        """Return seconds of a clock that is never set."""
         return time.monotonic()
 
     def since_boot(self) -> float:
-        """Return seconds since some moment, by a clock that goes on while the machine is suspended."""
+        """Return seconds of a clock that is never set and continues while the machine is suspended."""
         return time.clock_gettime(_BOOT_CLOCK)
 
     def sleep(self, seconds: float) -> None:
-        """Wait that many seconds."""
+        """Wait for a number of seconds."""
         time.sleep(seconds)
 
     def event(self) -> threading.Event:
@@ -169,15 +168,15 @@ class System:
         return threading.Lock()
 
     def signals(self) -> Signals:
-        """Return what catches the signals of this process."""
+        """Return a catcher of this process's signals."""
         return Signals()
 
     def print(self, line: str) -> None:
         """Write a line to the terminal."""
-        print(line, flush=True)  # noqa: T201 - that is what it is for
+        print(line, flush=True)  # noqa: T201 - the purpose of this method
 
     def exit(self, code: int) -> None:
-        """End this process at once, whatever its threads are doing; never return."""
+        """End this process at once, whatever its threads are doing."""
         os._exit(code)
 
     def pid(self) -> int:
@@ -189,26 +188,26 @@ class System:
         return socket.gethostname()
 
     def is_detached(self) -> bool:
-        """Return True if this process prints to a log instead of the terminal that has started it."""
+        """Return True if this process prints to a log instead of a terminal."""
         return DETACHED in os.environ
 
     def start_of(self, pid: int) -> int | None:
-        """Return when a process started, or None if there is none of this id, or it has ended.
+        """Return the start of a process, or None if it has ended or does not exist.
 
-        On Linux it is counted in ticks since the boot, which no clock changes; elsewhere in milliseconds
+        On Linux the unit is ticks since the boot, which are independent of the clock; elsewhere milliseconds
         since the epoch.
         """
         try:
-            # The second field, the name of the program in brackets, may hold spaces.
+            # The second field, the name of the program in brackets, may contain spaces.
             state, *fields = self.read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
             return None if state in _ENDED else int(fields[18])
         except OSError:
             return self._start_by_clock(pid)
 
     def boot(self) -> str:
-        """Return what identifies the boot from which `since_boot` counts: this process, if that is unknown.
+        """Return the id of the boot from which `since_boot` counts, or an id of this process if unknown.
 
-        Processes that see the same boot compare their readings of that clock exactly.
+        Processes with the same boot can compare their readings of that clock.
         """
         try:
             return self.read(Path("/proc/sys/kernel/random/boot_id")).strip()
@@ -216,9 +215,9 @@ class System:
             return _PROCESS
 
     def place(self) -> str:
-        """Return what identifies the boot and the process namespace of this process; empty if unknown.
+        """Return an id of the boot and the process namespace of this process; '' if unknown.
 
-        Process ids that are read in one place mean nothing in another.
+        Process ids are valid only within one place.
         """
         try:
             boot = self.read(Path("/proc/sys/kernel/random/boot_id")).strip()
@@ -238,21 +237,20 @@ class System:
         """Return the text of a file about this machine or a process, or the target of a link.
 
         Raises:
-            OSError: the file does not exist.
+            OSError: The file does not exist.
         """
         return str(path.readlink()) if path.is_symlink() else path.read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
 class ClockSetting:
-    """A wall clock, by a clock of the same machine that is never set.
+    """The setting of a wall clock, relative to a clock of the same machine that is never set.
 
-    Two readings of the wall clock are compared after both are converted to one setting.
+    Two readings of the wall clock are compared after conversion to one setting.
 
     Attributes:
-        boot: identifies the boot of the machine.
-        booted_at: what the wall clock, as it is set, would have shown when the machine booted, in seconds
-            since the epoch.
+        boot: Id of the boot of the machine.
+        booted_at: Time of the boot by the wall clock as it is set, in seconds since the epoch.
     """
 
     boot: str
@@ -260,12 +258,12 @@ class ClockSetting:
 
     @classmethod
     def here(cls, system: System = System()) -> ClockSetting:
-        """Return how the clock of this machine is set now."""
+        """Return the current setting of this machine's clock."""
         return cls(system.boot(), system.time() - system.since_boot())
 
     @classmethod
     def read(cls, text: str) -> ClockSetting:
-        """Return the setting that `write` wrote."""
+        """Return the setting that `write` has written."""
         return cls(**json.loads(text))
 
     def write(self) -> str:
@@ -273,36 +271,32 @@ class ClockSetting:
         return json.dumps(asdict(self))
 
     def now(self, system: System = System()) -> float:
-        """Return seconds since the epoch, by this setting even if the clock has been set since."""
+        """Return seconds since the epoch by this setting, even if the clock has been set since."""
         return self.booted_at + system.since_boot()
 
     def converted(self, at: float, to: ClockSetting) -> float:
-        """Return what a clock with another setting would have shown at a time, in seconds since the epoch.
+        """Return a time of this setting as another setting would have shown it, in seconds since the epoch.
 
-        Nothing connects the clocks of two machines, or of two boots: between them the time stays as it is.
-
-        Args:
-            at: time by this setting.
-            to: the other setting.
+        Clocks of two machines or two boots cannot be related, so the time stays unchanged between them.
         """
         return at - self.booted_at + to.booted_at if self.boot == to.boot else at
 
 
 NICENESS = "SWEEP_DRIVER_NICENESS"
-"""Environment variable: niceness of a driver and its process for MLflow. The service sets it."""
+"""Environment variable, set by the service: niceness of a driver and its process for MLflow."""
 
 SERVICE_NICENESS = 15
-"""Niceness of a driver of the service, as of Ray's workers: it mostly waits, and people do not like to."""
+"""Niceness of a driver of the service, as of Ray's workers, so that interactive work comes first."""
 
 
 def niceness(default: int = 0) -> int:
     """Return the niceness of a driver.
 
     Args:
-        default: if the environment does not say.
+        default: Niceness if the environment sets none.
 
     Raises:
-        BadInput: `SWEEP_DRIVER_NICENESS` is no whole number from 0 to 19.
+        BadInput: `SWEEP_DRIVER_NICENESS` is not a whole number from 0 to 19.
     """
     text = os.environ.get(NICENESS) or str(default)
     if text.isdecimal() and int(text) <= 19:
@@ -311,9 +305,9 @@ def niceness(default: int = 0) -> int:
 
 
 def lower_priority(pid: int) -> None:
-    """Give a process the niceness of this driver, and its session too, which must be its own.
+    """Give a process, and its session, which must be its own, the niceness of this driver.
 
-    The niceness is that of the process's first thread and of what this starts from now on.
+    The niceness applies to the process's first thread and to everything that it starts from now on.
     """
     if not (wanted := niceness()):
         return
@@ -325,8 +319,8 @@ def lower_priority(pid: int) -> None:
 def lower_session(pid: int) -> None:
     """Give the session of a process, which must be its own, the niceness of the process.
 
-    Linux may share processors between sessions first (autogroups), and then a session that has just begun has
-    normal priority whatever that of its processes is: what `nice` starts would compete as if it were not.
+    Linux may first share processors between sessions (autogroups). A new session then has normal priority,
+    whatever the niceness of its processes.
     """
     with suppress(OSError):  # it has ended; or no autogroups, or too soon after another change
         if wanted := os.getpriority(os.PRIO_PROCESS, pid):

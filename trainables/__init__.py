@@ -1,1 +1,1 @@
-"""The science: layers, tasks, model, optimiser, engine. Knows nothing of Ray, Optuna, MLflow or SQL."""
+"""The science: layers, tasks, model, optimiser, engine. It does not import Ray, Optuna, MLflow or SQL."""

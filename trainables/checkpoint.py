@@ -3,13 +3,12 @@
     <stem>-<digest>/arrays.npz       the arrays by name
     <stem>-<digest>/manifest.json    {"files": {"arrays.npz": {"bytes": ..., "sha256": ...}}, "facts": {...}}
 
-The folder's name ends in the first digits of the manifest's SHA-256: two checkpoints with different content
-never have one name, and none overwrites another. A checkpoint is staged in a hidden folder beside its own and
-appears under its name by one `os.replace`, all of it flushed to disk before: a process or a machine that dies
-leaves the whole checkpoint or none.
+The name of the folder ends with the first digits of the manifest's SHA-256, so checkpoints with different
+content never overwrite each other. A checkpoint is written to a hidden folder, flushed to disk, and then
+renamed with one `os.replace`. After a crash, either the whole checkpoint exists or none of it.
 
-What a function or a command saves are files. They are arrays of bytes in the same archive, written and read
-in pieces; the facts hold their times and modes, and those of their folders.
+The files that a function or a command saves are arrays of bytes in the same archive, written and read in
+pieces. The facts hold the times and modes of these files and their folders.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ DIGITS = 12
 
 
 ATTRIBUTES = "attributes"
-"""Name of the fact that holds mode and time of files and folders by their path."""
+"""Name of the fact that holds the mode and the time of each file and folder, by path."""
 
 PIECE = 1 << 20
 """Bytes of a file that are in memory at once."""
 
 _BYTES = "//bytes/"
-"""Beginning of the names of files in an archive whose own names are no text, which follow in hexadecimal."""
+"""Prefix of the names, in hexadecimal, of files whose own names are not valid text."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +64,13 @@ class Saved:
 
 
 def prepare(folder: Path) -> Path:
-    """Create the stage of a checkpoint before its content is there; return it for a `save` into the folder.
+    """Create the hidden folder of a checkpoint in advance; return it for `save`.
 
-    On a large disk that takes as long as it takes to write and flush a small checkpoint. A stage that is not
-    used must be deleted.
+    On a large disk this takes as long as writing and flushing a small checkpoint. An unused folder must be
+    deleted.
 
     Raises:
-        OSError: The disk is full or fails; no stage is left then.
+        OSError: The disk is full or fails; no folder is left then.
     """
     stage = _make_stage(folder, "prepared")
     try:
@@ -106,7 +105,7 @@ def save(
 
 @contextmanager
 def packing(stem: Path, prepared: Path | None = None) -> Iterator[Packing]:
-    """Begin a checkpoint of files, of which nothing is left without `Packing.save`; see `save`."""
+    """Begin a checkpoint of files, which is deleted unless `Packing.save` completes it; see `save`."""
     with stage_beside(stem, prepared) as stage, (stage / ARRAYS).open("wb") as file:
         packing = Packing(stem, stage, file)
         try:
@@ -135,14 +134,14 @@ class Packing:
         self._attributes: dict[str, dict[str, tuple[int, int]]] = {"files": {}, "folders": {}}
 
     def add_folder(self, name: str, facts: os.stat_result) -> None:
-        """Note the mode and the time of a folder."""
+        """Record the mode and the time of a folder."""
         self._attributes["folders"][name] = (stat.S_IMODE(facts.st_mode) & 0o777, facts.st_mtime_ns)
 
     def add(self, name: str, file: BinaryIO, facts: os.stat_result) -> None:
-        """Copy a file in pieces; what is appended to it meanwhile is not copied.
+        """Copy a file in pieces, up to the size that it has at the start.
 
         Raises:
-            Changed: It has become shorter meanwhile.
+            Changed: The file has become shorter during the copy.
         """
         header = {"descr": "|u1", "fortran_order": False, "shape": (facts.st_size,)}
         left = facts.st_size
@@ -174,7 +173,7 @@ class Packing:
 
 
 class _Hashed:
-    """A file that is written from its beginning to its end, and hashed meanwhile."""
+    """A file that is written sequentially and hashed at the same time."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self.sha256, self.bytes = file, hashlib.sha256(), 0
@@ -206,10 +205,10 @@ def extract(folder: Path, digest: str, target: Path) -> dict[str, Any]:
     Args:
         folder: Folder of the checkpoint.
         digest: SHA-256 of its manifest, as the ledger records it.
-        target: Folder that is created, unless it exists. No name leads out of it.
+        target: Folder of the files, created if necessary. No file is written outside it.
 
     Raises:
-        DamagedCheckpoint: As `load`; or what is in it are no files.
+        DamagedCheckpoint: A file was changed, or the checkpoint does not hold files.
     """
     document = _manifest(folder / MANIFEST, _read(folder / MANIFEST), digest)
     facts: dict[str, Any] = document["facts"]
@@ -218,7 +217,7 @@ def extract(folder: Path, digest: str, target: Path) -> dict[str, Any]:
         for info in archive.infolist():
             path = _inside(target, name := _name(info.filename), folder)
             if info.compress_type != zipfile.ZIP_STORED:
-                raise _damaged(folder / ARRAYS, "must hold files as they are", f"{name} is compressed")
+                raise _damaged(folder / ARRAYS, "must not be compressed", name)
             path.parent.mkdir(parents=True, exist_ok=True)
             with archive.open(info) as source, path.open("wb") as out:
                 np.lib.format.read_magic(source)
@@ -241,7 +240,7 @@ def _inside(target: Path, name: str, folder: Path) -> Path:
 
 
 def _set_attributes(path: Path, known: tuple[int, int] | None) -> None:
-    """Set mode and time of a file, if they were recorded: earlier versions did not."""
+    """Set the mode and the time of a file, if they were recorded."""
     if known is not None:
         path.chmod(known[0])
         os.utime(path, ns=(known[1], known[1]))
@@ -271,7 +270,7 @@ def copy(source: Path, stem: Path, digest: str, trial: str) -> Saved:
 
 
 def handed_over(source: Path, manifest: bytes, digest: str, trial: str) -> bytes:
-    """Return the manifest of a copy for another trial: a checkpoint says whose it is, and whose it was.
+    """Return the manifest of a copy for another trial, which names both trials.
 
     Args:
         source: Folder of the checkpoint.
@@ -293,14 +292,14 @@ def named(stem: Path, digest: str) -> Path:
 
 
 def load(folder: Path, digest: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Read a checkpoint's arrays and facts, after comparing every byte with what was written.
+    """Read the arrays and the facts of a checkpoint, after verifying every byte.
 
     Args:
         folder: Folder of the checkpoint.
         digest: SHA-256 of its manifest, as the ledger records it.
 
     Raises:
-        DamagedCheckpoint: A file is missing, or has another size or digest than was written; names it.
+        DamagedCheckpoint: A file is missing or was changed.
     """
     document = _manifest(folder / MANIFEST, _read(folder / MANIFEST), digest)
     with _verified(folder / ARRAYS, **document["files"][ARRAYS]) as file:
@@ -310,7 +309,7 @@ def load(folder: Path, digest: str) -> tuple[dict[str, np.ndarray], dict[str, An
 
 
 def facts_of(folder: Path, digest: str) -> dict[str, Any]:
-    """Return a checkpoint's facts, after comparing every byte with what was written; see `load`."""
+    """Return the facts of a checkpoint, after verifying every byte; see `load`."""
     document = _manifest(folder / MANIFEST, _read(folder / MANIFEST), digest)
     for name, claim in document["files"].items():
         with _verified(folder / name, **claim):
@@ -320,9 +319,7 @@ def facts_of(folder: Path, digest: str) -> dict[str, Any]:
 
 
 def check_trial(folder: Path, facts: Mapping[str, Any], trial: str, step: int | None = None) -> None:
-    """Check that a checkpoint that was read is one of a trial.
-
-    The digest proves that the files are what was recorded; this, that what was recorded is the trial's.
+    """Check that a checkpoint belongs to a trial; the digest proves only that its files are unchanged.
 
     Args:
         folder: Folder of the checkpoint.
@@ -331,12 +328,12 @@ def check_trial(folder: Path, facts: Mapping[str, Any], trial: str, step: int | 
         step: Step that it holds; None for any.
 
     Raises:
-        DamagedCheckpoint: It is one of another trial or step.
+        DamagedCheckpoint: The checkpoint belongs to another trial or step.
     """
     if facts.get("trial") != trial or step not in (None, facts.get("step")):
         at = "" if step is None else f" at step {step}"
         got = f"one of {facts.get('trial')} at step {facts.get('step')}"
-        remedy = "Train the trial again: what was recorded as its own is another's."
+        remedy = "Train the trial again; this checkpoint is not its own."
         raise DamagedCheckpoint(str(folder), f"must be a checkpoint of {trial}{at}", got, remedy)
 
 
@@ -351,7 +348,7 @@ def is_whole(folder: Path, digest: str) -> bool:
 
 @contextmanager
 def stage_beside(folder: Path, prepared: Path | None = None) -> Iterator[Path]:
-    """Create a hidden folder beside another, or take a prepared one that is there; delete it on exit."""
+    """Create a hidden folder beside another one, or use a prepared one; delete it on exit."""
     stage = prepared or _make_stage(folder.parent, folder.name)
     try:
         yield stage
@@ -367,7 +364,7 @@ def _make_stage(folder: Path, name: str) -> Path:
 
 
 def publish(stage: Path, folder: Path, digest: str) -> None:
-    """Rename a whole, flushed stage to the folder of its checkpoint, unless that checkpoint exists.
+    """Rename a complete, flushed folder to that of its checkpoint, unless the checkpoint exists.
 
     Args:
         stage: Stage on the same file system as `folder`.
@@ -425,12 +422,12 @@ def _manifest(path: Path, content: bytes, digest: str) -> dict[str, Any]:
 
 @contextmanager
 def _verified(path: Path, *, bytes: int, sha256: str) -> Iterator[BinaryIO]:
-    """Open a file, after comparing every byte with what was written."""
+    """Open a file, after verifying every byte."""
     _check_place(path)
     try:
         file = path.open("rb")
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise _damaged(path, "must exist", "no such file") from error
+        raise _damaged(path, "does not exist", "") from error
     with file:
         if (size := os.fstat(file.fileno()).st_size) != bytes:
             raise _damaged(path, f"must have {bytes} bytes", str(size))
@@ -450,10 +447,10 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise _damaged(path, "must exist", "no such file") from error
+        raise _damaged(path, "does not exist", "") from error
 
 
 def _damaged(path: Path, must: str, got: str) -> DamagedCheckpoint:
     return DamagedCheckpoint(
-        str(path), must, got, "Use the checkpoint before it; this one was not written whole."
+        str(path), must, got, "Use the checkpoint before it; this one is incomplete or damaged."
     )

@@ -1,4 +1,4 @@
-"""What a network takes: parameters, state, arithmetic and memory traffic. This module does not import JAX."""
+"""Costs of a network: parameters, state, arithmetic and memory traffic. This module does not import JAX."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Cost:
     Attributes:
         parameters: Trained numbers of the whole network.
         layer_parameters: Trained numbers of the sequence layers of all blocks.
-        recurrent_parameters: Those of them that are trained at the recurrent rate.
+        recurrent_parameters: Parameters of the layers that are trained at the recurrent rate.
         state_floats: Real numbers that all blocks together carry from one time step to the next, in both
             directions if bidirectional; a complex number counts twice.
         flops: Floating-point operations of one optimiser update; None if they were not counted.
-        bytes: Bytes that its kernels read and write; None likewise.
+        bytes: Bytes that its kernels read and write; None if they were not counted.
     """
 
     parameters: int
@@ -37,12 +37,12 @@ class Cost:
     bytes: float | None = None
 
     def document(self) -> dict[str, Any]:
-        """Return the numbers that were counted, by name."""
+        """Return the known numbers by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Cost:
-        """Return what `document` wrote; JSON or a metric may have made whole numbers real ones."""
+        """Return the cost from its document; JSON or metrics may have turned integers into floats."""
         sizes = {name: int(document[name]) for name in SIZES}
         return Cost(**sizes, **{name: document[name] for name in ("flops", "bytes") if name in document})
 

@@ -22,7 +22,7 @@ from jax import Array
 from jax import numpy as jnp
 
 ROUNDS = 8
-"""With 6, the positions of an epoch of 7 examples are visibly uneven; from 16 examples on, 6 would do."""
+"""Number of Feistel rounds. Six rounds would be visibly uneven for fewer than 16 examples."""
 
 
 def mixed(word: Array) -> Array:
@@ -77,7 +77,7 @@ def order_of_steps(step: Array, steps: int, batch: int, size: int, seed: Array) 
 
     Args:
         step: Int32, steps done before the first of these; `(step + steps) * batch` must stay below 2**32.
-        steps: How many.
+        steps: Number of steps.
         batch: Examples a step.
         size: Number of examples n.
         seed: (2,) uint32.
@@ -97,7 +97,7 @@ def order_of_streams(step: Array, steps: int, batch: int, size: int, seed: Array
 
     Args:
         step: Int32, steps done before the first of these.
-        steps: How many.
+        steps: Number of steps.
         batch: Examples a step, at most `size`.
         size: Number of examples n, consecutive in their order.
         seed: (2,) uint32.

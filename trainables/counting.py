@@ -23,19 +23,18 @@ from trainables.layers import LAYERS
 from trainables.trial import TrialSettings
 
 ALGORITHM = "sequential"
-"""The algorithm that is counted where a layer has the choice: others do more arithmetic for the same states,
-and which one `auto` takes depends on the device."""
+"""Algorithm that is counted for layers with several ones; the choice of `auto` depends on the device."""
 
 UNOPTIMISED: dict[str, Any] = {"xla_backend_optimization_level": 0}
-"""Options of XLA: machine code is not optimised, because it never runs. The kernels are the same."""
+"""Options of XLA that turn off the optimisation of machine code, which never runs; kernels are the same."""
 
 _UNCOUNTED = frozenset({"cond"})
-"""Primitives whose loops count once: the branch that measures hidden-state norms runs once a report."""
+"""Primitives whose loops count once, because the branch with hidden-state norms runs once a report."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What running a program takes: floating-point operations, and bytes that its kernels read and write."""
+    """The work of a program: floating-point operations, and bytes that its kernels read and write."""
 
     flops: float
     bytes: float
@@ -48,7 +47,7 @@ class Work:
 
 
 class Loop(NamedTuple):
-    """A loop of known length: its body, how often it runs, and which arguments of the body it carries on."""
+    """A loop of known length: its body, its length, and the arguments of the body that it carries."""
 
     body: ClosedJaxpr
     times: int
@@ -56,10 +55,10 @@ class Loop(NamedTuple):
 
 
 def cost(settings: TrialSettings, signature: Signature, *, compiled: bool = False) -> Cost:
-    """Return what the static choice of a trial takes.
+    """Return the cost of the static choice of a trial.
 
     Args:
-        settings: Any trial's of the static choice.
+        settings: Settings of any trial of the static choice.
         signature: Signature of its task.
         compiled: Whether to count the arithmetic and the memory traffic of a training step too, for which the
             step is compiled for this process's device, with the algorithm `ALGORITHM` and unpadded sequences.
@@ -119,7 +118,7 @@ def _examples(program: NetworkProgram) -> Sequences:
 
 
 def work(program: ClosedJaxpr) -> Work:
-    """Return what one run of a traced program takes, loops counted as often as they run."""
+    """Return the work of one run of a traced program, with loops multiplied by their lengths."""
     return _counted(program, (), {})
 
 
@@ -160,10 +159,10 @@ def loops(program: Jaxpr) -> Iterator[Loop]:
 
 
 def _carried_by(scan: JaxprEqn) -> tuple[int, ...]:
-    """Return which inputs of the body of a scan are carried on: they follow constants, and precede slices.
+    """Return the carried inputs of the body of a scan, which follow constants and precede slices.
 
-    The parameters that say how many there are of each have other names in JAX 0.11 than in 0.10. But a slice
-    has one axis less than the array that it is of, and nothing else has.
+    The parameters with their numbers have different names in JAX 0.10 and 0.11. Slices are therefore
+    recognised by having one axis less than their arrays.
     """
     body: ClosedJaxpr = scan.params["jaxpr"]
 
@@ -186,7 +185,7 @@ def _loops_of_parameter(value: Any) -> Iterator[Loop]:
 
 
 def _times(start: list[Any]) -> int:
-    """Return how often a loop runs that counts between two literals; 1 if its length is not known.
+    """Return the length of a loop that counts between two literals; 1 if it is unknown.
 
     `fori_loop` carries its index and its end first.
     """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, unless they exist, and flush the names of those that were created."""
+    """Create a folder and its parents unless they exist, and flush the new names to disk."""
     if folder.is_dir():
         return
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -17,7 +17,7 @@ def make_folder(folder: Path) -> None:
 
 
 def replace_file(file: Path, content: bytes) -> None:
-    """Replace the content of a file, or create it, in one step: a loss of power leaves the old or the new.
+    """Replace the content of a file, or create it, atomically, even if the power fails.
 
     Raises:
         OSError: The disk is full or fails; the old content remains.
@@ -32,7 +32,7 @@ def replace_file(file: Path, content: bytes) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make the names in a folder durable: a renaming alone survives a dead process, not a dead machine."""
+    """Flush the names in a folder to disk; without it, a rename may be lost in a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

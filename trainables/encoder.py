@@ -31,7 +31,7 @@ class DenseEncoder(nnx.Module):
 
 
 class NoEncoder(nnx.Module):
-    """No parameters: one-hot tokens, or scaled numbers. The width of the network is theirs."""
+    """An encoder without parameters, for one-hot tokens or scaled numbers, which have the network's width."""
 
     def __init__(self, signature: Signature, d_model: int, *, rngs: nnx.Rngs) -> None:
         self.vocabulary, self.scale = signature.vocabulary, signature.scale
@@ -46,7 +46,7 @@ class NoEncoder(nnx.Module):
 ENCODERS: Mapping[EncoderKind, Callable[..., DenseEncoder | NoEncoder]] = MappingProxyType(
     {"dense": DenseEncoder, "none": NoEncoder}
 )
-"""By name: (signature, d_model, rngs=...) -> the encoder."""
+"""Constructors of encoders by name: (signature, d_model, rngs=...) -> encoder."""
 
 
 def _scaled(inputs: Array, scale: Scale) -> Array:
@@ -69,7 +69,7 @@ def _rows_backward(kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, 
     """Sum the cotangents of each token.
 
     A CPU adds them up one by one (0.05 ms against 0.5 ms for the product at 4,096 tokens of 100). A GPU would
-    do so in any order, so that no two runs would be equal; on a GPU the product is computed.
+    add them in any order, with different results in each run, so it computes the product.
     """
     kernel, tokens = kept
     rows, flat = tokens.reshape(-1), cotangent.reshape(-1, kernel.shape[1])

@@ -1,4 +1,4 @@
-"""Import a user's program from a folder or an installed package, and again after its files have changed."""
+"""Imports of user programs from a folder or a package, which can be repeated after their files changed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from trainables.sources import module_in
 
 
 def imported(reference: str, folder: Path) -> Any:
-    """Return what `package.module:Name` or `file.py:Name` names, in a folder or, of a package, installed.
+    """Return the object that `package.module:Name` or `file.py:Name` names, in a folder or installed.
 
     Raises:
-        Refusal: There is no such module or name.
+        Refusal: The module or the name does not exist.
     """
     module, _, name = reference.partition(":")
     try:
@@ -34,7 +34,7 @@ def imported(reference: str, folder: Path) -> Any:
 
 
 def forget_modules(reference: str, folder: Path) -> None:
-    """Import the modules of a program again when they are needed: their files have changed."""
+    """Forget the imported modules of a program, so that changed files are imported again."""
     module = reference.partition(":")[0]
     if module.endswith(".py"):
         _leave((folder / module).parent)
@@ -47,7 +47,7 @@ def forget_modules(reference: str, folder: Path) -> None:
 
 
 def _module_of_file(file: Path) -> Any:
-    """Import a file as a module, once; its neighbours can be imported by it."""
+    """Import a file as a module, once; the file can import its neighbours."""
     folder = file.parent.resolve()
     name = f"{_BESIDE}{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:16]}_{file.stem}"
     _enter(folder)
@@ -66,21 +66,20 @@ def _module_of_file(file: Path) -> Any:
 
 
 _BESIDE = "_beside_"
-"""Beginning of the names of modules that are files of a user's folder."""
+"""Prefix of the names of modules that are files of a user's folder."""
 
 _known_before: dict[Path, frozenset[str]] = {}
 """The folder that is on the path, if any, and the names of the modules that were imported before it was."""
 
 
 def _enter(folder: Path) -> None:
-    """Put a folder on the path, and take another one from it.
+    """Replace the folder on the import path.
 
-    Modules have plain names, which files of another folder may have too: only one folder is on the path at a
-    time.
+    Only one folder is on the path at a time, because modules of different folders can have the same names.
     """
     folder = folder.resolve()
     if (taken := _name_of_ours(folder)) is not None:
-        must = "must have no module with a name of this package's own, which are in the same process"
+        must = "must not contain modules named like those of this package"
         raise Refusal("trainable", must, str(taken), "Rename it.")
     for other in _known_before.keys() - {folder}:
         _leave(other)
@@ -90,7 +89,7 @@ def _enter(folder: Path) -> None:
 
 
 def _name_of_ours(folder: Path) -> Path | None:
-    """Return a module in a folder that could be taken for a package of ours, or None."""
+    """Return the name of a module in a folder that equals one of our packages, or None."""
     own = Path(__file__).resolve().parents[1]
     names = [folder / name for name in ("orchestrator", "trainables") if folder != own]
     files = [file for name in names for file in (name.with_suffix(".py"), name / "__init__.py")]
@@ -98,7 +97,7 @@ def _name_of_ours(folder: Path) -> Path | None:
 
 
 def _leave(folder: Path) -> None:
-    """Take a folder from the path, and forget every module that was imported from it."""
+    """Remove a folder from the path, and forget every module that was imported from it."""
     folder = folder.resolve()
     known = _known_before.pop(folder, None)
     if known is None:

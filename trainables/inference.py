@@ -29,7 +29,7 @@ from trainables.tasks import TASKS
 from trainables.trial import TrialSettings
 
 TOGETHER = 16
-"""Examples answered by one device call."""
+"""Number of examples of one device call."""
 
 Answers = dict[str, list[Any]]
 """`answer`: a class, a number, or the classes of all steps; `probabilities` (C,) for one class a sequence."""
@@ -37,7 +37,7 @@ Answers = dict[str, list[Any]]
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads raw examples as the task's own data was read.
+    """Converts raw examples to arrays in the same way as the data of the task.
 
     Attributes:
         task: Task.
@@ -75,13 +75,13 @@ class Reader:
         """Return one step of a sequence, a token or numbers (F,), as the network reads it.
 
         Raises:
-            Refusal: It is no step of the task.
+            Refusal: The value is not a step of the task.
         """
         (step,) = self._numbers(np.asarray(now)[None])
         return np.asarray(step)
 
     def padded(self, examples: Sequence[tuple[np.ndarray, ...]], rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return inputs and lengths of `rows` examples; examples that fill up are one step of zeros.
+        """Return inputs and lengths of `rows` examples; missing examples are one step of zeros.
 
         Args:
             examples: Examples as `read` returns them.
@@ -135,21 +135,24 @@ def _whole(values: np.ndarray, below: int) -> bool:
 class Predictor:
     """The network of a checkpoint.
 
+        predictor = Predictor(folder, digest)
+        answers = predictor.predict(["a fine film", "a dull one"])
+
     Attributes:
         settings: Settings of the trial that was trained.
         signature: Signature of its task's arrays.
-        reader: Turns raw examples into sequences.
+        reader: Reader that converts raw examples to sequences.
     """
 
     def __init__(self, folder: Path, digest: str) -> None:
-        """Read a checkpoint. It needs nothing else, not even the data of its task.
+        """Read a checkpoint, which contains everything that is needed.
 
         Args:
             folder: Folder of the checkpoint.
             digest: SHA-256 of its manifest, as the ledger records it.
 
         Raises:
-            DamagedCheckpoint: If a file is not what was recorded.
+            DamagedCheckpoint: A file was changed.
         """
         arrays, facts = checkpoint.load(folder, digest)
         self.settings = TrialSettings.from_document(facts["settings"])
@@ -167,7 +170,7 @@ class Predictor:
         """Answer raw examples: texts, pairs of texts, or arrays as the task stores them.
 
         Returns:
-            An answer for each example; of an output by step, as many as the example has steps.
+            An answer for each example; for an output by step, one for each step of the example.
 
         Raises:
             Refusal: One of them is not an example of the task.
@@ -218,7 +221,7 @@ class Predictor:
 
 
 class Stream:
-    """One sequence, read step by step; the carried state is all that is remembered of it."""
+    """One sequence that is read step by step and remembered only in the carried state."""
 
     def __init__(self, reader: Reader, trained: Trained, step: Any, carried: Carried) -> None:
         self._reader, self._trained, self._step, self._carried = reader, trained, step, carried
@@ -227,7 +230,7 @@ class Stream:
         """Read one step, a token or numbers (F,); return the logits (C,) after it.
 
         Raises:
-            Refusal: It is no step of the task.
+            Refusal: The value is not a step of the task.
         """
         self._carried, logits = self._step(self._trained, self._carried, self._reader.step(now))
         return np.asarray(logits)

@@ -12,10 +12,9 @@ from jax import Array
 def source_of_keys(key: Array) -> nnx.Rngs:
     """Return a source that gives the same keys as `nnx.Rngs(key)`.
 
-    Flax counts the keys in an array. Where a function is traced, each count asks a tracer for its sharding,
-    which it does not have: JAX then composes an error message that nobody reads, and prints equations for it,
-    which is much of the time of tracing. This source counts in Python. A module may not keep it: its count is
-    no state.
+    Flax counts the keys in an array. In a traced function, each count asks a tracer for its sharding. JAX
+    then formats an error message that is never shown, which takes a large part of the time of tracing. This
+    source counts in Python. A module must not keep it, because its count is not part of the state.
     """
     source: Any = nnx.Rngs()
     source.default = _Counting(key, tag="default")

@@ -1,4 +1,4 @@
-"""Sizes that give a network a wanted number of parameters. This module does not import JAX."""
+"""Sizes with which a network has a requested number of parameters. This module does not import JAX."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from trainables.trial import ModelSettings
 Size = Literal["d_state", "d_model"]
 
 TOLERANCE = 0.01
-"""Largest relative difference between a number of parameters and the wanted one."""
+"""Largest relative difference from the requested number of parameters."""
 
 LARGEST = 2**20
-"""No size above it is tried."""
+"""Largest size that is tried."""
 
 _NEIGHBOURS = 2048
-"""How far from the best size a legal one is looked for, on either side."""
+"""Distance from the best size, on either side, within which legal sizes are tried."""
 
 
 def matches(model: ModelSettings, signature: Signature, wanted: int) -> bool:
-    """Return True if a network has the wanted number of parameters, to `TOLERANCE`."""
+    """Return True if a network has the requested number of parameters, within `TOLERANCE`."""
     return abs(parameters(model, signature) - wanted) <= TOLERANCE * wanted
 
 
 def matched(
     model: ModelSettings, signature: Signature, wanted: int, adjust: Size | None = None
 ) -> ModelSettings:
-    """Return a network with the wanted number of parameters.
+    """Return a network with a requested number of parameters.
 
-    A network that has it already stays as it is, so that published sizes do. Otherwise its `d_state` changes;
-    where no state can reach the number, `d_model` does too, as little as possible.
+    A network that has this number, such as a published one, does not change. Otherwise its `d_state` changes.
+    If no `d_state` reaches the number, `d_model` changes too, as little as possible.
 
     Args:
         model: Network.

@@ -2,8 +2,9 @@
 
     (B, L) tokens or (B, L, F) numbers -> encoder, blocks (B, L, D) -> pooling (B, D) -> head (B, C)
 
-Padding never reaches an answer: rows after the true lengths are zero between blocks and after each
-normalisation, sums over time are divided by true lengths, and a layer's reverse pass starts at the true end.
+Padding has no effect on an answer: rows after the true lengths are zero between blocks and after each
+normalisation, sums over time are divided by true lengths, and the reverse pass of a layer starts at the true
+end.
 
 Source: RotRNN, figure 1; S5's released harness for what the paper leaves open (batch normalisation before the
 layer, the four kinds of mixing, dropout shared over time, masked mean pooling, the two-document head).
@@ -56,9 +57,9 @@ class Padding(NamedTuple):
     """Masks of the true steps of sequences.
 
     Attributes:
-        lengths: (B,) true lengths, or None if nothing is padded.
-        mask: (B, L, 1), true for true steps; None likewise.
-        steps: Number of true steps in all, a float scalar.
+        lengths: (B,) true lengths, or None without padding.
+        mask: (B, L, 1), true for true steps; None without padding.
+        steps: Total number of true steps, a float scalar.
     """
 
     lengths: Array | None
@@ -109,10 +110,10 @@ GATES: Mapping[Gate, Callable[[Array], Array]] = MappingProxyType({"silu": jax.n
 
 
 class BlockState(NamedTuple):
-    """What a block remembers of the steps so far.
+    """The memory of a block after the steps so far.
 
     Attributes:
-        before: Latest rows that its convolution will read again, (max(short_conv - 1, 0), D).
+        before: Latest rows, which its convolution reads again, (max(short_conv - 1, 0), D).
         layer: State of its layer.
     """
 
@@ -121,11 +122,11 @@ class BlockState(NamedTuple):
 
 
 Memory: TypeAlias = tuple[BlockState, ...]
-"""What a network remembers of the steps so far: the state of each block, (B, ...) for a batch."""
+"""The memory of a network after the steps so far: the state of each block, (B, ...) for a batch."""
 
 
 class Block(nnx.Module):
-    """A layer, the mixing of its channels with dropout, a skip; a normalisation before or after them.
+    """A residual block: a layer, the mixing of its channels with dropout, a skip connection, a normalisation.
 
     With `short_conv` the layer reads conv(u) + b, a causal convolution of each channel, in both directions.
     With `gate` its outputs are multiplied by SiLU or GELU of Dense(u).
@@ -169,7 +170,7 @@ class Block(nnx.Module):
 
         Args:
             x: (B, L, D), zero where padded, as the output is.
-            padding: Padding where sequences end; no sequence does if a memory is given.
+            padding: Padding of the sequences; with a memory, there is none.
             kept: (2, B, 1, D) factors of the two dropouts, or None in evaluation.
             record: Whether to compute the norm; 0 is returned where it is false or None.
             memory: Memory of the steps before the first, (B, ...) each; None if sequences start with it.
@@ -187,7 +188,7 @@ class Block(nnx.Module):
     def _over_batch(
         self, rows: Array, padding: Padding, memory: BlockState | None
     ) -> tuple[Array, Callable[[], Array], BlockState | None]:
-        """Return the layer's outputs (B, L, D), what computes its states, and the memory after them."""
+        """Return the outputs of the layer (B, L, D), a function for its states, and the memory after them."""
         if memory is None:
             seen = jax.vmap(lambda rows: self.convolved(self._rows_before(), rows)[0])(rows)
             layer = self.layer.over(len(rows))
@@ -221,14 +222,14 @@ class Block(nnx.Module):
         return BlockState(before, inner), self.gated(row, out)
 
     def convolved(self, before: Array, rows: Array) -> tuple[Array, Array]:
-        """Return what the layer reads for rows (L, D), and the rows that precede the next one."""
+        """Return the inputs of the layer for rows (L, D), and the rows that precede the next one."""
         if not self.short_conv:
             return rows, before
         seen, before = causal_conv(self.conv[...], before, rows)
         return seen + self.conv_bias[...], before
 
     def gated(self, rows: Array, out: Array) -> Array:
-        """Return a layer's outputs (..., D) times the branch of what the block reads, rows (..., D)."""
+        """Return outputs of the layer (..., D), multiplied by the gate of the block's inputs (..., D)."""
         if self.gate == "none":
             return out
         branch = self.branch(rows.reshape(-1, self.width)).reshape(rows.shape)
@@ -321,7 +322,7 @@ class Model(nnx.Module):
         lengths: Array | None = None,
         training: Training | None = None,
     ) -> tuple[Array, Array, Memory | None]:
-        """Return what a call does of segments that follow a memory, and the memory after them.
+        """Return the results of a call for segments that follow a memory, and the memory after them.
 
         Args:
             memory: Memory of the steps before, (B, ...) each; None if sequences start with their first step.
@@ -354,7 +355,7 @@ class Model(nnx.Module):
         return self.head(x), jnp.stack(norms), None if memory is None else tuple(states)
 
     def initial_memory(self, rows: int) -> Memory:
-        """Return the memory of so many sequences before their first step."""
+        """Return the memory of a number of sequences before their first step."""
         blocks = tuple(block.initial_state() for block in self.blocks)
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *leaf.shape)), blocks)
 
@@ -380,7 +381,7 @@ def _last(x: Array, lengths: Array | None) -> Array:
 POOLINGS: Mapping[Pooling, Callable[[Array, Array | None], Array]] = MappingProxyType(
     {"mean": _mean, "last": _last}
 )
-"""By name: (x (B, L, D), zero where padded; true lengths (B,) or None) -> (B, D)."""
+"""Poolings by name: (x (B, L, D), zero where padded; true lengths (B,) or None) -> (B, D)."""
 
 
 def _blocks(settings: ModelSettings, ranges: Ranges, rngs: nnx.Rngs) -> list[Block]:
@@ -416,8 +417,8 @@ def _dropout(training: Training, depth: int, batch: int, width: int) -> Array:
 def _recorded_norm(states_of: Callable[[], Array], padding: Padding, record: Array | None) -> Array:
     """Return the mean of ||x_t|| over unpadded steps of states (B, L, N), or 0 if not recorded.
 
-    Behind a condition, because it is one more pass over the largest arrays of a step, and because a layer
-    whose outputs need no states is only then asked for them.
+    It is computed conditionally, because it passes once more over the largest arrays of a step, and because
+    some layers compute their states only for it.
     """
     if record is None:
         return jnp.float32(0)

@@ -18,7 +18,7 @@ from jax import numpy as jnp
 from trainables.settings import Norm
 
 MOMENTUM = 0.95
-"""Share of the running statistics kept at a step."""
+"""Share of the running statistics that is kept at each step."""
 
 EPSILON = 1e-5
 
@@ -117,7 +117,7 @@ class LayerNorm(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(width))
 
     def __call__(self, x: Array, mask: Array | None, count: Array, *, training: bool) -> Array:
-        """Normalise x (B, L, D); where the mask (B, L, 1) is false, return zeros. Ignore the rest."""
+        """Normalise x (B, L, D); return zeros where the mask (B, L, 1) is false."""
         centred = x - jnp.mean(x, axis=-1, keepdims=True)
         deviation = jax.lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + LAYER_EPSILON)
         normal = centred * deviation * self.scale[...] + self.bias[...]
@@ -138,4 +138,4 @@ class NoNorm(nnx.Module):
 NORMS: Mapping[Norm, Callable[[int], BatchNorm | LayerNorm | NoNorm]] = MappingProxyType(
     {"batch": BatchNorm, "layer": LayerNorm, "none": NoNorm}
 )
-"""By name: width D -> the normalisation."""
+"""Constructors of normalisations by name, called with the width D."""

@@ -26,11 +26,11 @@ from trainables.settings import Schedule
 from trainables.trial import TrainingSettings
 
 Moments: TypeAlias = optax.OptState
-"""What an optimiser remembers of the gradients (P,): a tree of vectors (P,) and scalars."""
+"""The state of an optimiser: a tree of vectors (P,) and scalars."""
 
 
 class Sums(NamedTuple):
-    """Weighted sums over what is counted: sequences, or the steps with a target of an output by step."""
+    """Weighted sums over sequences or, for an output by step, over the steps with a target."""
 
     loss: Array
     metric: Array
@@ -48,7 +48,7 @@ def classification(logits: Array, targets: Array, weights: Array) -> Sums:
     Args:
         logits: (..., C).
         targets: (...,) int, classes.
-        weights: (...,), 0 for what does not count.
+        weights: (...,), 0 for predictions that do not count.
     """
     kept = weights > 0
     chosen = jax.nn.one_hot(targets, logits.shape[-1], dtype=logits.dtype)
@@ -58,10 +58,12 @@ def classification(logits: Array, targets: Array, weights: Array) -> Sums:
 
 
 def margin(logits: Array, targets: Array, weights: Array) -> Array:
-    """Return by how much the logits of the targets exceed the means of all logits, summed.
+    """Return the sum of the differences between the logits of the targets and the means of all logits.
 
-    Times a share s, it is what label smoothing by s adds to the cross-entropy of `classification`, of whose
-    arguments these are. Source: Szegedy et al., Rethinking the Inception architecture, 2016, section 7.
+    Multiplied by s, it is the term that label smoothing by s adds to the cross-entropy. The arguments are
+    those of `classification`.
+
+    Source: Szegedy et al., Rethinking the Inception architecture, 2016, section 7.
     """
     kept = weights > 0
     chosen = jax.nn.one_hot(targets, logits.shape[-1], dtype=logits.dtype)
@@ -75,7 +77,7 @@ def regression(predictions: Array, targets: Array, weights: Array) -> Sums:
     Args:
         predictions: (B, 1).
         targets: (B,) float.
-        weights: (B,), 0 for what does not count.
+        weights: (B,), 0 for predictions that do not count.
     """
     squares = jnp.where(weights > 0, (predictions[..., 0] - targets) ** 2, 0) * weights
     total = jnp.sum(squares)
@@ -89,7 +91,7 @@ LOSSES: Mapping[str, Callable[[Array, Array, Array], Sums]] = MappingProxyType(
 
 
 def weights_of(output: str, examples: Array, lengths: Array, targets: Array) -> Array:
-    """Return what each prediction counts: (B,), or (B, L) for an output by step.
+    """Return the weight of each prediction: (B,), or (B, L) for an output by step.
 
     Args:
         output: `Signature.output`.
@@ -107,8 +109,8 @@ class Rates(NamedTuple):
 
     Attributes:
         learning_rate: Learning rate of the parameters outside the recurrence, at this step.
-        recurrent_learning_rate: Recurrent learning rate of the recurrent parameters, at this step.
-        weight_decay: Decoupled, of the first group; times their rate.
+        recurrent_learning_rate: Learning rate of the recurrent parameters, at this step.
+        weight_decay: Decoupled weight decay of the first group, which is multiplied by its rate.
     """
 
     learning_rate: Array
@@ -127,33 +129,33 @@ def _linear(way: Array) -> Array:
 SCHEDULES: Mapping[Schedule, Callable[[Array], Array]] = MappingProxyType(
     {"cosine": _cosine, "linear": _linear, "constant": jnp.ones_like, "plateau": jnp.ones_like}
 )
-"""By name: the part done of the way from the end of the warm-up to the last step -> the share of the peak.
+"""Schedules by name: a function of the progress from warm-up to last step, 0 to 1, to a share of the peak.
 
 That of `plateau` is multiplied by the `scale` of a `Plateau`, which depends on the losses.
 """
 
 Plateau: TypeAlias = optax.contrib.ReduceLROnPlateauState
-"""What the schedule `plateau` remembers of the training losses: scalars.
+"""The state of the schedule `plateau`, all scalars.
 
 Source: LDStack's notebook, which has Keras's `ReduceLROnPlateau("loss", 0.5, 2)`.
 """
 
 LEAST_GAIN = 1e-4
-"""A mean loss that is lower by less has not improved; Keras's `min_delta`."""
+"""Least decrease of the mean loss that counts as an improvement; Keras's `min_delta`."""
 
 
 def first_plateau(training: TrainingSettings) -> Plateau | None:
-    """Return what the schedule remembers before the first step: nothing, unless it is `plateau`."""
+    """Return the state of the schedule before the first step; None unless it is `plateau`."""
     if training.schedule != "plateau":
         return None
     return cast("Plateau", _reduction(training).init(jnp.float32(0)))
 
 
 def next_plateau(training: TrainingSettings, plateau: Plateau, loss: Array) -> Plateau:
-    """Return what the schedule remembers after a step with this training loss.
+    """Return the state of the schedule after a step with this training loss.
 
-    After every `interval` steps, their mean loss is compared with the lowest so far. If it has not been lower
-    `plateau_patience` times in a row, `scale` is multiplied by `plateau_factor`.
+    After every `interval` steps, their mean loss is compared with the lowest one so far. After
+    `plateau_patience` intervals in a row without an improvement, `scale` is multiplied by `plateau_factor`.
     """
     return cast("Plateau", _reduction(training).update(jnp.float32(0), plateau, value=loss)[1])
 
@@ -171,7 +173,7 @@ def _reduction(training: TrainingSettings) -> optax.GradientTransformationExtraA
 def schedule(step: Array, steps: Array, warmup: Array, shape: Schedule = "cosine") -> Array:
     """Return the share of the peak rate at a step: a linear rise, then the shape.
 
-    A share in [0, 1] and no rate, because `optax.warmup_cosine_decay_schedule` cannot take a traced peak.
+    It is a share because `optax.warmup_cosine_decay_schedule` cannot take a traced peak.
 
     Args:
         step: Updates done before this one.
@@ -186,11 +188,11 @@ def schedule(step: Array, steps: Array, warmup: Array, shape: Schedule = "cosine
 
 
 class Groups(NamedTuple):
-    """Where in a vector of parameters each group begins; the first one has the general rate and decay.
+    """The positions of the groups in a vector of parameters; the first one has the general rate and decay.
 
     Attributes:
-        undecayed: Place of the first parameter that has the general rate and no weight decay.
-        recurrent: Place of the first recurrent parameter, which has a rate of its own and no weight decay.
+        undecayed: Position of the first parameter with the general rate and no weight decay.
+        recurrent: Position of the first recurrent parameter, with a rate of its own and no weight decay.
     """
 
     undecayed: int
@@ -228,7 +230,7 @@ def updated(
         params: (P,), one group after the other.
         gradients: (P,).
         moments: State of the optimiser's `transformation`.
-        groups: Groups where the groups begin.
+        groups: Positions of the groups.
         rates: Scalars, traced or not; the weight decay is unused by an optimiser without one.
         optimizer: Name of `OPTIMIZERS`.
     """

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What an optimiser of Optax is made of, learning rate and weight decay apart.
+    """An optimiser of Optax, without its learning rate and weight decay.
 
     Attributes:
         scale: Name of the Optax function whose transformation turns a gradient into a direction.
@@ -38,4 +38,4 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
         "sgd": Optimizer("identity"),
     }
 )
-"""By Optax's own names, with Optax's defaults."""
+"""Optimisers by their names in Optax, with Optax's defaults."""

@@ -19,7 +19,7 @@ def parsed(source: str | bytes, file: str = "<unknown>") -> ast.Module:
         file: Name of the module in a `SyntaxError`.
 
     Raises:
-        SyntaxError: It is not Python.
+        SyntaxError: The source is not valid Python.
     """
     with _PARSING:
         return ast.parse(source, file)

@@ -1,4 +1,4 @@
-"""What single steps have counted since a trial reported last: a checkpoint between two reports holds it."""
+"""The losses and metrics of single steps since the last report, which a checkpoint between reports holds."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 
 class PerStep(NamedTuple):
-    """What each of n steps has counted, on the host: arrays (n,), float32.
+    """The losses and metrics of n steps, on the host: arrays (n,), float32.
 
     Attributes:
-        loss: Mean over what is counted.
-        metric: Sum over what is counted.
-        counted: Sequences, or steps with a target for an output by step.
+        loss: Mean over the counted predictions.
+        metric: Sum over the counted predictions.
+        counted: Number of sequences, or of steps with a target for an output by step.
     """
 
     loss: np.ndarray
@@ -21,5 +21,5 @@ class PerStep(NamedTuple):
     counted: np.ndarray
 
     def after(self, earlier: PerStep) -> PerStep:
-        """Return the earlier steps and then these."""
+        """Return the earlier steps, followed by these."""
         return PerStep(*(np.concatenate(columns) for columns in zip(earlier, self, strict=True)))

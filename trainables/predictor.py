@@ -1,4 +1,4 @@
-"""What a function or a command has saved, read by a function of its author's that makes a predictor of it."""
+"""A predictor that a function of the user loads from the files of a script's checkpoint."""
 
 from __future__ import annotations
 
@@ -20,24 +20,20 @@ class SavedPredictor:
     Args:
         folder: Folder of the checkpoint.
         digest: Digest of the checkpoint.
-        reference: `file.py:load` or `package.module:load`, a function that takes a folder with the files that
-            were handed over in a report, and returns a function of an input.
-        code: Folder in which the file is.
+        reference: `file.py:load` or `package.module:load`, a function that takes the folder of the saved
+            files and returns a function of an input.
+        code: Folder of the file.
 
     Raises:
-        Refusal: The function cannot be imported, or returns nothing that can be called; or the trial has
-            reported no files.
-        DamagedCheckpoint: A file is not what was recorded.
+        Refusal: The function cannot be imported, its result is not callable, or the trial has saved no files.
+        DamagedCheckpoint: A file was changed.
     """
 
     def __init__(self, folder: Path, digest: str, reference: str, code: Path) -> None:
         facts = checkpoint.facts_of(folder, digest)
         if not facts["resumable"]:
-            must, remedy = (
-                "must hold files to predict",
-                "Report a checkpoint: trial.report(..., checkpoint=folder).",
-            )
-            raise Refusal(str(folder), must, "a report without a checkpoint", remedy)
+            remedy = "Report a checkpoint: trial.report(..., checkpoint=folder)."
+            raise Refusal(str(folder), "has no files to predict with", "", remedy)
         kept = Path(tempfile.mkdtemp(prefix="predictor-"))
         finalize(self, shutil.rmtree, kept, ignore_errors=True)  # not before: it may read its files later
         checkpoint.extract(folder, digest, kept)
@@ -50,7 +46,7 @@ class SavedPredictor:
         self._predict: Callable[[Any], Any] = predict
 
     def predict(self, given: Any) -> Any:
-        """Return what the predictor answers.
+        """Return the answer of the predictor.
 
         Raises:
             Refusal: The predictor has raised an exception.

@@ -1,4 +1,4 @@
-"""A program of one's own: pure JAX functions, of which the engine trains many trials in one compiled program.
+"""Programs of users: pure JAX functions, of which the engine trains many trials in one compiled program.
 
     class Net(Linen):
         free = ("learning_rate",)
@@ -49,10 +49,10 @@ Free: TypeAlias = Mapping[str, Array]
 
 
 class Program(ABC):
-    """What the engine trains: `initialise` once, `step` for every update, `evaluate` at every report.
+    """A program of the engine: `initialise` runs once, `step` at every update, `evaluate` at every report.
 
-    The functions are pure: what a trial remembers is in its state, chance comes from the keys that they are
-    given. They are traced, so the shapes of their results depend on nothing but the arguments of `__init__`.
+    The functions are pure: a trial has no memory except its state, and random numbers come from the given
+    keys. They are traced, so the shapes of their results may depend only on the arguments of `__init__`.
 
     Attributes:
         free: Names of the hyperparameters that are traced numbers.
@@ -74,7 +74,7 @@ class Program(ABC):
 
     @abstractmethod
     def initialise(self, key: Array, free: Free) -> Tree:
-        """Return the state before the first step: parameters, the optimiser's state, and anything else.
+        """Return the state before the first step, such as parameters and the state of the optimiser.
 
         Args:
             key: Key of the trial.
@@ -83,7 +83,7 @@ class Program(ABC):
 
     @abstractmethod
     def step(self, state: Tree, batch: Batch, key: Array, free: Free) -> tuple[Tree, Mapping[str, Array]]:
-        """Return the state after one update, and the mean `loss` of the batch; the mean metric too if known.
+        """Return the state after one update, and the mean `loss` of the batch, with the mean metric if known.
 
         Args:
             state: State from `initialise` or the previous step.
@@ -97,9 +97,10 @@ class Program(ABC):
         """Return the `loss` and the metric of every example, arrays (B,)."""
 
     def predict(self, state: Tree, batch: Batch) -> Mapping[str, Array]:
-        """Return answers by name, arrays (B, ...), which need no more of a batch than a user of them has.
+        """Return answers by name, arrays (B, ...).
 
-        A program whose class defines it offers a predictor: the chosen trial becomes a registered model.
+        The method should not read targets, which users of a model do not have. If a class defines it, the
+        chosen trial becomes a registered model.
 
         Args:
             state: State from `step`.
@@ -113,11 +114,11 @@ class Program(ABC):
 
 
 class Supervised(Program):
-    """A network whose mean loss an Optax optimiser lowers; `Linen` and `Nnx` say how it is called."""
+    """A network that an Optax optimiser trains on its mean loss; `Linen` and `Nnx` call it."""
 
     @abstractmethod
     def optimizer(self, free: Free) -> optax.GradientTransformation:
-        """Return the optimiser: any of Optax, whose rates may be traced numbers."""
+        """Return an optimiser of Optax, whose rates may be traced numbers."""
 
     @abstractmethod
     def inputs(self, batch: Batch) -> Any:
@@ -129,21 +130,21 @@ class Supervised(Program):
 
     @abstractmethod
     def started(self, key: Array) -> tuple[Tree, Tree]:
-        """Return new parameters, and what else the network carries, such as running statistics."""
+        """Return new parameters, and other state of the network, such as running statistics."""
 
     @abstractmethod
     def outputs(self, params: Tree, rest: Tree, batch: Batch, key: Array | None) -> tuple[Any, Tree]:
-        """Return the network's outputs, and what else it carries after them.
+        """Return the outputs of the network, and its other state after them.
 
         Args:
             params: Parameters from `started`.
-            rest: What else the network carries.
+            rest: Other state of the network.
             batch: Batch of examples.
             key: Key of the training step, or None in an evaluation.
         """
 
     def initialise(self, key: Array, free: Free) -> Tree:
-        """Return parameters, what else the network carries, and the state of the optimiser."""
+        """Return parameters, other state of the network, and the state of the optimiser."""
         params, rest = self.started(key)
         return {"params": params, "rest": rest, "optimizer": self.optimizer(free).init(params)}
 
@@ -170,7 +171,7 @@ class Supervised(Program):
 class Linen(Supervised):
     """A Flax linen module, `self.module`, that is called with the inputs of a batch.
 
-    A module whose `__call__` has an argument `train` is told whether it trains; dropout draws from the stream
+    If its `__call__` has an argument `train`, the argument is True in training. Dropout draws from the stream
     `dropout`.
     """
 
@@ -236,7 +237,7 @@ class ProgramData:
         train: Examples that the steps read.
         validation: Examples that every report evaluates.
         test: Examples on which the chosen trial is evaluated.
-        digest: SHA-256 of the content of all of them.
+        digest: SHA-256 of all examples.
     """
 
     train: Batch
@@ -271,7 +272,7 @@ class ProgramData:
         return ProgramData(parts["train"], parts["validation"], parts["test"], digest.hexdigest())
 
     def facts(self) -> dict[str, Any]:
-        """Return what a checkpoint says of the data: JSON values."""
+        """Return the facts about the data in a checkpoint, as JSON values."""
         return {"data": self.digest}
 
     def split(self, name: str) -> Batch:
@@ -283,7 +284,7 @@ def loaded(settings: ProgramSettings) -> Program:
     """Import and construct the program of a trial's static choice.
 
     Raises:
-        Refusal: There is no such module or name, it is no `Program`, or its arguments are wrong.
+        Refusal: The module or the name does not exist, is not a `Program`, or has other arguments.
     """
     found = imported(settings.program, Path(settings.folder))
     if not (isinstance(found, type) and issubclass(found, Program)):

@@ -28,12 +28,12 @@ _REMEDY = "Repair or uninstall the package that declares it."
 
 
 class Registry(Mapping[str, Entry]):
-    """The entries of this package, and those that installed packages declare as entry points.
+    """Entries of this package, and entries that installed packages declare as entry points.
 
     Args:
         own: References "module:Class" of this package's entries, by name.
         group: Name of the entry point group through which other packages add entries.
-        accept: Turns the imported object into an entry; raises TypeError with the reason if it cannot.
+        accept: Function that turns the imported object into an entry, or raises TypeError with the reason.
     """
 
     def __init__(self, own: Mapping[str, str], group: str, accept: Callable[[object], Entry]) -> None:
@@ -131,10 +131,10 @@ class DeclaredRegistry(Registry[Entry], Generic[Entry, Settings]):
 
 
 def subclass_of(*bases: str) -> Callable[[object], Any]:
-    """Return an `accept` that admits subclasses of any of some classes, each given as "module:Class".
+    """Return an `accept` for subclasses of any of some classes, each given as "module:Class".
 
-    A subclass must define every abstract method. The bases are imported with the first entry: a registry of
-    JAX modules does not import JAX itself.
+    A subclass must define every abstract method. The bases are imported with the first entry, so that a
+    registry of JAX modules does not itself import JAX.
     """
 
     def accept(entry: object) -> Any:

@@ -1,8 +1,8 @@
 """Take one training step of settings without their data: `python -m trainables.rehearsal < settings.json`.
 
-Reads a JSON object of documents of `TrialSettings` by name, and prints one line of JSON for each: its name,
-and the loss of the step, or the reason why the settings cannot be trained. The examples, one batch, are drawn
-by the signature of the task.
+The input is a JSON object of `TrialSettings` by name. The output is one line of JSON for each: its name, and
+the loss of the step or the reason why the settings cannot be trained. The examples are one random batch with
+the signature of the task.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ def signature_of(settings: TrialSettings) -> Signature:
     """Return the signature of the data of a task, without reading them.
 
     Raises:
-        Refusal: The task does not know it.
+        Refusal: The signature depends on the data.
     """
     task = TASKS[settings.task]
     signature = task.outline(completed(settings.task, task.options, settings.task_options))
     if signature is None:
         must = "must know the signature of its data without reading them"
-        raise Refusal(f"task {settings.task}", must, "None", "Define `outline`.")
+        raise Refusal(f"task {settings.task}", must, "", "Define `outline`.")
     return signature
 
 
 def drawn(signature: Signature, count: int, *, whole: bool = False) -> TaskData:
-    """Return random examples; of tokens, the last one is shorter than L unless all are to be `whole`."""
+    """Return random examples; the last one of tokens is shorter than L unless they are `whole`."""
     rng = np.random.default_rng(0)
     towers = (2,) if signature.towers == 2 else ()
     shape = (count, *towers, signature.length)
@@ -71,7 +71,7 @@ def drawn(signature: Signature, count: int, *, whole: bool = False) -> TaskData:
 
 
 def answer(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the loss of one step of the settings that a document holds, or why there is none."""
+    """Return the loss of one step with the settings of a document, or the reason of a refusal."""
     try:
         return {"loss": rehearsed(TrialSettings.from_document(document))}
     except Refusal as refusal:

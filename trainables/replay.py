@@ -26,15 +26,15 @@ Curve = dict[int, dict[str, float]]
 def replayed(
     settings: TrialSettings | ProgramSettings, data_digest: str, folder: Path, stretches: Stretches
 ) -> Iterator[tuple[int, dict[str, float]]]:
-    """Train a trial from its seed; yield each step that it reports at, and the metrics of that step.
+    """Train a trial from its seed; yield each step with a report, and its metrics.
 
-    The last step is the one before a loss or a gradient that is not finite, if the trial meets one.
+    If a loss or a gradient is not finite, the last step is the one before it.
 
     Args:
         settings: Settings of the trial.
-        data_digest: Data digest of the data it was trained on.
+        data_digest: Digest of the data on which the trial was trained.
         folder: Folder of the data sets.
-        stretches: Stretches by which programs it was trained; if empty, by the program of a single slot.
+        stretches: Programs that trained the trial; if empty, the program of a single slot.
 
     Raises:
         BadData: The data in `folder` is not the data that the trial was trained on.
@@ -58,7 +58,7 @@ class _Trial:
 
     Args:
         settings: Settings of the trial.
-        data: Data that it was trained on.
+        data: Data on which it was trained.
 
     Attributes:
         frozen: True once a loss or a gradient was not finite; the trial then takes no further steps.
@@ -94,7 +94,7 @@ class _Trial:
                 yield self._step, self._whole(report).curve(scores)
 
     def _whole(self, report: TrainReport) -> TrainReport:
-        """Return a report with the steps that another engine has taken since the last one."""
+        """Return a report that includes steps of another engine since the last report."""
         earlier, self._unreported = self._unreported, None
         return report if earlier is None else report.after(earlier)
 
@@ -106,7 +106,7 @@ class _Trial:
         self._unreported = None
 
     def _engine_of(self, slots: int) -> Engine:
-        """Return an engine of so many slots with the trial in the first."""
+        """Return an engine with a number of slots and the trial in the first."""
         before = self._engine
         if before is not None and before.slots == slots:
             return before
@@ -149,7 +149,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _settings(document: Mapping[str, Any], beside: Path) -> TrialSettings | ProgramSettings:
-    """Return the settings of an exported trial; the folder of a program is one beside its file."""
+    """Return the settings of an exported trial; the folder of a program is relative to its file."""
     settings = settings_from(document)
     assert not isinstance(settings, ScriptSettings), "a function or a command is exported as files"
     if isinstance(settings, ProgramSettings):

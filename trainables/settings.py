@@ -14,23 +14,23 @@ from typing import Any, Literal
 Interval = tuple[float, float]
 
 Pooling = Literal["mean", "last"]
-"""How a network turns its outputs at all steps into one: their mean, or the last of them."""
+"""Pooling of the outputs at all steps: their mean, or the last one."""
 
 Mixing = Literal["full_glu", "half_glu1", "half_glu2", "gelu", "none"]
-"""What follows a layer's output x, with g = GELU(x): Dense(g) * sigmoid(Dense(g)), g * sigmoid(Dense(g)),
-x * sigmoid(Dense(g)), g alone, or x alone."""
+"""Mixing after the output x of a layer, with g = GELU(x): Dense(g) * sigmoid(Dense(g)),
+g * sigmoid(Dense(g)), x * sigmoid(Dense(g)), g alone, or x alone."""
 
 Gate = Literal["none", "silu", "gelu"]
-"""What a branch of the block's input, Dense(u), goes through before it multiplies the layer's outputs."""
+"""Activation of the gate Dense(u) that multiplies the outputs of a layer; u is the input of its block."""
 
 Norm = Literal["batch", "layer", "none"]
 NormPosition = Literal["before", "after"]
-"""Before the layer of a block, or after the block's skip connection."""
+"""Position of the normalisation: before the layer of a block, or after its skip connection."""
 
 EncoderKind = Literal["dense", "none"]
 
 Schedule = Literal["cosine", "linear", "constant", "plateau"]
-"""How the learning rates go on from their peaks, after the warm-up."""
+"""Course of the learning rates after the warm-up."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class Range:
 
     @property
     def phrase(self) -> str:
-        """Return where a legal end lies, such as `between 0 and 1, both excluded`."""
+        """Return the bounds of a legal end in words, such as `between 0 and 1, both excluded`."""
         low, high = self.within
         return f"between {low:g} and {high:g}{', both excluded' if self.open_ends else ''}"
 
 
 def range_ends(name: str) -> tuple[str, str]:
-    """Return the names of both ends of a range, as `search` has them: `theta_init.min`, `theta_init.max`."""
+    """Return the names of both ends of a range in `search`, such as `theta_init.min` and `theta_init.max`."""
     return f"{name}.min", f"{name}.max"
 
 
@@ -78,7 +78,7 @@ MOST_EXAMPLES = 10**8
 
 @dataclass(frozen=True)
 class Option:
-    """A static option of a layer or of a task: another value is another compiled program.
+    """A static option of a layer or of a task, each value of which has its own compiled program.
 
     Attributes:
         default: Value used where a file gives none; its type is the option's type.
@@ -98,7 +98,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Need:
-    """A rule that the static choices of a layer must keep together, checked before anything is compiled.
+    """A rule between static choices of a layer, which is checked before anything is compiled.
 
     Two needs are equal if they read the same choices and state the same rule.
 
@@ -115,7 +115,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Count:
-    """How many numbers of a layer are trained, as a function of its static choices.
+    """The number of parameters of a layer, as a function of its static choices.
 
     Two counts are equal if they read the same choices.
 
@@ -130,14 +130,14 @@ class Count:
 
 @dataclass(frozen=True)
 class LayerSettings:
-    """What a layer accepts.
+    """The settings that a layer accepts.
 
     Attributes:
         summary: One sentence for `--help` and the reference page.
         options: Static options by name.
         ranges: Initialisation ranges by name.
         needs: Rules between sizes and options.
-        parameters: Number of trained numbers; without it, `model.match` cannot choose the layer's size.
+        parameters: Number of parameters; without it, `model.match` cannot choose the size of the layer.
     """
 
     summary: str
@@ -147,7 +147,7 @@ class LayerSettings:
     parameters: Count | None = None
 
     def default(self, name: str) -> Any:
-        """Return the default of an option or a range; the constructor of the layer uses it as its own."""
+        """Return the default of an option or a range, which the constructor of the layer also uses."""
         return (self.options[name] if name in self.options else self.ranges[name]).default
 
 

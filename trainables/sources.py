@@ -1,4 +1,4 @@
-"""The code of a user's trainable on disk: which files it is, and a digest by which a change is noticed."""
+"""The code of a user's trainable on disk: its files, and a digest that reveals changes."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from importlib.util import find_spec
 from pathlib import Path
 
 NO_CODE = frozenset({"__pycache__", "artifacts", "data", "mlruns", "node_modules", "runs", "site-packages"})
-"""Names of folders without code of the user, as hidden folders and virtual environments are."""
+"""Names of folders without code of the user; hidden folders and virtual environments have none either."""
 
 MOST = 2_000
-"""Files, and folders, after which no more are read: a folder of code is far smaller."""
+"""Largest number of files, and of folders, that are read; a folder of code has far fewer."""
 
 LARGEST = 16 << 20
-"""Bytes of a file of code, of which no more are read."""
+"""Largest number of bytes of a file of code that are read."""
 
 
 def content_of(file: Path, most: int = LARGEST) -> bytes:
-    """Return the content of a file, which is not waited for as that of a pipe is.
+    """Return the content of a regular file, without waiting for pipes.
 
     Args:
-        file: Its path.
+        file: Path of the file.
         most: Largest number of bytes.
 
     Raises:
-        OSError: It cannot be read, is no regular file, or is larger.
+        OSError: The file cannot be read, is not a regular file, or is larger.
     """
     content = _beginning_of(file, most + 1)
     if len(content) > most:
@@ -39,11 +39,11 @@ def content_of(file: Path, most: int = LARGEST) -> bytes:
 
 
 def text_of(file: Path) -> str:
-    """Return the text of a module as Python reads it: with a byte order mark, or in the encoding it declares.
+    """Return the text of a module in its declared encoding.
 
     Raises:
-        OSError: It cannot be read, is no regular file, or is larger than `LARGEST`.
-        SyntaxError: It is not in its encoding, or declares an unknown one.
+        OSError: The file cannot be read, is not a regular file, or is larger than `LARGEST`.
+        SyntaxError: The encoding is wrong or unknown.
     """
     content = content_of(file)
     encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
@@ -58,10 +58,10 @@ def _beginning_of(file: Path, most: int) -> bytes:
 
 
 def digest_of(target: str | Sequence[str], folder: Path) -> str:
-    """Return the SHA-256 of the code of a trainable; equal for equal code in another folder.
+    """Return the SHA-256 of the code of a trainable, which does not depend on the path of the folder.
 
-    That is every Python file in the folder, and the files that the words of a command name, each up to
-    `LARGEST` bytes. Of an installed package it is every Python file of the package.
+    The code is every Python file in the folder, and the files that the words of a command name, each up to
+    `LARGEST` bytes. For an installed package it is every Python file of the package.
 
     Args:
         target: `file.py:name` or `package.module:name`, or the words of a command.
@@ -80,10 +80,10 @@ def digest_of(target: str | Sequence[str], folder: Path) -> str:
 
 
 def _digest_of_file(file: Path) -> bytes:
-    """Return the digest of a file; of one that is too large for code, that of its beginning and its size.
+    """Return the digest of a file; for a file larger than `LARGEST`, that of its beginning and its size.
 
     Raises:
-        OSError: It cannot be read, or is no regular file.
+        OSError: The file cannot be read, or is not a regular file.
     """
     beginning = _beginning_of(file, LARGEST)
     digest = hashlib.sha256(beginning)
@@ -135,7 +135,7 @@ def is_environment(folder: Path) -> bool:
 
 
 def files_of_reference(reference: str, folder: Path) -> list[tuple[str, Path]]:
-    """Return the Python files of a function or a program: relative names, and where they are.
+    """Return the relative names and the paths of the Python files of a function or a program.
 
     Args:
         reference: `file.py:name` or `package.module:name`.

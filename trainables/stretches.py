@@ -1,6 +1,6 @@
-"""Which programs have trained a trial: a checkpoint records it, and an export repeats it.
+"""Records of the programs that trained a trial, which a checkpoint holds and an export repeats.
 
-On a GPU the last bits of a trial's numbers depend on how many slots a program advances together.
+On a GPU, the last bits of the results depend on the number of slots that a program advances together.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import NamedTuple, TypeAlias
 
 
 class Stretch(NamedTuple):
-    """Consecutive steps of a slot, by the program that trained them: equal stretches train the same bits.
+    """Consecutive steps of a slot by the same program; equal stretches have bitwise equal results.
 
     Attributes:
-        steps: How many.
-        slots: K of the stack that held the slot; 1 if the slot had a program of its own.
-        size: Slots that the program advanced together.
+        steps: Number of steps.
+        slots: Number of slots K of the stack; 1 if the slot had a program of its own.
+        size: Number of slots that the program advanced together.
     """
 
     steps: int
@@ -25,18 +25,17 @@ class Stretch(NamedTuple):
 
 
 Stretches: TypeAlias = list[list[Stretch]]
-"""All steps of a trial. A list ends only where a report has left out the steps before it: attempts of earlier
-versions that had to stop between two reports did not hand the figures of their last steps on."""
+"""All steps of a trial, in lists that end where a report lacks the steps before it."""
 
 
 def merged(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
-    """Return stretches with neighbours of the same program made one: how calls are split changes no bit."""
+    """Return stretches with neighbours of the same program joined, because their division changes no bit."""
     runs = groupby(stretches, key=lambda stretch: stretch[1:])
     return tuple(Stretch(sum(stretch.steps for stretch in run), *program) for program, run in runs)
 
 
 def continued(recorded: Sequence[Sequence[Sequence[int]]], *, left_out: bool = False) -> Stretches:
-    """Return what a checkpoint records, for an attempt that goes on from it.
+    """Return the record for an attempt that continues from a checkpoint.
 
     Args:
         recorded: Recorded by a checkpoint; an earlier version recorded nothing.

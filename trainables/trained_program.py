@@ -1,4 +1,4 @@
-"""A user's program with the state of a checkpoint, to be used without a sweep and without its data."""
+"""A user's program with the state of a checkpoint, which needs neither the sweep nor its data."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from trainables.trial import ProgramSettings
 class TrainedProgram:
     """The program of a checkpoint.
 
+        trained = TrainedProgram(folder, digest)
+        answers = trained.predict({"image": images})
+
     Attributes:
         settings: Settings of the trial that was trained.
-        program: Constructed with the static hyperparameters of the trial.
-        state: State as `Program.step` returned it; of a Flax module with `params`.
-        step: Updates done.
+        program: Program, constructed with the static hyperparameters of the trial.
+        state: State that `Program.step` returned.
+        step: Number of updates.
     """
 
     def __init__(self, folder: Path, digest: str, code: Path | None = None) -> None:
@@ -33,11 +36,11 @@ class TrainedProgram:
         Args:
             folder: Folder of the checkpoint.
             digest: SHA-256 of its manifest, as the ledger records it.
-            code: Folder in which the file of the program is now; None where it was when it was trained.
+            code: Folder with the file of the program; None for the folder from which it was trained.
 
         Raises:
-            DamagedCheckpoint: If a file is not what was recorded.
-            Refusal: If the program cannot be imported, or has other arrays than the checkpoint.
+            DamagedCheckpoint: A file was changed.
+            Refusal: The program cannot be imported, or has other arrays than the checkpoint.
         """
         arrays, facts = checkpoint.load(folder, digest)
         settings = ProgramSettings.from_document(facts["settings"])
@@ -56,7 +59,7 @@ class TrainedProgram:
         """Return the program's answers for a batch of examples, arrays (B, ...) by name.
 
         Args:
-            batch: What the program's `predict` reads.
+            batch: Input of the program's `predict`.
 
         Raises:
             Refusal: The program does not define `predict`.
@@ -64,13 +67,13 @@ class TrainedProgram:
         return {name: np.asarray(answers) for name, answers in self._predict(self.state, batch).items()}
 
     def outputs(self, batch: Batch) -> Any:
-        """Return the network's outputs for a batch of examples, without dropout and its like.
+        """Return the outputs of the network for a batch of examples, in evaluation mode.
 
         Args:
-            batch: What the program's `inputs` reads.
+            batch: Input of the program's `inputs`.
 
         Raises:
-            Refusal: The program is none of `Supervised`, such as `Linen` and `Nnx`: call its own functions.
+            Refusal: The program is not a `Supervised`, such as `Linen` and `Nnx`.
         """
         if self._outputs is None:
             must, remedy = "must be a Supervised program to have outputs", "Use `program` and `state`."

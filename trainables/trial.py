@@ -1,4 +1,4 @@
-"""What one trial trains: frozen settings, and which of them are static or free.
+"""Settings of one trial, each of which is static or free.
 
 A *static* choice changes shapes or the graph and has a compiled program of its own; a *free* hyperparameter
 is a traced number of that program. This module does not import JAX.
@@ -29,15 +29,15 @@ class ModelSettings:
         d_state: State size N of a layer, as the layer's paper counts it.
         bidirectional: Whether each layer also reads the sequence backwards.
         dropout: Share of channels dropped, the same ones at every time step. Free.
-        pooling: How the outputs at all steps become one; unused for an output by step.
-        mixing: What follows the layer of a block.
-        short_conv: Steps that a causal convolution of each channel sees before the layer; 0 is none.
-        gate: Branch beside the layer, Dense(u) through SiLU or GELU, that multiplies its outputs; or none.
-        norm: What normalises activations: each channel over batch and time, or each step over its channels.
-        norm_position: Position before the layer of a block, or after the block's skip connection.
-        encoder: Dense layer, or none: `d_model` is then the number of tokens or features of the task.
-        options: Static options of the layer by name; for others the defaults of the layer hold.
-        ranges: Initialisation ranges (low, high) of the layer by name, likewise. Free.
+        pooling: Pooling of the outputs at all steps; unused for an output by step.
+        mixing: Mixing of the channels after the layer of a block.
+        short_conv: Width of a causal convolution of each channel before the layer; 0 for none.
+        gate: Activation of a gate Dense(u) that multiplies the outputs of the layer, or none.
+        norm: Normalisation of each channel over batch and time, or of each step over its channels.
+        norm_position: Position before the layer of a block, or after the skip connection of the block.
+        encoder: Dense encoder, or none, so that `d_model` is the number of tokens or features of the task.
+        options: Static options of the layer by name; the others have the defaults of the layer.
+        ranges: Initialisation ranges (low, high) of the layer by name; the others have its defaults. Free.
     """
 
     layer: str
@@ -57,14 +57,14 @@ class ModelSettings:
     ranges: Mapping[str, Interval] = field(default_factory=dict)
 
     def complete(self) -> ModelSettings:
-        """Return the same network with every option and every range of its layer written out."""
+        """Return the same network with the values of all options and ranges of its layer."""
         declared = LAYERS.settings(self.layer)
         options = {name: option.default for name, option in declared.options.items()}
         ranges = {name: spec.default for name, spec in declared.ranges.items()}
         return replace(self, options={**options, **self.options}, ranges={**ranges, **self.ranges})
 
     def check_width(self, signature: Signature) -> None:
-        """Raise Refusal if there is no encoder and the task's arrays do not have the network's width."""
+        """Raise Refusal if, without an encoder, the width of the network is not that of the task's arrays."""
         width = signature.vocabulary or signature.features
         if self.encoder == "none" and self.d_model != width:
             kind = "tokens, one-hot" if signature.vocabulary else "features"
@@ -89,18 +89,19 @@ class TrainingSettings:
         weight_decay: Decoupled decay of the parameters outside the recurrence, if the optimiser decays. Free.
         warmup: Share of `steps` with a linearly rising rate, before the schedule. Free.
         optimizer: Name of `trainables.optimizers.OPTIMIZERS`.
-        clip: Largest norm of the gradient of all parameters. Free, but another program than None, no clip.
-        label_smoothing: Share of the target's probability that training spreads over all classes. Free, but
-            another program than None. Evaluations know nothing of it.
-        schedule: How the rates go on from their peaks, after the warm-up.
+        clip: Largest norm of the gradient of all parameters, or None for no limit. Numbers are free; None has
+            another program.
+        label_smoothing: Share of the target's probability that training spreads over all classes, or None.
+            Numbers are free; None has another program. Evaluations do not use it.
+        schedule: Course of the rates after the warm-up.
         plateau_factor: Factor of the rates when the loss stops falling (schedule `plateau`).
-        plateau_patience: Intervals without a lower mean training loss before that happens.
-        accumulate: Batches that make one update, with the mean gradient over all that they count.
-        remat: Recompute the activations of blocks in the reverse pass, to save memory.
-        reproducible: "bits": also on a GPU, train each slot by a program of its own, without kernels whose
-            sums depend on chance. On a CPU that is always so.
-        carry_state: Each row of a batch reads consecutive examples, and every layer starts from its state
-            after the example before: for tasks whose examples are consecutive segments.
+        plateau_patience: Number of intervals without a lower mean training loss before the factor applies.
+        accumulate: Number of batches of one update, whose gradients are averaged.
+        remat: Whether to recompute the activations of blocks in the reverse pass, which saves memory.
+        reproducible: "bits" trains each slot by a program of its own, without nondeterministic kernels, also
+            on a GPU. On a CPU this is always so.
+        carry_state: Whether each row of a batch reads consecutive examples, and every layer starts from its
+            state after the previous example; for tasks whose examples are consecutive segments.
     """
 
     steps: int
@@ -122,7 +123,7 @@ class TrainingSettings:
     carry_state: bool = False
 
     def rule(self) -> tuple[Any, ...]:
-        """Return what the schedule's compiled program depends on."""
+        """Return the settings on which the compiled program of the schedule depends."""
         if self.schedule != "plateau":
             return (self.schedule,)
         return (self.schedule, self.plateau_factor, self.plateau_patience, self.interval)
@@ -130,12 +131,12 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class TrialSettings:
-    """Everything that one trial trains; equal settings and equal data give equal curves.
+    """All settings of a trial of a network; equal settings and data give equal curves.
 
     Attributes:
         task: Name of `trainables.tasks.TASKS`.
         model: Network.
-        training: How it is trained.
+        training: Training settings.
         seed: Seed of the initialisation, the order of the epochs and dropout. Free.
         task_options: Options of the task (lengths, colour, ...). Static.
         evaluate_examples: Examples of a split that an evaluation reads, or None for all of them.
@@ -150,7 +151,7 @@ class TrialSettings:
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> TrialSettings:
-        """Return the settings of a document that `asdict` has made."""
+        """Return the settings from their document, the result of `asdict`."""
         model, training = dict(document["model"]), TrainingSettings(**document["training"])
         model["ranges"] = {name: (low, high) for name, (low, high) in model.get("ranges", {}).items()}
         settings = {"model": ModelSettings(**model), "training": training}
@@ -189,12 +190,12 @@ class TrialSettings:
 
 @dataclass(frozen=True)
 class Clock:
-    """How long a trial of a user's program, function or command is trained.
+    """The length of a trial of a user's program, function or command.
 
     Attributes:
         steps: Steps of the whole trial.
         interval: Steps between two reports.
-        reproducible: "bits": a trial's numbers depend on no neighbour, to the last bit; slower.
+        reproducible: "bits" makes the results of a trial bitwise independent of its neighbours; slower.
     """
 
     steps: int
@@ -203,25 +204,25 @@ class Clock:
 
 
 def variable_of(name: str) -> str:
-    """Return the environment variable in which a script finds a hyperparameter."""
+    """Return the name of the environment variable that holds a hyperparameter for a script."""
     return f"SWEEP_PARAM_{name.replace('.', '_').upper()}"
 
 
 @dataclass(frozen=True)
 class ScriptSettings:
-    """What one trial of a function or a command runs; one of the two is given.
+    """Settings of a trial of a function or a command; one of the two is given.
 
     Attributes:
         function: `package.module:name`, or `file.py:name`.
         command: Words of a command, with placeholders such as `{learning_rate}`.
         shell: Whether the words are one text for a shell.
-        folder: Folder of the search-space file: the command's working folder, and where a file is looked for.
+        folder: Folder of the search-space file, which is the working folder of a command.
         params: Value for every hyperparameter of the trial.
-        training: How long.
+        training: Length of the trial.
         seed: Seed for the script to use.
-        memory: Most bytes that its processes may hold together, or None.
+        memory: Largest total memory of its processes in bytes, or None.
         minutes: Longest time of an attempt, or None.
-        disk: Most bytes that an attempt may have on the disk of its machine, or None.
+        disk: Largest disk space of an attempt in bytes, or None.
     """
 
     function: str | None
@@ -246,21 +247,21 @@ class ScriptSettings:
         return ScriptSettings(**{**document, **fields})
 
     def static(self) -> tuple[Any, ...]:
-        """Return what all trials of a sweep have in common: nothing is compiled."""
+        """Return a key that all trials of a sweep share, because nothing is compiled."""
         return (self.function, self.command, self.folder)
 
 
 @dataclass(frozen=True)
 class ProgramSettings:
-    """What one trial of a user's program trains.
+    """Settings of a trial of a user's program.
 
     Attributes:
         program: `package.module:Name` of a `trainables.program.Program`, or `file.py:Name`.
-        folder: Folder in which a file is looked for.
+        folder: Folder of the file.
         params: Value for every hyperparameter of the trial, static and free ones.
-        training: How long.
+        training: Length of the trial.
         seed: Seed of the initialisation, the order of the epochs, and the keys of all steps. Free.
-        free: Names of the free ones, as the program declares them.
+        free: Names of the free hyperparameters, as the program declares them.
     """
 
     program: str
@@ -288,7 +289,7 @@ class ProgramSettings:
 
 
 Settings: TypeAlias = TrialSettings | ProgramSettings | ScriptSettings
-"""What one trial trains: a network of this package, a program, or a function or command."""
+"""Settings of a trial of a network of this package, of a program, or of a function or command."""
 
 
 def settings_from(document: Mapping[str, Any]) -> Settings:

@@ -88,7 +88,7 @@ def _cost(sweep: Sweep, plan: Plan) -> Iterator[str]:
     if cost is None:
         yield "time and memory: unknown, no sweep in this ledger has run the same program"
         return
-    trials = what.budget.trials + what.confirm.seeds
+    trials = what.budget.trials + what.confirm.most
     most = cost.seconds * trials / max(plan.at_once, 1)
     yield (
         f"time: {cost.seconds:.0f} s a trial, at most {most / 60:.0f} min for {trials} of them,"

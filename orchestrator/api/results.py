@@ -21,8 +21,10 @@ from orchestrator.report.analysis import Analysis, analyse
 from orchestrator.report.comparison import SideBySide, side_by_side
 from orchestrator.report.figures import figure
 from orchestrator.report.history import History
+from orchestrator.report.html import comparison_page
 from orchestrator.report.report import ReportFiles, write_history
 from orchestrator.report.summary import LeaderboardRow, summarise
+from orchestrator.report.tuning import tuning_of
 from orchestrator.study.study import Study, store
 
 
@@ -64,9 +66,14 @@ class Results:
         """Write the report."""
         return write_history(self.history, folder)
 
-    def compared(self, others: Iterable[History]) -> SideBySide:
-        """Return this sweep and others side by side."""
-        return side_by_side([summarise(history) for history in (self.history, *others)])
+    def compared(self, others: Iterable[History], *, tuning: bool, page: Path | None) -> SideBySide:
+        """Return this sweep and others side by side, with their tuning curves if `tuning`; write the page."""
+        histories = (self.history, *others)
+        curves = tuning_of(histories) if tuning else ()
+        sides = side_by_side([summarise(history) for history in histories], curves)
+        if page is not None:
+            page.write_text(comparison_page(sides), encoding="utf-8")
+        return sides
 
     def export_study(self, specification: SweepConfig, file: Path) -> int:
         """Write the study as a new Optuna storage; return the number of trials."""

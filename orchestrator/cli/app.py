@@ -240,7 +240,7 @@ def _check_verb(arguments: Sequence[str]) -> None:
     if near := get_close_matches(first, VERBS.keys(), n=1):
         got = "neither a verb nor a file that exists"
         raise BadInput(
-            first[:80], "must be a verb, or a search-space file", got, f"Did you mean `{near[0]}`?"
+            first[:80], "is neither a verb nor an existing file", got, f"Did you mean `{near[0]}`?"
         )
 
 

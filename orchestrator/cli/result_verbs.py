@@ -54,6 +54,12 @@ def compare(
         list[str], typer.Argument(metavar="SWEEP...", help="IDs of sweeps, or the beginnings of them.")
     ],
     root: Root = DEFAULT_ROOT,
+    tuning: Annotated[
+        bool, typer.Option("--tuning", help="Add the best of k trials, for random searches.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Also write an HTML page with the curves drawn.")
+    ] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -66,9 +72,12 @@ def compare(
     Example:
 
         sweep compare retrieval listops
+        sweep compare random-rotrnn random-lru --tuning --output curves.html
     """
+    if output is not None:
+        check_output(output)
     first, *others = [Sweep.find(name, root=root) for name in sweeps]
-    compared = first.compare(*others)
+    compared = first.compare(*others, tuning=tuning, page=output)
     if as_json:
         print_json(compared.document())
     elif as_markdown:

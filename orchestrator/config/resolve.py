@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import objectives, rules
-from orchestrator.config.document import LocatedValue, Violation, nearest, tree_of
+from orchestrator.config.document import UNKNOWN_KEY, LocatedValue, Violation, nearest, tree_of
 from orchestrator.config.mistakes import read_with_all_mistakes
 from orchestrator.config.sections import (
     FILE_SECTIONS,
@@ -168,7 +168,7 @@ def _check_profile(name: str, node: LocatedValue) -> None:
     for key in node.entries:
         if key not in FILE_SECTIONS:
             remedy = nearest(key, FILE_SECTIONS)
-            raise Violation((*path, key), "must be a known key", remedy, f"`{key}`")
+            raise Violation((*path, key), UNKNOWN_KEY, remedy, "")
 
 
 def budget_in(text: str, profile: str | None) -> Any:
@@ -304,6 +304,7 @@ def _validated(
         training = rules.read_training(file, model, space)
         rules.check_resources(file.resources)
         goals = objectives.read_objectives(file)
+        rules.check_confirm(file.confirm, len(goals))
         sampler, scheduler = read_strategy(file, space, len(goals), rules.mutable(file, space))
         return SweepConfig(
             name=name,
@@ -338,7 +339,7 @@ def _of_trainable(
     """Return the validated sweep of a file with a function, a command or a program."""
     for key in ("task", "data", "model", "evaluate"):
         if key in root.entries:
-            must = "must be left out of a file with a `trainable`, which takes their place"
+            must = "cannot be combined with `trainable`"
             raise Violation((key,), must, f"Remove `{key}`, or `trainable`.", f"`{key}`")
     file = validated(TrainableFile, root.plain())
     space = read_space(file.search)
@@ -346,6 +347,7 @@ def _of_trainable(
     rules.check_share(file.resources)
     named = root.at(("objective",)).value
     goals = objectives.read_named_objectives(file, list(named) if isinstance(named, dict) else [])
+    rules.check_confirm(file.confirm, len(goals))
     sampler, scheduler = read_strategy(file, space, len(goals), trainable.changeable)
     return SweepConfig(
         name=name,

@@ -401,10 +401,25 @@ LIMITS = ("memory", "disk", "minutes")
 """Resources that are limits of the process of a function or a command."""
 
 
-class ConfirmSection(Section):
-    """How the chosen hyperparameters are confirmed."""
+class RaceSection(Section):
+    """A race between the best trials of the search, by retraining them with fresh seeds."""
 
-    seeds: Whole = setting("Retrainings with a fresh seed.", 3, 0, ge=0, le=100)
+    top: Whole = setting("Trials in the race.", 3, 3, ge=2, le=20)
+    runs: Whole = setting("Retrainings in all.", 6, 6, ge=2, le=200)
+
+
+class ConfirmSection(Section):
+    """How the chosen hyperparameters are confirmed: by retraining the best trial, or by a race."""
+
+    seeds: Whole = setting("Retrainings of the best trial with a fresh seed.", 3, 0, ge=0, le=100)
+    race: RaceSection | None = setting(
+        "Retraining of the best trials in turn, to choose among them.", {"top": 3, "runs": 6}, None
+    )
+
+    @property
+    def most(self) -> int:
+        """Largest number of retrainings."""
+        return self.race.runs if self.race is not None else self.seeds
 
 
 class PublishedSection(OpenSection):
@@ -544,7 +559,7 @@ def _violation(error: Any, model: type[BaseModel], prefix: Path) -> Violation:
         name = str(location[-1])
         owner = _model_at(model, location[:-1])
         known = owner.model_fields if owner else ()
-        return Violation(path, UNKNOWN_KEY, nearest(name, known), f"`{name}`")
+        return Violation(path, UNKNOWN_KEY, nearest(name, known), "")
     if isinstance(error["input"], str) and kind in ("too_short", "too_long"):
         kind = f"string_{kind}"
     if context.get("field_type") == "Tuple" or (kind == "missing" and isinstance(location[-1], int)):
@@ -557,7 +572,7 @@ def _violation(error: Any, model: type[BaseModel], prefix: Path) -> Violation:
         if template
         else error["msg"]
     )
-    got = "nothing" if kind == "missing" else None
+    got = "" if kind == "missing" else None
     return Violation(path, must, _remedy(model, location, error["input"]), got)
 
 

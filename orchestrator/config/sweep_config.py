@@ -261,7 +261,7 @@ class SweepConfig:
             "scheduler": {self.scheduler.name: _given(self.scheduler.options)},
             "budget": self.budget.model_dump(mode="json", exclude_none=True),
             "resources": self.resources.model_dump(mode="json", exclude_none=True),
-            "confirm": self.confirm.model_dump(mode="json"),
+            "confirm": self.confirm.model_dump(mode="json", exclude_none=True),
             **({"published": _published_document(self.published)} if self.published else {}),
             "warm_start": list(self.warm_start),
         }

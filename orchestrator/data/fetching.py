@@ -1,8 +1,7 @@
 """Fetch a task's published files into the data folder: download, verify, unpack, move into place.
 
-A file is downloaded to `downloads/`, verified, unpacked beside its final folder and moved there whole. A file
-that is in place is not fetched again. A file that a user puts into `downloads/` is treated like a downloaded
-one.
+A file is downloaded to `downloads/`, verified, unpacked beside its final folder and moved there whole. Files
+that are in place are not fetched again. A file that a user puts into `downloads/` is treated as downloaded.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ TIMEOUT_SECONDS = 30
 _PARTIAL_CONTENT = 206
 _RANGE_BEYOND_THE_END = 416
 _NETWORK = (http.client.HTTPException, OSError)
-"""What opening an address and receiving from it may raise; writing the file is not included."""
+"""Errors of opening an address and of receiving from it, but not of writing the file."""
 
 Open = Callable[..., http.client.HTTPResponse]
 
@@ -41,7 +40,7 @@ class Fetched:
 
     Attributes:
         place: Path of the file or folder in the data folder.
-        sha256: Sha256 of the fetched file; None if it was in place before.
+        sha256: SHA-256 of the fetched file; None if it was in place before.
         pinned: Whether the file has the published sum; False if none is published, or the user gave another.
     """
 
@@ -61,14 +60,14 @@ def fetch(
 ) -> Fetched:
     """Fetch one file and put it in place.
 
-    If there is no published sum and `sha256` is None, the sum of the first fetch is written to `downloads/`.
+    The sum of the first fetch is written to `downloads/` if no sum is published and `sha256` is None.
 
     Args:
         remote: File to fetch.
         folder: Data folder.
         progress: Progress in bytes.
-        given: File of the user's own, or its folder, to use instead of a download.
-        sha256: Sum of that file, in any case of letters, if it is not the published file.
+        given: Local file, or its folder, to use instead of a download.
+        sha256: SHA-256 of that file in upper or lower case, if it is not the published one.
         open_url: Function that opens a request.
 
     Raises:
@@ -78,9 +77,7 @@ def fetch(
     if given is not None:
         path = given / remote.name if given.is_dir() else given
         if not path.is_file():
-            raise BadData(
-                str(path), "must be a file", "no such file", "Name the file that you have downloaded."
-            )
+            raise BadData(str(path), "does not exist", "", "Name the file that you have downloaded.")
     else:
         path = downloads / remote.name if remote.inside is not None else place
     downloads.mkdir(parents=True, exist_ok=True)
@@ -128,24 +125,15 @@ def _known(remote: Remote, sha256: str | None, record: Path) -> Remote:
     """Return a file with its expected size and sum, from the user, the publisher or an earlier fetch."""
     if sha256 is not None:
         return replace(remote, sha256=sha256.lower(), size=None)
-    return replace(remote, sha256=remote.sha256 or _recorded(record))
-
-
-def _recorded(record: Path) -> str | None:
-    """Return the sum that an earlier fetch recorded, for a file without a published one."""
-    return record.read_text().split()[0] if record.is_file() else None
+    if remote.sha256 is not None or not record.is_file():
+        return remote
+    return replace(remote, sha256=record.read_text().split()[0])
 
 
 def download(remote: Remote, path: Path, progress: Progress, open_url: Open = urllib.request.urlopen) -> None:
     """Download a file to `<path>.part`, verify it, and rename it.
 
-    Resume an interrupted download if the server allows it.
-
-    Args:
-        remote: File to fetch.
-        path: Path to download it to.
-        progress: Progress in bytes.
-        open_url: Function that opens a request.
+    An interrupted download is resumed if the server allows it.
 
     Raises:
         BadData: The server cannot be reached, or the file has another size or sum than published.

@@ -13,7 +13,7 @@ from trainables.data.task import Source, Task
 from trainables.errors import BadData
 
 _FILES_TO_SUM = 20
-"""Number of files above which no sums are computed."""
+"""Maximum number of files whose sums are computed."""
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class StoredPath:
     """One file or folder of a source.
 
     Attributes:
-        path: File or a folder.
+        path: Path of the file or folder.
         files: Number of files.
-        bytes: Bytes of all files together.
-        sha256: Sha256 of a file; None for a folder, or if the source has many files.
+        bytes: Total size of the files.
+        sha256: SHA-256 of a file; None for a folder, or if the source has many files.
     """
 
     path: Path
@@ -40,7 +40,7 @@ class State:
     Attributes:
         source: Data that the task would read, or None if something is missing.
         missing: Message about missing data, or ''.
-        bytes: Bytes of the files that the task would read.
+        bytes: Total size of the files that the task would read.
     """
 
     source: Source | None
@@ -68,7 +68,7 @@ def stored_paths(source: Source) -> list[StoredPath]:
 
 
 def _size(path: Path) -> tuple[int, int]:
-    """Return the number of files at or under a path, and their bytes."""
+    """Return the number and the total size of the files at or under a path."""
     if path.is_file():
         return 1, path.stat().st_size
     files = total = 0

@@ -15,7 +15,7 @@ from trainables.errors import BadData
 _COPY_BYTES = 1 << 20
 _MEMBERS_A_REPORT = 1000
 _LEAST_BYTES = 20
-"""No packed archive is smaller; on the header of a shorter file `tarfile` raises a TypeError."""
+"""Minimum size of a packed archive; for a shorter file `tarfile` raises a TypeError."""
 
 _DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError)
 
@@ -28,19 +28,19 @@ def unpack(
     Modes, owners and times in the archive are ignored.
 
     Args:
-        archive: Tar file, packed with gzip, bzip2, xz or not.
+        archive: Tar file, uncompressed or packed with gzip, bzip2 or xz.
         inside: Folder of the archive that becomes `target`; "" for the whole archive.
         target: Folder to create; must not exist.
-        progress: Progress in bytes of the archive that were read, of all.
-        most_bytes: Largest total size of the files.
-        most_members: Largest number of files and folders.
+        progress: Progress in bytes of the archive.
+        most_bytes: Maximum total size of the files.
+        most_members: Maximum number of files and folders.
 
     Raises:
         BadData: The archive is damaged, lacks the folder, exceeds a limit, or has a member that is a link, a
             device, an absolute path, a path above its folder, or a repeated one.
     """
     if (size := archive.stat().st_size) < _LEAST_BYTES:
-        must = "must be a whole tar archive"
+        must = "must be a complete tar archive"
         raise BadData(str(archive), must, f"{size} bytes", "Remove it and fetch again.")
     target.mkdir(parents=True)
     try:
@@ -48,11 +48,11 @@ def unpack(
     except _DAMAGED as error:
         got = str(error) or "an early end"
         raise BadData(
-            str(archive), "must be a whole tar archive", got, "Remove it and fetch again."
+            str(archive), "must be a complete tar archive", got, "Remove it and fetch again."
         ) from error
     if not members:
-        must = f"must hold the folder {inside or '.'}"
-        raise BadData(str(archive), must, "nothing of it", "Is it the published archive?")
+        must = f"does not contain the folder {inside or '.'}"
+        raise BadData(str(archive), must, "", "Check that it is the published archive.")
 
 
 def _unpack(
@@ -67,7 +67,9 @@ def _unpack(
         members, total = members + 1, total + member.size
         if members > most_members or total > most_bytes:
             must = f"must hold at most {most_members:,} members and {most_bytes:,} bytes"
-            raise BadData(str(archive), must, f"more at {member.name}", "Is it the published archive?")
+            raise BadData(
+                str(archive), must, f"more at {member.name}", "Check that it is the published archive."
+            )
         _write(archive, member, source, target / name)
     return members
 
@@ -75,8 +77,8 @@ def _unpack(
 def _members(archive: Path, progress: Progress) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
     """Yield each member while the archive is positioned at it."""
     size = archive.stat().st_size
-    # As a stream, in one pass. `TarFile` would keep a list of millions of members: before the argument
-    # `stream` of Python 3.13, emptying that list is the only way to prevent it.
+    # As a stream, in one pass. `TarFile` keeps a list of all members, possibly millions, which is emptied
+    # below. Python 3.13 has the argument `stream` for that.
     with archive.open("rb") as file, tarfile.open(fileobj=file, mode="r|*") as source:
         number = 0
         while (member := source.next()) is not None:
@@ -89,14 +91,10 @@ def _members(archive: Path, progress: Progress) -> Iterator[tuple[tarfile.TarInf
 
 
 def _safe(archive: Path, member: tarfile.TarInfo, inside: str) -> PurePosixPath | None:
-    """Return the member's path below `inside`, or None if it is not below it.
-
-    Raises:
-        BadData: The member is not allowed in an archive.
-    """
+    """Return the member's path below `inside`, or None if it is not below it; refuse unsafe members."""
     name = PurePosixPath(member.name)
     if name.is_absolute() or ".." in name.parts or "\\" in member.name or "\0" in member.name:
-        _refuse(archive, member, "must stay inside the folder it is unpacked in")
+        _refuse(archive, member, "must stay inside the target folder")
     if not name.is_relative_to(inside):
         return None
     below = name.relative_to(inside)
@@ -116,11 +114,11 @@ def _write(archive: Path, member: tarfile.TarInfo, source: tarfile.TarFile, path
         with path.open("xb") as file:
             shutil.copyfileobj(content, file, _COPY_BYTES)
     except (FileExistsError, NotADirectoryError):
-        _refuse(archive, member, "must occur once")
+        _refuse(archive, member, "must not occur twice")
 
 
 def _refuse(archive: Path, member: tarfile.TarInfo, must: str) -> None:
-    remedy = "Nothing was put in place. Is it the published archive?"
+    remedy = "Nothing was unpacked. Check that it is the published archive."
     raise BadData(f"{archive}: member {member.name!r}", must, _kind(member), remedy)
 
 

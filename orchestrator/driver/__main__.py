@@ -3,7 +3,7 @@
     python -m orchestrator.driver SWEEP --start N --root ROOT    drive a sweep
     python -m orchestrator.driver --prewarm --root ROOT          import everything, then wait for a sweep
 
-Only the service starts it, and no module imports it. A person uses `python -m orchestrator.sweep`.
+Only the service starts it, and no module imports it. Users run `python -m orchestrator.sweep`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from orchestrator.output import print_refusal, protect
 
 
 def main() -> None:
-    """Drive the sweep of the command line, or one that the service names later; exit with its code."""
+    """Drive the sweep of the command line, or the one that the service names later; exit with its code."""
     process_secrets.begin()
     search_installed_modules_alone()
     arguments = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""Admission of a sweep: its identity in the ledger, and the lease that lets this driver run it."""
+"""Admission of a sweep: its identity in the ledger, and the lease that allows this driver to run it."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _LOG = logging.getLogger("orchestrator")
 
 
 OWNER = "SWEEP_OWNER"
-"""Environment variable: in whose name sweeps run; by default, that of the user of this process."""
+"""Environment variable: owner of the sweeps; by default, the user of this process."""
 
 
 def current_owner() -> str:
     """Return the owner of the sweeps that this process runs.
 
     Raises:
-        BadInput: The environment does not say so and the user of this process has no name.
+        BadInput: The environment names no owner and the user of this process has no name.
     """
     try:
         return os.environ.get(OWNER) or getpass.getuser()
@@ -50,7 +50,7 @@ def current_owner() -> str:
 
 
 class Observer:
-    """Receives the messages and the progress of a sweep; a subclass overrides the methods it needs.
+    """Receives the messages and the progress of a sweep; a subclass overrides the methods that it needs.
 
     The methods are called in the thread that runs the sweep, which waits for them.
     """
@@ -60,7 +60,7 @@ class Observer:
         _LOG.info(line)
 
     def loading(self, what: str, done: int, total: int) -> None:
-        """Receive how much of a data set has been prepared. By default, do nothing."""
+        """Receive the progress of preparing a data set. By default, do nothing."""
 
     def show(self, progress: Progress) -> None:
         """Receive the progress of the sweep, about twice a second. By default, do nothing."""
@@ -71,20 +71,20 @@ class Observer:
 
 @dataclass(frozen=True)
 class Run:
-    """One invocation of a sweep: options beside its specification.
+    """One invocation of a sweep: the options beside its specification.
 
     Attributes:
         paths: Paths where everything is written.
         data: Folder of the data sets.
-        hardware: What trials can run on.
-        known: Id of the sweep of the ledger to resume, or None to find it by its file.
-        new: Start another sweep even if the ledger knows one of this file.
+        hardware: Hardware that trials can use.
+        known: Id of the sweep to resume, or None to find it by its file.
+        new: Whether to start another sweep even if the ledger has one of this file.
         reopen: Keys of failed trials to run again.
-        deadline: Seconds that a running attempt may neither train nor report.
-        tracking_patience: Seconds to wait, at the end, for MLflow to accept what is pending.
-        wait: How long to wait while no trial can start.
-        unless_stopped: Leave a sweep as it is that a person has stopped.
-        owner: Owner in whose name the sweep runs, for its share of a cluster.
+        deadline: Longest time in seconds without progress or report of a running attempt.
+        tracking_patience: Seconds to wait, at the end, for MLflow to accept pending records.
+        wait: Time limits while no trial can start.
+        unless_stopped: Whether a sweep that a person has stopped stays stopped.
+        owner: Owner of the sweep, for its share of a cluster.
     """
 
     paths: Paths
@@ -105,10 +105,10 @@ DRIVER_OPTIONS: Mapping[str, Any] = {
     "tracking_patience": Run.tracking_patience,
     "wait": None,
 }
-"""Options of a submission for its driver, with their defaults."""
+"""Options of a submission for its driver, and their defaults."""
 
 RETRY_FAILED = "retry_failed"
-"""Option of a submission: whether the driver of a finished sweep runs the failed trials once more."""
+"""Option of a submission: whether the driver of a finished sweep runs its failed trials again."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class LeasedSweep:
         run: This invocation.
         ledger: Ledger of the sweep.
         lease: Lease of the sweep, held.
-        observer: Observer of its progress.
+        observer: Observer of the sweep.
         shutdown: Shutdown of this process.
     """
 
@@ -143,11 +143,12 @@ def leased_sweep(
 ) -> Iterator[LeasedSweep]:
     """Hold the lease of a sweep, after the preflight checks of its paths and checkpoints.
 
-    Args:
-        sweep: Sweep as the file describes it.
-        run: This invocation.
-        observer: Observer of a long wait for the lease.
-        shutdown: Shutdown of this process, for a lost lease.
+    A long wait for the lease is reported to the observer, and a lost lease ends the process.
+
+    Example:
+
+        with Shutdown() as shutdown, leased_sweep(sweep, run, Observer(), shutdown) as leased:
+            leased.writer.set_sweep_state("RUNNING")
 
     Raises:
         BadInput: A path or the file is wrong, or checkpoints are missing.
@@ -168,20 +169,20 @@ def leased_sweep(
 def identify(
     sweep: SweepConfig, ledger: Ledger, *, known: str | None = None, new: bool = False
 ) -> SweepConfig:
-    """Return the sweep under the id that it has, or will have, in the ledger.
+    """Return the sweep under its id, present or future, in the ledger.
 
     The same file is the same sweep. A changed file is another sweep, which must not start by mistake while
     the sweep of the unchanged file is unfinished.
 
     Args:
-        sweep: Sweep as the file describes it.
+        sweep: Sweep as in the file.
         ledger: Ledger of all sweeps.
-        known: Id of the sweep to resume, which need not match the file; None to find it by the file.
-        new: Start another sweep even if the ledger knows one of this file.
+        known: Id of the sweep to resume, which need not match the file, or None to find it by the file.
+        new: Whether to start another sweep even if the ledger has one of this file.
 
     Raises:
-        BadInput: The file differs from that of its unfinished sweep, or names a sweep to learn from that
-            is missing or has another objective.
+        BadInput: The file differs from that of its unfinished sweep, or names a warm-start sweep that is
+            missing or has another objective.
     """
     check_warm_start(sweep, ledger)
     if known is not None:
@@ -195,14 +196,10 @@ def identify(
 
 
 def newest(sweep: SweepConfig, ledger: Ledger, *, budget_is_given: bool = False) -> SweepConfig:
-    """Return a sweep under the id of the newest record of the same file, or as it is if there is none.
+    """Return a sweep under the id of the newest record of the same file, or unchanged without a record.
 
-    Its budget is the one that it was extended to, unless the file has another one since.
-
-    Args:
-        sweep: Sweep as the file describes it.
-        ledger: Ledger of all sweeps.
-        budget_is_given: Whether a command line gives the budget, which then is not that of the file.
+    Its budget is the one to which it was extended, unless the budget in the file has changed since, or
+    `budget_is_given` on a command line.
     """
     for record in _newest_first(ledger):
         if identity(record.document) == sweep.digest:
@@ -222,7 +219,7 @@ def _with_budget(sweep: SweepConfig, record: SweepRecord) -> SweepConfig:
 def before_change(sweep: SweepConfig, ledger: Ledger) -> SweepRecord | None:
     """Return the newest sweep of a file before its last change, or None without a change.
 
-    A file that differs only by what a command line overrides has not.
+    Overrides on a command line are not changes of the file.
     """
     for record in _newest_first(ledger):
         if (record.name, record.profile) == (sweep.name, sweep.profile):
@@ -232,7 +229,7 @@ def before_change(sweep: SweepConfig, ledger: Ledger) -> SweepRecord | None:
 
 
 def _newest_first(ledger: Ledger) -> Iterator[SweepRecord]:
-    """Yield every sweep, read one by one: all at once would take more memory with each that has ever run."""
+    """Yield every sweep, read one by one to save memory."""
     for sweep_id in reversed(begun(ledger)):
         record = ledger.sweep(sweep_id)
         if record is not None:
@@ -240,12 +237,12 @@ def _newest_first(ledger: Ledger) -> Iterator[SweepRecord]:
 
 
 def with_id(sweep: SweepConfig, sweep_id: str) -> SweepConfig:
-    """Return a sweep under the id that it has in the ledger."""
+    """Return a sweep under its id in the ledger."""
     return replace(sweep, recorded_id=sweep_id)
 
 
 def unused(sweep: SweepConfig, ledger: Ledger) -> SweepConfig:
-    """Return the first edition of a sweep whose id no record has."""
+    """Return the first edition of a sweep with an unused id."""
     used = set(begun(ledger))
     while sweep.id in used:
         sweep = replace(sweep, edition=sweep.edition + 1)
@@ -253,14 +250,10 @@ def unused(sweep: SweepConfig, ledger: Ledger) -> SweepConfig:
 
 
 def check_warm_start(sweep: SweepConfig, ledger: Ledger | None) -> None:
-    """Check that the warm-start sweeps are in the ledger, with the same objective.
-
-    Args:
-        sweep: Sweep with the ids.
-        ledger: None if there is none yet.
+    """Check that the warm-start sweeps are in the ledger, if there is one, with the same objective.
 
     Raises:
-        BadInput: One is not.
+        BadInput: A sweep is missing or has another objective.
     """
     for name in sweep.warm_start:
         record = None if ledger is None else ledger.sweep(name)
@@ -282,18 +275,18 @@ def _refuse_change(sweep: SweepConfig, ledger: Ledger) -> None:
         if same_file and record.state not in FINISHED_SWEEP:
             raise BadInput(
                 f"{sweep.name}.yaml",
-                f"must be as it was when its unfinished sweep {record.id} began",
+                f"has changed since its unfinished sweep {record.id} began",
                 "; ".join(differences(record.document, sweep.document())),
-                f"Set it back, go on with {record.id} by `--resume`, or start another sweep by `--new`.",
+                f"Undo the change, continue {record.id} with `--resume`, or start a sweep with `--new`.",
             )
 
 
 SPECIFICATION = "specification"
-"""The fact of a sweep that holds its file, as it was read last."""
+"""Name of the fact with the text of a sweep's file, as it was read last."""
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return one phrase for each field that differs, such as `training.steps 600 -> 800`."""
+    """Return one phrase for each different field, such as `training.steps 600 -> 800`."""
     old, new = dict(_leaves(before)), dict(_leaves(now))
     keys = [*old, *(key for key in new if key not in old)]
     return [

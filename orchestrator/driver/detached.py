@@ -16,11 +16,11 @@ from orchestrator import process_secrets
 from orchestrator.system import DETACHED, lower_session
 
 DETACH = "SWEEP_DETACH"
-"""Environment variable: if set, the commands that run a sweep start a detached driver and follow it."""
+"""Environment variable: if set, commands that run a sweep start a detached driver and follow it."""
 
 POLL_SECONDS = 0.5
 LAST_BYTES = 4000
-"""Maximum size of the part of an existing log that `last_lines` finds."""
+"""Maximum size in bytes of the end of a log that `last_lines` returns."""
 
 Show = Callable[[str], None]
 
@@ -28,11 +28,11 @@ Show = Callable[[str], None]
 def begin(
     arguments: Sequence[str], log: Path, variables: Mapping[str, str] = MappingProxyType({})
 ) -> subprocess.Popen[bytes]:
-    """Start a driver in its own session; its output is appended to a log.
+    """Start a driver in its own session; its output is appended to a log, which is created if necessary.
 
     Args:
-        arguments: Arguments of Python, such as `-m MODULE WORD ...`; `--detach` is left out.
-        log: Log of the sweep's drivers; created if it is missing.
+        arguments: Arguments of Python, such as `-m MODULE WORD ...`; `--detach` is removed.
+        log: Log of the sweep's drivers.
         variables: Further environment variables of the driver.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def begin(
         )
     lower_session(driver.pid)
     assert driver.stdin is not None, "it is a pipe"
-    with suppress(BrokenPipeError), driver.stdin:  # it may have ended already, which its log explains
+    with suppress(BrokenPipeError), driver.stdin:  # if it has ended already, its log has the reason
         driver.stdin.write(secrets)
     return driver
 
@@ -81,14 +81,7 @@ def last_line(log: Path) -> str:
 
 
 def follow(log: Path, start: int, over: Callable[[], bool], show: Show) -> None:
-    """Show the output of a driver until it ends.
-
-    Args:
-        log: Log of the driver.
-        start: Offset in bytes.
-        over: Returns True once the driver has ended.
-        show: Receives each piece of output.
-    """
+    """Show the output of a driver from byte `start` of its log on, until `over` returns True."""
     with log.open("rb") as file:
         file.seek(start)
         decoder = codecs.getincrementaldecoder("utf-8")("replace")

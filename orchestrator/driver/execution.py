@@ -52,13 +52,14 @@ from trainables.data.task import Signature
 Result = TypeVar("Result")
 
 COUNTED = 8
-"""Static choices whose work is counted at the end of a sweep, each by a compilation of a few seconds."""
+"""Number of static choices whose work is counted at the end of a sweep; each one is compiled in a few
+seconds."""
 
 _POLL_SECONDS = 0.5
-"""Poll interval during an outage, for its end, a signal and a stop request."""
+"""Poll interval during an outage for its end, a signal and a stop request."""
 
 CODE_SECONDS = 2.0
-"""Time between two checks whether the code of a trainable has changed."""
+"""Interval of the checks for changes of a trainable's code."""
 
 
 @contextmanager
@@ -66,7 +67,7 @@ def connected(leased: LeasedSweep) -> Iterator[ExitStack]:
     """Join the cluster of RAY_ADDRESS, or the Ray that drivers share on this machine; leave it on exit.
 
     Yields:
-        What is to be done before it is left.
+        A stack of callbacks that run before the cluster is left.
 
     Raises:
         NoCluster: The cluster or the Ray of this machine cannot be joined, or Ray does not start.
@@ -79,7 +80,7 @@ def connected(leased: LeasedSweep) -> Iterator[ExitStack]:
         stack.enter_context(leased.shutdown.unless(died))
         if leased.sweep.resources.gpu and not os.environ.get("RAY_ADDRESS"):
             stack.enter_context(orphaned_actors.ended(leased.observer.say))
-        system.lower_priority(os.getpid())  # not before: a Ray that this driver has started would have it too
+        system.lower_priority(os.getpid())  # afterwards, so that a Ray started here does not inherit it
         yield stack
 
 
@@ -115,14 +116,14 @@ def run_session(
     nudge: Callable[[], None],
     leaving: ExitStack,
 ) -> tuple[Stop | None, Engines]:
-    """Run trials until none is left or the sweep stops; return why it stopped, or None, and its engines.
+    """Run trials until none is left or the sweep stops; return the stop, or None, and the engines.
 
     Args:
-        leased: The leased sweep.
-        slotted: The sweep with its number of slots fixed.
-        curves: The objectives and constrained metrics in the reports of earlier runs.
-        nudge: Function that is called twice a second, when there may be news in the ledger's outbox.
-        leaving: What is to be done before the cluster is left.
+        leased: Leased sweep.
+        slotted: Sweep with its number of slots fixed.
+        curves: Objectives and constrained metrics in the reports of earlier runs.
+        nudge: Function that is called twice a second, when the ledger's outbox may have new records.
+        leaving: Callbacks that run before the cluster is left.
 
     Raises:
         BadInput: The folder of the checkpoints belongs to another ledger.
@@ -159,7 +160,7 @@ def run_session(
         observer.show(session.progress())
         if trainable is not None and (now := time.monotonic()) >= code_due:
             sweep_rows.note_code(leased)
-            # A look at a large folder takes long; it is to take a hundredth of the time at most.
+            # Reading a large folder takes long; limit it to a hundredth of the time.
             code_due = time.monotonic() + max(CODE_SECONDS, 100 * (time.monotonic() - now))
         nudge()
         if run.paths.store:
@@ -176,7 +177,7 @@ def run_session(
 
 @without_garbage_collection()
 def rebuilt_study(leased: LeasedSweep, curves: Sequence[CurvePoint]) -> Study:
-    """Rebuild the study from the search's trials of the sweep and of those that it learns from."""
+    """Rebuild the study from the search's trials of the sweep and of its warm-start sweeps."""
     sweep, ledger = leased.sweep, leased.ledger
     earlier = [trial for name in sweep.warm_start for trial in ledger.trials(name, role="search")]
     others = [point for name in sweep.warm_start for point in ledger.curves(name, sweep.observed_metrics)]
@@ -186,9 +187,9 @@ def rebuilt_study(leased: LeasedSweep, curves: Sequence[CurvePoint]) -> Study:
 def evaluate_test(leased: LeasedSweep, engines: Engines) -> None:
     """Evaluate the test split once for the best trial and each complete confirmation.
 
-    A trial whose checkpoint turns out to be damaged is left out. If it was the best one, the next takes its
-    place, as in the report: its weights can be loaded. An outage of the checkpoint store, or a full disk,
-    pauses the sweep as it does during the search. An idle engine evaluates, if there is one; then it ends.
+    A trial with a damaged checkpoint is left out. If it was the best one, the next trial takes its place, as
+    in the report. An outage of the checkpoint store, or a full disk, pauses the sweep as during the search.
+    An idle engine evaluates, if there is one, and then ends.
     """
     probes = probes_of(leased.run.paths, leased.ledger, leased.sweep.id)
     outages = Outages(leased.writer, probes, leased.ledger.system.monotonic)
@@ -200,7 +201,7 @@ def evaluate_test(leased: LeasedSweep, engines: Engines) -> None:
                 answer = _outlast(leased, outages, partial(_evaluated, leased, trial, row, engines))
             except DamagedCheckpoint as damage:
                 leased.writer.drop_checkpoint(trial.key, Path(row.path))
-                why = f"{damage.where}: {damage.must}, got {damage.got}"
+                why = f"{damage.where}: {damage.problem}"
                 leased.observer.say(f"{trial.key} has no test result. {why}.")
                 may_have_changed = True  # another trial may be the best one now
                 continue
@@ -221,7 +222,7 @@ def _evaluated(
     """Return the step, the metrics and the packed scores of a checkpoint on the test split.
 
     Raises:
-        ForeignAnswer: The answer is that to another question.
+        ForeignAnswer: The answer is about another checkpoint or split.
     """
     sweep, run = leased.sweep, leased.run
     folder = run.paths.at_hand(sweep.id, trial.key, row.path)
@@ -244,16 +245,16 @@ def _evaluated(
         answer = asked(None)
     leased.lease.check()
     if url:
-        # The report and the registered model read it on this machine.
+        # The report and the registered model need it on this machine.
         store.fetch(folder, url, row.digest)
     return answer
 
 
 def _outlast(leased: LeasedSweep, outages: Outages, work: Callable[[], Result]) -> Result:
-    """Return the result of `work`, which is called again after an outage of the store or a disk.
+    """Return the result of `work`, which is repeated after an outage of the store or a disk.
 
     Raises:
-        KeyboardInterrupt: The driver is to leave.
+        KeyboardInterrupt: The shutdown was requested.
     """
     check_stop = partial(_obey_stop_request, leased)
     while True:
@@ -282,8 +283,8 @@ def _obey_stop_request(leased: LeasedSweep) -> None:
 def count_work(leased: LeasedSweep, signature: Signature) -> None:
     """Count the work of a training step of the best static choices, and record it among the sweep's facts.
 
-    A choice that an earlier driver counted is not counted again. A failure is only reported: no result
-    depends on the count.
+    Choices that an earlier driver counted are not counted again. A failure is only reported, because no
+    result depends on the count.
     """
     record = sweep_rows.record_of(leased)
     choices = _choices(leased, record)
@@ -339,9 +340,7 @@ def _entry_of(trials: Sequence[TrialRecord], known: Mapping[str, Mapping[str, An
 def conclude(leased: LeasedSweep, stopped: Stop | None) -> Exit:
     """Write the report, then the sweep's state together with its events for MLflow; return the exit code.
 
-    Args:
-        leased: The leased sweep.
-        stopped: Why the session launched nothing more, or None if it has finished.
+    `stopped` is None if the session has finished.
     """
     sweep, ledger = leased.sweep, leased.ledger
     best = best_of_sweep(ledger, sweep_rows.record_of(leased))

@@ -11,7 +11,7 @@ from orchestrator.report.words import duration, number
 from orchestrator.session.board import Progress
 
 ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")
-"""States of trials in the order in which they are listed."""
+"""States of trials in display order."""
 
 _LINE_EVERY_SECONDS = 30.0
 
@@ -21,7 +21,7 @@ class Display(Observer):
     """Prints the messages of one sweep, and its progress every 30 s and at the end.
 
     Attributes:
-        console: Where to print.
+        console: Console to print to.
         metric: Name of the objective, shown beside the best value.
         quiet: Whether to leave out the progress.
     """
@@ -37,7 +37,7 @@ class Display(Observer):
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def loading(self, what: str, done: int, total: int) -> None:
-        """Print how much of the data set has been prepared."""
+        """Print the progress of preparing the data set."""
         self._draw(f"{what}: {done:,} of {total:,}", settled=done >= total)
 
     def show(self, progress: Progress) -> None:
@@ -72,6 +72,6 @@ def describe(progress: Progress, metric: str) -> str:
 
 
 def profile_note(profile: str, why: str) -> str:
-    """Return the message about the profile of a sweep, and the reason why it was chosen."""
+    """Return the message about the profile of a sweep and the reason of its choice."""
     setting = "smaller than the paper's; choose the profile `full` for the paper's setting."
     return f"Profile `{profile}` ({why}): {setting}"

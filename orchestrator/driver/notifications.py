@@ -1,4 +1,4 @@
-"""Notifications about a new best trial, a failed trial and the end, sent to a command or a webhook."""
+"""Notifications of a new best trial, a failed trial and the end, sent to a command or a webhook."""
 
 from __future__ import annotations
 
@@ -30,13 +30,10 @@ Message = dict[str, Any]
 
 
 def sender(target: str) -> Callable[[bytes], None]:
-    """Return a function that sends bytes by POST, or to the standard input of a command.
-
-    Args:
-        target: An http(s) address, or a command line.
+    """Return a function that sends bytes by POST to an http(s) address, or to a command's standard input.
 
     Raises:
-        BadInput: The target is neither.
+        BadInput: The target is neither an address nor a command line.
     """
     if urlsplit(target).scheme in ("http", "https"):
         return lambda message: _post(target, message)
@@ -66,12 +63,10 @@ def _run(words: list[str], message: bytes) -> None:
 class Notifier:
     """Sends messages in its own thread, so that a slow or failing target does not delay the sweep.
 
-    Args:
-        target: An http(s) address, or a command line.
-        warn: Receives one line when a message could not be sent for the first time.
+    The first failure is reported by `warn`.
 
     Raises:
-        BadInput: The target is neither.
+        BadInput: The target is neither an http(s) address nor a command line.
     """
 
     def __init__(self, target: str, warn: Callable[[str], None]) -> None:
@@ -102,10 +97,10 @@ class Notifier:
 
 @dataclass
 class Notified(Observer):
-    """Passes everything on to another observer, and sends the changes to a notifier.
+    """Passes everything on to another observer, and sends changes to a notifier.
 
     Attributes:
-        observer: The other observer.
+        observer: Other observer.
         notifier: Sender of the messages.
         metric: Name of the objective.
     """
@@ -116,11 +111,9 @@ class Notified(Observer):
     _before: Progress | None = field(default=None, init=False)
 
     def say(self, line: str) -> None:
-        """Pass a message on."""
         self.observer.say(line)
 
     def loading(self, what: str, done: int, total: int) -> None:
-        """Pass on how much of a data set has been prepared."""
         self.observer.loading(what, done, total)
 
     def show(self, progress: Progress) -> None:
@@ -132,24 +125,16 @@ class Notified(Observer):
         self.observer.show(progress)
 
     def close(self) -> None:
-        """Close the other observer."""
         self.observer.close()
 
 
 def run_notified(
     target: str | None, sweep_id: str, metric: str, observer: Observer, run: Callable[[Observer], Exit]
 ) -> Exit:
-    """Run a sweep and send its changes and its end to a target.
-
-    Args:
-        target: An http(s) address or a command line; None for no messages.
-        sweep_id: Id of the sweep.
-        metric: Name of the objective.
-        observer: Observer of the sweep.
-        run: Runs the sweep with the observer that it is called with.
+    """Run a sweep with `run`, and send its changes and its end to a target; None sends nothing.
 
     Raises:
-        BadInput: The target is neither an address nor a command line.
+        BadInput: The target is neither an http(s) address nor a command line.
     """
     if target is None:
         return run(observer)

@@ -1,6 +1,6 @@
 """Preflight checks and estimates of a sweep: resources, paths, checkpoints, cost.
 
-Imports neither JAX nor, unless a cluster is to be joined, Ray.
+This module does not import JAX, and imports Ray only to query a cluster.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CLUSTER_WAIT = 3600.0
 
 _COSTS = ("seconds/train", "seconds/evaluate")
 _PROGRAM = ("trainable", "task", "data", "model", "evaluate")
-"""Sections of a sweep that, with the batch size, decide what a step costs."""
+"""Sections of a sweep that determine the cost of a step, together with the batch size."""
 
 
 # ------------------------------------------------------------------ resources
@@ -47,20 +47,20 @@ def cluster_address() -> str | None:
 
 
 def available_hardware(paths: Paths) -> Hardware:
-    """Return the hardware that trials can run on: this machine's, or that of the cluster of RAY_ADDRESS.
+    """Return the hardware that trials can use: this machine's, or that of the cluster of RAY_ADDRESS.
 
     Args:
         paths: Paths where sweeps write. A cluster of several hosts must share them.
 
     Raises:
-        BadInput: The cluster answers without a token, or refuses ours.
+        BadInput: The cluster answers without a token, or refuses the token of this process.
         NoCluster: It does not answer.
     """
     address = cluster_address()
     if address is None:
         return hardware.detect()
     environment.prepare(paths.token)
-    # Ray takes a second to import, and reads the environment above when it is imported.
+    # Ray takes a second to import, and reads the environment at its import.
     from orchestrator.schedule import resources
 
     available = resources.cluster_hardware(address)
@@ -74,8 +74,8 @@ class Patience:
     """Time limits of a driver while no trial can start.
 
     Attributes:
-        node: Seconds to wait while no node could hold a trial; a cluster may still grow.
-        busy: Seconds to wait while the nodes that could hold one are in use, such as by another sweep.
+        node: Seconds to wait while no node can hold a trial; a cluster may still grow.
+        busy: Seconds to wait while the nodes that can hold a trial are in use, as by another sweep.
     """
 
     node: float
@@ -83,7 +83,7 @@ class Patience:
 
     @classmethod
     def of(cls, seconds: float | None) -> Patience:
-        """Return the patience that a user asks for; None means the default."""
+        """Return the patience that a user sets; None means the default."""
         if seconds is None:
             return ON_THIS_MACHINE if cluster_address() is None else cls(CLUSTER_WAIT, CLUSTER_WAIT)
         return cls(seconds, seconds)
@@ -93,15 +93,15 @@ ON_THIS_MACHINE = Patience(node=10.0, busy=math.inf)
 
 
 def check_sweep(sweep: SweepConfig, available: Hardware, data: Path, owner: str) -> Source | None:
-    """Check, before anything starts or is written, that a sweep can run; return the source of its data.
+    """Check that a sweep can run before anything is started or written; return the source of its data.
 
-    A trainable loads its own data: their source is not known.
+    The source is None for a trainable, which loads its own data.
 
     Args:
-        sweep: Sweep to be run.
+        sweep: Sweep to run.
         available: Hardware that its trials can use.
         data: Folder of the data sets.
-        owner: Owner in whose name it runs.
+        owner: Owner of the sweep.
 
     Raises:
         BadInput: A trial needs more resources than are available, or the code of a trainable is missing or
@@ -123,14 +123,14 @@ def _check_resources(sweep: SweepConfig, available: Hardware) -> None:
     if trial.gpu > available.gpus:
         raise BadInput(
             f"{sweep.name}: resources.gpu",
-            f"a trial's GPU share must be available; {available.phrase}",
+            f"must be available, but {available.phrase}",
             f"{trial.gpu:g}",
             "Use `--profile laptop`, or submit to a cluster that has GPUs.",
         )
     if trial.cpu > available.cpus:
         raise BadInput(
             f"{sweep.name}: resources.cpu",
-            f"a trial's processors must be available; {available.phrase}",
+            f"must be available, but {available.phrase}",
             f"{trial.cpu:g}",
             f"Use at most {available.cpus}.",
         )
@@ -146,12 +146,8 @@ def _check_resources(sweep: SweepConfig, available: Hardware) -> None:
 def check_widths(sweep: SweepConfig, signature: Signature) -> None:
     """Check that every network without an encoder has the width of the task's arrays.
 
-    Args:
-        sweep: Sweep to be run.
-        signature: Signature of its task's arrays, known once they are loaded.
-
     Raises:
-        BadInput: One has not.
+        BadInput: A network has another width.
     """
     own = {f"{layer}.d_model" for layer in LAYERS}
     try:
@@ -181,7 +177,7 @@ def check_paths(paths: Paths, sweep_id: str | None = None) -> None:
     for folder in _folders(paths, sweep_id):
         if folder.is_symlink():
             got = f"a symbolic link to {folder.readlink()}"
-            raise BadInput(str(folder), "must be a folder under its root", got, "Remove the link.")
+            raise BadInput(str(folder), "must be a folder below the root", got, "Remove the link.")
     if paths.token.is_symlink() or (paths.token.exists() and _mode(paths.token) & 0o077):
         got = "a symbolic link" if paths.token.is_symlink() else f"mode {_mode(paths.token):o}"
         remedy = f"Run `chmod 600 {paths.token}`, or remove it: the next run creates a new one."
@@ -189,7 +185,7 @@ def check_paths(paths: Paths, sweep_id: str | None = None) -> None:
 
 
 def check_shared_paths(paths: Paths) -> None:
-    """Refuse paths of this host alone, for a cluster of several hosts.
+    """Refuse paths that only this host can read, for a cluster of several hosts.
 
     Raises:
         BadInput: A path is not shared.
@@ -214,7 +210,7 @@ def check_checkpoints(paths: Paths, ledger: Ledger, sweep_id: str) -> None:
     """Refuse to resume a sweep if this machine has none of its unfinished trials' checkpoints.
 
     Raises:
-        BadInput: They are on another machine; here every trial would start over.
+        BadInput: They are on another machine, so every trial would start over.
         NoStore: The shared store does not answer.
     """
     unfinished = {trial.key for trial in ledger.trials(sweep_id) if trial.state in UNFINISHED_TRIAL}
@@ -259,9 +255,9 @@ class Estimate:
     """The measured cost of one trial.
 
     Attributes:
-        source: Id of the sweep that it was measured in, on the machine of that sweep.
+        source: Id of the sweep of the measurement, on the machine of that sweep.
         seconds: Seconds of training and evaluation of a complete trial, without compilation.
-        bytes: Bytes of its largest checkpoint: weights and optimiser state, without activations.
+        bytes: Size of its largest checkpoint in bytes: weights and optimiser state, without activations.
     """
 
     source: str
@@ -286,7 +282,7 @@ def _measured(record: SweepRecord, sweep: SweepConfig, ledger: Ledger) -> Estima
     costs = [sum(row.metrics.get(name, 0.0) for name in _COSTS) for row in ledger.reports(record.id)]
     if not costs:
         return None
-    # A report stands for an interval; the median leaves out the first one, which waits for the device.
+    # Each report covers one interval. The median ignores the first one, which waits for the device.
     step_seconds = sorted(costs)[len(costs) // 2] / record.document["training"]["interval"]
     sizes = [row.bytes for row in ledger.checkpoints(record.id)]
     return Estimate(record.id, step_seconds * sweep.training.steps, max(sizes, default=0))

@@ -1,6 +1,6 @@
-"""Preview of a sweep before it starts: what its trials run, and the sizes of its networks.
+"""Preview of a sweep before it starts: the code that its trials run, and the sizes of its networks.
 
-A driver does not import JAX, so another process counts the networks.
+Another process counts the networks, because a driver does not import JAX.
 """
 
 from __future__ import annotations
@@ -32,16 +32,11 @@ from trainables.sources import source_of, text_of
 from trainables.trial import TrialSettings
 
 _PLAIN = re.compile(r"[^\s'\"\\$`|&;<>()*?]+")
-"""Words that a reader takes for one word without quotes."""
+"""Pattern of words that need no quotes."""
 
 
 def runs(trainable: Trainable, searched: Collection[str]) -> list[str]:
-    """Return the description of what a trial runs, in lines.
-
-    Args:
-        trainable: Trainable whose code has been checked (`orchestrator.driver.user_code`).
-        searched: Names of its hyperparameters.
-    """
+    """Return lines that describe the code of a trial."""
     if isinstance(trainable.target, tuple):
         return list(_command(trainable, trainable.target, searched))
     return list(_reference(trainable, trainable.target, searched))
@@ -71,7 +66,7 @@ def _command(trainable: Trainable, words: Sequence[str], searched: Collection[st
 def _program(word: str, folder: str) -> str:
     if "{" in word:
         return "named by a placeholder"
-    # A path with a folder is one below the working folder, as for the process that is started there.
+    # A relative path with a folder is below the working folder, where the process starts.
     found = shutil.which(str(Path(folder, word)) if "/" in word else word)
     return found or "looked for on the machine that runs the trial"
 
@@ -101,7 +96,7 @@ def _reference(trainable: Trainable, reference: str, searched: Collection[str]) 
 
 
 def _defined(file: Path, name: str) -> ast.FunctionDef | ast.ClassDef | None:
-    """Return the definition of a name at the top of a file, or None if it is bound in another way."""
+    """Return the definition of a name at the top level of a file, or None if it is bound in another way."""
     body = parsed(text_of(file), str(file)).body
     defined = (
         node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
@@ -113,17 +108,17 @@ _MODULE = costs.__name__
 
 
 def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bool = False) -> list[Cost]:
-    """Return the size of each network. Nothing is written.
+    """Return the size of each network; nothing is written.
 
     Args:
         settings: Settings of the trials.
         signature: Signature of their task.
-        work: Whether to count the work of a training step too, which compiles each of them.
+        work: Whether to count the work of a training step too, which compiles each network.
 
     Raises:
         BadInput: A network cannot be built.
-        Refusal: The process has answered for others.
-        Unfinished: The process was ended by a signal, or has found too little memory.
+        Refusal: The answer belongs to other trials.
+        Unfinished: The process was killed by a signal, or has run out of memory.
     """
     named = {str(number): one for number, one in enumerate(settings)}
     document = {
@@ -143,7 +138,7 @@ def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bo
     if done.returncode != 0:
         _check_end(done)
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise BadInput("model", "must be a network that can be built", lines[-1], "Change its options.")
+        raise BadInput("model", f"cannot be built: {lines[-1]}", "", "Change its options.")
     answer = json.loads(done.stdout)
     costs.check_names(answer, named)
     return [Cost.from_document(answer[name]) for name in named]
@@ -156,5 +151,5 @@ def _check_end(done: subprocess.CompletedProcess[str]) -> None:
         got = "too little memory"
     else:
         return
-    must, remedy = "must be counted before its process is ended", "Search fewer networks, or give it more."
-    raise Unfinished("model", must, got, remedy)
+    must = "cannot be counted, because the counting process was killed"
+    raise Unfinished("model", must, got, "Search fewer networks, or allow more memory or time.")

@@ -1,9 +1,9 @@
 """Prewarmed driver: a process that has imported everything and waits for a sweep to drive.
 
 The imports of a driver take longer than the first report of a small trial. A service therefore keeps one
-prewarmed process, `python -m orchestrator.driver --prewarm`, and hands it the arguments of the next driver.
-The process is used only if it runs the code that is on disk; without it, or if it has died, a driver starts
-cold. It ends with the service that started it, unless it has taken a sweep.
+prewarmed process, `python -m orchestrator.driver --prewarm`, and sends it the arguments of the next driver.
+The process is used only if it runs the code on disk. Without such a process, a driver starts cold. The
+process ends with the service that started it, unless it has taken a sweep.
 
 The protocol is one line of JSON each way, after the variables that hold secrets:
 
@@ -44,10 +44,11 @@ NEEDED = (
     *("orchestrator.driver.execution", "optuna.importance", "plotly.graph_objects"),
     *("sqlalchemy.dialects.sqlite",),
 )
-"""Modules that a driver imports late, some of them only when it needs them."""
+"""Modules that a driver imports late."""
 
 SETTLE_SECONDS = 15.0
-"""Time after the start of a driver before the next process is prewarmed, which would slow that start."""
+"""Time after the start of a driver before the next process is prewarmed, so that it does not slow that
+start."""
 
 RETRY_SECONDS = 60.0
 """Wait after a process that ended before it was ready."""
@@ -79,10 +80,9 @@ class PrewarmedDriver:
         self._used_at = self._not_before = system.monotonic()
 
     def tend(self, *, busy: bool) -> None:
-        """Start a process if one may be needed soon; end it when it is idle too long or memory is short.
+        """Start a process if one may be needed soon; end it after its idle timeout or if memory is short.
 
-        Args:
-            busy: Whether a driver runs that this service has started.
+        `busy` means that a driver of this service runs.
         """
         now = self._system.monotonic()
         if self._process is not None and self._process.poll() is not None:
@@ -100,10 +100,7 @@ class PrewarmedDriver:
     ) -> subprocess.Popen[bytes]:
         """Start a driver in the prewarmed process, or else cold.
 
-        Args:
-            arguments: Arguments of `python -m orchestrator.driver`.
-            log: Log of the sweep's drivers; created if it is missing.
-            variables: Further environment variables of the driver.
+        The arguments are those of `python -m orchestrator.driver`.
         """
         self._used_at = self._system.monotonic()
         order = {
@@ -174,24 +171,18 @@ class PrewarmedDriver:
 
 
 def wait(root: str, run: Callable[[Sequence[str]], int], modules: Iterable[str] = NEEDED) -> int:
-    """Import modules, announce it, wait for an order and run its arguments; return the exit code.
-
-    Args:
-        root: Folder of everything that sweeps write.
-        run: Runs the arguments of a driver.
-        modules: Modules to import.
-    """
+    """Import modules, report that they are ready, wait for an order and run it; return the exit code."""
     process_secrets.begin()
     code, answers = code_digest(), os.dup(1)
-    os.dup2(2, 1)  # an import may print, which is not an answer
+    os.dup2(2, 1)  # the output of an import must not become an answer
     environment.prepare(Paths(Path(root)).token)
     for name in modules:
         import_module(name)
     child.prepare()
     if code_digest() != code:
-        return 0  # changed meanwhile: the modules may not fit together
+        return 0  # the code has changed meanwhile, so the imported modules may not match
     gc.collect()
-    gc.freeze()  # imported modules stay: no later collection needs to look at them
+    gc.freeze()  # later collections can skip the imported modules
     os.write(answers, READY)
     line = sys.stdin.readline()
     if not line or (order := json.loads(line))["code"] != code:

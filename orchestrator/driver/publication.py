@@ -28,7 +28,7 @@ from trainables.tasks import TASKS
 def conclude(
     ledger: Ledger, sweep_id: str, paths: Paths, state: SweepState, reason: str | None = None
 ) -> list[Event]:
-    """Write the report of a sweep that is about to get its last `state`, and return the events for MLflow."""
+    """Write the report of a sweep in its last `state`, and return the events for MLflow."""
     history = read(ledger, sweep_id)
     history = replace(history, sweep=replace(history.sweep, state=state, reason=reason))
     files = report.write_history(history, paths.report(sweep_id))
@@ -36,13 +36,9 @@ def conclude(
 
 
 def publication(history: History, summary: Summary, files: Sequence[Path], at_ms: int) -> list[Event]:
-    """Return the events that close a sweep's run in MLflow.
+    """Return the events that close a sweep's run in MLflow at a time, in milliseconds since 1970.
 
-    Args:
-        history: History of the sweep in its last state.
-        summary: Summary of the same history.
-        files: Kept with the run, at the root of its artifacts.
-        at_ms: End of the sweep, in milliseconds since 1970.
+    The files become artifacts of the run.
     """
     run = summary.sweep_id
     note = "\n\n".join([answer(summary), bullets(notes(summary))])
@@ -66,7 +62,7 @@ def _states(summary: Summary) -> str:
 
 
 def _results(summary: Summary) -> dict[str, float]:
-    """Return the final metrics of a sweep; none for one that can be resumed and would log them twice."""
+    """Return the final metrics of a finished sweep; one that can be resumed would log them twice."""
     chosen = summary.chosen
     if chosen is None or summary.state not in FINISHED_SWEEP:
         return {}
@@ -75,9 +71,9 @@ def _results(summary: Summary) -> dict[str, float]:
 
 
 def model_of(history: History, summary: Summary, at_ms: int) -> Event | None:
-    """Return the event that registers the chosen checkpoint.
+    """Return the event that registers the chosen checkpoint as a model.
 
-    None while the choice can still change, and for a trainable that offers no predictor.
+    None while the choice can still change, and for a trainable without a predictor.
     """
     chosen, trainable = summary.chosen, history.sweep.document.get("trainable")
     if chosen is None or summary.state != "COMPLETE":
@@ -106,10 +102,10 @@ def model_of(history: History, summary: Summary, at_ms: int) -> Event | None:
 
 
 def _program(history: History, checkpoint: CheckpointRecord) -> Mapping[str, Any] | None:
-    """Return the program of a checkpoint, where its code is, and the digest of the code that trained it.
+    """Return the program of a checkpoint, its folder, and the digest of the code that trained it.
 
-    Of a function or a command, the function that loads a predictor takes the place of the program. None of
-    what offers no predictor, also if its source can no longer be read, and where no code is recorded.
+    For a function or a command, the loader of its predictor takes the place of the program. None without a
+    predictor, if the source can no longer be read, or if no code is recorded.
     """
     section = history.sweep.document["trainable"]
     kind = next(kind for kind in KINDS if kind in section)
@@ -131,16 +127,16 @@ def _program(history: History, checkpoint: CheckpointRecord) -> Mapping[str, Any
 
 
 def _name(history: History) -> str:
-    """Return the name of a trainable's model: its sweep, and the class, function or script.
+    """Return the name of a trainable's model, made of its sweep and its class, function or script.
 
-    MLflow takes no dots in it.
+    MLflow does not allow dots in it.
     """
     _, _, name = task_of(history.sweep.document).rpartition(":")
     return re.sub(r"[^A-Za-z0-9_-]", "-", f"{history.sweep.name}-{PurePath(name).stem}")
 
 
 def card(history: History, summary: Summary, name: str) -> str:
-    """Return the model card in Markdown: what the model is, its data, its metrics and its limits."""
+    """Return the model card in Markdown: the model, its data, its metrics and its limits."""
     chosen = summary.chosen
     assert chosen is not None, "a card is of a chosen trial"
     data = f"{summary.data_source}; SHA-256 {history.sweep.data_digest}."
@@ -164,7 +160,7 @@ def card(history: History, summary: Summary, name: str) -> str:
 
 
 def _subject(history: History, summary: Summary, chosen: Chosen) -> str:
-    """Return a sentence or two on what the model is."""
+    """Return a description of the model in one or two sentences."""
     if "trainable" in history.sweep.document:
         return _subject_of(history.sweep.document["trainable"])
     model = {**history.sweep.document["model"], **_drawn(history, chosen)}
@@ -182,7 +178,7 @@ def _subject_of(section: Mapping[str, Any]) -> str:
 
 
 def _drawn(history: History, chosen: Chosen) -> Mapping[str, Any]:
-    """Return the settings of the network that the trial drew instead of using the file's."""
+    """Return the settings of the network that are hyperparameters of the trial."""
     return {
         name: value for name, value in chosen.row.params.items() if name in history.sweep.document["model"]
     }
@@ -215,7 +211,7 @@ def _metrics(chosen: Chosen) -> str:
 
 
 def _reading(history: History, summary: Summary, chosen: Chosen) -> str:
-    """Return a sentence on how the model reads its input."""
+    """Return a sentence about the input of the model."""
     if "trainable" in history.sweep.document:
         if loader := history.sweep.document["trainable"].get("predictor"):
             return f"It reads what the function reads that `{loader}` returns."

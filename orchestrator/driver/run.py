@@ -25,7 +25,7 @@ Drive = Callable[[SweepConfig, Run, Observer], tuple[str, Exit]]
 
 
 def _rebuilding_a_damaged_ledger(drive: Drive) -> Drive:
-    """Call `drive` again with a ledger rebuilt from its backup, if the ledger turns out to be damaged."""
+    """Decorate `drive`: if the ledger is damaged, rebuild it from its backup and call `drive` again."""
 
     @wraps(drive)
     def rebuilding(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
@@ -45,8 +45,13 @@ def _rebuilding_a_damaged_ledger(drive: Drive) -> Drive:
 def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
     """Run or resume a sweep until it is finished, interrupted or refused; return its id and an exit code.
 
-    Preflight checks, lease, integrity check, load the data, connect to Ray, fix the slots, run the session,
-    conclude. A damaged ledger is rebuilt from its backup, and the sweep goes on.
+    The steps are: preflight checks, lease, integrity check, load the data, connect to Ray, fix the slots, run
+    the session, conclude. A damaged ledger is rebuilt from its backup, and the sweep goes on.
+
+    Example:
+
+        sweep = load(Path("retrieval.yaml"), profile="laptop", gpus=0)
+        sweep_id, code = drive(sweep, Run(paths, data, hardware), Observer())
 
     Raises:
         BadInput: The file differs from that of its unfinished sweep.
@@ -70,7 +75,7 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
                 return leased.sweep.id, sweep_rows.exit_code(leased)
             sweep_rows.resume(leased)
             environment.prepare(run.paths.token)
-            # Ray, Optuna and plotly take seconds to import: not before all that can be refused has been.
+            # Ray, Optuna and plotly take seconds to import, so they are imported after every check.
             from orchestrator.driver import execution
 
             with execution.connected(leased) as leaving:
@@ -87,7 +92,7 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
 
 
 def _load_data(leased: LeasedSweep) -> TaskData | None:
-    """Return the data of the task; a trainable loads its own."""
+    """Load the data of the task; None for a trainable, which loads its own."""
     sweep, observer = leased.sweep, leased.observer
     if sweep.trainable is not None:
         return None
@@ -100,7 +105,7 @@ def _load_data(leased: LeasedSweep) -> TaskData | None:
 
 
 def _remark(data: TaskData) -> str:
-    """Return the note on the data as a further sentence; '' if there is none."""
+    """Return the note on the data as a sentence with a leading space, or '' without a note."""
     if not data.note:
         return ""
     return f" {data.note}" if data.comparable else f" Not as published: {data.note}."
@@ -108,7 +113,7 @@ def _remark(data: TaskData) -> str:
 
 @contextmanager
 def _shipping(leased: LeasedSweep) -> Iterator[Shipper]:
-    """Ship the outbox of a sweep to MLflow; on exit, wait a while for what is pending."""
+    """Ship the outbox of a sweep to MLflow; on exit, wait up to `tracking_patience` for what is pending."""
     paths, observer = leased.run.paths, leased.observer
     shipper = Shipper(leased.lease, paths.tracking_uri, paths.artifacts)
     shipper.start()
@@ -127,7 +132,7 @@ def _shipping(leased: LeasedSweep) -> Iterator[Shipper]:
 
 @contextmanager
 def _resumable(leased: LeasedSweep) -> Iterator[None]:
-    """Suppress the errors after which the same command can resume a sweep; record them if the ledger can."""
+    """Handle the errors after which the same command resumes the sweep; record them if the ledger can."""
     try:
         yield
     except (NoSpace, OSError) as error:
@@ -137,6 +142,6 @@ def _resumable(leased: LeasedSweep) -> Iterator[None]:
         leased.observer.say(f"{error} Every report so far is kept; the same command resumes the sweep.")
     except NoCluster as lack:
         leased.observer.say(str(lack))
-        sweep_rows.interrupt(leased, f"{lack.where} {lack.must}, got {lack.got}")
+        sweep_rows.interrupt(leased, f"{lack.where} {lack.problem}")
     except KeyboardInterrupt as shutdown:
         sweep_rows.interrupt(leased, f"stopped by {shutdown}")

@@ -1,8 +1,8 @@
-"""Orderly shutdown of a driver: save and leave when asked, within seconds in any case.
+"""Orderly shutdown of a driver: it saves its trials and exits, within seconds in any case.
 
 A signal only sets a flag, which the driver's loop reads between two steps. A separate thread receives the
-signals, even while the main thread is blocked in a library call. It ends the process if the main thread takes
-too long, or if the lease of the sweep is lost.
+signals, even while the main thread is blocked in a library call. It kills the process if the main thread
+takes too long, or if the lease of the sweep is lost.
 
 A driver outside the main thread of its process gets no signals; a stop request ends it.
 """
@@ -30,9 +30,9 @@ GRACE_SECONDS = 6.0
 """Time limit for the main thread to save every trial and to record the end of the sweep."""
 
 LAST_SECONDS = 1.0
-"""Time limit for the last steps of a killed process: its ledger and children, then its output.
+"""Time limit for each of the last steps of a killed process: its ledger and children, then its output.
 
-A process ends 8 s after a signal, which leaves a busy machine 2 s of the promised 10.
+A process thus ends 8 s after a signal, within the promised 10 s even on a busy machine.
 """
 
 POLL_SECONDS = 0.25
@@ -41,11 +41,11 @@ POLL_SECONDS = 0.25
 LOSS_SECONDS = 0.5
 """Time between two checks for a loss, which take longer."""
 
-_TWICE = 130  # as a shell reports for a program that SIGINT has ended
+_TWICE = 130  # the code of a shell for a program that SIGINT has ended
 
 
 class Shutdown:
-    """Watches for signals and losses, as a context manager, and bounds the time of a shutdown.
+    """Watches for signals and losses, as a context manager, and limits the time of a shutdown.
 
     Example:
 
@@ -56,14 +56,14 @@ class Shutdown:
 
     Args:
         system: Clock, threads and signals of the process.
-        poll_seconds: Time between two checks for a signal.
+        poll_seconds: Interval of the checks for a signal.
         extra_seconds: Time beyond `GRACE_SECONDS` that the main thread may take.
         code: Exit code if the main thread takes longer.
         code_twice: Exit code at a second signal.
         remark: End of the line that is printed in both cases.
 
     Attributes:
-        reason: Cause of the shutdown, such as the name of a signal; None before it is requested.
+        reason: Cause of the shutdown, such as the name of a signal; None before a request.
     """
 
     def __init__(
@@ -102,18 +102,19 @@ class Shutdown:
         self._signals.release()
 
     def at_the_end(self, record: Callable[[str], object]) -> None:
-        """Call `record` with the reason before the process is killed, for at most `LAST_SECONDS`."""
+        """Set the function that records the reason before the process is killed, within `LAST_SECONDS`."""
         self._last = record
 
     def kill_at_the_end(self, kill: Callable[[], object]) -> None:
-        """Call `kill`, which ends child processes, before the process is killed."""
+        """Add a function that ends child processes before the process is killed."""
         self._children.append(kill)
 
     @contextmanager
     def unless(self, lost: Callable[[], Refusal | None]) -> Iterator[None]:
-        """Within the `with` block, end the process once `lost` returns an error.
+        """Within the `with` block, kill the process once `lost` returns an error.
 
-        For a loss, such as that of Ray, that blocks the main thread for ever or lets a library kill it.
+        It is meant for losses, such as that of Ray, that block the main thread for ever or let a library kill
+        it.
         """
         self._lost = lost
         try:
@@ -128,7 +129,7 @@ class Shutdown:
             self.reason = reason
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if the shutdown was requested, where no running trial must be saved."""
+        """Raise KeyboardInterrupt if the shutdown was requested; only for places without running trials."""
         if self.reason is not None:
             raise KeyboardInterrupt(self.reason)
 
@@ -220,14 +221,13 @@ def run_and_exit(
 ) -> NoReturn:
     """Run a command line that drives or serves sweeps, and exit with its code whatever signal comes.
 
-    Before a sweep has a driver, and after it, a signal has nothing to save. It must still not end the process
-    with a code of its own: a batch system would take a complete sweep for a crash, and systemd a service that
-    it has stopped for a failed one. Signals that this process ignores from the start, as under `nohup`, stay
-    ignored.
+    Before and after a driver, a signal has nothing to save, but must not end the process with a code of its
+    own: a batch system would take a complete sweep for a crash, and systemd a stopped service for a failed
+    one. Signals that this process ignores from the start, as under `nohup`, stay ignored.
 
     Args:
-        run: Runs the command line and returns its exit code.
-        arguments: The command line.
+        run: Function that runs the command line and returns its exit code.
+        arguments: Command line.
         interrupted: Exit code after a signal outside a driver and a service.
     """
     for name in handled():
@@ -242,13 +242,13 @@ def run_and_exit(
 def exit_at_once(code: int) -> NoReturn:
     """Exit immediately, skipping the interpreter's shutdown; signals no longer change the code.
 
-    The sweep is over and its files are closed. The interpreter's shutdown would take a second, in which a
-    signal changes the code and threads of libraries have crashed, and would wait for every request that a
-    service is still answering.
+    The sweep is over and its files are closed. The interpreter's shutdown would take a second and wait for
+    every request that a service is still answering; meanwhile a signal can change the code, and threads of
+    libraries have crashed.
     """
     for name in SIGNALS:
         signal.signal(name, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # nobody reads it any more
+        with suppress(OSError, ValueError):  # its reader has gone
             stream.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""Drives a sweep that was submitted to the service, from its row in the queue to its exit code.
+"""Drives a submitted sweep, from its row in the queue to its exit code.
 
 service  ->  python -m orchestrator.driver  ->  drive  ->  driver.run.drive
 """
@@ -37,7 +37,7 @@ _COMMAND = "python -m orchestrator.sweep"
 
 
 def drive(sweep_id: str, start: int, root: str | Path | None = None) -> Exit:
-    """Run a submitted sweep, and record in the queue how it ended.
+    """Run a submitted sweep, and record its end in the queue.
 
     Args:
         sweep_id: Id of the sweep.
@@ -52,7 +52,7 @@ def drive(sweep_id: str, start: int, root: str | Path | None = None) -> Exit:
     with _ledger(paths) as ledger:
         submission = submissions.submission(ledger, sweep_id)
         if submission is None:
-            raise BadInput(sweep_id, "must have been submitted", "no submission", "Use `submit` first.")
+            raise BadInput(sweep_id, "was not submitted", "", "Use `submit` first.")
         submissions.begin(ledger, sweep_id, start, Holder.here(ledger.system))
     try:
         check_bound(sweep_id, submission.options)
@@ -104,7 +104,7 @@ def _run_observed(sweep: SweepConfig, submission: Submission, paths: Paths, obse
 
 
 def _failed(paths: Paths, sweep_id: str) -> tuple[str, ...]:
-    """Return the failed trials of a finished sweep; a driver that resumes a sweep retries none of them."""
+    """Return the failed trials of a finished sweep; none for a sweep that is resumed."""
     with _ledger(paths) as ledger:
         record = ledger.sweep(sweep_id)
         if record is None or record.state not in FINISHED_SWEEP:
@@ -113,7 +113,7 @@ def _failed(paths: Paths, sweep_id: str) -> tuple[str, ...]:
 
 
 def _record_end(paths: Paths, sweep_id: str, start: int, code: int, cause: str | None) -> None:
-    with _ledger(paths) as ledger:  # opened again: the driver may have rebuilt its file
+    with _ledger(paths) as ledger:  # opened again, because the driver may have rebuilt its file
         submissions.end(ledger, sweep_id, start, code, cause)
 
 

@@ -1,4 +1,4 @@
-"""The rows of a sweep in the ledger: opened at its start, read for what is left to do, closed at its end."""
+"""The rows of a sweep in the ledger, which its driver opens, reads and closes."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from trainables.data.task import TaskData
 
 @without_garbage_collection()
 def check_integrity(leased: LeasedSweep) -> Sequence[CurvePoint]:
-    """Verify the ledger's rows of a sweep, and delete the checkpoints to which none of them refers.
+    """Verify the ledger's rows of a sweep, and delete orphaned checkpoints.
 
     Returns:
-        What the study and the scheduler need of the reports of earlier runs, which are read only once.
+        The points of earlier reports that the study and the scheduler need, read only once.
 
     Raises:
-        Damaged: A row is not what was written.
+        Damaged: A row differs from what was written.
     """
     sweep_id, ledger, say = leased.sweep.id, leased.ledger, leased.observer.say
     examined = examine(ledger, sweep_id, leased.sweep.observed_metrics)
@@ -62,7 +62,7 @@ def check_integrity(leased: LeasedSweep) -> Sequence[CurvePoint]:
 def compare_with_mlflow(leased: LeasedSweep) -> None:
     """Deliver a sweep to MLflow again if its copy there has lost records.
 
-    Somebody has deleted runs, for example, or restored an older database.
+    This happens when runs were deleted, or an older database was restored.
     """
     database = sqlite_path(leased.run.paths.tracking_uri)
     record = leased.ledger.sweep(leased.sweep.id)
@@ -80,7 +80,7 @@ def is_stopped(leased: LeasedSweep) -> bool:
     if asker is None:
         return False
     if leased.run.unless_stopped:
-        leased.observer.say(f"{leased.sweep.id}: {reason_of(asker)}; `resume` goes on with it.")
+        leased.observer.say(f"{leased.sweep.id}: {reason_of(asker)}; continue it with `resume`.")
         return True
     leased.writer.forget_stop_request()
     return False
@@ -96,7 +96,7 @@ def enter(leased: LeasedSweep, data: TaskData | None) -> None:
         return
     document = sweep.document()
     if leased.run.reopen or (known.finished_at and known.document["budget"] != document["budget"]):
-        # Before the changes: after a kill between them, the next driver must not leave the sweep as finished.
+        # Reopen first: after a kill between the two, the next driver must not take the sweep for finished.
         leased.writer.reopen("it is to go on", leased.run.reopen)
     if lost := leased.writer.lose_attempts():
         say(f"Ended {counted(lost, 'attempt')} of a dead driver at the last report.")
@@ -111,7 +111,7 @@ def enter(leased: LeasedSweep, data: TaskData | None) -> None:
 
 
 def note_code(leased: LeasedSweep) -> None:
-    """Record the code of the trainable if it has changed meanwhile, and say so: new attempts run it."""
+    """Record and report a change of the trainable's code, which new attempts run."""
     record = record_of(leased)
     facts, news = _with_code(record.facts, leased.sweep, leased.run.owner, leased.ledger.now())
     if news:
@@ -122,7 +122,7 @@ def note_code(leased: LeasedSweep) -> None:
 def _with_code(
     facts: Mapping[str, Any], sweep: SweepConfig, owner: str, now: float
 ) -> tuple[Mapping[str, Any], str | None]:
-    """Return the facts with the code that trials run from now on, and one line if it has changed."""
+    """Return the facts with the current code of the trials, and a line if it has changed."""
     if sweep.trainable is None:
         return facts, None
     with opened_as(account_for(sweep.trainable, owner)):
@@ -137,13 +137,13 @@ def _with_code(
 
 
 def _with_hardware(facts: Mapping[str, Any], hardware: Hardware) -> Mapping[str, Any]:
-    """Return the facts of a known sweep with the present hardware."""
+    """Return the facts of a known sweep with the current hardware."""
     known, own = list(facts.get(HARDWARE, ("unknown hardware",))), devices.described(hardware)
     return {**facts, HARDWARE: known if known[-1] == own else [*known, own]}
 
 
 def _new_record(sweep: SweepConfig, data: TaskData | None, run: Run, now: float) -> SweepRecord:
-    """Return the row of a sweep that begins now, with everything needed to repeat it."""
+    """Return the row of a new sweep, with everything needed to repeat it."""
     facts: Mapping[str, Any] = {
         "git_commit": provenance.git_commit(),
         "versions": provenance.versions(),
@@ -173,10 +173,11 @@ def _new_record(sweep: SweepConfig, data: TaskData | None, run: Run, now: float)
 
 
 CODE = "code"
-"""Name of the fact that lists the code of a trainable: its digest, and when its first trial could start."""
+"""Name of the fact that lists the digests of a trainable's code, each with the time from which it was
+used."""
 
 _OF_NO_TASK: dict[str, Any] = {"comparable": False, "note": "", "examples": {}, "chance": {}}
-"""The facts of a sweep whose trials load their own data."""
+"""Facts of a sweep whose trials load their own data."""
 
 
 def _facts_of(sweep: SweepConfig, data: TaskData) -> dict[str, Any]:
@@ -189,20 +190,20 @@ def _facts_of(sweep: SweepConfig, data: TaskData) -> dict[str, Any]:
 
 
 def is_finished(leased: LeasedSweep) -> bool:
-    """Return True if an earlier driver has concluded the sweep and nothing was asked of it since.
+    """Return True if an earlier driver has concluded the sweep and no work was added since.
 
-    It may have fewer trials than its budget: if its space is exhausted, its hours are spent or every trial
-    has failed.
+    The sweep may have fewer trials than its budget: if its space is exhausted, its hours are spent or every
+    trial has failed.
     """
     return record_of(leased).finished_at is not None and not without_test(leased)
 
 
 @without_garbage_collection()
 def resume(leased: LeasedSweep) -> None:
-    """Open a sweep of an earlier driver again, in the ledger and in MLflow, and record its hardware."""
+    """Reopen a sweep of an earlier driver, in the ledger and in MLflow, and record its hardware."""
     sweep, ledger = leased.sweep, leased.ledger
     record, trials = record_of(leased), ledger.trials(sweep.id)
-    # Not when the driver enters: a sweep that is finished runs nothing here.
+    # The hardware is recorded here and not in `enter`, because a finished sweep runs nothing.
     facts = _with_hardware(record.facts, leased.run.hardware)
     if facts != record.facts:
         leased.writer.amend_sweep(record.document, record.digest, facts)
@@ -212,19 +213,14 @@ def resume(leased: LeasedSweep) -> None:
     if trials:
         done = len(trials) - len(unfinished)
         leased.observer.say(
-            f"Resuming {sweep.id}: {counted(done, 'trial')} done, {len(unfinished)} to go on."
+            f"Resuming {sweep.id}: {counted(done, 'trial')} done, {len(unfinished)} to continue."
         )
     opened = events.trials_resumed(unfinished, events.milliseconds(ledger.now()))
     leased.writer.set_sweep_state("RUNNING", events=[events.sweep_started(record, sweep), *opened])
 
 
 def record_resources(leased: LeasedSweep, slotted: SweepConfig) -> None:
-    """Record the resources of an attempt, if they have changed.
-
-    Args:
-        leased: The leased sweep.
-        slotted: The sweep with its number of slots fixed.
-    """
+    """Record the resources of an attempt, if they have changed; `slotted` has its number of slots fixed."""
     record, resources = record_of(leased), slotted.resources
     known = list(record.facts.get(RESOURCES, ()))
     if known and (known[-1]["cpu"], known[-1]["gpu"]) == (resources.cpu, resources.gpu):
@@ -234,10 +230,10 @@ def record_resources(leased: LeasedSweep, slotted: SweepConfig) -> None:
 
 
 def without_test(leased: LeasedSweep) -> list[tuple[TrialRecord, CheckpointRecord]]:
-    """Return the best trial and the complete confirmations without a test evaluation.
+    """Return the best trial and the complete confirmations without a test evaluation, and their checkpoints.
 
-    Each comes with the checkpoint to evaluate; a trial whose checkpoint is not kept is left out. Nothing is
-    missing where the service cannot evaluate a checkpoint.
+    A trial whose checkpoint is not kept is left out. The list is empty if the service cannot evaluate the
+    sweep's checkpoints.
     """
     if not leased.sweep.evaluates_test:
         return []
@@ -267,12 +263,7 @@ def record_of(leased: LeasedSweep) -> SweepRecord:
 
 
 def claim_of(leased: LeasedSweep, slotted: SweepConfig) -> sharing.PoolClaim:
-    """Return the claim of a sweep on the pool that it shares with other sweeps.
-
-    Args:
-        leased: The leased sweep.
-        slotted: The sweep with its number of slots fixed.
-    """
+    """Return the claim of a sweep on the pool; `slotted` has its number of slots fixed."""
     return sharing.PoolClaim.of(
         leased.sweep.id,
         leased.run.owner,
@@ -288,7 +279,7 @@ def abandon(leased: LeasedSweep, reason: str) -> None:
 
 
 def interrupt(leased: LeasedSweep, reason: str) -> None:
-    """Set a sweep that no session runs to INTERRUPTED, in MLflow too; leave a finished one as it is."""
+    """Set a sweep without a session to INTERRUPTED, in MLflow too; a finished one is not changed."""
     trials = leased.ledger.trials(leased.sweep.id)
     leased.writer.interrupt_sweep(reason, events=_closed(leased, reason, trials))
 

@@ -1,6 +1,6 @@
 """Checks of users' code before it runs, and the Unix account that it runs as.
 
-Nothing is imported or run here.
+No user code is imported or run here.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def check_code(trainable: Trainable) -> None:
     """Check that the code of a trainable is where the search-space file says.
 
     Raises:
-        BadInput: There is no such folder, file, function or command, or the class of a program declares other
-            free hyperparameters than its sweep began with.
+        BadInput: A folder, file, function or command is missing, or the class of a program declares other
+            free hyperparameters than when its sweep began.
     """
     folder = Path(trainable.folder)
     if not folder.is_dir():
@@ -68,14 +68,14 @@ def _check_reference(kind: str, reference: str, folder: Path, argument: str) -> 
 
 
 def _check_free(trainable: Trainable, folder: Path) -> None:
-    """Check that the class of a program declares as free what the sweep has taken for free."""
+    """Check that a program's class still declares the free hyperparameters with which the sweep began."""
     try:
         declared = free_of(str(trainable.target), folder)
     except Violation as error:
         raise BadInput("trainable.program", error.must, str(error.got), error.remedy) from None
     if declared != trainable.free:
         must = f"`free` must be what it was when the sweep began: {', '.join(trainable.free) or 'nothing'}"
-        remedy = "Set it back, or run the search-space file, which is then read again."
+        remedy = "Restore it, or run the search-space file again."
         raise BadInput("trainable.program", must, ", ".join(declared) or "nothing", remedy)
 
 
@@ -83,9 +83,9 @@ def _check_free(trainable: Trainable, folder: Path) -> None:
 
 
 def _check_command(words: tuple[str, ...], folder: Path) -> None:
-    """Check that a command and, if it is Python, its script are there."""
+    """Check that a command exists, and its script if it is Python."""
     first, second = words[0], words[1] if len(words) > 1 else ""
-    # Another machine may have what this one, which only drives the sweep, has not.
+    # On a cluster the program may be installed only on the machines that run trials.
     elsewhere = bool(os.environ.get("RAY_ADDRESS")) and not _is_beside(first)
     if "{" not in first and not elsewhere and not _found(first, folder):
         must, remedy = (
@@ -111,11 +111,7 @@ def _found(word: str, folder: Path) -> bool:
 
 
 def _check_function(where: str, file: Path, name: str, argument: str) -> None:
-    """Check that a module binds the name of a function that takes one argument.
-
-    Raises:
-        BadInput: It does not, or is not valid Python.
-    """
+    """Check that a module binds the name of a function that takes one argument."""
     try:
         body = parsed(text_of(file), str(file)).body
     except (SyntaxError, ValueError, OSError) as error:
@@ -127,7 +123,7 @@ def _check_function(where: str, file: Path, name: str, argument: str) -> None:
         raise BadInput(where, must, f"`{name}`", nearest(name, functions or bound))
     node = bound.get(name)
     if isinstance(node, ast.AsyncFunctionDef):
-        raise BadInput(where, f"{name} must be called without `await`", "async def", "Write `def`.")
+        raise BadInput(where, f"{name} must not be an async function", "", "Write `def`.")
     if isinstance(node, ast.FunctionDef) and not node.decorator_list and not _takes_one(node.args):
         must = f"{name} must take one argument, {argument}"
         remedy = f"Write `def {name}({argument.split()[1]})`."
@@ -142,7 +138,7 @@ def _takes_one(arguments: ast.arguments) -> bool:
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
-    """Yield the names that the statements of a module bind, in `if` and `try` too; `*` of a star import."""
+    """Yield the names that the statements of a module bind, also in `if` and `try`; `*` for a star import."""
     for node in body:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -165,37 +161,34 @@ OPTION = "--code-as-users"
 """Option of `serve`."""
 
 AS_USER = "as_user"
-"""Option of a submission: whether its code may run as the account of its owner only."""
+"""Option of a submission: whether its code may only run as the account of its owner."""
 
 CODE = Path(__file__)
-"""A file of this installation, which accounts must be able to read."""
+"""File of this installation, which accounts must be able to read."""
 
 
 def runs_code_as_users() -> bool:
-    """Return True if this process runs the code of sweeps as the accounts of their owners, or not at all."""
+    """Return True if this process may run the code of sweeps only as the accounts of their owners."""
     return bool(os.environ.get(CODE_AS_USERS))
 
 
 def check_bound(sweep_id: str, options: Mapping[str, Any]) -> None:
-    """Check that this process would not run code as itself that is bound to the account of its owner.
+    """Check that this process does not run code as itself that must run as the account of its owner.
 
     Raises:
-        BadInput: It would.
+        BadInput: It would run the code as itself.
     """
     if options.get(AS_USER) and not runs_code_as_users():
-        must = "must be run by a service that runs code as users, as the one that took it"
+        must = "must be run by a service with `--code-as-users`, like the one that accepted it"
         raise BadInput(sweep_id, must, "another process", "Start `serve --code-as-users GROUP`, as root.")
 
 
 @contextmanager
 def opened_as(account: Account | None) -> Iterator[None]:
-    """Read what a user has named with the rights of an account alone, for the length of a `with` block.
-
-    Args:
-        account: Account to read as; None for this process.
+    """Open files with the rights of an account, or of this process if it is None, within a `with` block.
 
     Raises:
-        BadInput: The account may not read it.
+        BadInput: The account may not read a file.
     """
     try:
         with files_as(account):
@@ -203,7 +196,7 @@ def opened_as(account: Account | None) -> Iterator[None]:
     except PermissionError as error:
         if account is None:
             raise
-        must = f"must be open to {account.name}, the account as which the code runs"
+        must = f"must be accessible to {account.name}, the account that runs the code"
         remedy = "Change its rights, or name another folder."
         raise BadInput(str(error.filename), must, str(error.strerror), remedy) from None
 
@@ -216,57 +209,53 @@ def reader_for(owner: str) -> Account | None:
     try:
         return account_of(owner, group)
     except BadInput:
-        return NOBODY  # whose file then names no code that could run
+        return NOBODY  # code named in its files cannot run
 
 
 def account_for(trainable: Trainable | None, owner: str) -> Account | None:
-    """Return the account as which the code of a sweep runs; None if it has none, or runs as this process.
-
-    Args:
-        trainable: Trainable of the sweep, or None.
-        owner: Owner in whose name the sweep runs.
+    """Return the account as which the code of a sweep runs; None without code, or to run as this process.
 
     Raises:
-        BadInput: Code must run as its owner, and cannot.
+        BadInput: The code must run as its owner, and cannot.
     """
     group = os.environ.get(CODE_AS_USERS)
     if trainable is None or not group:
         return None
     if os.geteuid() != 0:
-        must = "must be unset unless root runs sweeps: no other user can run code as other accounts"
+        must = "requires root, because only root can run code as other accounts"
         raise BadInput(CODE_AS_USERS, must, f"{group}, for user {os.geteuid()}", "Unset it.")
     if trainable.kind == "program":
-        must = "must be left out where code runs as users: engines, which train programs, are the service's"
+        must = "is not available where code runs as users: programs share engines"
         remedy = "Make it a function or a command."
         raise BadInput("trainable.program", must, trainable.name, remedy)
     if trainable.predictor:
-        must = "must be left out where code runs as users: the service would copy its files to MLflow"
+        must = "is not available where code runs as users: the service would copy its files to MLflow"
         raise BadInput("trainable.predictor", must, trainable.predictor, "Leave it out.")
     if trainable.mlflow:
-        must = "must be left out where code runs as users: it hands the service's access to MLflow on"
-        raise BadInput("trainable.mlflow", must, "true", "Leave it out, and report what is to be seen there.")
+        must = "is not available where code runs as users: it would expose the service's access to MLflow"
+        raise BadInput("trainable.mlflow", must, "true", "Leave it out, and report the metrics instead.")
     if os.environ.get("RAY_ADDRESS"):
-        must = "must be unset where code runs as users: accounts are those of one machine"
+        must = "must be unset where code runs as users, because accounts exist on one machine only"
         remedy = "Ask an admin to run a service without a cluster."
         raise BadInput("RAY_ADDRESS", must, "the address of a cluster", remedy)
     return account_of(owner, group)
 
 
 def check_service(group: str, paths: Paths, data: Path) -> None:
-    """Check that a service of this process can run code as users, and keeps what is its own from them.
+    """Check that a service of this process can run code as users, and protects its own files from them.
 
     Args:
-        group: Group whose members' code it is to run.
-        paths: Paths where it writes; the root is created for its owner alone if it is missing.
+        group: Group of the users whose code it runs.
+        paths: Paths where it writes; a missing root is created with mode 700.
         data: Folder of the data sets.
 
     Raises:
-        BadInput: It cannot.
+        BadInput: The machine, the account, the group or a folder does not allow it.
     """
     if sys.platform != "linux" or platform.machine() not in MACHINES or os.geteuid() != 0:
-        must = f"must be given to a service that root runs on Linux ({', '.join(MACHINES)})"
+        must = f"requires root on Linux, on {' or '.join(MACHINES)}"
         got = f"user {os.geteuid()} on {platform.system()}, {platform.machine()}"
-        raise BadInput(OPTION, must, got, "Leave it out: then no code of users runs that comes over HTTP.")
+        raise BadInput(OPTION, must, got, "Leave it out; the service then refuses users' code over HTTP.")
     try:
         grp.getgrnam(group)
     except KeyError:
@@ -292,19 +281,15 @@ def check_service(group: str, paths: Paths, data: Path) -> None:
 
 
 def _check_kept(folder: Path) -> None:
-    """Check that no account but root can replace a folder, or what is in it, by something else.
-
-    Raises:
-        BadInput: One can, in the folder or in one above it.
-    """
+    """Check that no account but root can replace a folder, a folder above it, or their contents."""
     named, real = folder.absolute(), folder.resolve()
     for place in (named, *named.parents, real, *real.parents):
         try:
             found = place.lstat()
         except FileNotFoundError:
-            continue  # root makes it, in one of those above it
+            continue  # root creates it in a folder that is checked next
         is_open = bool(found.st_mode & 0o022) and not found.st_mode & stat.S_ISVTX
         if found.st_uid != 0 or (is_open and not stat.S_ISLNK(found.st_mode)):
-            must = f"must be root's, and writable by no other account, which could replace {folder}"
+            must = f"must belong to root, and no other account may write to it: it could replace {folder}"
             got = f"mode {stat.S_IMODE(found.st_mode):o} of user {found.st_uid}"
             raise BadInput(str(place), must, got, "Name another folder, or `chown` and `chmod` it.")

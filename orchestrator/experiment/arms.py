@@ -1,7 +1,8 @@
 """The search-space file of each arm, merged from the parts of an experiment file.
 
-Later parts override earlier ones, as a profile of a search-space file does: the file that `space` names,
-`common`, the parts in `use`, the arm's own sections, and the same three of the chosen profile.
+The parts are, in this order: the file that `space` names, `common`, the parts in `use`, the sections of the
+arm, and the last three of the chosen profile. Later parts override earlier ones, as profiles of search-space
+files do.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.config.document import LocatedValue, Violation, nearest
+from orchestrator.config.document import UNKNOWN_KEY, LocatedValue, Violation, nearest
 from orchestrator.config.document import Path as Keys
 from orchestrator.config.resolve import merged, profile_of, with_profile
 from orchestrator.config.sections import SpaceFile
@@ -49,10 +50,10 @@ class ExperimentSource:
         return chosen or self.file.seeds
 
     def places(self, arm: str) -> Iterator[tuple[Keys, PartSection]]:
-        """Yield the keys and the section of each part of an arm, in the order in which they apply.
+        """Yield the path and the section of each part of an arm, in the order in which they apply.
 
         Raises:
-            Violation: the arm uses a part that the file does not have.
+            Violation: The arm uses a part that the file does not have.
         """
         own = self.file.arms[arm]
         for index, part in enumerate(own.use):
@@ -76,21 +77,21 @@ class ExperimentSource:
         """Yield the arms that the profile keeps, with its changes to their figures.
 
         Raises:
-            Violation: the profile changes an arm or a part that the file does not have.
+            Violation: The profile changes an arm or a part that the file does not have.
         """
         profile = self.file.profiles[self.profile] if self.profile else ProfileSection()
         for name, own in self.file.arms.items():
             changes = profile.arms.get(name, own)
             if changes is not None and (name in profile.only or not profile.only):
-                said = {key: getattr(changes, key) or getattr(own, key) for key in ("paper", "departure")}
-                yield name, own.model_copy(update=said)
+                stated = {key: getattr(changes, key) or getattr(own, key) for key in ("paper", "departure")}
+                yield name, own.model_copy(update=stated)
 
 
 def check_names(file: ExperimentFile) -> None:
     """Check that parts have known keys, and that profiles and claims name existing arms and parts.
 
     Raises:
-        Violation: a name is unknown.
+        Violation: A name is unknown.
     """
     for path, part in _parts(file):
         _check_keys(path, part)
@@ -123,7 +124,7 @@ def _parts(file: ExperimentFile) -> Iterator[tuple[Keys, PartSection]]:
             if arm is not None:
                 yield ("profiles", name, "arms", key), arm
                 if arm.use:
-                    must = "must be left out: a profile cannot change the parts of an arm"
+                    must = "cannot be changed by a profile"
                     raise Violation(
                         ("profiles", name, "arms", key, "use"),
                         must,
@@ -136,19 +137,15 @@ def _check_keys(path: Keys, part: PartSection) -> None:
         if key not in OF_A_SPACE:
             known = OF_A_SPACE | type(part).model_fields.keys()
             remedy = "Write `seeds`." if key in SpaceFile.model_fields else nearest(key, known)
-            raise Violation((*path, key), "must be a known key", remedy, f"`{key}`")
+            raise Violation((*path, key), UNKNOWN_KEY, remedy, "")
 
 
 def space_of(source: ExperimentSource, arm: str) -> LocatedValue:
     """Return the search-space file of an arm, as a tree of located values.
 
-    Args:
-        source: Parsed experiment file.
-        arm: Name of an arm.
-
     Raises:
-        BadInput: the file that `space` names cannot be read, or lacks the profile.
-        Violation: the arm uses a part that the file does not have.
+        BadInput: The file that `space` names cannot be read, or lacks the profile.
+        Violation: The arm uses a part that the file does not have.
     """
     parts = list(source.places(arm))
     tree = _base(source, parts)
@@ -157,7 +154,8 @@ def space_of(source: ExperimentSource, arm: str) -> LocatedValue:
         if part.extras:
             given = {key: value for key, value in node.entries.items() if key in part.extras}
             tree = merged(tree, LocatedValue(given, node.where))
-    # The trial of a search of one is a seed; the best of several was chosen, and only confirmations count.
+    # A search of a single trial provides one seed. Otherwise only confirmations count, because the best trial
+    # was selected.
     is_alone = tree.at(("budget", "trials")).value == 1
     confirm = LocatedValue({"seeds": LocatedValue(source.seeds - is_alone, "")}, "")
     return LocatedValue({**tree.entries, "confirm": confirm}, source.root.at(("arms", arm)).where)

@@ -26,7 +26,7 @@ from trainables.cost import Cost
 from trainables.tasks import TASKS
 
 MOST_POINTS = 60
-"""Points of a curve that is kept with the results."""
+"""Largest number of points of a curve in the results."""
 
 
 @dataclass(frozen=True)
@@ -45,48 +45,33 @@ class SeedCurves:
 
 
 Reduce = Callable[[Sequence[SeedCurves]], list[float]]
-"""Reduces the curves of all seeds to one number per seed."""
+"""A function that reduces the curves of all seeds to one number per seed."""
 
 
-def _at_best(seeds: Sequence[SeedCurves]) -> list[float]:
-    return [float(seed.values[:, seed.best].mean()) for seed in seeds]
-
-
-def _mean(seeds: Sequence[SeedCurves]) -> list[float]:
-    return [float(seed.values.mean()) for seed in seeds]
-
-
-def _last(seeds: Sequence[SeedCurves]) -> list[float]:
-    return [float(seed.values[:, -1].mean()) for seed in seeds]
-
-
-def _drift(seeds: Sequence[SeedCurves]) -> list[float]:
-    return [float(np.mean(seed.values.std(axis=1) / seed.values.mean(axis=1))) for seed in seeds]
-
-
-def _over_layers(seeds: Sequence[SeedCurves]) -> list[float]:
-    return [float(np.mean(seed.values.std(axis=0) / seed.values.mean(axis=0))) for seed in seeds]
+def _variation(values: np.ndarray, axis: int) -> float:
+    """Return the mean coefficient of variation along an axis."""
+    return float(np.mean(values.std(axis=axis) / values.mean(axis=axis)))
 
 
 def _over_seeds(seeds: Sequence[SeedCurves]) -> list[float]:
-    means = np.array(_mean(seeds))
+    means = np.array([seed.values.mean() for seed in seeds])
     middle = float(np.median(means))
     return [float(abs(mean - middle) / middle) for mean in means]
 
 
 REDUCTIONS: Mapping[str, Reduce] = {
-    "value": _at_best,
-    "mean": _mean,
-    "last": _last,
-    "drift": _drift,
-    "layers": _over_layers,
+    "value": lambda seeds: [float(seed.values[:, seed.best].mean()) for seed in seeds],
+    "mean": lambda seeds: [float(seed.values.mean()) for seed in seeds],
+    "last": lambda seeds: [float(seed.values[:, -1].mean()) for seed in seeds],
+    "drift": lambda seeds: [_variation(seed.values, axis=1) for seed in seeds],
+    "layers": lambda seeds: [_variation(seed.values, axis=0) for seed in seeds],
     "seeds": _over_seeds,
 }
 """Reductions of curves to one number per seed, by the name in `compare.of`.
 
-`drift` is the coefficient of variation over training, averaged over the layers; `layers` the coefficient of
-variation over the layers, averaged over training. `seeds` is the distance of a seed's mean from the median of
-all seeds, divided by that median: comparing its means is Brown and Forsythe's test for equal spread.
+`drift` is the coefficient of variation over training, averaged over the layers. `layers` is the coefficient
+of variation over the layers, averaged over training. `seeds` is the distance of a seed's mean from the median
+of all seeds, divided by that median. A comparison by `seeds` is Brown and Forsythe's test for equal spread.
 
 Source: Brown & Forsythe, Journal of the American Statistical Association 69 (1974).
 """
@@ -103,7 +88,7 @@ def base_of(metric: str) -> str:
 def chance_of(metric: str, history: History) -> float | None:
     """Return the score of the best constant answer on the test split, or None for another kind of metric.
 
-    For splits of longer sequences it is taken from the test split itself, whose answers follow the same rule.
+    Splits of longer sequences have the same rule for answers, so their score is that of the test split.
     """
     if base_of(metric).removeprefix("test/") != history.metric.removeprefix("val/"):
         return None
@@ -112,7 +97,7 @@ def chance_of(metric: str, history: History) -> float | None:
 
 
 def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
-    """Return the results of an arm in the present state of its sweep."""
+    """Return the results of an arm from the rows of its sweep."""
     sweep, document = history.sweep, history.sweep.document
     attempts = [attempt for trial in history.trials for attempt in history.attempts.get(trial.key, ())]
     spans = [_span(attempt, history) for attempt in attempts]
@@ -151,11 +136,7 @@ def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
 
 
 def size_of(document: Mapping[str, Any]) -> str:
-    """Format the size of a sweep's networks and of their training.
-
-    Args:
-        document: Resolved specification.
-    """
+    """Format the size of the networks and of their training, from the resolved specification of a sweep."""
     model, training = document["model"], document["training"]
     blocks = counted(model["depth"], "block")
     return f"{blocks} of width {model['d_model']}, {training['steps']:,} steps of {training['batch_size']}"
@@ -174,8 +155,8 @@ def _lengths(history: History, metric: str) -> Iterator[tuple[str, tuple[float, 
 
 def _cost(seeds: Sequence[Seed], history: History) -> Cost | None:
     """Return the size of the network that represents the arm, or of the first trial that reported one."""
-    stands = {seed.trial for seed in seeds}
-    ordered = sorted(history.trials, key=lambda trial: trial.key not in stands)
+    representative = {seed.trial for seed in seeds}
+    ordered = sorted(history.trials, key=lambda trial: trial.key not in representative)
     return next((cost for trial in ordered if (cost := cost_of(history, trial)) is not None), None)
 
 
@@ -189,11 +170,7 @@ def _origin(history: History) -> Origin:
 def obstacle(experiment: Experiment, arm: Arm, history: History | None, cost: Cost | None = None) -> str:
     """Return the reasons why figures of an arm cannot be compared with published ones; '' for a hypothesis.
 
-    Args:
-        experiment: Experiment of the arm.
-        arm: Arm of the experiment.
-        history: History of its sweep, or None if it has not started.
-        cost: Size of its network, or None if it is not recorded.
+    The history is None before the sweep starts, and the cost until a trial has reported it.
     """
     if arm.hypothesis:
         return ""
@@ -206,7 +183,7 @@ def obstacle(experiment: Experiment, arm: Arm, history: History | None, cost: Co
 
 
 def _is_named(change: str, data: str, history: History | None) -> bool:
-    """Return whether the note on the data already names an option that a profile changes."""
+    """Return True if the note on the data already names an option that a profile changes."""
     name = change.partition(" ")[0]
     return history is not None and name in TASKS[history.sweep.task].published and name in data
 
@@ -250,7 +227,7 @@ def seeds_of(experiment: Experiment, history: History) -> list[Seed]:
 
 
 def _curves(history: History, key: str, metric: str) -> SeedCurves | None:
-    """Return the curves of a trial that match a metric, or None if there are none."""
+    """Return the curves of a trial for a metric, which may end with `*`; None if there are none."""
     (trial,) = (trial for trial in history.trials if trial.key == key)
     pattern = re.compile(re.escape(metric).replace(r"\*", ".+"))
     rows = history.reports.get(key, ())
@@ -264,7 +241,7 @@ def _curves(history: History, key: str, metric: str) -> SeedCurves | None:
 
 
 def _drawn(curves: SeedCurves | None) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return steps and values for a figure: thinned, averaged over the layers, with six digits."""
+    """Return the steps and the values of a curve, thinned, averaged over the layers, with six digits."""
     if curves is None:
         return (), ()
     points = list(zip(curves.steps.tolist(), curves.values.mean(axis=0).tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Reasons why results cannot be compared with a paper's: other settings, data or sizes."""
+"""Reasons why results cannot be compared with those of a paper: other settings, data or sizes."""
 
 from __future__ import annotations
 
@@ -11,36 +11,29 @@ from trainables.cost import Cost
 from trainables.data.comparable import other_options
 
 TOLERANCE = 0.02
-"""Largest relative difference to a published number of parameters, which is often rounded."""
+"""Largest relative difference from a published number of parameters, which is often rounded."""
 
 _OF_RUNNING = frozenset({"interval", "remat", "accumulate", "algorithm"})
-"""They decide how a network is trained and reported, and change no figure by more than rounding."""
+"""Settings that change results only by rounding."""
 
 
 def changes(whole: Mapping[str, Any], small: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the differences between two specifications, such as `depth 2 instead of 6`.
-
-    Args:
-        whole: Resolved specification of an arm.
-        small: Specification of the same arm with a profile.
-    """
+    """Return the changes from one resolved specification to another, such as `depth 2 instead of 6`."""
     sections = ("data", "model", "training")
     given = [(values(name, whole, {}), values(name, small, {})) for name in sections]
     searched = [
         {f"search of {name}": kind for name, kind in part["search"].items()} for part in (whole, small)
     ]
-    task = ({"task": whole["task"]}, {"task": small["task"]})
-    return tuple(line for pair in (task, *given, searched) for line in _changed(*pair))
-
-
-def _changed(whole: Mapping[str, Any], small: Mapping[str, Any]) -> list[str]:
-    names = [name for name in dict.fromkeys((*whole, *small)) if name not in _OF_RUNNING]
-    wanted, found = ({name: _text(part.get(name)) for name in names} for part in (whole, small))
-    return other_options(wanted, found)
+    pairs = [({"task": whole["task"]}, {"task": small["task"]}), *given, searched]
+    lines: list[str] = []
+    for pair in pairs:
+        names = dict.fromkeys(name for part in pair for name in part if name not in _OF_RUNNING)
+        lines += other_options(*({name: _text(part.get(name)) for name in names} for part in pair))
+    return tuple(lines)
 
 
 def _text(value: Any) -> Any:
-    """Return a number as it is, and any other value as text, so that a range is not taken for choices."""
+    """Return numbers unchanged and other values as texts, so that a range is not read as several values."""
     if isinstance(value, Mapping):
         return "; ".join(f"{name} {given}" for name, given in value.items())
     return value if isinstance(value, int | float) else "none" if value is None else str(value)
@@ -49,13 +42,13 @@ def _text(value: Any) -> Any:
 def from_paper(
     published: StatedFigure | None, document: Mapping[str, Any], params: Mapping[str, Any], cost: Cost | None
 ) -> Iterator[str]:
-    """Yield the differences of a network and its training from the paper that prints a figure.
+    """Yield the differences of a sweep from the network and the training of a published figure.
 
     Args:
         published: Published figure, or None.
         document: Resolved specification of the sweep.
-        params: Hyperparameters of a trial that represents the sweep.
-        cost: Size of the network, or None if it is not recorded.
+        params: Hyperparameters of a representative trial.
+        cost: Size of the network, or None if it is unknown.
     """
     if published is None:
         return

@@ -35,12 +35,12 @@ CLAIMS, BY_LENGTH = "Claims", "By length"
 """Titles of optional tables."""
 
 CHANCE = "chance"
-"""Name of the best constant answer."""
+"""Name of the best constant answer among the controls."""
 
 _MEASURED = ("arm", "about", "parameters", "measured", "seeds", "trials", "median", "best", "chance")
 
 MOST_SIZES = 4
-"""A summary lists no more sizes of networks; the table of data has that of every arm."""
+"""Largest number of network sizes in a summary; the table `Data` has the size of every arm."""
 
 
 def markdown(results: ExperimentResults) -> str:
@@ -111,7 +111,7 @@ _ELSEWHERE = (
 
 
 def _is_stated(results: ExperimentResults, *, hypothesis: bool) -> bool:
-    """Return whether the file states hypotheses or published figures; by default it has published ones."""
+    """Return True if the file states hypotheses, or published figures, which are the default."""
     kinds = {arm.hypothesis for arm in results.arms if arm.published is not None}
     kinds |= {claim.hypothesis for claim in results.claims}
     return hypothesis in (kinds or {False})
@@ -241,26 +241,26 @@ def doubts(results: ExperimentResults, arm: ArmResult) -> tuple[str, ...]:
     """Return the names of the controls that an arm is not established to beat.
 
     Controls are the best constant answer and every arm of the layer without recurrence that was tested on the
-    same examples. A single seed, or equal seeds, have no interval: their mean alone is compared with the best
-    constant answer.
+    same examples. Without an interval, as for a single seed, the mean is compared with the best constant
+    answer.
     """
-    return tuple(_doubts(results, arm)) if arm.values else ()
-
-
-def _doubts(results: ExperimentResults, arm: ArmResult) -> Iterator[str]:
+    if not arm.values:
+        return ()
+    names = []
     if arm.chance is not None:
         mean = float(np.mean(arm.values))
         if not _is_above(_ends(arm) or (mean, mean), (arm.chance, arm.chance), maximize=results.maximize):
-            yield CHANCE
+            names.append(CHANCE)
     for control in results.arms:
         is_control = control.name != arm.name and control.about.startswith(f"{MEMORYLESS} on ")
         is_comparable = is_control and control.values and control.data_digest == arm.data_digest
         if is_comparable and not _is_established(results, arm, control):
-            yield control.name
+            names.append(control.name)
+    return tuple(names)
 
 
 def _is_established(results: ExperimentResults, arm: ArmResult, control: ArmResult) -> bool:
-    """Return whether an arm is better than a control.
+    """Return True if an arm is established to be better than a control.
 
     Without scores of test examples, the intervals must not overlap.
     """
@@ -278,7 +278,7 @@ def _ends(arm: ArmResult) -> Interval | None:
 
 
 def _is_above(ends: Interval, limits: Interval, *, maximize: bool) -> bool:
-    """Return whether an interval lies on the better side of another one."""
+    """Return True if an interval lies on the better side of another one."""
     return ends[0] > limits[1] if maximize else ends[1] < limits[0]
 
 
@@ -332,7 +332,7 @@ def _spending(arm: ArmResult, run: ArmRun) -> tuple[str, ...]:
 
 
 def short(commit: str) -> str:
-    """Return the first seven digits of a commit, with its mark of uncommitted changes."""
+    """Return the first seven digits of a commit, and the mark `+changes` if it has one."""
     digits, plus, changes = commit.partition("+")
     return digits[:7] + plus + changes
 

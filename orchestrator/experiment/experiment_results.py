@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import BadInput, Damaged, counted
-from orchestrator.experiment.file import Experiment, OrderClaim
+from orchestrator.experiment.file import OrderClaim, Statement
 from orchestrator.experiment.order import Ordering, ordering
 from orchestrator.experiment.verdict import (
     StatedFigure,
@@ -26,7 +26,7 @@ from orchestrator.report.history import SCORED
 from orchestrator.report.noise import Sample
 
 FORMAT = 2
-"""Number of the format of the JSON files."""
+"""Version of the JSON format."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class ArmRun:
     """The cost of an arm in one ledger.
 
     Attributes:
-        begun_at: Creation of the sweep, in seconds since 1970; 0 if unknown. It tells apart the runs of one
+        begun_at: Creation of the sweep, in seconds since 1970; 0 if unknown. It distinguishes the runs of one
             sweep in several ledgers.
         state: State of the sweep.
         trials: Number of trials, confirmations included.
         wall_seconds: Time during which at least one attempt ran.
-        core_seconds: Processors times seconds, summed over the attempts, with the resources of the last run.
-        gpu_seconds: GPUs times seconds, likewise.
+        core_seconds: Processors times seconds, summed over the attempts.
+        gpu_seconds: GPUs times seconds, summed over the attempts.
         origin: Code and machine, or None if unknown.
     """
 
@@ -92,7 +92,7 @@ class ArmRun:
     origin: Origin | None
 
     def is_run(self, other: ArmRun) -> bool:
-        """Return whether both are runs in the same ledger; by day and commit if a time is unknown."""
+        """Return True if both are the run of one ledger, or, without times, have the same day and commit."""
         if self.begun_at and other.begun_at:
             return self.begun_at == other.begun_at
         return _day(self.origin) == _day(other.origin)
@@ -109,7 +109,7 @@ class ArmResult:
     Attributes:
         name: Name within the experiment.
         about: Layer and task, such as `rotrnn on listops`.
-        sweep: Id of the sweep, or ''.
+        sweep: ID of the sweep, or ''.
         state: State of the sweep; NEW if it has not run.
         seeds: Seeds that have a value.
         published: Published figure or bound, or None.
@@ -120,8 +120,8 @@ class ArmResult:
         digest: Digest of the specification, or ''.
         trials: Number of trials, confirmations included.
         wall_seconds: Time during which at least one attempt ran.
-        core_seconds: Processors times seconds, summed over the attempts, with the resources of the last run.
-        gpu_seconds: GPUs times seconds, likewise.
+        core_seconds: Processors times seconds, summed over the attempts.
+        gpu_seconds: GPUs times seconds, summed over the attempts.
         lack: Reason why the arm has not run here, such as missing data; '' if it has or can.
         hypothesis: Whether `published` is the file's own bound instead of a paper's.
         size: Size of the networks and their training, in words.
@@ -167,7 +167,7 @@ class ArmResult:
 
     @property
     def runs(self) -> tuple[ArmRun, ...]:
-        """Runs, the one whose values are used first."""
+        """Runs of the arm, first the one whose values are used."""
         own = ArmRun(
             self.begun_at,
             self.state,
@@ -192,7 +192,7 @@ class ArmResult:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """The time, the code and the machine that wrote the results; see `Origin` for those of the arms.
+    """The time, the code and the machine that wrote the results. `Origin` describes those of an arm.
 
     Attributes:
         date: Day, such as `2026-11-22`.
@@ -207,50 +207,21 @@ class Circumstances:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class ExperimentResults:
+@dataclass(frozen=True, kw_only=True)
+class ExperimentResults(Statement):
     """The results of an experiment.
 
     Attributes:
-        name: Stem of the experiment file.
-        profile: Name of the profile, or None.
-        is_published_size: Whether figures of this size compare with published ones.
-        title: Title of the page.
-        source: Paper, and table or figure.
-        claim: Claim of the paper.
-        metric: Metric that arms are compared by.
-        reduction: Reduction of a curve to a value.
-        maximize: Whether a higher value is better.
         seeds_asked: Number of seeds of every arm.
-        arms: Arms in the order of the file.
-        claims: Orders of arms that the paper states.
+        arms: Results of the arms in the order of the file.
         orderings: Measured difference of the arms of each claim; None if one of them has no value yet.
         circumstances: Time, code and machine that wrote the results.
-        not_shown: Limits of the results, or ''.
-        paired: Whether arms are compared by the differences of each seed.
     """
 
-    name: str
-    profile: str | None
-    is_published_size: bool
-    title: str
-    source: str
-    claim: str
-    metric: str
-    reduction: str
-    maximize: bool
     seeds_asked: int
     arms: tuple[ArmResult, ...]
-    claims: tuple[OrderClaim, ...]
     orderings: tuple[Ordering | None, ...]
     circumstances: Circumstances
-    not_shown: str = ""
-    paired: bool = False
-
-    @property
-    def id(self) -> str:
-        """Name of the files: the file's stem and the profile."""
-        return f"{self.name}-{self.profile}" if self.profile else self.name
 
     @property
     def where(self) -> str:
@@ -269,7 +240,7 @@ class ExperimentResults:
 
     @property
     def runs(self) -> tuple[ArmRun, ...]:
-        """Runs, the one whose values are used first."""
+        """Runs of all arms."""
         return tuple(run for arm in self.arms for run in arm.runs)
 
     @cached_property
@@ -310,11 +281,9 @@ class ExperimentResults:
         )
 
     def count(self, outcome: str, *, hypothesis: bool | None = None) -> int:
-        """Return the number of figures, bounds and claims with an outcome.
+        """Return the number of figures, bounds and claims with an outcome of `VERDICTS`.
 
-        Args:
-            outcome: One of `VERDICTS`.
-            hypothesis: Whether to count hypotheses only or published ones only; None for both.
+        A true `hypothesis` restricts the count to hypotheses, a false one to published figures and claims.
         """
         stated = [(arm.hypothesis, self.verdicts[arm.name]) for arm in self.arms]
         stated += [(claim.hypothesis, order) for claim, order in zip(self.claims, self.orders, strict=True)]
@@ -328,8 +297,8 @@ class ExperimentResults:
         return {"format": FORMAT, **asdict(self)}
 
 
-def compared(first: ArmResult, second: ArmResult, of: Experiment | ExperimentResults) -> Ordering | None:
-    """Return the difference of two arms of an experiment; None if one of them has no value yet."""
+def compared(first: ArmResult, second: ArmResult, of: Statement) -> Ordering | None:
+    """Return the difference of two arms; None if one of them has no value yet."""
     if not first.values or not second.values:
         return None
     return ordering(
@@ -351,8 +320,8 @@ def read(path: Path) -> ExperimentResults:
     """Return the results in a file.
 
     Raises:
-        BadInput: the file has another format.
-        Damaged: the file is not what `dumped` returned.
+        BadInput: The file has another format.
+        Damaged: The file does not hold results.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -371,15 +340,8 @@ def _results(document: dict[str, Any]) -> ExperimentResults:
     claims = tuple(OrderClaim(**claim) for claim in document["claims"])
     circumstances = Circumstances(**document["circumstances"])
     orderings = tuple(_ordering(ordering) for ordering in document["orderings"])
-    return ExperimentResults(
-        **{
-            **document,
-            "arms": arms,
-            "claims": claims,
-            "orderings": orderings,
-            "circumstances": circumstances,
-        }
-    )
+    parts = {"arms": arms, "claims": claims, "orderings": orderings, "circumstances": circumstances}
+    return ExperimentResults(**{**document, **parts})
 
 
 def _ordering(document: dict[str, Any] | None) -> Ordering | None:
@@ -396,25 +358,24 @@ def _arm(document: dict[str, Any]) -> ArmResult:
             "cell": (cell[0], cell[1]) if cell else None,
             "lengths": {name: tuple(values) for name, values in document.get("lengths", {}).items()},
             "interval": tuple(document["interval"]) if document.get("interval") else None,
-            "origin": _origin(document),
+            "origin": origin_of(document),
             "elsewhere": tuple(
-                ArmRun(**{**run, "origin": _origin(run)}) for run in document.get("elsewhere", ())
+                ArmRun(**{**run, "origin": origin_of(run)}) for run in document.get("elsewhere", ())
             ),
         }
     )
 
 
-def _origin(document: Mapping[str, Any]) -> Origin | None:
-    return origin_of(document["origin"]) if document.get("origin") else None
-
-
-def origin_of(document: Mapping[str, Any]) -> Origin:
-    """Return the origin from its JSON document."""
-    versions = tuple((name, version) for name, version in document.get("versions", ()))
-    return Origin(**{**document, "versions": versions})
+def origin_of(document: Mapping[str, Any]) -> Origin | None:
+    """Return the field `origin` of a JSON document, or None."""
+    origin = document.get("origin")
+    if not origin:
+        return None
+    versions = tuple((name, version) for name, version in origin.get("versions", ()))
+    return Origin(**{**origin, "versions": versions})
 
 
 def _seed(document: dict[str, Any]) -> Seed:
     if scores := document.get("scores"):
-        unpack_scores(scores)  # what is damaged is refused here, not where it is compared
+        unpack_scores(scores)  # raises an error for damaged scores
     return Seed(**{**document, "steps": tuple(document["steps"]), "curve": tuple(document["curve"])})

@@ -20,7 +20,6 @@ from orchestrator.experiment.arms import ExperimentSource, check_names, space_of
 from orchestrator.experiment.departures import changes
 from orchestrator.experiment.file_format import (
     ArmSection,
-    ClaimSection,
     CompareSection,
     ExperimentFile,
     PaperSection,
@@ -32,23 +31,22 @@ _NORMS = "hidden_norm/layer_*"
 """The metric of the hidden norms of all layers."""
 
 Measure = Callable[..., Mapping[str, Any]]
-"""Called with the arguments of an arm and `seed`; returns `value`, and `steps` and `values` of a curve."""
+"""A function of an arm's arguments and `seed` that returns `value`, and `steps` and `values` of a curve."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm.
+    """One arm of an experiment.
 
     Attributes:
         name: Name within the experiment.
         sweep: Sweep of the arm; None if the experiment measures a function.
-        arguments: Arguments of that function.
+        arguments: Arguments of the measured function.
         published: Published figure or bound, or None.
         departure: Departure from the paper that rules out a comparison; '' if there is none.
         cell: Row and column of the paper's table, or None.
         hypothesis: Whether `published` is the file's own bound instead of a paper's.
-        changes: Changes by the profile to the published data, network and training, such as `depth 2 instead
-            of 6`.
+        changes: Changes of the profile to data, network and training, such as `depth 2 instead of 6`.
     """
 
     name: str
@@ -70,26 +68,23 @@ class OrderClaim:
     hypothesis: bool = False
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """A published table or figure, ready to run.
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """The statement of a published table or figure, which an experiment tests.
 
     Attributes:
-        name: Stem of the file.
+        name: Stem of the experiment file.
         profile: Name of the applied profile, or None.
         is_published_size: Whether figures of this size compare with published ones.
         title: Title of the page.
         source: Paper, and table or figure.
         claim: Claim of the paper.
-        seeds: Number of seeds of every arm.
         metric: Metric that arms are compared by.
+        reduction: Reduction of a curve to a value, a name of `orchestrator.experiment.collected.REDUCTIONS`.
         maximize: Whether a higher value is better.
-        reduction: A name of `orchestrator.experiment.collected.REDUCTIONS`.
-        paired: Whether arms are compared by the differences of each seed.
-        measure: `module:function`, or None for sweeps.
-        arms: Arms in the order of the file.
         claims: Orders of arms that the paper states.
         not_shown: Limits of the results, or ''.
+        paired: Whether arms are compared by the differences of each seed.
     """
 
     name: str
@@ -98,20 +93,32 @@ class Experiment:
     title: str
     source: str
     claim: str
-    seeds: int
     metric: str
-    maximize: bool
     reduction: str
-    paired: bool
-    measure: str | None
-    arms: tuple[Arm, ...]
+    maximize: bool
     claims: tuple[OrderClaim, ...]
     not_shown: str = ""
+    paired: bool = False
 
     @property
     def id(self) -> str:
-        """Name of the files of its results: the file's stem and the profile."""
+        """Name of the files of the results: the stem of the experiment file and the profile."""
         return f"{self.name}-{self.profile}" if self.profile else self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(Statement):
+    """An experiment that is ready to run.
+
+    Attributes:
+        seeds: Number of seeds of every arm.
+        measure: `module:function`, or None for sweeps.
+        arms: Arms in the order of the file.
+    """
+
+    seeds: int
+    measure: str | None
+    arms: tuple[Arm, ...]
 
 
 def load(path: Path, *, profile: str | None, gpus: int, overrides: Sequence[str] = ()) -> Experiment:
@@ -119,12 +126,12 @@ def load(path: Path, *, profile: str | None, gpus: int, overrides: Sequence[str]
 
     Args:
         path: Path of the file.
-        profile: A name of the file's `profiles`; None or `full` for none; `auto` for `laptop` without a GPU.
+        profile: Profile of the file. None or `full` selects none, `auto` selects `laptop` without a GPU.
         gpus: Number of GPUs, which decides `auto`.
         overrides: Overrides of `resources` as `key=value`; they are not part of an arm's specification.
 
     Raises:
-        BadInput: the file, the profile, an override or a search-space file is wrong.
+        BadInput: The file, the profile, an override or a search-space file is wrong.
     """
     _check_overrides(overrides)
     root, _ = read_document(path)
@@ -156,7 +163,11 @@ def load(path: Path, *, profile: str | None, gpus: int, overrides: Sequence[str]
         paired=file.compare.paired,
         measure=file.measure,
         arms=arms,
-        claims=tuple(_claim(file, claim) for claim in file.claims if _kept(claim, kept)),
+        claims=tuple(
+            OrderClaim(claim.better, claim.than, _either(claim.hypothesis, file))
+            for claim in file.claims
+            if {claim.better, claim.than} <= kept.keys()
+        ),
         not_shown=file.not_shown or "",
     )
 
@@ -165,7 +176,7 @@ def selected(experiment: Experiment, names: Sequence[str]) -> Experiment:
     """Return an experiment with some of its arms, and the claims about them.
 
     Raises:
-        BadInput: the experiment has no such arm.
+        BadInput: The experiment has no such arm.
     """
     known = [arm.name for arm in experiment.arms]
     for name in names:
@@ -181,7 +192,7 @@ def function_of(measure: str) -> Measure:
     """Import the function named by `measure`.
 
     Raises:
-        BadInput: the module or the function does not exist.
+        BadInput: The module or the function does not exist.
     """
     module, _, name = measure.partition(":")
     remedy = "For example benchmarks.teacher:error, with the repository as the working directory."
@@ -192,16 +203,8 @@ def function_of(measure: str) -> Measure:
     return function
 
 
-def _claim(file: ExperimentFile, section: ClaimSection) -> OrderClaim:
-    return OrderClaim(section.better, section.than, _either(section.hypothesis, file))
-
-
 def _either(own: bool | None, file: ExperimentFile) -> bool:
     return file.hypothesis if own is None else own
-
-
-def _kept(claim: Any, arms: Mapping[str, ArmSection]) -> bool:
-    return claim.better in arms and claim.than in arms
 
 
 def _check_overrides(overrides: Sequence[str]) -> None:
@@ -225,7 +228,7 @@ def _check_comparison(compare: CompareSection) -> None:
 def _arm(source: ExperimentSource, name: str, section: ArmSection) -> Arm:
     file = source.file
     if section.arguments and file.measure is None:
-        must = "require `measure`"
+        must = "requires `measure`"
         raise Violation(("arms", name, "arguments"), must, "Write sections of a search-space file instead.")
     sweep = None if file.measure else _sweep(source, name)
     return Arm(
@@ -271,7 +274,7 @@ def _published(source: ExperimentSource, arm: str, paper: PaperSection | None) -
         raise Violation(path, must, "For example paper: 0.611.", f"{given} of them")
     if paper.value is not None and tolerance is None:
         must = "must have a tolerance, here or in `compare`"
-        raise Violation(path, must, "For example {value: 0.611, tolerance: 0.01}.", "none")
+        raise Violation(path, must, "For example {value: 0.611, tolerance: 0.01}.", "")
     return StatedFigure(
         value=paper.value,
         error=paper.error,

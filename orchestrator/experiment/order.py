@@ -25,8 +25,8 @@ class Ordering:
         winner: Name of the arm that is established to be better, or None.
         reason: Reason why there is no winner; '' if there is one.
         sources: Sources of noise in the interval: `seeds` or `paired seeds`, `examples`.
-        enough: Number of seeds per arm that would establish a difference of the measured size; None if there
-            is a winner, or if no such number is known.
+        enough: Number of seeds per arm that would establish the measured difference; None if there is a
+            winner, or if no such number is known.
     """
 
     mean: float
@@ -67,9 +67,9 @@ def ordering(
 ) -> Ordering:
     """Compare two arms.
 
-    With the scores of test examples, both sources of noise count. Other values, such as norms of hidden
-    states or a loss, are compared over seeds only. Where the scores of the metric are missing, no arm is
-    named better.
+    With scores of test examples, the noise of seeds and of examples counts. Values without such scores, such
+    as norms of hidden states or a loss, are compared over seeds only. If scores that should exist are
+    missing, there is no winner.
 
     Args:
         first: Results of the first arm.
@@ -144,17 +144,10 @@ def _of_single_seed(mean: float) -> Ordering:
 def _by_t(
     mean: float, noise: tuple[Variance, ...], leads: str, comparisons: int, source: str, fewest: int
 ) -> Ordering:
-    """Test a difference by Student's t.
+    """Test a difference by Student's t; `leads` is the arm with the better mean.
 
-    Equal seeds show no noise, and so establish nothing about other seeds.
-
-    Args:
-        noise: Variances over seeds, which add up to the variance of the difference.
-        mean: Difference of the means.
-        leads: Arm with the better mean.
-        comparisons: Number of claims that share the confidence.
-        source: Name of the source of noise.
-        fewest: Number of seeds of the arm with fewer.
+    The variances of `noise` add up to the variance of the difference. Equal seeds show no noise, so they
+    establish nothing about other seeds.
     """
     total, tail = welch(noise), (1 - CONFIDENCE) / 2 / comparisons
     error = math.sqrt(total.value)
@@ -167,7 +160,7 @@ def _by_t(
         return Ordering(mean, low, high, p, None, f"fewer than {LEAST_SEEDS} seeds of an arm", (source,))
     if p <= 1 - CONFIDENCE:
         return Ordering(mean, low, high, p, leads, "", (source,))
-    # Without examples there is no noise over them; one degree of freedom of nothing changes nothing.
+    # There is no noise over examples; its degrees of freedom have no effect.
     enough = seeds_needed(Measured(mean, mean, noise, Variance(0.0, 1.0)), tail)
     return Ordering(mean, low, high, p, None, f"no difference is established, p = {p:.2g}", (source,), enough)
 

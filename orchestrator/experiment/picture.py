@@ -1,6 +1,6 @@
 """An SVG figure of an experiment: every seed of every arm, beside published figures and chance.
 
-Plotly can write SVG only through a browser; this text has a few kilobytes and diffs well.
+The text is written directly because Plotly needs a browser to write SVG.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from orchestrator.experiment.experiment_results import ArmResult, ExperimentResu
 from orchestrator.experiment.verdict import interval
 
 WIDTH, LEFT, RIGHT = 720, 210, 20
-"""Of the picture, of the names of the arms, and of the margin, in pixels."""
+"""Widths in pixels: the picture, the names of the arms at the left, and the right margin."""
 
 ROW, TOP, BOTTOM = 18, 26, 40
-"""Height of an arm, and of the margins, in pixels."""
+"""Heights in pixels: an arm, and the top and bottom margins."""
 
 LOGARITHMIC = 100.0
-"""An axis whose largest value is this many times the smallest is logarithmic."""
+"""Ratio of the largest to the smallest value above which the axis is logarithmic."""
 
 _TICKS = 5
 _INK, _FAINT, _SEED, _STATED, _CHANCE = "#1f2328", "#d0d7de", "#0969da", "#c6efce", "#cf222e"

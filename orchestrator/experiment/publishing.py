@@ -65,14 +65,14 @@ def write(kept: ExperimentResults, folder: Path) -> Pages:
 def publish(kept: ExperimentResults, folder: Path) -> tuple[Path, Path]:
     """Write the results of an experiment, its Markdown page and its figure to a folder of published results.
 
-    `merged` may keep published arms, so that arms can run on several machines.
+    Results that are published already are merged with them, so that arms can run on several machines.
 
     Returns:
         The files of the results and of the page.
 
     Raises:
-        BadInput: the published results have another format.
-        Damaged: they cannot be read.
+        BadInput: The published results have another format.
+        Damaged: The published results cannot be read.
     """
     make_folder(folder)
     data = folder / f"{kept.id}.json"
@@ -108,11 +108,8 @@ def _published(folder: Path) -> list[Path]:
 def index(folder: Path) -> str:
     """Return the list of all published experiments in Markdown.
 
-    Args:
-        folder: Folder of published results, `docs/experiments`; its list is `docs/results.md`.
-
     Raises:
-        BadInput: the folder does not exist, or one of its files is wrong.
+        BadInput: The folder does not exist, or one of its files is wrong.
     """
     published = [results.read(file) for file in _published(folder)]
     lines = [
@@ -126,7 +123,7 @@ def index(folder: Path) -> str:
 
 
 _SHOWN = frozenset({page.CLAIMS, page.BY_LENGTH})
-"""Titles of the tables of a page that the list repeats, beside the first one."""
+"""Titles of the tables that the list shows besides the first one of each page."""
 
 _HEADER = ("experiment", "source", *VERDICTS, "seeds", "trials", "core hours", "commit")
 
@@ -170,7 +167,7 @@ def _details(kept: ExperimentResults, folder: Path) -> str:
 
 
 def _shown(part: page.PageTable) -> str:
-    """Return a further table; the one of other lengths with its caption, which names the metric."""
+    """Return a further table, with its caption if that names the metric."""
     rows = table(part.header, part.rows)
     return f"{part.caption}\n\n{rows}" if part.title == page.BY_LENGTH else rows
 
@@ -191,15 +188,11 @@ def _text(file: Path) -> str:
 
 
 def merged(present: ExperimentResults, earlier: ExperimentResults) -> ExperimentResults:
-    """Merge new results with published ones: a published arm replaces an arm with fewer values.
+    """Merge results of the present ledger with published ones; of each arm, keep the one with more values.
 
-    A published arm is kept if its specification is that of the present file. It keeps its origin, so that the
-    page names the commit that ran it, and takes bounds and other statements from the file. Runs of the same
-    specification in other ledgers are listed with the arm, so that every trial counts.
-
-    Args:
-        present: Results from the present ledger.
-        earlier: Published results.
+    A published arm is kept only if its specification is unchanged. It keeps its origin, so that the page
+    names the commit that ran it, but takes bounds and other statements from the experiment file. Runs of the
+    same specification in other ledgers are listed with the arm, so that every trial counts.
     """
     if _compared(present) != _compared(earlier):
         return present
@@ -226,7 +219,7 @@ def _chosen(own: ArmResult, published: ArmResult | None, earlier: ExperimentResu
     origin = Origin(circumstances.date, circumstances.commit, circumstances.machine)
     published = replace(published, origin=published.origin or origin)
     if _leads(published, own):
-        stands = replace(
+        kept = replace(
             published,
             published=own.published,
             cell=own.cell,
@@ -237,13 +230,13 @@ def _chosen(own: ArmResult, published: ArmResult | None, earlier: ExperimentResu
         )
     else:
         is_known = own.origin is None or own.origin.machine or own.values != published.values
-        stands = own if is_known else replace(own, origin=published.origin)
-    return replace(stands, elsewhere=_elsewhere(stands, (*own.runs, *published.runs)))
+        kept = own if is_known else replace(own, origin=published.origin)
+    return replace(kept, elsewhere=_elsewhere(kept, (*own.runs, *published.runs)))
 
 
-def _elsewhere(stands: ArmResult, runs: Sequence[ArmRun]) -> tuple[ArmRun, ...]:
+def _elsewhere(kept: ArmResult, runs: Sequence[ArmRun]) -> tuple[ArmRun, ...]:
     """Return the latest state of each run with trials in another ledger."""
-    own = stands.runs[0]
+    own = kept.runs[0]
     others: list[ArmRun] = []
     for run in sorted(runs, key=lambda run: run.core_seconds, reverse=True):
         if run.trials and not any(run.is_run(other) for other in (own, *others)):
@@ -252,7 +245,7 @@ def _elsewhere(stands: ArmResult, runs: Sequence[ArmRun]) -> tuple[ArmRun, ...]:
 
 
 def _leads(published: ArmResult, own: ArmResult) -> bool:
-    """Return whether a published arm has more values, or has started and the arm of the ledger has not."""
+    """Return True if a published arm has more values, or is the only one that has started."""
     return len(published.seeds) > len(own.seeds) or (published.trials > 0 and not own.trials)
 
 
@@ -264,8 +257,8 @@ def _identity(arm: ArmResult) -> str:
 def _ordering(present: ExperimentResults, claim: OrderClaim, earlier: ExperimentResults) -> Ordering | None:
     """Compare the arms of a claim, at least one of which is published.
 
-    Without published scores of test examples, the published comparison stands if both arms are published and
-    no more claims than before share the confidence.
+    If scores of test examples are missing, the published comparison is kept, provided that both arms are
+    published and no more claims than before share the confidence.
     """
     arms = {arm.name: arm for arm in present.arms}
     both = (arms[claim.better], arms[claim.than])
@@ -278,6 +271,6 @@ def _ordering(present: ExperimentResults, claim: OrderClaim, earlier: Experiment
 
 
 def _same(arms: Iterable[ArmResult], earlier: ExperimentResults) -> bool:
-    """Return whether arms have their published values."""
+    """Return True if arms have their published values."""
     published = {arm.name: arm.values for arm in earlier.arms}
     return all(arm.values == published.get(arm.name) for arm in arms)

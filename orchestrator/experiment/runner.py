@@ -1,11 +1,11 @@
-"""Runs of an experiment: every arm is a sweep, or a function that is called once per seed."""
+"""Runs of an experiment, in which every arm is a sweep, or a function that is called once per seed."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from orchestrator.experiment.experiment_results import (
     compared,
     origin_of,
 )
-from orchestrator.experiment.file import Arm, Experiment, function_of
+from orchestrator.experiment.file import Arm, Experiment, Statement, function_of
 from orchestrator.experiment.order import interval_of
 from orchestrator.machines import devices
 from orchestrator.machines.hardware import Hardware, detect
@@ -31,20 +31,14 @@ from orchestrator.report.history import History, read
 from trainables.durable import make_folder, replace_file
 
 Start = Callable[[Sweep], int]
-"""Runs or resumes a sweep that has not ended, and returns an exit code."""
+"""A function that runs or resumes an unfinished sweep and returns an exit code."""
 
 Say = Callable[[str], None]
-"""Receives one line."""
+"""A function that prints one line."""
 
 
 def sweep_of(arm: Arm, workspace: Workspace, hardware: Hardware | None = None) -> Sweep:
-    """Return the sweep of an arm, as it is in the ledger if it has started.
-
-    Args:
-        arm: Arm of an experiment of sweeps.
-        workspace: Folders of the ledger and the data.
-        hardware: Hardware for trials.
-    """
+    """Return the sweep of an arm of an experiment of sweeps."""
     assert arm.sweep is not None, "only an experiment of sweeps has them"
     return Sweep.of(arm.sweep, workspace, hardware=hardware)
 
@@ -60,13 +54,6 @@ def run(
     """Run all unfinished arms, one after another.
 
     Arms with missing data or unavailable resources are skipped with a message.
-
-    Args:
-        experiment: Experiment to run.
-        workspace: Folders of the ledger and the data.
-        start: Function that runs one sweep.
-        say: Function that receives messages.
-        hardware: Hardware for trials.
 
     Returns:
         COMPLETE; SOME_FAILED if an arm was skipped or has failed trials; RESUMABLE or another code at once if
@@ -105,22 +92,11 @@ def results(experiment: Experiment, workspace: Workspace) -> ExperimentResults:
         compared(by_name[claim.better], by_name[claim.than], experiment) for claim in experiment.claims
     )
     return ExperimentResults(
-        name=experiment.name,
-        profile=experiment.profile,
-        is_published_size=experiment.is_published_size,
-        title=experiment.title,
-        source=experiment.source,
-        claim=experiment.claim,
-        metric=experiment.metric,
-        reduction=experiment.reduction,
-        maximize=experiment.maximize,
+        **{field.name: getattr(experiment, field.name) for field in fields(Statement)},
         seeds_asked=experiment.seeds,
         arms=arms,
-        claims=experiment.claims,
         orderings=orderings,
         circumstances=_circumstances(),
-        not_shown=experiment.not_shown,
-        paired=experiment.paired,
     )
 
 
@@ -155,7 +131,7 @@ def _result(experiment: Experiment, arm: Arm, history: History | None, workspace
 
 
 def _lack(sweep: Sweep) -> str:
-    """Return the reason why a sweep cannot run here: its data or its resources; '' if it can."""
+    """Return the reason why a sweep cannot run here, such as missing data; '' if it can."""
     try:
         sweep.plan()
     except BadData:
@@ -175,7 +151,7 @@ def _circumstances() -> Circumstances:
 
 
 def folder_of(experiment: Experiment, workspace: Workspace) -> Path:
-    """Return the folder for the pages of an experiment and the answers of its function."""
+    """Return the folder with the pages of an experiment and the results of its function."""
     return workspace.paths.root / "experiments" / experiment.id
 
 
@@ -221,7 +197,7 @@ def _measured(experiment: Experiment, arm: Arm, workspace: Workspace) -> ArmResu
         wall_seconds=seconds,
         core_seconds=seconds,
         hypothesis=arm.hypothesis,
-        origin=next((origin_of(answer["origin"]) for _, answer in answers if "origin" in answer), None),
+        origin=next((origin_of(answer) for _, answer in answers if "origin" in answer), None),
     )
 
 
@@ -233,7 +209,7 @@ def _answers(experiment: Experiment, arm: Arm, workspace: Workspace) -> Iterator
 
 
 def _answer(experiment: Experiment, arm: Arm, file: Path) -> dict[str, Any] | None:
-    """Return the recorded answer for an arm and a seed; None if it is missing or of another call."""
+    """Return the recorded result in a file; None if it is missing or has other arguments."""
     if not file.exists():
         return None
     answer: dict[str, Any] = json.loads(file.read_text())

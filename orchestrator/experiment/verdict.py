@@ -12,24 +12,22 @@ import scipy
 from orchestrator.errors import counted
 from orchestrator.experiment.order import Ordering
 from orchestrator.report import words
+from orchestrator.report.statistics import CONFIDENCE
 
 Outcome = Literal["reproduced", "not reproduced", "not comparable", "not established"]
 
 OUTCOMES: tuple[Outcome, ...] = ("reproduced", "not reproduced", "not comparable", "not established")
-"""Of published figures and claims; only a claim is not established: no difference is, in either direction."""
+"""Outcomes of published figures and claims; only claims can be `not established`."""
 
 Answer = Literal["confirmed", "refuted", "not established"]
 
 ANSWERS: tuple[Answer, ...] = ("confirmed", "refuted", "not established")
-"""Of hypotheses, which are the file's own and no paper's: they are tested at the size of the experiment."""
+"""Outcomes of hypotheses of the experiment file, which are tested at the size of the experiment."""
 
 VERDICTS: tuple[Outcome | Answer, ...] = tuple(dict.fromkeys((*OUTCOMES, *ANSWERS)))
-"""All of them, each once."""
+"""All outcomes of published figures, claims and hypotheses."""
 
 Interval: TypeAlias = tuple[float, float]
-
-CONFIDENCE = 0.95
-"""With which the interval of a mean over seeds contains the true value."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +35,9 @@ class StatedFigure:
     """A stated figure with a tolerance, or a bound; exactly one of the three is given.
 
     Attributes:
-        value: Figure.
+        value: Figure, or None for a bound.
         error: Published standard error, or None.
-        tolerance: Largest distance that counts as reproduced.
+        tolerance: Largest distance from the figure that counts as reproduced.
         at_least: Lower bound.
         at_most: Upper bound.
         source: Paper, and table or figure.
@@ -68,7 +66,7 @@ class StatedFigure:
 
     @property
     def range(self) -> tuple[float, float]:
-        """The lowest and the highest mean that reproduce it; an end may be infinite."""
+        """Range of the means that reproduce the figure or keep the bound; an end may be infinite."""
         if self.value is not None:
             assert self.tolerance is not None, "a figure has a tolerance"
             return self.value - self.tolerance, self.value + self.tolerance
@@ -122,8 +120,9 @@ def answered(
     lack: str = "",
     ends: Interval | None = None,
 ) -> Verdict:
-    """Test a hypothesis about one arm: whether the interval of its mean lies within a bound, outside it or
-    across.
+    """Test the hypothesis that the mean of an arm keeps a bound.
+
+    It is confirmed if the whole interval of the mean keeps the bound, and refuted if no part of it does.
 
     Args:
         values: Value of each seed.
@@ -153,7 +152,7 @@ def answered(
 
 
 def _lies_within(mean: float, limits: Interval) -> bool:
-    """Return whether a mean lies within limits, up to rounding."""
+    """Return True if a mean lies within limits, up to rounding."""
     return limits[0] <= mean <= limits[1] or bool(np.isclose(mean, limits, rtol=1e-9, atol=1e-12).any())
 
 
@@ -182,7 +181,7 @@ def _measured(values: Sequence[float], wide: Interval | None) -> str:
 
 
 def _loose(values: Sequence[float], published: StatedFigure, *, is_within: bool) -> str:
-    """Return a remark if the interval of the mean allows for another outcome with other seeds."""
+    """Return a remark if other seeds may have another outcome, according to the interval of the mean."""
     ends, (low, high) = interval(values), published.range
     if ends is None:
         return ""
@@ -201,7 +200,7 @@ def _tolerance(published: StatedFigure) -> str:
 def interval(values: Sequence[float]) -> Interval | None:
     """Return the confidence interval of a mean over seeds by Student's t.
 
-    None for fewer than two seeds, and for equal values, which show no noise.
+    The result is None for fewer than two seeds and for equal values, which show no noise.
     """
     if len(values) < 2 or _are_equal(values):
         return None
@@ -214,16 +213,15 @@ def interval(values: Sequence[float]) -> Interval | None:
 def ordered(
     better: str, than: str, found: Ordering | None, *, lack: str = "", obstacle: str = "", size: str = ""
 ) -> Verdict:
-    """Judge the published claim that one arm is better than another.
+    """Judge the published claim that the arm `better` is better than the arm `than`.
 
-    A claim is not reproduced if the opposite is established. Without an established difference, the claim is
-    not established either way. Arms that differ from the published ones cannot decide a claim: the reason
-    then includes the finding about them.
+    A claim is not reproduced if the opposite is established. Arms that differ from the published ones cannot
+    decide a claim, and their difference is part of the reason.
 
     Args:
-        better: Name of the arm that the paper calls better.
-        than: Name of the other arm.
-        found: Measured difference, or None if `lack` says why there is none.
+        better: Name of the first arm.
+        than: Name of the second arm.
+        found: Measured difference, or None if `lack` gives a reason.
         lack: Reason why the arms cannot be compared with each other; '' if they can.
         obstacle: Reasons against a comparison with the paper; '' if there are none.
         size: Size of the arms.
@@ -241,15 +239,7 @@ def ordered(
 
 
 def answered_order(better: str, than: str, found: Ordering | None, *, size: str, lack: str = "") -> Verdict:
-    """Test the hypothesis that one arm is better than another.
-
-    Args:
-        better: Name of the arm that is supposed to be better.
-        than: Name of the other arm.
-        found: Measured difference, or None if `lack` says why there is none.
-        size: Size of the arms.
-        lack: Reason why the arms cannot be compared yet; '' if they can.
-    """
+    """Test the hypothesis that the arm `better` is better than the arm `than`; arguments as in `ordered`."""
     if lack or found is None:
         return Verdict("not established", lack)
     if found.winner is None:

@@ -45,32 +45,28 @@ def export(
     facts: Mapping[str, Any],
     state: Mapping[str, np.ndarray],
 ) -> list[str]:
-    """Write a trial to a new folder; return notes on its reproducibility.
+    """Write a trial of a network or a program to a new folder.
 
     Args:
         ledger: Ledger of the trial.
-        trial: Trial to export, of a network of this package or of a program.
+        trial: Trial to export.
         folder: Folder to create.
-        facts: Facts of the trial's last checkpoint: the device, the programs and the data with which it was
-            trained; empty if there is none.
-        state: Arrays of a program's best checkpoint, by the names of their paths; empty of a network.
+        facts: Facts of the trial's last checkpoint, such as its device and data; empty if there is none.
+        state: Arrays of a program's best checkpoint, by the names of their paths; empty for a network.
 
     Returns:
-        What is guaranteed, and then what may prevent it.
+        The guarantee of reproducibility, and warnings.
 
     Raises:
-        BadInput: The folder exists, the trial has reported nothing, or its program is gone or is outside its
+        BadInput: The folder exists, the trial has no reports, or its program is missing or outside its
             folder.
     """
     sweep = ledger.sweep(trial.sweep_id)
     assert sweep is not None, "a trial's sweep is in the ledger"
     document = _document(ledger, sweep, trial, facts)
     if not document["curve"]:
-        raise BadInput(
-            trial.key, "must have reported something to compare with", "no report", "`show` prints its state."
-        )
-    if folder.exists():
-        raise BadInput(str(folder), "must not exist", "an existing folder", "Name another with --to.")
+        raise BadInput(trial.key, "has no report to compare with", "", "`show` prints its state.")
+    _check_new(folder)
     section = sweep.document.get("trainable")
     files = files_of_program(section["program"], Path(section["folder"])) if section else []
     (folder / "code").mkdir(parents=True)
@@ -126,7 +122,7 @@ def files_of_program(reference: str, source: Path) -> list[tuple[str, Path]]:
         source: Folder of the trainable.
 
     Raises:
-        BadInput: They are gone, or the program is outside the folder.
+        BadInput: The files are missing, or the program is outside the folder.
     """
     where, module = "trainable.program", reference.partition(":")[0]
     must = "must exist to be exported"
@@ -157,7 +153,7 @@ def _notes_on_program(reference: str, source: Path, sweep: SweepRecord) -> list[
 def _guarantee(
     trial: TrialRecord, settings: TrialSettings | ProgramSettings, facts: Mapping[str, Any]
 ) -> str:
-    """Return the guarantee, or a note if the trial has continued the state of another one."""
+    """Return the guarantee, or a note if the trial has continued from the state of another trial."""
     segments = trial.system_attrs.get("segments", ())
     if not segments:
         return guarantee(settings, facts)
@@ -169,12 +165,7 @@ def _guarantee(
 
 
 def guarantee(settings: TrialSettings | ProgramSettings, facts: Mapping[str, Any]) -> str:
-    """Describe the conditions under which a repeated trial has identical values.
-
-    Args:
-        settings: Settings of the trial.
-        facts: Facts of its last checkpoint: the kinds of device and the programs that trained it.
-    """
+    """Describe when a repeated trial has identical values; `facts` are those of its last checkpoint."""
     device, sizes = facts.get("device"), [size for part in facts.get("stretches", ()) for _, _, size in part]
     bits, of_package = settings.training.reproducible == "bits", isinstance(settings, TrialSettings)
     separate = bits or (device == "cpu" and of_package)
@@ -281,37 +272,29 @@ def export_saved(trial: TrialRecord, saved: CheckpointRecord, kept: Path, folder
     Args:
         trial: Trial of the checkpoint.
         saved: Record of the checkpoint.
-        kept: Its folder.
+        kept: Folder of the checkpoint.
         folder: Folder to create.
 
     Raises:
-        BadInput: The folder exists, or the script has saved nothing.
-        DamagedCheckpoint: A file of the checkpoint is not what was recorded, or is another trial's.
+        BadInput: The folder exists, or the script has saved no files.
+        DamagedCheckpoint: A file of the checkpoint was changed, or belongs to another trial.
     """
     _check_new(folder)
     facts = checkpoint.facts_of(kept, saved.digest)
     checkpoint.check_trial(kept, facts, trial.key)
     if not facts["resumable"]:
         must, remedy = (
-            "must have saved files to export",
+            "has no files to export",
             "Report a checkpoint: trial.report(..., checkpoint=folder).",
         )
         raise BadInput(trial.key, must, "reports without a checkpoint", remedy)
     checkpoint.extract(kept, saved.digest, folder / "checkpoint")
-    _write_document(trial, facts, folder)
+    known = {"trial": trial.key, "params": dict(trial.params), "seed": trial.seed}
+    document = {**known, "step": facts["step"], "metrics": facts["metrics"]}
+    folder.mkdir(parents=True, exist_ok=True)  # a checkpoint may be an empty folder
+    _write(folder / "trial.json", json.dumps(document, indent=1) + "\n")
 
 
 def _check_new(folder: Path) -> None:
     if folder.exists():
-        raise BadInput(str(folder), "must not exist", "an existing folder", "Name another with --to.")
-
-
-def _write_document(trial: TrialRecord, facts: Mapping[str, Any], folder: Path) -> None:
-    text = json.dumps(_saved_document(trial, facts), indent=1)
-    folder.mkdir(parents=True, exist_ok=True)  # a checkpoint may be an empty folder
-    (folder / "trial.json").write_text(f"{text}\n", encoding="utf-8")
-
-
-def _saved_document(trial: TrialRecord, facts: Mapping[str, Any]) -> dict[str, Any]:
-    known = {"trial": trial.key, "params": dict(trial.params), "seed": trial.seed}
-    return {**known, "step": facts["step"], "metrics": facts["metrics"]}
+        raise BadInput(str(folder), "already exists", "", "Name another with --to.")

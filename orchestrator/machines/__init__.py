@@ -1,1 +1,1 @@
-"""The machines that trials run on: their resources, the token that admits them, how one is drained."""
+"""The machines that trials run on: their resources, their cluster token, and draining."""

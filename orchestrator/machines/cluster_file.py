@@ -1,6 +1,6 @@
-"""Check cluster files: no credentials in them, no readable keys named by them, no port open to the world.
+"""Checks of cluster files: no credentials, no readable keys, no ports open to the world.
 
-Credentials and open ports are searched line by line in any kind of file; the other checks read the keys of a
+Credentials and open ports are searched line by line in files of any kind. The other checks read the keys of a
 file for `ray up`.
 """
 
@@ -18,16 +18,16 @@ from typing import Any
 from orchestrator.errors import BadInput
 
 ModeOf = Callable[[str], int | None]
-"""Returns the permission bits of a file of this machine, or None if it does not exist."""
+"""Function that returns the permission bits of a file of this machine, or None if it does not exist."""
 
 TOKEN = "ray-token"
 """Name of the token file."""
 
 UNFILLED = "FILL-IN"
-"""Stands in the cluster files of this project where a user must write a value."""
+"""Placeholder in the cluster files of this project for values that users must fill in."""
 
 _KNOWN = re.compile(r"\A#!|^(provider|apiVersion|services):|^\[Service\]", re.MULTILINE)
-"""Begins a script, or a key of a file for `ray up`, Kubernetes, Docker Compose or systemd."""
+"""Pattern of a script, and of keys of a file for `ray up`, Kubernetes, Docker Compose or systemd."""
 
 _SECRETS = {
     "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY"),
@@ -53,12 +53,7 @@ def problem_of_kind(name: str, text: str) -> BadInput | None:
 
 
 def problems_of_text(name: str, text: str) -> Iterator[BadInput]:
-    """Yield every line of a file that holds a credential or opens the cluster to the world.
-
-    Args:
-        name: Name of the file, for messages.
-        text: Text of the file, of any kind: for `ray up`, Kubernetes or Slurm.
-    """
+    """Yield the lines of a file that hold a credential or open the cluster to the world."""
     for number, line in enumerate(text.splitlines(), start=1):
         where, code = f"{name}:{number}", line.partition(" #")[0]
         if code.lstrip().startswith("#"):
@@ -76,7 +71,7 @@ def problems_of_text(name: str, text: str) -> Iterator[BadInput]:
 
 
 def is_for_ray_up(text: str) -> bool:
-    """Return True if a file is for `ray up`, False if it is for Kubernetes or Slurm."""
+    """Return True if a file is for `ray up`."""
     return re.search(r"^provider:", text, re.MULTILINE) is not None
 
 
@@ -85,8 +80,8 @@ def problems(name: str, document: Mapping[str, Any], mode_of: ModeOf) -> Iterato
 
     Args:
         name: Name of the file, for messages.
-        document: Its content.
-        mode_of: Function that returns the permission bits of the files that it names.
+        document: Content of the file.
+        mode_of: Function that returns the permission bits of files that it names.
     """
     for key, value in _leaves(document):
         if UNFILLED in str(value):
@@ -126,7 +121,7 @@ def _aws(name: str, node_types: Mapping[str, Any]) -> Iterator[BadInput]:
         if not (node.get("node_config") or {}).get("SecurityGroupIds"):
             where = f"{name}: available_node_types.{kind}.node_config.SecurityGroupIds"
             remedy = "Name one that admits port 22 from your address alone; Ray's own admits the world."
-            yield BadInput(where, "must name a security group", "none", remedy)
+            yield BadInput(where, "must name a security group", "", remedy)
 
 
 def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -141,9 +136,9 @@ def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def ensure_token(file: Path) -> Path:
-    """Return the path of a token file; create the file, with mode 0600, if it is missing.
+    """Return the path of a token file; create the file with mode 0600 if it is missing.
 
-    Several processes may call this at once: the file appears complete, and the first one stands.
+    Several processes may call this at once: the file appears complete, and the first one is kept.
     """
     if not file.exists():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -160,14 +155,14 @@ def renew_token(file: Path) -> None:
     """Replace the token in an existing file by a new one.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
     """
     file.stat()
     _new_token(file).replace(file)
 
 
 def _new_token(file: Path) -> Path:
-    """Write a token to a new file beside another one; return its path."""
+    """Write a token to a new hidden file in the same folder; return its path."""
     descriptor, hidden = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)  # of mode 0600
     with os.fdopen(descriptor, "w") as opened:
         opened.write(secrets.token_hex(32))

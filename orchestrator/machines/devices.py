@@ -1,16 +1,17 @@
-"""Locks on the NVIDIA GPUs of this machine, so that each belongs to one Ray at a time.
+"""Locks on the NVIDIA GPUs of this machine, so that only one Ray at a time uses each.
 
-A folder that all users share has a file for each GPU. The head of a Ray holds a lock on the files of its
-GPUs: it inherits the open files, so that the kernel releases them when the head has ended, however it ended.
-Programs that know nothing of these locks are found by asking the driver of the GPUs which processes use them.
-The user's own programs are not refused: they are this user's choice, and locks keep the user's Rays apart.
+A folder that all users share has a file for each GPU. The head of a Ray holds locks on the files of its GPUs.
+It inherits the open files, so the kernel releases the locks at its end in any case. Programs without such
+locks are found by asking the GPU driver which processes use the GPUs. The user's own programs are allowed,
+because locks only separate Rays.
 
-A Ray that no driver uses keeps its locks for a while, and perhaps an idle engine on each GPU. Who finds every
-GPU taken asks for it, by a shared lock on a second file of each GPU, and waits a moment: the keeper of an
-unused Ray that sees the request ends it at once.
+A Ray without a driver keeps its locks for a while, and perhaps an idle engine on each GPU. A process that
+finds every GPU taken requests them by a shared lock on a second file of each GPU, and waits a moment. The
+keeper of an unused Ray that sees the request ends that Ray at once.
 
-Nothing in the folder is trusted: other users may have made it. A link is not followed, and what a file says
-only names a process in a message. AMD's GPUs and stand-ins are not locked. Imports neither Ray nor JAX.
+The folder is not trusted, because other users may have created it: links are not followed, and the content of
+a file is used only in messages. AMD GPUs and host devices are not locked. This module imports neither Ray nor
+JAX.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ LOCKS = "SWEEP_DEVICE_LOCKS"
 
 LOCKS_FOLDER = "/tmp/sweep-devices"  # not `TMPDIR`, which differs between users
 LONGEST_COMMAND = 80
-"""Characters of a command line in a message."""
+"""Maximum length of a command line in a message."""
 
 HANDOVER_SECONDS = 6.0
-"""Longest wait for an unused Ray to end that has a GPU which is asked for."""
+"""Timeout for an unused Ray to end after a request for its GPU."""
 
 _LOOK_SECONDS = 0.25
 _ENDING_SECONDS = 1.0
-"""Time for the driver of the GPUs to forget a process that has ended."""
+"""Time after which the GPU driver no longer lists a process that has ended."""
 
 _PROGRAM = "nvidia-smi"
 _REMEDY = "Wait for it, or choose the processors with `CUDA_VISIBLE_DEVICES= `."
@@ -56,8 +57,8 @@ class Gpu:
     """A GPU.
 
     Attributes:
-        index: Index as `nvidia-smi` counts.
-        uuid: Such as `GPU-5fe0...`; of an instance of a partitioned GPU, `MIG-...`.
+        index: Index in the output of `nvidia-smi`.
+        uuid: UUID such as `GPU-5fe0...`, or `MIG-...` for an instance of a partitioned GPU.
     """
 
     index: str
@@ -69,10 +70,10 @@ class Grant:
     """GPUs that a Ray may use.
 
     Attributes:
-        uuids: Uuids of the GPUs.
-        files: Descriptors of the open files whose locks are held, one for each GPU.
-        folder: Descriptor of the folder of the locks, which is locked too: `systemd-tmpfiles` deletes old
-            files of a folder that nobody has locked, and a lock on a deleted file keeps nobody out.
+        uuids: UUIDs of the GPUs.
+        files: Descriptors of the locked open files, one for each GPU.
+        folder: Descriptor of the locked folder. Without this lock `systemd-tmpfiles` would delete old files
+            of the folder, and a lock on a deleted file has no effect.
     """
 
     uuids: tuple[str, ...] = ()
@@ -87,7 +88,7 @@ class Grant:
 
     @property
     def text(self) -> str:
-        """Return a description for a child that inherits the open files."""
+        """Return a description for a child process that inherits the open files."""
         return json.dumps(asdict(self))
 
     @property
@@ -96,20 +97,17 @@ class Grant:
         return self.files if self.folder is None else (*self.files, self.folder)
 
     def name(self, pid: int) -> None:
-        """Let the files name the process that holds the GPUs, for the messages of others."""
+        """Write the id of the process that holds the GPUs into their files, for messages of others."""
         for descriptor in self.files:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{pid}\n".encode(), 0)
 
 
 def has_locks(hardware: Hardware) -> bool:
-    """Return True if the GPUs of this machine are NVIDIA's, which have locks.
-
-    Args:
-        hardware: What this process may use.
+    """Return True if this machine has NVIDIA GPUs, which are locked.
 
     Raises:
-        NoCluster: They are, and nothing tells which processes use them.
+        NoCluster: `nvidia-smi`, which lists the processes on these GPUs, is missing.
     """
     if not hardware.gpus or host_devices():
         return False
@@ -117,7 +115,7 @@ def has_locks(hardware: Hardware) -> bool:
         return True
     if any(Path("/dev").glob("nvidia[0-9]*")):
         remedy = "Install it, or choose the processors with `CUDA_VISIBLE_DEVICES= `."
-        raise NoCluster("this machine", f"must have `{_PROGRAM}`, to see who uses its GPUs", "none", remedy)
+        raise NoCluster("this machine", f"needs `{_PROGRAM}` to see which processes use its GPUs", "", remedy)
     return False
 
 
@@ -132,7 +130,7 @@ def described(hardware: Hardware) -> str:
 
 
 def _model() -> str:
-    """Return the model of this machine's GPUs; `GPU` if they differ or no program tells."""
+    """Return the model of this machine's GPUs; `GPU` if they differ or it is unknown."""
     try:
         names = {line[0] for line in _answers("--query-gpu=name")}
     except NoCluster:
@@ -142,23 +140,23 @@ def _model() -> str:
 
 @contextmanager
 def granted(hardware: Hardware, *, needs_gpu: bool = True, patient: bool = True) -> Iterator[Grant]:
-    """Lock the free GPUs that this process may see, within a `with` block; a child may keep the locks.
+    """Lock the free GPUs that are visible to this process, within a `with` block; a child may keep the locks.
 
     Args:
-        hardware: What this process may use.
+        hardware: Hardware that this process may use.
         needs_gpu: Whether a grant without a GPU is refused.
-        patient: Whether to ask for a needed GPU that another Ray has locked, and to wait a moment for it.
+        patient: Whether to request a needed GPU that another Ray has locked, and to wait a moment for it.
 
     Raises:
-        NoCluster: Every GPU is used by another user or locked by another Ray and one is needed, or the folder
-            is not safe.
+        NoCluster: A GPU is needed and other users or Rays use all of them, or the folder is not safe.
     """
     if not has_locks(hardware):
         yield Grant()
         return
     with ExitStack() as stack:
         folder = stack.enter_context(_opened_folder())
-        gpus = visible(_present(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        present = [Gpu(*line) for line in _answers("--query-gpu=index,uuid") if len(line) == 2]
+        gpus = visible(present, os.environ.get("CUDA_VISIBLE_DEVICES"))
         found = _lock(stack, folder, gpus)
         if needs_gpu and not found.held and found.locked and patient:
             found = _asked_for(stack, folder, gpus, found)
@@ -173,12 +171,12 @@ def granted(hardware: Hardware, *, needs_gpu: bool = True, patient: bool = True)
 
 @dataclass(frozen=True)
 class _Found:
-    """Result of an attempt to lock GPUs.
+    """GPUs that were locked or refused.
 
     Attributes:
         held: Descriptors of the locked files, by UUID.
         refused: A line for each GPU that is not locked.
-        locked: Whether another Ray has locked one of these.
+        locked: Whether another Ray has locked one of the refused GPUs.
     """
 
     held: dict[str, int]
@@ -187,7 +185,7 @@ class _Found:
 
 
 def _lock(stack: ExitStack, folder: int, gpus: Sequence[Gpu]) -> _Found:
-    """Lock those of some GPUs that are free."""
+    """Lock the free ones of the given GPUs."""
     held: dict[str, int] = {}
     refused, locked = [], False
     users = _foreign_users()
@@ -205,12 +203,12 @@ def _lock(stack: ExitStack, folder: int, gpus: Sequence[Gpu]) -> _Found:
 
 
 def _asked_for(stack: ExitStack, folder: int, gpus: Sequence[Gpu], found: _Found) -> _Found:
-    """Ask the other Rays for GPUs, and retry until one has ended or the time is over."""
+    """Request GPUs from the other Rays, and retry until one has ended or the time is over."""
     deadline = time.monotonic() + HANDOVER_SECONDS
     with ExitStack() as asking:
         for gpu in gpus:
             request = asking.enter_context(_opened_lock(folder, _request(gpu.uuid)))
-            with suppress(BlockingIOError):  # a keeper looks at it, this moment
+            with suppress(BlockingIOError):  # a keeper is checking it at this moment
                 fcntl.flock(request, fcntl.LOCK_SH | fcntl.LOCK_NB)
         while not found.held and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
@@ -219,7 +217,7 @@ def _asked_for(stack: ExitStack, folder: int, gpus: Sequence[Gpu], found: _Found
 
 
 def wanted(uuids: Sequence[str]) -> bool:
-    """Return True if another process asks for one of these GPUs."""
+    """Return True if another process requests one of these GPUs."""
     if not uuids:
         return False
     with suppress(NoCluster), ExitStack() as stack:
@@ -234,7 +232,7 @@ def wanted(uuids: Sequence[str]) -> bool:
 
 
 def has_more(held: Sequence[str], hardware: Hardware) -> bool:
-    """Return True if a new Ray would get a GPU that is not among `held`."""
+    """Return True if a new Ray would get a GPU that is not in `held`."""
     if not held or len(held) >= hardware.gpus:
         return False
     with suppress(NoCluster), granted(hardware, patient=False):
@@ -247,7 +245,7 @@ def visible(present: Sequence[Gpu], names: str | None) -> list[Gpu]:
 
     Args:
         present: GPUs of this machine.
-        names: Value of the variable: indices as `nvidia-smi` counts, beginnings of UUIDs, or instances of a
+        names: Value of the variable: indices as in `nvidia-smi`, prefixes of UUIDs, or instances of a
             partitioned GPU; None if it is not set.
     """
     if names is None:
@@ -259,15 +257,11 @@ def visible(present: Sequence[Gpu], names: str | None) -> list[Gpu]:
         elif found := [gpu for gpu in present if name == gpu.index or (name and gpu.uuid.startswith(name))]:
             chosen.append(found[0])
         else:
-            break  # CUDA ignores what follows a name that it does not know
+            break  # CUDA ignores everything after an unknown name
     return list(dict.fromkeys(chosen))
 
 
 # ------------------------------------------------------------------ who uses a GPU
-
-
-def _present() -> list[Gpu]:
-    return [Gpu(*line) for line in _answers("--query-gpu=index,uuid") if len(line) == 2]
 
 
 def _foreign_users() -> dict[str, str]:
@@ -281,16 +275,12 @@ def _foreign_users() -> dict[str, str]:
 
 def _uses() -> list[tuple[str, int]]:
     lines = _answers("--query-compute-apps=gpu_uuid,pid,used_memory")
-    # What a driver cannot tell it writes as `[N/A]`.
+    # The GPU driver writes unknown values as `[N/A]`.
     return [(line[0], int(line[1])) for line in lines if len(line) == 3 and line[1].isdecimal()]
 
 
 def _answers(query: str) -> list[list[str]]:
-    """Return the lines that the driver of the GPUs answers, split into their columns.
-
-    Raises:
-        NoCluster: It does not answer.
-    """
+    """Return the lines of an answer of the GPU driver, split into their columns."""
     command = [_PROGRAM, query, "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
@@ -304,11 +294,11 @@ def _uid(pid: int) -> int | None:
     try:
         return int(psutil.Process(pid).uids().effective)
     except psutil.Error:
-        return None  # of another container, or hidden: not of this user, as far as can be seen
+        return None  # hidden or in another container, so it counts as another user's
 
 
 def _description(pid: int) -> str:
-    """Return user, id and command of a process on one line, as far as this user may see them."""
+    """Return user, id and command of a process in one line, as far as they are visible."""
     try:
         process = psutil.Process(pid)
         command = " ".join(" ".join(process.cmdline() or [process.name()]).split())[:LONGEST_COMMAND]
@@ -326,7 +316,7 @@ def _opened_folder() -> Iterator[int]:
     """Yield the descriptor of the folder of the locks, which is created if it is missing."""
     path = os.environ.get(LOCKS) or LOCKS_FOLDER
     with suppress(FileExistsError), _open_to_all():
-        os.mkdir(path, 0o1777)  # noqa: PTH102 - in one step, so that nobody meets it with another mode
+        os.mkdir(path, 0o1777)  # noqa: PTH102 - sets the mode in the same step
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -335,14 +325,14 @@ def _opened_folder() -> Iterator[int]:
         mode = stat.S_IMODE(os.fstat(folder).st_mode)
         if mode & 0o1777 != 0o1777:
             raise _unsafe(path, f"mode {mode:o}")
-        with suppress(BlockingIOError):  # another user, who has locked it, must not keep this process waiting
+        with suppress(BlockingIOError):  # do not wait for another user who has locked it
             fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
         yield folder
 
 
 @contextmanager
 def _opened_lock(folder: int, name: str) -> Iterator[int]:
-    """Yield the descriptor of a file of a GPU."""
+    """Yield the descriptor of the lock file of a GPU."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     # A file of another user is opened without O_CREAT: in such a folder Linux refuses it (protected_regular).
     with suppress(FileExistsError), _open_to_all():
@@ -358,19 +348,19 @@ def _opened_lock(folder: int, name: str) -> Iterator[int]:
 
 
 def _name(uuid: str) -> str:
-    """Return the name of the file that a Ray locks to have a GPU."""
+    """Return the name of a GPU's lock file."""
     return "".join(letter for letter in uuid if letter.isalnum() or letter == "-")
 
 
 def _request(uuid: str) -> str:
-    """Return the name of the file that is locked to ask for a GPU."""
+    """Return the name of the file that is locked to request a GPU."""
     return f"{_name(uuid)}.wanted"
 
 
 def _locked_by(descriptor: int) -> str | None:
-    """Lock a GPU's file; return who has it if that fails, or None."""
+    """Lock a GPU's file; return a description of the holder if that fails, else None."""
     try:
-        # Not filelock: the head must inherit the lock, and filelock keeps its descriptor to itself.
+        # The head must inherit the lock, and filelock does not give access to its descriptor.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         text = os.pread(descriptor, 20, 0).strip()

@@ -1,4 +1,4 @@
-"""Drain this machine before it is taken away: after a spot warning, at a shutdown, at the end of a pod."""
+"""Draining of this machine before it is taken away: after a spot warning, at a shutdown or a pod's end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def drain(seconds: float) -> str:
     """Ask Ray to place nothing more on this node; return the last line of its answer.
 
     Args:
-        seconds: Seconds that this machine still has.
+        seconds: Time in seconds until this machine is taken away.
     """
     ray = str(Path(sys.executable).with_name("ray"))
     details = [
@@ -54,7 +54,7 @@ def drain(seconds: float) -> str:
 def _own_cluster() -> str | None:
     """Return the address of the head that the newest raylet of this user has joined, or None.
 
-    Ray's own search would take what the process of any other account says, and send the token there.
+    Ray's own search would trust processes of other accounts, and send the token to their addresses.
     """
     found = []
     for process in psutil.process_iter(["name", "uids", "cmdline", "create_time"]):

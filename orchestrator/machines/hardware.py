@@ -1,4 +1,4 @@
-"""Processors and GPUs of this machine or of a cluster, and what fits on them. Imports neither JAX nor Ray."""
+"""Processors and GPUs of this machine or of a cluster. This module imports neither JAX nor Ray."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from orchestrator.errors import BadInput, counted
 
 HOST_DEVICES = "SWEEP_HOST_DEVICES"
-"""Environment variable: how many devices of the host stand in for GPUs, to try shared engines without one."""
+"""Environment variable: number of host devices that replace GPUs, to try shared engines without a GPU."""
 
 VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-"""Environment variables that choose which GPUs a process sees."""
+"""Environment variables that select the visible GPUs of a process."""
 
 _GPU_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jax_rocm7_plugin")
 
@@ -26,8 +26,8 @@ class Node:
     Attributes:
         cpus: Processors.
         gpus: GPUs.
-        free_cpus: Processors that are not in use.
-        free_gpus: GPUs, or shares of them, that are not in use.
+        free_cpus: Free processors.
+        free_gpus: Free GPUs or shares of them.
     """
 
     cpus: float
@@ -60,11 +60,15 @@ def _times(cpus: float, gpus: float, cpu: float, gpu: float) -> int:
 class Hardware:
     """The resources of this machine, or of the largest nodes of a cluster.
 
+    Example:
+
+        detect().phrase  # "this machine has 0 GPU(s), 2 CPU(s)"
+
     Attributes:
-        cpus: Processors this process may use, or the most that a node has.
-        gpus: NVIDIA or AMD devices this process may see or their stand-ins, or the most that a node has.
-        nodes: The nodes of a cluster, including those its autoscaler may add; empty for this machine.
-        hosts: How many machines the cluster has or may have.
+        cpus: Processors that this process may use, or the maximum of the nodes.
+        gpus: Visible NVIDIA or AMD devices or host devices, or the maximum of the nodes.
+        nodes: Nodes of a cluster, including those that its autoscaler may add; empty for this machine.
+        hosts: Number of machines that the cluster has or may have.
     """
 
     cpus: int
@@ -93,8 +97,8 @@ def detect(devices: Path = Path("/dev"), amd: Path = Path("/sys/class/kfd/kfd/to
     """Count the processors and GPUs that this process may use.
 
     Args:
-        devices: Folder of device files, where NVIDIA's GPUs are listed.
-        amd: Folder in which AMD's driver lists its GPUs beside the processors, which have the id 0.
+        devices: Folder of the device files of NVIDIA GPUs.
+        amd: Folder in which the AMD driver lists its GPUs, and processors with the id 0.
     """
     gpus = host_devices() or _visible_nvidia(devices) or _visible_amd(amd)
     return Hardware(cpus=_processors(), gpus=gpus)
@@ -107,7 +111,7 @@ def _processors() -> int:
 
 
 def host_devices() -> int:
-    """Return the number of host devices that stand in for GPUs."""
+    """Return the number of host devices that replace GPUs."""
     return int(os.environ.get(HOST_DEVICES, "0"))
 
 
@@ -135,7 +139,7 @@ def require_gpu_jax(hardware: Hardware, *, plugins: tuple[str, ...] = _GPU_PLUGI
 
     Args:
         hardware: Hardware of this machine, or of a cluster, which is not checked.
-        plugins: Modules, one of which lets JAX use a GPU.
+        plugins: Modules that let JAX use a GPU; one of them must be installed.
 
     Raises:
         BadInput: This machine has a GPU and none of the plugins is installed.

@@ -1,9 +1,10 @@
-"""The Ray that the drivers of one user share on this machine: the record of its head, and how it ends.
+"""The Ray that the drivers of one user share on this machine: the record of its head, and its end.
 
 The runtime folder holds the record (`ray.json`), the token (`ray-token`) that each head writes, the output of
 the keeper (`keeper.log`) and three locks, which `joining` and `keeper` describe. An account that can write
-there or to Ray's own folder runs code as this user: both are closed to all other accounts, and an address in
-a file that another account may have written is refused. Imports neither Ray nor JAX.
+there or to Ray's own folder could run code as this user. Both folders are therefore closed to other accounts,
+and an address in a file that another account may have written is refused. This module imports neither Ray nor
+JAX.
 
 `python -m orchestrator.machines.head FOLDER ray start ...` starts a node of a cluster in the same way: Ray's
 own folder is in FOLDER, which is created.
@@ -36,20 +37,21 @@ from orchestrator.machines.hardware import VISIBLE_DEVICES, Hardware
 from orchestrator.system import System
 
 RUNTIME = "SWEEP_RUNTIME"
-"""Environment variable: folder of the shared Ray's record. Drivers with another folder share another Ray."""
+"""Environment variable: folder of the shared Ray's record. Drivers with different folders use different
+Rays."""
 
 INHERITED = ("GLIBC_TUNABLES", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
 """Variables that take effect only when a process starts."""
 
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Undocumented. A Ray of one machine, and who joins it, then uses the loopback address alone, as is the
-default on macOS and Windows; the neighbours of the machine could reach every other one."""
+"""Undocumented setting: a Ray of one machine, and its drivers, use only the loopback address, as by default
+on macOS and Windows. Other machines could reach any other address."""
 
 END_SECONDS = 10.0
-"""Seconds that a head has to end after SIGTERM; SIGKILL follows."""
+"""Time limit for a head to end after SIGTERM; then it is killed."""
 
 _LONGEST_FOLDER = 29
-"""Characters that leave Ray's sockets below the limit of 107 bytes for the path of a Unix socket."""
+"""Maximum length of a folder's path that keeps Ray's Unix sockets below the limit of 107 bytes."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,8 @@ class Setup:
         ray: Version of Ray.
         python: Version of Python.
         cpus: Processors.
-        gpus: GPUs or their stand-ins.
-        devices: The environment variables that choose the visible GPUs, such as `CUDA_VISIBLE_DEVICES=0`.
+        gpus: GPUs or host devices.
+        devices: Environment variables that select the visible GPUs, such as `CUDA_VISIBLE_DEVICES=0`.
     """
 
     ray: str
@@ -78,11 +80,11 @@ class Setup:
 
     @property
     def without_gpus(self) -> Setup:
-        """The setup of a Ray that had to leave every GPU to others."""
+        """Setup of a Ray without GPUs, because others use all of them."""
         return replace(self, gpus=0)
 
     def differences(self, other: Setup) -> str:
-        """Return the fields that differ from another setup, with their values here."""
+        """Return the fields that differ from another setup, with their values in this one."""
         names = [field.name for field in fields(self)]
         own, others = asdict(self), asdict(other)
         return ", ".join(
@@ -97,15 +99,15 @@ class Head:
     """The head of a shared Ray: the process `ray start --head --block`.
 
     Attributes:
-        pid: Process id, which is also the id of its session and process group.
+        pid: Id of the process, of its session and of its process group.
         start: Start of the process, as `System.start_of` counts it.
         place: Place of the process, as `System.place` returns it.
-        temporary: Folder that no other account can enter; Ray's own one, of sockets and logs, is in it.
-        setup: What a driver must have to join.
-        executable: The Python interpreter of workers, unless a driver brings its own.
-        inherited: The variables of `INHERITED`, as the head and its workers have them.
-        address: `host:port`; empty while Ray starts.
-        devices: The GPUs that it has locked, by their UUIDs; empty if GPUs are not locked.
+        temporary: Folder, closed to other accounts, that contains Ray's own folder with its sockets and logs.
+        setup: Setup that a driver must have to join.
+        executable: Python interpreter of workers, unless a driver sets its own.
+        inherited: Variables of `INHERITED`, as the head and its workers have them.
+        address: Address `host:port`; empty while Ray starts.
+        devices: UUIDs of the GPUs that it has locked; empty if GPUs are not locked.
     """
 
     pid: int
@@ -120,17 +122,17 @@ class Head:
 
     @property
     def of_ray(self) -> Path:
-        """Return the folder that Ray opens to every account that can enter the one above."""
+        """Return Ray's own folder, which is open to every account that can enter `temporary`."""
         return Path(self.temporary, "r")
 
     @property
     def published(self) -> Path:
-        """Return the file to which Ray writes its address once it has started."""
+        """Return the file to which Ray writes its address when it has started."""
         return self.of_ray / "ray_current_cluster"
 
     @classmethod
     def read(cls, folder: Path) -> Head | None:
-        """Return the head that the runtime folder records, or None if it records none.
+        """Return the head that the runtime folder records, or None.
 
         Raises:
             BadInput: Another account may have written the record.
@@ -149,8 +151,9 @@ class Head:
             json.dump(asdict(self), file, indent=1)
         Path(hidden).replace(_record(folder))
 
-    def lives(self, system: System = System()) -> bool:
+    def lives(self) -> bool:
         """Return True if the process of the head has not ended."""
+        system = System()
         return self.place == system.place() and self.start == system.start_of(self.pid)
 
     def answers(self, seconds: float) -> bool:
@@ -162,10 +165,10 @@ class Head:
         return False
 
     def end(self, folder: Path) -> None:
-        """End the head and all its processes; remove its files, and its record unless that is of another."""
+        """End the head and all its processes; remove its files and its record."""
         if self.lives():
             family = _family(self.pid)
-            # First what may use a GPU, whose lock ends with the head: an engine that was kept warm.
+            # Workers, which may use a GPU, must end before the head, whose end releases the lock on that GPU.
             workers = [process for process in family if _is_worker(process)]
             _kill(workers)
             psutil.wait_procs(workers, timeout=END_SECONDS)
@@ -179,7 +182,7 @@ class Head:
 
 
 def running(folder: Path) -> Head | None:
-    """Return the head of the runtime folder if it lives and has started."""
+    """Return the head of the runtime folder if it is alive and has started."""
     head = Head.read(folder)
     return head if head is not None and head.address and head.lives() else None
 
@@ -199,7 +202,7 @@ def runtime_folder() -> Path:
 
 
 def close_folder(folder: Path) -> None:
-    """Create a folder that no other account can enter, unless it exists.
+    """Create a folder that no other account can enter; check the folder if it exists.
 
     Raises:
         BadInput: It belongs to another user, or others can enter it.
@@ -209,7 +212,7 @@ def close_folder(folder: Path) -> None:
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
         kind = "" if stat.S_ISDIR(facts.st_mode) else ", no folder"
         got = f"user {facts.st_uid}, mode {stat.S_IMODE(facts.st_mode):04o}{kind}"
-        must = f"must be a folder that belongs to user {os.geteuid()} and that nobody else can enter"
+        must = f"must be a folder that belongs to user {os.geteuid()} and that no other user can enter"
         raise BadInput(str(folder), must, got, f"Remove it, or set {RUNTIME} to a folder of your own.")
 
 
@@ -217,8 +220,8 @@ def own_text(path: Path) -> str:
     """Return the text of a file that no other account can have written.
 
     Raises:
-        BadInput: Another account owns the file or may write it.
-        OSError: It cannot be read, or is a link.
+        BadInput: Another account owns the file or may write to it.
+        OSError: The file cannot be read, or is a link.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, encoding="utf-8") as file:
@@ -231,7 +234,7 @@ def own_text(path: Path) -> str:
 
 
 def temporary_folder() -> str:
-    """Create a folder that no other account can enter, with a path that is short enough for Ray's sockets."""
+    """Create a folder that no other account can enter, with a path short enough for Ray's sockets."""
     parent = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     return tempfile.mkdtemp(prefix="ray-", dir=parent if len(parent) <= _LONGEST_FOLDER else "/tmp")
 

@@ -10,24 +10,23 @@ import psutil
 from orchestrator.errors import BadInput
 
 WARM = "SWEEP_WARM"
-"""Environment variable: seconds without a sweep for which a process is kept that only saves time."""
+"""Environment variable: idle timeout of warm processes in seconds."""
 
 SERVICE = "SWEEP_WARM_SERVICE"
-"""Environment variable: the service that has started a driver, as `Holder.write` returns it. With it idle
-engines end."""
+"""Environment variable: service of a driver, as `Holder.write` returns it. Idle engines end with it."""
 
 WARM_SECONDS = 300.0
-"""Idle timeout that the service sets; without a service nothing is kept by default."""
+"""Idle timeout that the service sets; without a service, no process is kept warm by default."""
 
 RESERVE = 0.1
-"""Share of the memory below which processes that only save time make room."""
+"""Share of free memory below which warm processes exit."""
 
 
 def warm_seconds(default: float) -> float:
     """Return the idle timeout of warm processes in seconds; 0 keeps none.
 
     Args:
-        default: Seconds if the environment does not say.
+        default: Timeout if the environment sets none.
 
     Raises:
         BadInput: `SWEEP_WARM` is not a number of seconds.
@@ -36,7 +35,9 @@ def warm_seconds(default: float) -> float:
     with suppress(ValueError):
         if (seconds := float(text)) >= 0:
             return seconds
-    raise BadInput(WARM, "must be a number of seconds, at least 0", repr(text), "0 keeps nothing.")
+    raise BadInput(
+        WARM, "must be a number of seconds, at least 0", repr(text), "Write 0 to keep no idle processes."
+    )
 
 
 def memory_is_short() -> bool:

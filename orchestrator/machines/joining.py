@@ -1,7 +1,7 @@
-"""Use the Ray that the drivers of one user share on this machine: join it, start it, show it, end it.
+"""The Ray that the drivers of one user share on this machine: join it, start it, show it, end it.
 
-One driver at a time holds the lock `starting` until it has joined, so that of several drivers one starts the
-head and the others join it. The locks of the users and of the keeper are those of `machines/keeper.py`.
+A driver holds the lock `starting` until it has joined, so that one of several drivers starts the head and the
+others join it. `machines/keeper.py` describes the locks of the users and of the keeper.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from orchestrator.machines.head import INHERITED, RUNTIME, Head, Setup, running,
 from orchestrator.process_secrets import is_secret
 
 LINGER = "SWEEP_RAY_LINGER"
-"""Environment variable: seconds for which an unused Ray stays; 0 ends it with its last driver."""
+"""Environment variable: idle timeout of an unused Ray in seconds; 0 ends it with its last driver."""
 
 LINGER_SECONDS = 300.0
 ANSWER_SECONDS = 5.0
-"""Seconds in which a head that lives must accept a connection."""
+"""Timeout for a living head to accept a connection."""
 
 OF_MACHINE = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
@@ -41,9 +41,9 @@ OF_MACHINE = (
     "PYTHONSAFEPATH",
     devices.LOCKS,
 )
-"""Variables that the head has from the driver that starts it, besides those of Ray.
+"""Variables that the head and its workers take from the driver that starts it, besides those of Ray.
 
-The head's workers start with them. Every other variable is one of a sweep: its workers set it themselves.
+Every other variable belongs to a sweep, whose workers set it themselves.
 """
 
 _NOT_OF_HEAD = ("RAY_ADDRESS", "RAY_AUTH_TOKEN")
@@ -51,16 +51,16 @@ _NOT_OF_HEAD = ("RAY_ADDRESS", "RAY_AUTH_TOKEN")
 
 @contextmanager
 def joined(hardware: Hardware, settings: Mapping[str, str], *, needs_gpu: bool = True) -> Iterator[Head]:
-    """Use the shared Ray of this machine within a `with` block; start it if it does not run.
+    """Join the shared Ray of this machine within a `with` block; start it if it does not run.
 
     Args:
-        hardware: What this process may use.
+        hardware: Hardware that this process may use.
         settings: Environment variables of a head that is started here.
-        needs_gpu: Whether a Ray that has no GPU, because all were taken when it started, is of no use.
+        needs_gpu: Whether a Ray that found every GPU taken at its start cannot be used.
 
     Raises:
-        NoCluster: Ray does not start or answer, the Ray that others use has another setup, or other users
-            have every GPU and one is needed.
+        NoCluster: Ray does not start or answer, the running Ray has another setup and is in use, or a GPU is
+            needed and other users have all of them.
     """
     folder, setup = runtime_folder(), Setup.of(hardware)
     with ExitStack() as stack:
@@ -88,13 +88,13 @@ def _fits(head: Head, setup: Setup, needs_gpu: bool) -> bool:
 
 
 def _end_unfit(folder: Path, setup: Setup, hardware: Hardware, needs_gpu: bool) -> None:
-    """End a head that no driver uses and that has another setup, or lacks a GPU that has become free."""
+    """End a head without drivers that has another setup, or lacks a GPU that is free now."""
     head = running(folder)
     if head is None or (_fits(head, setup, needs_gpu) and not devices.has_more(head.devices, hardware)):
         return
     deadline = time.monotonic() + 2 * keeper.POLL_SECONDS
     while time.monotonic() < deadline:
-        # The keeper takes the lock for a moment, too, to see whether it is free.
+        # The keeper also takes the lock for a moment to check whether it is free.
         with keeper.users(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
             if alone:
                 return head.end(folder)
@@ -109,7 +109,7 @@ def _started(folder: Path, setup: Setup, settings: Mapping[str, str], grant: Gra
         return head
     lines = _log(folder).read_text(errors="replace").strip().splitlines()
     remedy = f"Run the same command again when the machine is less busy; {_log(folder)} says more."
-    raise NoCluster("Ray", "must start on this machine", lines[-1] if lines else "no answer", remedy)
+    raise NoCluster("Ray", "does not start on this machine", lines[-1] if lines else "no answer", remedy)
 
 
 def _ensure_keeper(folder: Path, settings: Mapping[str, str]) -> None:
@@ -124,7 +124,7 @@ def _ensure_keeper(folder: Path, settings: Mapping[str, str]) -> None:
 def _start_keeper(
     folder: Path, settings: Mapping[str, str], setup: Setup | None = None, grant: Grant = Grant()
 ) -> None:
-    """Start a keeper in a session of its own; return once a head runs or none will."""
+    """Start a keeper in its own session; return when a head runs or the start has failed."""
     linger = os.environ.get(LINGER) or str(LINGER_SECONDS)
     start = [json.dumps(asdict(setup)), grant.text] if setup else []
     arguments = [str(folder), linger, *start]
@@ -143,7 +143,7 @@ def _start_keeper(
 
 
 def _environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a head: of this process only what concerns the machine and Ray."""
+    """Return the environment of a head: this process's variables that concern the machine and Ray."""
     of_ray = {name for name in os.environ if name.startswith("RAY_")} - {*_NOT_OF_HEAD}
     of_ray -= {name for name in of_ray if is_secret(name, os.environ[name])}
     own = {name: os.environ[name] for name in (*OF_MACHINE, *of_ray) if name in os.environ}
@@ -160,7 +160,7 @@ def _unfit(head: Head, setup: Setup, folder: Path) -> NoCluster:
     using = ", ".join(str(pid) for pid in users_of(folder) if pid != os.getpid())
     return NoCluster(
         "the Ray of this machine",
-        f"must have what this driver has: {setup.differences(head.setup)}",
+        f"must match this driver: {setup.differences(head.setup)}",
         f"{head.setup.differences(setup)} in process {head.pid}, used by process {using or 'unknown'}",
         "Wait until that process has ended, end Ray with `cluster ray --end`, or set"
         f" {RUNTIME} to another folder for another Ray: it counts processors again and takes free GPUs.",
@@ -179,7 +179,7 @@ class SharedRay:
     """The shared Ray of this machine.
 
     Attributes:
-        head: Its head.
+        head: Head of this Ray.
         users: Ids of the processes that use it.
     """
 
@@ -207,16 +207,16 @@ def end_shared_ray() -> Head | None:
     ):
         head = running(folder)
         if head is not None and not alone:
-            got = ", ".join(f"process {pid}" for pid in users_of(folder)) or "a process"
+            users = ", ".join(f"process {pid}" for pid in users_of(folder)) or "another process"
             remedy = "`stop` the sweeps that use it, or wait for them."
-            raise Busy("the Ray of this machine", "must not be in use", got, remedy)
+            raise Busy("the Ray of this machine", f"is in use by {users}", "", remedy)
         if head is not None:
             head.end(folder)
         return head
 
 
 def users_of(folder: Path) -> tuple[int, ...]:
-    """Return the ids of the processes that have the users' lock open, without that of the keeper."""
+    """Return the ids of the processes that have the users' lock open, except for the keeper."""
     users, keepers = (str((folder / name).resolve()) for name in ("users.lock", "keeper.lock"))
     opened = {process.pid: _opened(process) for process in psutil.process_iter()}
     return tuple(pid for pid, files in opened.items() if users in files and keepers not in files)
@@ -226,4 +226,4 @@ def _opened(process: psutil.Process) -> set[str]:
     try:
         return {file.path for file in process.open_files()}
     except psutil.Error:
-        return set()  # of another user, or ended since
+        return set()  # another user's process, or one that has ended

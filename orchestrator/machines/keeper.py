@@ -1,14 +1,13 @@
-"""The keeper of a shared Ray: the process that starts the head, and ends it once no driver uses it.
+"""The keeper of a shared Ray: the process that starts the head, and ends it when no driver uses it.
 
-`python -m orchestrator.machines.keeper FOLDER LINGER [SETUP GRANT]`, which `joining` runs. With a setup it
-starts a head with the GPUs of the grant, whose locks it inherits and hands on; without one it keeps the head
-that runs. It closes its standard output once a head runs or none will.
+`joining` runs it as `python -m orchestrator.machines.keeper FOLDER LINGER [SETUP GRANT]`. With a setup it
+starts a head with the GPUs of the grant, whose locks it inherits and passes on; without one it keeps the
+running head. It closes its standard output when a head runs or the start has failed.
 
-No driver joins a head that is being ended, by construction: a driver holds the lock `users`, shared, from
-before it reads the record until it has left, and a head is ended only by a process that holds `users`
-exclusively. The keeper holds a lock of its own until it exits, and releases it before `users`: if a driver
-that holds `users` finds the keeper's lock taken, that keeper stays. The kernel releases the locks of a killed
-process.
+No driver can join a head that is being ended: a driver holds the lock `users`, shared, from before it reads
+the record until it has left, and a head is ended only by a process that holds `users` exclusively. The keeper
+holds a lock of its own until it exits, and releases it before `users`, so a driver with `users` that finds
+the keeper's lock taken can rely on the keeper. The kernel releases the locks of a killed process.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from orchestrator.system import System, lower_session
 
 POLL_SECONDS = 0.5
 START_SECONDS = 90.0
-"""Seconds for one start of Ray, whose own timeouts are shorter."""
+"""Time limit for one start of Ray, whose own timeouts are shorter."""
 
 _STARTS = 2
-"""Ray's own timeout of 30 s is too short for a busy machine."""
+"""Number of attempts, because Ray's own timeout of 30 s is too short for a busy machine."""
 
 
 @contextmanager
@@ -48,8 +47,8 @@ def users(folder: Path, operation: int) -> Iterator[bool]:
     """Hold the lock of the shared Ray's users within a `with` block; yield False if it is taken.
 
     Args:
-        folder: Folder of the runtime.
-        operation: LOCK_SH or LOCK_EX of `fcntl`, which wait, or one of them with LOCK_NB.
+        folder: Runtime folder.
+        operation: LOCK_SH or LOCK_EX of `fcntl`, which block, or one of them with LOCK_NB.
     """
     with _users_file(folder) as descriptor, _locked(descriptor, operation) as held:
         yield held
@@ -58,7 +57,7 @@ def users(folder: Path, operation: int) -> Iterator[bool]:
 @contextmanager
 def _users_file(folder: Path) -> Iterator[int]:
     """Open the file of the users' lock within a `with` block; closing it releases the lock."""
-    # filelock has shared locks only as transactions of SQLite, which a thread of its own would have to hold.
+    # filelock has shared locks only as SQLite transactions, which would need a thread of their own.
     descriptor = os.open(folder / "users.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield descriptor
@@ -80,23 +79,23 @@ def _locked(descriptor: int, operation: int) -> Iterator[bool]:
 
 
 def keeper_lock(folder: Path) -> FileLock:
-    """Return the lock that a keeper holds for as long as it goes on."""
+    """Return the lock that a keeper holds while it runs."""
     return FileLock(folder / "keeper.lock", mode=0o600)
 
 
 def keep(folder: Path, linger: float, setup: Setup | None, grant: Grant, asked: threading.Event) -> None:
     """Keep the head of the runtime folder until it ends, or no driver has used it for `linger` seconds.
 
-    A head that no driver uses ends at once if another Ray asks for one of its GPUs, or this process is asked
-    to end.
+    A head without drivers ends at once if another Ray requests one of its GPUs, or this process is asked to
+    end.
 
     Args:
-        folder: Folder of the runtime.
-        linger: Seconds without a user after which the head is ended.
-        setup: Setup of a head to start if none runs; None to keep only one that runs.
+        folder: Runtime folder.
+        linger: Idle timeout of the head in seconds.
+        setup: Setup of a head to start if none runs; None to keep only a running head.
         grant: GPUs that this head may use.
-        asked: Set when this process is asked to end. While a driver uses the head it stays: the head of a
-            keeper that is gone runs on until another driver joins it.
+        asked: Event that is set when this process is asked to end. It stays while a driver uses the head,
+            because a head without a keeper runs on until another driver joins it.
     """
     lock = keeper_lock(folder)
     if not _acquired(lock, folder, asked, wait=setup is not None):
@@ -105,8 +104,8 @@ def keep(folder: Path, linger: float, setup: Setup | None, grant: Grant, asked: 
     if head is None:
         return
     os.close(sys.stdout.fileno())
-    # The file stays open, so that this process still sees the users of a folder that has been deleted, as
-    # systemd deletes $XDG_RUNTIME_DIR when a user has logged out.
+    # The file stays open, so that the lock still works after the folder was deleted, as systemd deletes
+    # $XDG_RUNTIME_DIR at a user's logout.
     with _users_file(folder) as descriptor:
         idle_since: float | None = None
         while head.lives():
@@ -120,12 +119,12 @@ def keep(folder: Path, linger: float, setup: Setup | None, grant: Grant, asked: 
                     lock.release()
                     return
             time.sleep(POLL_SECONDS)
-    head.end(folder)  # what is left of one that was killed
+    head.end(folder)  # remove the remains of a killed head
     lock.release()
 
 
 def _acquired(lock: FileLock, folder: Path, asked: threading.Event, *, wait: bool) -> bool:
-    """Acquire the keeper's lock; with `wait`, until another keeper ends or has a running head.
+    """Acquire the keeper's lock; with `wait`, wait until another keeper ends or has a running head.
 
     It gives up when this process is asked to end.
     """
@@ -141,9 +140,9 @@ def _acquired(lock: FileLock, folder: Path, asked: threading.Event, *, wait: boo
 
 
 def _started(folder: Path, setup: Setup, grant: Grant) -> Head | None:
-    """Start a head and return it once it answers; return None if Ray does not start."""
+    """Start a head and return it when it answers, or None if Ray does not start."""
     if (before := Head.read(folder)) is not None:
-        before.end(folder)  # its keeper was killed while it started, or it was killed itself
+        before.end(folder)  # it was killed, or its keeper was killed during the start
     for _ in range(_STARTS):
         head, process = _begin(folder, setup, grant)
         deadline = time.monotonic() + START_SECONDS
@@ -158,24 +157,24 @@ def _started(folder: Path, setup: Setup, grant: Grant) -> Head | None:
 
 
 def _begin(folder: Path, setup: Setup, grant: Grant) -> tuple[Head, subprocess.Popen[bytes]]:
-    """Start `ray start`, and record its process, which holds the locks of its GPUs until it ends.
+    """Start `ray start` with a new token, and record its process, which holds the locks of its GPUs.
 
-    It has a token that no earlier head had. Ray opens its own folder to every account, and says there where
-    it is: the folder is therefore in one that nobody else can enter.
+    Ray opens its own folder, which contains its address, to every account. The folder is therefore inside one
+    that no other account can enter.
     """
     renew_token(Path(os.environ["RAY_AUTH_TOKEN_PATH"]))
     temporary = temporary_folder()
     gpus = len(grant.uuids) or setup.gpus
-    # Without locks on NVIDIA's GPUs, what is visible is left as it is; without any GPU, nothing is visible.
+    # Without locks on GPUs the variable is left as it is; without any GPU, nothing is visible.
     visible = {"CUDA_VISIBLE_DEVICES": ",".join(grant.uuids)} if grant.uuids or not gpus else {}
     command = [
         str(Path(sys.executable).with_name("ray")),
         *("start", "--head", "--block", "--port=0", "--include-dashboard=false", "--disable-usage-stats"),
-        "--include-log-monitor=false",  # it sends to drivers what workers print, which `cluster` refuses
+        "--include-log-monitor=false",  # drivers discard the output of workers
         *(f"--num-cpus={setup.cpus}", f"--num-gpus={gpus}", f"--temp-dir={temporary}/r"),
     ]
     if importlib.util.find_spec("grpc"):
-        # With grpcio, `ray start` opens a server for Ray's client, by default at the same port for all users.
+        # With grpcio, `ray start` opens a server for Ray's client, by default on the same port for all users.
         command.append(f"--ray-client-server-port={_free_port()}")
     process = subprocess.Popen(
         command,
@@ -212,7 +211,7 @@ def _free_port() -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    os.umask(0o077)  # also of the workers, until they set another one
+    os.umask(0o077)  # inherited by the workers
     to_end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: to_end.set())
     given = Setup(**json.loads(sys.argv[3])) if len(sys.argv) > 3 else None

@@ -32,6 +32,9 @@ _FEWEST = 10
 
 _RESAMPLES = 40
 
+NORM = "hidden_norm/"
+"""Prefix of the metrics that are norms of hidden states, one for each layer."""
+
 
 @dataclass(frozen=True)
 class Importance:
@@ -41,10 +44,6 @@ class Importance:
     share: float
     low: float
     high: float
-
-
-NORM = "hidden_norm/"
-"""Prefix of the metrics that are norms of hidden states, one for each layer."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +84,8 @@ def importances(
 ) -> list[Importance]:
     """Return the importance of each hyperparameter, largest first; empty for too few trials.
 
-    Only complete trials count: pruned ones have trained for fewer steps.
-
-    Args:
-        trials: Trials of the search.
-        search: Section `search` of the sweep's document.
-        maximize: Whether a larger value is better.
+    Only complete trials count, because pruned ones have trained for fewer steps. `search` is the section of
+    that name of the sweep's document.
     """
     space = {name: _distribution(entry) for name, entry in search.items()}
     distributions = {name: to_optuna(distribution) for name, distribution in space.items()}
@@ -150,7 +145,7 @@ def _frozen(
 
 
 def _shares(trials: Sequence[FrozenTrial], *, maximize: bool) -> dict[str, float]:
-    # Importing it loads scikit-learn for two seconds, so a driver does not import it at its start.
+    # Imported here because it loads scikit-learn, which would delay the start of a driver by two seconds.
     from optuna.importance import PedAnovaImportanceEvaluator
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

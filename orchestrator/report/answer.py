@@ -1,10 +1,11 @@
-"""The answer of a sweep in sentences: the chosen trial, its quality, and the limits of comparisons.
+"""The result of a sweep in sentences: the chosen trial, its quality, and the limits of comparisons.
 
 The sentences are plain text, except for `answer`, which marks its figures with `**`.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +13,7 @@ from orchestrator.errors import counted
 from orchestrator.report import words
 from orchestrator.report.controls import control_lines, doubts, sample_of
 from orchestrator.report.statistics import CONFIDENCE, MeanEstimate, against, estimated
-from orchestrator.report.summary import Chosen, Summary
+from orchestrator.report.summary import Chosen, Racer, RaceResult, Summary
 from trainables.cost import Cost
 
 
@@ -53,11 +54,12 @@ def notes(summary: Summary) -> list[str]:
 
 def findings(summary: Summary) -> list[str]:
     """Return sentences on the test results, the published value and the second best trial."""
-    return [*_confirmed(summary), *_further(summary), *_ahead(summary)]
+    ahead = _ahead(summary) if summary.race is None else _raced(summary.race)
+    return [*_confirmed(summary), *_further(summary), *ahead]
 
 
 def _further(summary: Summary) -> list[str]:
-    """Return a sentence with the results on all test splits: median and best over several seeds."""
+    """Return a sentence with the median and the best result over seeds on each test split."""
     if not summary.further:
         return []
     parts = []
@@ -123,11 +125,35 @@ def _ahead(summary: Summary) -> list[str]:
     ]
 
 
+def _raced(race: RaceResult) -> list[str]:
+    """Return sentences on a race, its values apart from those of the search."""
+    parts = [
+        f"trial {racer.number} {_fresh(racer)} (search value {words.number(racer.search)})"
+        for racer in race.racers
+    ]
+    if not parts:
+        return []
+    verdict = "is established as" if race.established else "leads, but is not established as"
+    return [
+        f"Race on validation, mean of fresh seeds: {'; '.join(parts)}.",
+        f"Trial {race.racers[0].number} {verdict} the best of them. Its validation mean is still too good, "
+        "because it was selected by it: compare sweeps by test results.",
+    ]
+
+
+def _fresh(racer: Racer) -> str:
+    values = [value for value in racer.fresh if math.isfinite(value)]
+    failed = len(racer.fresh) - len(values)
+    text = f"{words.number(statistics.fmean(values))} over {seeds(len(values))}" if values else "has no value"
+    return f"{text}, {failed} failed" if failed else text
+
+
 def context(summary: Summary) -> list[str]:
     """Return sentences on the origin of the results."""
+    cost = None if summary.chosen is None else summary.chosen.row.cost
     return [
         f"Data: {summary.data_source}.",
-        *_size(summary),
+        *([] if cost is None else [f"Size: {size(cost)}."]),
         *([] if summary.matched is None else [f"Sizes chosen for {summary.matched}."]),
         *(
             f"Published {name}: {words.number(value)} ({summary.published_source})."
@@ -136,12 +162,6 @@ def context(summary: Summary) -> list[str]:
         *control_lines(summary),
         *_constrained(summary),
     ]
-
-
-def _size(summary: Summary) -> list[str]:
-    """Return a sentence on the size of the chosen network."""
-    cost = None if summary.chosen is None else summary.chosen.row.cost
-    return [] if cost is None else [f"Size: {size(cost)}."]
 
 
 def size(cost: Cost) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import comb
 from typing import Any
 
 from orchestrator.errors import counted
@@ -24,6 +24,7 @@ from orchestrator.report.statistics import (
     estimated,
 )
 from orchestrator.report.summary import Summary
+from orchestrator.report.tuning import BUDGETS, TuningComparison, TuningCurve
 from trainables.cost import Cost
 
 
@@ -89,7 +90,7 @@ class TaskComparison:
     Attributes:
         metric: Metric on the test split.
         comparison: Comparison of the sweeps that have a result.
-        left_out: Ids of the sweeps without a result.
+        left_out: IDs of the sweeps without a result.
     """
 
     task: str
@@ -105,23 +106,30 @@ class SideBySide:
     Attributes:
         results: One result per sweep.
         comparisons: One comparison for each task and metric of several sweeps, with simultaneous intervals.
+        tuning: Tuning curves for each task and metric; empty unless they were asked for.
     """
 
     results: tuple[SweepResult, ...]
     comparisons: tuple[TaskComparison, ...]
+    tuning: tuple[TuningComparison, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Return everything as plain JSON values."""
         return asdict(self)
 
 
-def side_by_side(summaries: Sequence[Summary]) -> SideBySide:
-    """Compare sweeps with the other sweeps of the same task."""
+def side_by_side(summaries: Sequence[Summary], tuning: tuple[TuningComparison, ...] = ()) -> SideBySide:
+    """Compare sweeps with the other sweeps of the same task.
+
+    Args:
+        summaries: Summaries of the sweeps.
+        tuning: Tuning curves of the sweeps, as `tuning_of` returns them.
+    """
     groups: dict[tuple[str, str, bool], list[Summary]] = {}
     for summary in {summary.sweep_id: summary for summary in summaries}.values():
         groups.setdefault((summary.task, summary.test_metric, summary.maximize), []).append(summary)
     sizes = [sum(bool(summary.seeds.results) for summary in group) for group in groups.values()]
-    comparisons = sum(comb(size, 2) for size in sizes)
+    comparisons = sum(math.comb(size, 2) for size in sizes)
     return SideBySide(
         tuple(map(_result, summaries)),
         tuple(
@@ -129,11 +137,12 @@ def side_by_side(summaries: Sequence[Summary]) -> SideBySide:
             for group, size in zip(groups.values(), sizes, strict=True)
             if size > 1
         ),
+        tuning,
     )
 
 
 def _comparison(group: Sequence[Summary], comparisons: int) -> TaskComparison:
-    """Compare the sweeps of one task; `comparisons` is the number of differences between all sweeps."""
+    """Compare the sweeps of one task; `comparisons` is the number of differences over all tasks."""
     first = group[0]
     samples = [sample for sample in map(sample_of, group) if sample is not None]
     comparison = compared(samples, maximize=first.maximize, comparisons=comparisons)
@@ -177,7 +186,7 @@ def _result(summary: Summary) -> SweepResult:
         values={result.trial: result.value for result in summary.seeds.results},
         fresh=summary.seeds.fresh,
         missing=summary.seeds.missing,
-        estimate=None if sample is None else estimated(sample, CONFIDENCE),
+        estimate=None if sample is None else estimated(sample),
         cost=None if summary.chosen is None else summary.chosen.row.cost,
         examples=None if sample is None or sample.scores is None else sample.scores.shape[1],
         spent=Spent(summary.states, len(summary.confirmations), summary.spending.total),
@@ -190,18 +199,12 @@ def _result(summary: Summary) -> SweepResult:
 
 
 MARK = " (!)"
-"""Behind a test result that is not established to differ from a control."""
+"""Mark of a test result that is not established to differ from a control."""
 
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """One table of a comparison.
-
-    Attributes:
-        title: Heading above the table.
-        header: Headings of the columns.
-        sentences: Sentences below the table.
-    """
+    """One table of a comparison, with a title above it and sentences below it."""
 
     title: str
     header: Sequence[str]
@@ -220,8 +223,13 @@ def markdown(sides: SideBySide) -> str:
 
 
 def tables(sides: SideBySide) -> list[ComparisonTable]:
-    """Return the tables of a comparison: results, differences, and published results beside them."""
-    return [_results(sides), *map(_differences, sides.comparisons), _published(sides)]
+    """Return the tables of a comparison: results, differences, tuning curves, and published results."""
+    return [
+        _results(sides),
+        *map(_differences, sides.comparisons),
+        *map(_tuning, sides.tuning),
+        _published(sides),
+    ]
 
 
 def _results(sides: SideBySide) -> ComparisonTable:
@@ -316,6 +324,49 @@ def conclusion(task: TaskComparison) -> Iterator[str]:
         yield f"Without a test result: {', '.join(task.left_out)}."
 
 
+def _tuning(compared: TuningComparison) -> ComparisonTable:
+    most = max((curve.trials for curve in compared.curves), default=0)
+    budgets = [2**power for power in range(most.bit_length())]
+    confidence = words.share(compared.confidence, 1.0)
+    return ComparisonTable(
+        f"Median of the best {compared.metric} of k trials, with a band of {confidence} for all k together",
+        ["k", *(curve.name for curve in compared.curves)],
+        [[str(k), *(_best_of(curve, k) for curve in compared.curves)] for k in budgets],
+        [*_tuning_sentences(compared)],
+    )
+
+
+def _best_of(curve: TuningCurve, k: int) -> str:
+    """Format the median of the best of k trials with its band; a dash for more trials than the sweep has."""
+    if k > curve.trials:
+        return "–"
+    median, low, high = (values[k - 1] for values in (curve.median, curve.low, curve.high))
+    ends = (words.number(end) if math.isfinite(end) else "unknown" for end in (low, high))
+    return f"{words.number(median)} [{', '.join(ends)}]"
+
+
+def _tuning_sentences(compared: TuningComparison) -> Iterator[str]:
+    for curve in compared.curves:
+        failed = f", {curve.failed} of them without a value" if curve.failed else ""
+        yield f"{curve.name}: {counted(curve.trials, 'trial')} spent{failed}."
+    for difference in compared.differences:
+        if difference.better is None or difference.budgets is None:
+            pair = f"{difference.first} and {difference.second}"
+            yield f"{pair}: the bands overlap, no difference is established."
+        else:
+            worse = difference.second if difference.better == difference.first else difference.first
+            first, last = difference.budgets
+            yield f"{difference.better} is better than {worse} with {first} to {last} trials."
+    for claim in compared.claims:
+        trials = f"more than {BUDGETS[-1]}" if claim.trials is None else str(claim.trials)
+        yield (
+            f"To claim a difference of {claim.difference:g} in {compared.metric} with a probability of "
+            f"{words.share(POWER, 1.0)}: {trials} trials of each method, or {claim.sweeps} sweeps like these."
+        )
+    for name, reason in compared.declined.items():
+        yield f"{name} has no curve: {reason}."
+
+
 def _published(sides: SideBySide) -> ComparisonTable:
     layers = list(dict.fromkeys(result.layer for result in sides.results))
     tasks = list(dict.fromkeys(result.task for result in sides.results))
@@ -351,7 +402,7 @@ def _printed(figure: Figure) -> str:
 
 
 def _unprinted(figure: Figure) -> str:
-    """Return a remark for a figure without a published setting; '' for other figures."""
+    """Return a remark on a figure whose setting is not published; '' for other figures."""
     return "; its setting is not printed, so no result compares with it" if figure.is_reproduction else ""
 
 

@@ -1,4 +1,4 @@
-"""Controls of a sweep: the best constant answer and the best trial without recurrence, beside its result."""
+"""Controls that a result must beat: the best constant answer, and a layer without recurrence."""
 
 from __future__ import annotations
 

@@ -18,12 +18,18 @@ from orchestrator.ledger.sweeps.records import (
     TrialRecord,
     by_trial,
 )
-from orchestrator.ledger.sweeps.selection import Constraints, best_trial, confirmations_of, total_violation
+from orchestrator.ledger.sweeps.selection import (
+    Constraints,
+    best_trial,
+    confirmations_of,
+    racing_of,
+    total_violation,
+)
 
 
 @dataclass(frozen=True)
 class History:
-    """All rows of one sweep; the rows of a trial are under its key, ordered by step or number."""
+    """All rows of one sweep. Mappings hold the rows of each trial by its key, ordered by step or number."""
 
     sweep: SweepRecord
     trials: tuple[TrialRecord, ...]
@@ -48,6 +54,11 @@ class History:
         constraints: Constraints = self.sweep.document.get("constraints") or {}
         return constraints
 
+    @property
+    def racing(self) -> int:
+        """Number of candidates of the race; 0 without one."""
+        return racing_of(self.sweep.document)
+
     def search(self) -> tuple[TrialRecord, ...]:
         """Return the trials of the search, without confirmations."""
         return tuple(trial for trial in self.trials if trial.role == "search")
@@ -70,12 +81,12 @@ def read(ledger: Ledger, sweep_id: str) -> History:
     """Return the history of a sweep.
 
     Raises:
-        BadInput: the sweep is not in the ledger.
+        BadInput: The sweep is not in the ledger.
     """
     sweep = ledger.sweep(sweep_id)
     if sweep is None:
         known = ", ".join(record.id for record in ledger.sweeps()) or "none"
-        raise BadInput(ledger.where, "must be a sweep of this ledger", sweep_id, f"Its sweeps: {known}.")
+        raise BadInput(sweep_id, f"is not a sweep of {ledger.where}", "", f"Its sweeps: {known}.")
     trials = tuple(sorted(ledger.trials(sweep_id), key=lambda trial: (trial.role != "search", trial.number)))
     return History(
         sweep=sweep,
@@ -109,8 +120,8 @@ class SeedResult:
 class SeedResults:
     """The test results that represent a sweep: those of the confirmations of its best trial.
 
-    The best trial is left out beside its confirmations, because its seed was selected together with its
-    hyperparameters. It counts if the search has one trial, because nothing was selected then.
+    The best trial itself does not count beside its confirmations, because its seed was selected together with
+    its hyperparameters. It does count if the search has a single trial, so that nothing was selected.
 
     Attributes:
         results: One result per seed; without confirmations, the result of the best trial alone.
@@ -132,7 +143,7 @@ SCORED = ("test/accuracy", "test/mse", "test/bits")
 def seed_results(history: History, metric: str) -> SeedResults:
     """Return the results of a sweep for a test metric, such as `test/accuracy`."""
     violations = history.violations()
-    best = best_trial(history.trials, maximize=history.maximize, violations=violations)
+    best = best_trial(history.trials, maximize=history.maximize, violations=violations, racing=history.racing)
     if best is None:
         return SeedResults()
     known = confirmations_of(history.trials, best)
@@ -144,7 +155,11 @@ def seed_results(history: History, metric: str) -> SeedResults:
     if results:
         return SeedResults(results, True, len(fresh) - len(results), pending)
     usable = best_trial(
-        history.trials, maximize=history.maximize, violations=violations, checkpoints=history.checkpoints
+        history.trials,
+        maximize=history.maximize,
+        violations=violations,
+        checkpoints=history.checkpoints,
+        racing=history.racing,
     )
     of_best = None if usable is None else result_on_test(history, usable, metric)
     return SeedResults(() if of_best is None else (of_best,), False, len(fresh), pending)

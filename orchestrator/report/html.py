@@ -23,6 +23,7 @@ from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, HARDWARE
 from orchestrator.report import words
 from orchestrator.report.analysis import Importance
 from orchestrator.report.answer import answer, baseline, caveats, context, findings
+from orchestrator.report.comparison import SideBySide, tables
 from orchestrator.report.figures import curves, landscape
 from orchestrator.report.figures.landscape import Axis, axes, valued
 from orchestrator.report.history import History
@@ -30,10 +31,10 @@ from orchestrator.report.leaderboard import columns
 from orchestrator.report.summary import Chosen, Summary
 
 _CONTOURED = 3
-"""Number of the most important hyperparameters whose pairs are drawn."""
+"""Number of hyperparameters, the most important ones, whose pairs get a contour figure."""
 
 _FEWEST = 6
-"""Number of trials below which a surface would be drawn from too little."""
+"""Minimum number of trials of a contour figure."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,28 @@ def hidden_norms_page(history: History, summary: Summary) -> str:
     return page(f"Hidden norms of {summary.sweep_id}", None, sections) if sections else ""
 
 
+def comparison_page(sides: SideBySide) -> str:
+    """Return a page with the tables of a comparison and its tuning curves."""
+    curves_of = [curves.tuning_curves(compared) for compared in sides.tuning if compared.curves]
+    sections = [
+        ReportSection(
+            section.title,
+            caption=" ".join(section.sentences),
+            tables=(
+                Table(
+                    tuple(section.header),
+                    tuple(TableRow(tuple(Cell(text, text) for text in row)) for row in section.rows),
+                    texts=True,
+                ),
+            ),
+        )
+        for section in tables(sides)
+    ]
+    if curves_of:
+        sections.append(ReportSection("Tuning curves", figures=tuple(curves_of)))
+    return page("Sweeps side by side", None, sections)
+
+
 def page(title: str, lead: Lead | None, sections: Sequence[ReportSection]) -> str:
     """Return a whole page, with a link to each section at its top."""
     return _template().render(
@@ -130,16 +153,14 @@ def page(title: str, lead: Lead | None, sections: Sequence[ReportSection]) -> st
 
 @cache
 def _scripts() -> Sequence[str]:
-    """Return the scripts of every page: plotly.js, and our script that draws figures and sorts tables."""
+    """Return the scripts of every page: plotly.js, and the script that draws figures and sorts tables."""
     own = files("orchestrator.report").joinpath("templates", "page.js").read_text(encoding="utf-8")
-    # A browser reads every line end as a line feed, and digests what it has read.
+    # A browser normalises line ends before it computes the digest of a script.
     return [re.sub("\r\n?", "\n", script) for script in (get_plotlyjs(), own)]
 
 
 def _digest(script: str) -> str:
     """Return the digest of a script for a Content-Security-Policy.
-
-    Source: W3C, Content Security Policy Level 3, section 2.3.1, `hash-source`.
 
     Source: W3C, Content Security Policy Level 3, section 2.3.1, `hash-source`.
     """
@@ -159,8 +180,8 @@ def _template() -> Template:
 
 
 def _embedded(figure: go.Figure) -> dict[str, object]:
-    # The template does not escape it: inside a script element HTML's escapes mean nothing. A `</script>` in a
-    # text would end the element; this escape sequence means the same to JSON.
+    # HTML's escapes have no effect inside a script element, so the template does not escape this text. A
+    # `</script>` in it would end the element, so `<` is written as a JSON escape.
     content = str(figure.to_json()).replace("<", "\\u003c")
     return {"height": figure.layout.height, "json": content}
 
@@ -207,7 +228,7 @@ def _leaderboard(summary: Summary) -> ReportSection:
 
 
 def _text_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Return a table of texts, each sorted by itself."""
+    """Return a table of texts, which are also the values to sort by."""
     as_cells = (tuple(Cell(str(value), value) for value in row) for row in rows)
     return Table(tuple(header), tuple(map(TableRow, as_cells)), texts=True)
 

@@ -13,12 +13,12 @@ from orchestrator.report.summary import LeaderboardRow, Summary
 from trainables.cost import Cost
 
 SIZES = {"parameters": "parameters", "state floats": "state_floats", "FLOP a step": "flops"}
-"""Headings of the size of a network, and the attribute of `Cost` below each."""
+"""Headings of the sizes of a network, with the attribute of `Cost` that each column shows."""
 
 TIME = "time"
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""Beginnings of a cell that a spreadsheet runs; the last four are wide forms of the first four."""
+"""Characters with which a formula of a spreadsheet may begin; the last four are full-width forms."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,12 @@ _SPECIAL = re.compile(r"([\\`<|]|(?<=\])\()")
 
 def markdown(summary: Summary, rows: int = 20) -> str:
     """Return the report in GitHub's Markdown, with the first `rows` rows of the leaderboard."""
+    spending = summary.spending
+    spent = [
+        [name, words.duration(seconds), words.share(seconds, spending.total)]
+        for name, seconds in spending.parts().items()
+        if seconds
+    ]
     parts = [
         f"# {plain(summary.layer)} on {plain(summary.task)}: `{summary.sweep_id}`",
         answer(summary),
@@ -28,7 +34,7 @@ def markdown(summary: Summary, rows: int = 20) -> str:
         leaderboard(summary, summary.rows[:rows]),
         *_failures(summary),
         "## Where the time went",
-        table(["part", "time", "share"], _spending(summary)),
+        table(["part", "time", "share"], spent),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -45,12 +51,6 @@ def _failures(summary: Summary) -> list[str]:
         return []
     rows = [[cause, str(count), summary.details[cause]] for cause, count in summary.failures.items()]
     return ["## Failures", table(["cause", "trials", "what happened first"], rows)]
-
-
-def _spending(summary: Summary) -> list[list[str]]:
-    total = summary.spending.total
-    parts = summary.spending.parts().items()
-    return [[name, words.duration(spent), words.share(spent, total)] for name, spent in parts if spent]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

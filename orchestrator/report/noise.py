@@ -7,8 +7,8 @@ another network, and another test set holds other examples. Their variances are 
 - examples: the variance over examples of their mean scores over seeds. Samples of the same examples are
   paired: the differences of their scores vary less than the scores.
 
-What a seed and an example cause together, such as that one network errs on one example, is in both variances.
-It is subtracted from the second one, so that it counts once.
+Interactions of seed and example, such as one network that errs on one example, contribute to both variances.
+Their variance is subtracted from the second one, so that it counts once.
 
 A half-width is the root of the sum of (quantile of Student's t * standard error)^2 over both sources, because
 three seeds estimate their variance badly and a thousand examples estimate theirs well. One quantile for both,
@@ -85,7 +85,7 @@ class Sample:
         return float(np.mean(self.values))
 
     def is_paired_with(self, other: Sample) -> bool:
-        """Return whether both samples have the same examples."""
+        """Return True if both samples have the same examples."""
         return self.data == other.data
 
 
@@ -153,7 +153,7 @@ class Measured:
 
 
 _LEAST_LOG_TAIL = -100.0
-"""A smaller p value than 2 * exp(-100) counts as 0: SciPy's quantiles are not precise so far out."""
+"""Logarithm of the smallest tail that is computed: SciPy's quantiles are not precise further out."""
 
 
 def half_width(variances: Sequence[Variance], tail: float) -> float:
@@ -198,8 +198,8 @@ def difference_of(first: Sample, second: Sample) -> Measured:
 def beside_single(sample: Sample, single: Sample, examples: int | None = None) -> Measured:
     """Return the mean of a sample minus the value of a single training, with its noise.
 
-    One training shows no noise over seeds: the noise of the sample's seeds is taken instead. Likewise for
-    examples whose scores are unknown.
+    A single training shows no noise over seeds, so it is assumed to have that of the sample's seeds. If the
+    scores of its examples are unknown, they are assumed to vary as those of the sample.
 
     Args:
         sample: Results of one or more trainings.
@@ -230,9 +230,6 @@ class _Pseudo:
 
     Source: Agresti & Coull, The American Statistician 52 (1998), for one share; Agresti & Caffo, ibid. 54
     (2000), for two; Agresti & Min, Statistics in Medicine 24 (2005), for paired ones.
-
-    Source: Agresti & Coull, The American Statistician 52 (1998), for one share; Agresti & Caffo, ibid. 54
-    (2000), for two; Agresti & Min, Statistics in Medicine 24 (2005), for paired ones.
     """
 
     count: int
@@ -260,10 +257,10 @@ def _over_examples(scores: np.ndarray, added: _Pseudo) -> tuple[float, Variance]
 
 
 def _joint(scores: np.ndarray) -> float:
-    """Return the variance of the mean of scores (S, n) due to interactions of seed and example; 0 for one
-    seed.
+    """Return the variance of the mean of scores (S, n) that interactions of seed and example cause.
 
-    It is the residual mean square of a two-way table without replication, divided by its size.
+    It is 0 for one seed, and otherwise the residual mean square of a two-way table without replication,
+    divided by its size.
     """
     seeds, count = scores.shape
     if seeds == 1:

@@ -20,7 +20,7 @@ from trainables.tasks import TASKS
 from trainables.trial import ModelSettings, TrainingSettings
 
 SIZES = frozenset({"depth", "d_model", "d_state"})
-"""Settings that make another network even where a sweep searches them; others may be searched."""
+"""Settings that must equal the published ones even if the sweep searches them."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Figure:
 
     @property
     def is_reproduction(self) -> bool:
-        """Whether others than the authors of the layer measured it; no paper prints its setting then."""
+        """Whether it was measured by others than the authors of the layer, who do not publish the setting."""
         return self.note.startswith("reproduced by")
 
 
@@ -131,12 +131,12 @@ def _cited(source: str) -> tuple[str, frozenset[str]]:
 def departures(layer: str, document: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return the differences of a trial from the published setting, such as `depth 2 instead of 6`.
 
-    A hyperparameter that the sweep searches may differ, because the published one was searched too; a size
-    may not. The result is None if no paper states a setting of the layer on the task.
+    Hyperparameters that the sweep searches may differ, except for sizes, because the published ones were
+    searched too. The result is None if no setting of the layer on the task is published.
 
     Args:
         layer: Layer of the trial.
-        document: Resolved specification of its sweep.
+        document: Resolved specification of the sweep.
         params: Hyperparameters of the trial.
     """
     setting = SETTINGS.get((layer, str(document.get("task"))))
@@ -154,7 +154,7 @@ def values(section: str, document: Mapping[str, Any], params: Mapping[str, Any])
     """Return the values of a section, with the defaults of the layer or task and the hyperparameters.
 
     Args:
-        section: One of `data`, `model` and `training`.
+        section: `data`, `model` or `training`.
         document: Resolved specification of a sweep of a network.
         params: Hyperparameters of a trial.
     """
@@ -177,7 +177,7 @@ def _defaults(settings: type[ModelSettings] | type[TrainingSettings]) -> dict[st
 def _compared(
     wanted: Mapping[str, Any], values: Mapping[str, Any], search: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the published values that count and the values of the trial, rounded alike."""
+    """Return the published values that a trial must have and its own values, rounded alike."""
     searched = {name.partition(".")[0] for name in search} - SIZES
     counted = {name: value for name, value in wanted.items() if name not in searched}
     return (

@@ -6,10 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.ledger.ledger import Ledger
 from orchestrator.report import html
 from orchestrator.report.analysis import importances_of
-from orchestrator.report.history import History, read
+from orchestrator.report.history import History
 from orchestrator.report.leaderboard import leaderboard_csv
 from orchestrator.report.markdown import markdown
 from orchestrator.report.summary import summarise
@@ -32,17 +31,8 @@ class ReportFiles:
         return [file for file in every if file is not None]
 
 
-def write(ledger: Ledger, sweep_id: str, folder: Path) -> ReportFiles:
-    """Write the report of a sweep in its present state, replacing an older one.
-
-    Raises:
-        BadInput: the sweep is not in the ledger.
-    """
-    return write_history(read(ledger, sweep_id), folder)
-
-
 def write_history(history: History, folder: Path) -> ReportFiles:
-    """Write the report of a history, replacing an older one."""
+    """Write the report of a sweep to a folder, replacing an older one."""
     folder.mkdir(parents=True, exist_ok=True)
     summary = summarise(history)
     norms = html.hidden_norms_page(history, summary)
@@ -61,10 +51,9 @@ def write_history(history: History, folder: Path) -> ReportFiles:
 
 
 def _replace(file: Path, content: str) -> None:
-    """Replace a file atomically."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         beside.write_text(content, encoding="utf-8")
         beside.replace(file)
     finally:
-        beside.unlink(missing_ok=True)  # what a failed write has left
+        beside.unlink(missing_ok=True)  # left behind by a failed write

@@ -5,9 +5,6 @@ Bonferroni's, which is wider: Holm can establish a difference whose interval jus
 
 Source: Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6
 (1979).
-
-Source: Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6
-(1979).
 """
 
 from __future__ import annotations
@@ -23,16 +20,16 @@ import scipy
 from orchestrator.report.noise import Measured, Sample, Variance, difference_of, mean_of, welch
 
 CONFIDENCE = 0.95
-"""With which an interval contains the true value."""
+"""Probability with which an interval contains the true value."""
 
 LEAST_SEEDS = 3
-"""A comparison names no winner if a sample has fewer seeds."""
+"""Minimum number of seeds of each sample for a comparison to name a winner."""
 
 POWER = 0.8
 """Probability with which the recommended number of seeds establishes a difference of the measured size."""
 
 MOST_SEEDS = 1000
-"""A larger number of seeds is not recommended."""
+"""Largest number of seeds that is recommended."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +108,10 @@ class _Pair:
         return second if sample is first else first
 
 
-def estimated(sample: Sample, confidence: float = CONFIDENCE) -> MeanEstimate:
+def estimated(sample: Sample) -> MeanEstimate:
     """Return the mean of a sample with its interval, clipped to [0, 1] for shares."""
     measured = mean_of(sample)
-    low, high = measured.interval((1 - confidence) / 2)
+    low, high = measured.interval((1 - CONFIDENCE) / 2)
     if sample.share and low is not None and high is not None:
         low, high = max(0.0, low), min(1.0, high)
     return MeanEstimate(measured.mean, low, high, measured.sources)
@@ -126,30 +123,27 @@ def against(sample: Sample, figure: float) -> float | None:
     return measured.p_value(figure) if measured.seeds else None
 
 
-def compared(
-    samples: Sequence[Sample],
-    *,
-    maximize: bool = True,
-    confidence: float = CONFIDENCE,
-    comparisons: int | None = None,
-) -> Comparison:
+def compared(samples: Sequence[Sample], *, maximize: bool = True, comparisons: int = 1) -> Comparison:
     """Compare all pairs of samples.
+
+        comparison = compared([rotrnn, lru])
+        comparison.winner            # "rotrnn", or None with the reason in `comparison.reason`
+
+    The probability of any false difference is at most 1 - `CONFIDENCE`.
 
     Args:
         samples: Samples of one metric, at least one.
         maximize: Whether a larger mean is better.
-        confidence: Joint confidence of all intervals; 1 - `confidence` is the probability of any false
-            difference.
-        comparisons: Number of differences that share this confidence; by default the pairs of `samples`.
+        comparisons: Number of differences that share the confidence, if larger than the number of pairs.
     """
-    several = max(comparisons or 0, math.comb(len(samples), 2), 1)
-    tail = (1 - confidence) / 2 / several
+    several = max(comparisons, math.comb(len(samples), 2), 1)
+    tail = (1 - CONFIDENCE) / 2 / several
     pairs = _pairs(samples, tail, several)
     best = (max if maximize else min)(samples, key=lambda sample: sample.mean)
     rivals = [pair for pair in pairs if best in pair.samples]
-    reason, enough = _undecided(best, rivals, 1 - confidence, tail)
+    reason, enough = _undecided(best, rivals, tail)
     differences = tuple(pair.difference for pair in pairs)
-    return Comparison(differences, confidence, None if reason else best.name, reason, enough)
+    return Comparison(differences, CONFIDENCE, None if reason else best.name, reason, enough)
 
 
 def _pairs(samples: Sequence[Sample], tail: float, several: int) -> list[_Pair]:
@@ -175,7 +169,7 @@ def _pairs(samples: Sequence[Sample], tail: float, several: int) -> list[_Pair]:
 
 
 def holm(p_values: Sequence[float], comparisons: int) -> list[float]:
-    """Return p values corrected by Holm's method; there may be more comparisons than p values."""
+    """Return p values corrected by Holm's method; `comparisons` may exceed the number of p values."""
     corrected, largest = [1.0] * len(p_values), 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
         largest = max(largest, min(1.0, (comparisons - rank) * p_values[index]))
@@ -183,10 +177,8 @@ def holm(p_values: Sequence[float], comparisons: int) -> list[float]:
     return corrected
 
 
-def _undecided(best: Sample, rivals: Sequence[_Pair], level: float, tail: float) -> tuple[str, int | None]:
-    """Return the reason why the best sample is not the winner, or '', and the number of seeds that would
-    suffice.
-    """
+def _undecided(best: Sample, rivals: Sequence[_Pair], tail: float) -> tuple[str, int | None]:
+    """Return the reason why the best sample does not win, or '', and the number of seeds needed."""
     if not rivals:
         return "it has nothing to be compared with", None
     samples = [best, *(pair.beside(best) for pair in rivals)]
@@ -196,7 +188,7 @@ def _undecided(best: Sample, rivals: Sequence[_Pair], level: float, tail: float)
         return f"the scores of the examples are not recorded for {', '.join(unknown)}", None
     if other := [pair.beside(best).name for pair in rivals if not pair.difference.paired]:
         return f"other data than {best.name}: {', '.join(other)}", None
-    close = [pair for pair in rivals if pair.difference.p is None or pair.difference.p > level]
+    close = [pair for pair in rivals if pair.difference.p is None or pair.difference.p > 1 - CONFIDENCE]
     if not close:
         return "", None
     names = ", ".join(pair.beside(best).name for pair in close)
@@ -210,8 +202,10 @@ def _undecided(best: Sample, rivals: Sequence[_Pair], level: float, tail: float)
 def seeds_needed(measured: Measured, tail: float) -> int | None:
     """Return the smallest number of seeds per sample with `POWER`, or None if it exceeds `MOST_SEEDS`.
 
+    The mean and the variances are assumed to be the true ones.
+
     Args:
-        measured: A difference; its mean and variances are assumed to be the true ones.
+        measured: Difference of two samples.
         tail: Probability on each side of the interval that must not contain zero.
     """
     if power(measured, MOST_SEEDS, tail) < POWER:
@@ -227,13 +221,7 @@ _QUANTILES = (np.arange(200) + 0.5) / 200
 
 
 def power(measured: Measured, seeds: int, tail: float) -> float:
-    """Return the probability of establishing a difference with another number of seeds.
-
-    Args:
-        measured: A difference; its mean and variances are assumed to be the true ones.
-        seeds: Number of seeds of each sample.
-        tail: Probability on each side of the interval that must not contain zero.
-    """
+    """Return the probability that so many seeds per sample establish a difference; see `seeds_needed`."""
     assert measured.seeds, "the variance over seeds is known"
     assert measured.examples, "the variance over examples is known"
     per_seed = [each.value * (each.degrees + 1) for each in measured.seeds]

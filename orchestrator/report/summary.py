@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,13 @@ from typing import Any
 from orchestrator.assignment import SIZE
 from orchestrator.config.networks import chosen_sizes
 from orchestrator.ledger.sweeps.records import STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
-from orchestrator.ledger.sweeps.selection import Constraints, best_checkpoint, best_trial, ranked
+from orchestrator.ledger.sweeps.selection import (
+    Constraints,
+    best_checkpoint,
+    best_trial,
+    fresh_values,
+    ranked,
+)
 from orchestrator.report.history import (
     History,
     SeedResult,
@@ -22,6 +29,7 @@ from orchestrator.report.history import (
     seed_results,
 )
 from orchestrator.report.published import departures
+from orchestrator.study.race import SURE, chance_of_leader
 from trainables.checkpoint import ARRAYS
 from trainables.cost import SIZES, Cost
 
@@ -108,6 +116,34 @@ class TimeSpent:
 
 
 @dataclass(frozen=True)
+class Racer:
+    """A candidate of a race.
+
+    Attributes:
+        number: Number of its trial.
+        search: Value in the search, by which it became a candidate.
+        fresh: Validation values of its finished retrainings; NaN of a failed one.
+    """
+
+    number: int
+    search: float
+    fresh: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class RaceResult:
+    """A race between the best trials of a search.
+
+    Attributes:
+        racers: Candidates, the leader first.
+        established: Whether the leader is better than all others, see `chance_of_leader`.
+    """
+
+    racers: tuple[Racer, ...]
+    established: bool
+
+
+@dataclass(frozen=True)
 class Summary:
     """The content of a report, without its figures.
 
@@ -127,9 +163,10 @@ class Summary:
             failed ones.
         confirmations: Retrainings of the chosen hyperparameters.
         seeds: Test results that represent the sweep, by seed.
+        race: Race between the best trials, or None without one.
         memoryless: Test result of the best trial without recurrence, or None if it was not evaluated.
         further: Test metric on further test splits, such as `test/accuracy_x2`, one value per seed.
-        published_source: Paper and table, or None.
+        published_source: Paper and table of the published results, or None.
         published: Published results by metric.
         matched: Sizes chosen by `model.match` in words, or None.
         states: Number of trials of the search by state.
@@ -159,6 +196,7 @@ class Summary:
     rows: tuple[LeaderboardRow, ...]
     confirmations: tuple[LeaderboardRow, ...]
     seeds: SeedResults
+    race: RaceResult | None
     memoryless: SeedResult | None
     further: Mapping[str, tuple[float, ...]]
     published_source: str | None
@@ -232,6 +270,7 @@ def summarise(history: History) -> Summary:
         rows=rows,
         confirmations=tuple(_row(history, trial) for trial in history.trials if trial.role != "search"),
         seeds=seed_results(history, test_metric(history.metric)),
+        race=_race(history),
         memoryless=_memoryless(history, rows),
         further=_further(history),
         published_source=source,
@@ -239,7 +278,9 @@ def summarise(history: History) -> Summary:
         matched=chosen_sizes(document),
         states=dict(Counter(trial.state for trial in search)),
         failures=dict(Counter(cause_of(trial) for trial in failed).most_common()),
-        details={cause_of(trial): _details_of(trial) for trial in reversed(failed)},
+        details={
+            cause_of(trial): (trial.cause or "").partition(":")[2].strip() for trial in reversed(failed)
+        },
         spending=spending(history),
     )
 
@@ -248,11 +289,37 @@ def row_of_memoryless(layer: str, rows: Sequence[LeaderboardRow]) -> Leaderboard
     """Return the best complete trial without recurrence, or None.
 
     Args:
-        layer: Layer of the file, for trials that do not search it.
+        layer: Layer of trials that do not search it.
         rows: Rows of the leaderboard, best first.
     """
     complete = (row for row in rows if row.rank is not None)
     return next((row for row in complete if row.params.get("layer", layer) == MEMORYLESS), None)
+
+
+def _race(history: History) -> RaceResult | None:
+    if not history.racing:
+        return None
+    best_first = ranked(
+        history.trials,
+        maximize=history.maximize,
+        violations=history.violations(),
+        racing=history.racing,
+    )
+    candidates = best_first[: history.racing]
+    sign = 1.0 if history.maximize else -1.0
+    scores = [fresh_values(history.trials, each, maximize=history.maximize) for each in candidates]
+    known = [[score for score in each if score is not None] for each in scores]
+    racers = [
+        Racer(
+            candidate.number,
+            candidate.value if candidate.value is not None else math.nan,
+            tuple(sign * score if math.isfinite(score) else math.nan for score in each),
+        )
+        for candidate, each in zip(candidates, known, strict=True)
+    ]
+    is_run = len(known) > 1 and all(known)
+    runs = history.sweep.document["confirm"]["race"]["runs"]
+    return RaceResult(tuple(racers), is_run and chance_of_leader(known, runs) >= SURE)
 
 
 def _memoryless(history: History, rows: Sequence[LeaderboardRow]) -> SeedResult | None:
@@ -301,16 +368,13 @@ def cause_of(trial: TrialRecord) -> str:
     return (trial.cause or "unknown").partition(":")[0]
 
 
-def _details_of(trial: TrialRecord) -> str:
-    return (trial.cause or "").partition(":")[2].strip()
-
-
 def _chosen(history: History, rows: Sequence[LeaderboardRow]) -> Chosen | None:
     trial = best_trial(
         history.trials,
         maximize=history.maximize,
         violations=history.violations(),
         checkpoints=history.checkpoints,
+        racing=history.racing,
     )
     if trial is None:
         return None
@@ -325,11 +389,11 @@ def _chosen(history: History, rows: Sequence[LeaderboardRow]) -> Chosen | None:
 
 
 _EMPTY = 22
-"""Bytes of an archive without files."""
+"""Size of an archive without files, in bytes."""
 
 
 def _is_empty(folder: Path) -> bool:
-    """Return whether a checkpoint is available and has no files: scripts need not save any."""
+    """Return True for a checkpoint without files, which a script may report."""
     try:
         return (folder / ARRAYS).stat().st_size <= _EMPTY
     except OSError:

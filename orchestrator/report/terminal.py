@@ -1,4 +1,4 @@
-"""Results in a terminal: the leaderboard and the answer of a sweep, and sweeps side by side."""
+"""Results in a terminal: the leaderboard and the best trial of a sweep, and comparisons of sweeps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Directions:
 
 
 def show(summary: Summary, directions: Directions, console: Console) -> None:
-    """Print the result of a sweep; colours and a limited width are only for a terminal."""
+    """Print the result of a sweep, with colours and a limited width if the console is a terminal."""
     for line in [Text(""), _headline(summary), Text(""), *_leaderboard(summary, _width(console)), Text("")]:
         _print(console, line)
     for line in [*_answer(summary), *_where_next(summary, directions)]:
@@ -60,7 +60,7 @@ def _print(console: Console, line: Text) -> None:
 
 
 def _width(console: Console) -> int:
-    """Return the maximum width of a table: unlimited in a file."""
+    """Return the maximum width of a table, which is unlimited in a file."""
     return console.width if console.is_terminal else 10_000
 
 

@@ -8,26 +8,18 @@ from pathlib import Path
 from typing import Any
 
 DECIMALS = 4
-"""Of a measured value, unless more of them or another notation say more."""
+"""Number of decimals of a measured value, unless `numbers` needs more to distinguish values."""
 
 
 def number(value: float | None, decimals: int = DECIMALS) -> str:
-    """Format a measured value with four decimals, or as a dash if it is None.
-
-    Very small and very large values have four significant digits instead.
-    """
+    """Format a measured value with four decimals, or four significant digits if it is very small or large."""
     if value is None:
         return "–"
     return f"{value:.{decimals}{'f' if value == 0 or 1e-3 <= abs(value) < 1e6 else 'g'}}"
 
 
 def numbers(values: Sequence[float | None], write: Callable[[float | None, int], str] = number) -> list[str]:
-    """Format the measured values of a column with as many digits as distinguish them.
-
-    Args:
-        values: Values of one metric.
-        write: Formatter of a value with a number of digits.
-    """
+    """Format the values of a column with as many digits as distinguish them; `write` formats one value."""
     known = {value for value in values if value is not None and not math.isnan(value)}
     digits = DECIMALS
     while digits < _MOST_DIGITS and len({write(value, digits) for value in known}) < len(known):
@@ -36,11 +28,11 @@ def numbers(values: Sequence[float | None], write: Callable[[float | None, int],
 
 
 _MOST_DIGITS = 17
-"""Significant digits that distinguish every float from every other."""
+"""Number of significant digits that distinguishes all floats."""
 
 
 def brief(value: float | None, digits: int = DECIMALS) -> str:
-    """Format a value with four significant digits, or as a dash if there is none."""
+    """Format a value with four significant digits, or None as a dash."""
     return "–" if value is None else f"{value:.{digits}g}"
 
 
@@ -50,7 +42,7 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """Format a p value with two significant digits, or as a dash if there is none."""
+    """Format a p value with two significant digits, or None as a dash."""
     if p is None:
         return "–"
     return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
@@ -62,7 +54,7 @@ def setting(value: Any) -> str:
 
 
 def count(value: float | None) -> str:
-    """Format a whole number with separators, or as a dash if there is none."""
+    """Format a whole number with separators, or None as a dash."""
     return "–" if value is None else f"{value:,.0f}"
 
 

@@ -1,7 +1,7 @@
-"""A session as Ray Tune sees it: a search algorithm, a stopper and a callback.
+"""Adapters between a session and Ray Tune: a search algorithm, a stopper and a callback.
 
-Tune pickles what it is given, so these objects hold only the id of their sweep; the session, with its
-database connection, stays in a registry of the driver's process.
+Tune pickles them, so they hold only the id of their sweep. The session, with its database connection, is in a
+registry of the driver's process.
 """
 
 from __future__ import annotations
@@ -36,12 +36,7 @@ _PLACING: dict[str, Callable[[Assignment], Assignment]] = {}
 
 
 class Ticker:
-    """Calls a function every `TICK_SECONDS`, or less often if Tune is busy.
-
-    Args:
-        tick: Function that is called with the session.
-        session: Its argument.
-    """
+    """Calls `tick(session)` at most every `TICK_SECONDS`, less often if Tune is busy."""
 
     def __init__(self, tick: Callable[[Session], None], session: Session) -> None:
         self._tick, self._session = tick, session
@@ -68,13 +63,13 @@ def registered(
     tick: Callable[[Session], None] = lambda _: None,
     place: Callable[[Assignment], Assignment] = _anywhere,
 ) -> Iterator[None]:
-    """Make a session and its engines reachable for the search algorithm, the stopper and the callback.
+    """Register a session and its engines for the search algorithm, the stopper and the callback.
 
     Args:
         session: Session of the sweep.
         engines: Engines of the sweep.
-        tick: Function that is called with the session every `TICK_SECONDS`, or less often if Tune is busy.
-        place: Function that returns an assignment with the nodes on which its attempt must not start.
+        tick: Function that is called with the session every `TICK_SECONDS`, less often if Tune is busy.
+        place: Function that adds the nodes to avoid to an assignment.
     """
     sweep_id = session.sweep.id
     _SESSIONS[sweep_id], _ENGINES[sweep_id] = session, engines
@@ -95,20 +90,12 @@ def session_of(sweep_id: str) -> Session:
 
 
 def engines_of(sweep_id: str) -> Engines:
-    """Return the registered engines of a sweep.
-
-    Raises:
-        KeyError: No driver of this process runs that sweep.
-    """
+    """Return the registered engines of a sweep; see `session_of`."""
     return _ENGINES[sweep_id]
 
 
 class SessionSearch(SearchAlgorithm):
-    """Creates one Tune trial for each attempt that the session launches.
-
-    Args:
-        sweep_id: Id of the session's sweep.
-    """
+    """Search algorithm of Ray Tune that creates one Tune trial for each attempt of a session."""
 
     def __init__(self, sweep_id: str) -> None:
         self._sweep_id = sweep_id
@@ -116,13 +103,13 @@ class SessionSearch(SearchAlgorithm):
         self._finished = False
 
     def add_configurations(self, experiments: Any) -> None:
-        """Take the experiment; Tune calls this once with a list of one."""
+        """Store the experiment; Tune calls this once with a list of one."""
         (self._experiment,) = experiments
 
     def next_trial(self) -> Trial | None:
-        """Return a Tune trial with the id of the next attempt, or None if nothing is to be launched now.
+        """Return a Tune trial with the id of the next attempt, or None if nothing can be launched now.
 
-        While no trial runs, Tune only asks for the next one, once a second; so this method calls the ticker.
+        While no trial runs, Tune calls only this method, once a second, so it also ticks.
         """
         _TICKERS[self._sweep_id]()
         experiment = self._experiment
@@ -144,19 +131,16 @@ class SessionSearch(SearchAlgorithm):
         return self._finished or session_of(self._sweep_id).finished
 
     def set_finished(self) -> None:
-        """Launch nothing more: Tune is stopping the whole experiment."""
+        """Launch nothing more; Tune calls this when it stops the whole experiment."""
         self._finished = True
 
 
 class SessionStopper(Stopper):
-    """Ends each attempt of a stopping session at its next report, and the experiment after the last one.
+    """Ends the attempts of a stopping session at their next report, and the experiment after the last one.
 
-    It also ends an attempt whose resources another sweep gets, and one with an objective that is not finite.
-    Tune asks the stopper before the stopping rule, and does not show the rule a report at which this ends an
-    attempt: `KeyedScheduler` does that itself.
-
-    Args:
-        sweep_id: Id of the session's sweep.
+    It also ends an attempt that is shed for another sweep, and one whose objective is not finite. Tune asks
+    the stopper before the scheduler, and hides from the scheduler a report at which the stopper ends an
+    attempt: `KeyedScheduler` replays it.
     """
 
     def __init__(self, sweep_id: str) -> None:
@@ -165,7 +149,7 @@ class SessionStopper(Stopper):
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Return True if the session is stopping or sheds the attempt, or an objective is not finite."""
         if result["training"]:
-            return False  # what it has trained is not saved yet
+            return False  # its progress is not saved yet
         session = session_of(self._sweep_id)
         shown = map(shown_as, session.sweep.objective_metrics)
         if session.stopped is not None or not_finite(result, *shown):
@@ -180,11 +164,11 @@ class SessionStopper(Stopper):
 
 
 class SessionCallback(Callback):
-    """Reports the fate of each attempt to the session, and kills attempts that have gone silent.
+    """Passes the events of each attempt on to the session, and kills silent attempts.
 
     Args:
         sweep_id: Id of the session's sweep.
-        deadline: Seconds that an attempt may neither train nor report.
+        deadline: Seconds without progress or report after which an attempt is killed.
     """
 
     def __init__(self, sweep_id: str, deadline: float) -> None:
@@ -195,7 +179,7 @@ class SessionCallback(Callback):
         return {"sweep_id": self._sweep_id}
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """Report that a worker has taken an attempt, unless its engine must get a device first."""
+        """Report that a worker has taken an attempt, unless its engine still needs a device."""
         if not self._engines.ensure(trial.trial_id):
             session_of(self._sweep_id).started(trial.trial_id)
 
@@ -248,7 +232,7 @@ class SessionCallback(Callback):
             self._kill(attempt_id, trials, session)
 
     def on_experiment_end(self, trials: list[Trial], **_: Any) -> None:
-        """Let the engines end, but one if the test split is to be evaluated next."""
+        """Retire the engines; keep one if the test split is evaluated next."""
         session = session_of(self._sweep_id)
         over = session.stopped is None or session.stopped.state == "COMPLETE"
         if over and session.sweep.evaluates_test:
@@ -270,7 +254,7 @@ class SessionCallback(Callback):
 
 
 def _error_text(trial: Trial) -> str:
-    """Return Tune's text file about a trial's error; the pickled one is never loaded."""
+    """Return the text of a trial's error file; the pickled error is never loaded."""
     if trial.error_file is None:
         return "no error was recorded"
     return Path(trial.error_file).read_text(encoding="utf-8", errors="replace")

@@ -44,13 +44,13 @@ def connected(
     `orchestrator.schedule.environment.prepare` must have run before this module was imported.
 
     Args:
-        hardware: What trials may use on this machine.
+        hardware: Hardware of this machine that trials may use.
         code: Folder to send to the machines of a cluster, or None.
-        needs_gpu: Whether trials use a GPU; if not, this machine's may all be taken by others.
+        needs_gpu: Whether trials use a GPU; if not, other processes may hold all GPUs of this machine.
 
     Yields:
-        A function that returns a refusal once the head of this machine's Ray has died. Ray itself ends this
-        process a minute later. The head of a cluster is not observed.
+        A function that returns a refusal once the head of this machine's Ray has died, else None. Ray itself
+        ends this process a minute later. The head of a cluster is not observed.
 
     Raises:
         NoCluster: The cluster or the Ray of this machine cannot be joined, or Ray does not start.
@@ -71,12 +71,12 @@ def connected(
 def _death(head: Head) -> NoCluster | None:
     if head.lives():
         return None
-    must, remedy = "must live while a sweep uses it", "The same command starts another and resumes the sweep."
+    must, remedy = "has ended while a sweep used it", "Run the same command again to resume the sweep."
     return NoCluster("the Ray of this machine", must, f"process {head.pid} has ended", remedy)
 
 
 def _own_start(head: Head) -> dict[str, Any]:
-    """Return the runtime environment of workers that differ from those of the head, else an empty one."""
+    """Return the runtime environment of workers that must differ from the head, or an empty one."""
     own = {name: os.environ.get(name, "") for name in head.inherited}
     variables = {name: value for name, value in own.items() if value != head.inherited[name]}
     executable = {"py_executable": sys.executable} if sys.executable != head.executable else {}
@@ -85,7 +85,7 @@ def _own_start(head: Head) -> dict[str, Any]:
 
 @contextmanager
 def _connected(address: str, runtime_environment: dict[str, Any]) -> Iterator[None]:
-    """Join a Ray; try twice, because Ray's own timeout is too short for a busy machine."""
+    """Join a Ray; try twice, because Ray's timeout is too short for a busy machine."""
     options: dict[str, Any] = {"logging_level": logging.CRITICAL, "log_to_driver": False}
     ray_private.forget_token()  # of a head that this process has used before
     try:
@@ -111,23 +111,20 @@ def _not_joined(address: str, error: Exception) -> NoCluster:
     if os.environ.get("RAY_ADDRESS"):
         return no_answer(address, got)
     remedy = "Run the same command again, or end that Ray with `cluster ray --end`."
-    return NoCluster("the Ray of this machine", f"must be joined at {address}", got, remedy)
+    return NoCluster("the Ray of this machine", f"cannot be joined at {address}", got, remedy)
 
 
 def with_slots(sweep: SweepConfig, data: str, compilations: str) -> SweepConfig:
     """Return a sweep with the GPU share that follows from its number of slots.
 
-    Args:
-        sweep: Sweep with `slots: auto`, a GPU of the cluster measures which number is fastest.
-        data: Folder of the data sets.
-        compilations: Folder of JAX's persistent compilation cache.
+    With `slots: auto`, a GPU of the cluster measures which number is fastest.
     """
     slots = sweep.resources.slots
     if slots is None:
         return sweep
     if slots != "auto":
         return replace(sweep, resources=sweep.resources.shared_by(slots))
-    # What a program takes as traced numbers changes no size, and a rate at its upper end may diverge.
+    # Traced hyperparameters change no size, and a learning rate at its upper end may diverge.
     free = sweep.trainable.free if sweep.trainable else ()
     settings = sweep.settings(sweep.largest(lowest=free), seed=0)
     task = ray.remote(num_gpus=1)(_in_environment)
@@ -141,7 +138,7 @@ def _best_slots(settings: TrialSettings | ProgramSettings, data: str, compilatio
 
 
 class EvaluationRequest(NamedTuple):
-    """The arguments of `orchestrator.training.evaluation.evaluate`."""
+    """Arguments of `orchestrator.training.evaluation.evaluate`."""
 
     folder: str
     digest: str
@@ -166,14 +163,13 @@ def evaluate(
         request: Names of the checkpoint and the split.
         cpu: Processors of the task, which Ray accounts for on a cluster.
         gpu: Share of a GPU of the task.
-        trainable: The program whose code the task imports, or None.
-        engine: An idle engine of the sweep, which has imported and compiled most of what the evaluation
-            needs, or None.
+        trainable: Program whose code the task imports, or None.
+        engine: Idle engine of the sweep, which has compiled most of the evaluation already, or None.
 
     Raises:
-        Exception: What the evaluation raised, without Ray's wrapping, which hides the number of an OSError.
+        Exception: Error of the evaluation, without Ray's wrapper, which hides the number of an OSError.
     """
-    # Another sweep may hold all processors of this machine for hours; an evaluation needs one for seconds.
+    # An evaluation takes seconds, so on this machine it does not wait for processors that sweeps hold.
     accounted = cpu if os.environ.get("RAY_ADDRESS") else 0
     warm = pool(gpu, request.compilations, trainable)
     target = trainable.target if trainable else ""
@@ -193,13 +189,13 @@ def work(settings: Mapping[str, TrialSettings], signature: Signature, compilatio
     """Count the size and the FLOPs per step of each network, in a Ray task on a CPU.
 
     Args:
-        settings: Settings of the trials, by their keys; so is what is returned.
+        settings: Settings of the trials, by key; the result has the same keys.
         signature: Signature of their task.
         compilations: Folder of JAX's persistent compilation cache.
 
     Raises:
-        Refusal: The answer is of other trials.
-        Exception: What the task raised, without Ray's wrapping.
+        Refusal: The answer belongs to other trials.
+        Exception: Error of the task, without Ray's wrapper.
     """
     warm = pool(0, compilations)
     answer: dict[str, Cost] = _answer(0, 0, warm, counting.work, settings, signature, compilations)
@@ -215,11 +211,7 @@ def _answer(
     *arguments: object,
     engine: BorrowedEngine | None = None,
 ) -> Any:
-    """Return the result of `work` in an engine or a warm worker, or in a task if there is none or it dies.
-
-    Raises:
-        Exception: What `work` raised, without Ray's wrapping.
-    """
+    """Return the result of `work` in an engine or a warm worker, or in a task if there is none or it dies."""
     variables = ray_private.handed(environment.of_workers(gpu))
     try:
         if engine is not None:
@@ -239,6 +231,6 @@ def _answer(
 
 
 def _in_environment(variables: Mapping[str, str | None], work: Callable[..., Any], *arguments: object) -> Any:
-    """Set the environment of a worker, then return the result of `work`; neither may have imported JAX."""
+    """Set the environment of a worker and return the result of `work`; JAX is not imported before."""
     ray_private.adopt(variables)
     return work(*arguments)

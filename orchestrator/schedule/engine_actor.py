@@ -1,12 +1,11 @@
-"""The process of a device's shared engine: an actor that one driver at a time has, by a loan.
+"""The process of a device's shared engine: an actor that is lent to one driver at a time.
 
-It holds a whole device in Ray's accounts as long as it lives, also while no driver has it: whatever needs the
-device can start only once this process, and with it all that it holds of the device's memory, is gone.
+Its process holds the whole device in Ray's accounting while it lives, also without a driver. Another process
+gets the device only after this one has ended and freed the device's memory.
 
-Where processes are kept warm, the actor is detached, and stays when its sweep has ended, with JAX imported
-and its last program compiled. It ends as soon as anything in the cluster waits for a GPU; when nobody has
-borrowed it for a while; when memory is short; with the service that has started its last borrower; and with
-its borrower, if that dies while it has it.
+On the Ray that sweeps share, the actor is detached and outlives its sweep, with JAX imported and its last
+program compiled. It exits when anything in the cluster waits for a GPU, at its idle timeout, when memory is
+short, when the service that started its last borrower ends, or when its borrower dies.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ from orchestrator.training import engine_cache, process
 from orchestrator.training.engine_server import EngineServer
 
 POLL_SECONDS = 0.25
-"""Time between two looks at whether the borrower lives, and whether an idle engine is to leave."""
+"""Interval of the checks for a dead borrower and for idle shutdown."""
 
 
 class EngineActor:
-    """Actor of a shared engine. A loan lasts until the driver retires the engine and it has no attempt left.
+    """Actor of a shared engine. A loan ends when the driver has retired the engine and no attempt is left.
 
     Args:
-        loan: The first one.
-        seconds: Seconds without a loan after which the process ends; 0 to end with the first one.
-        code: Digest of the borrower's code; an actor that has imported other code serves only this borrower.
+        loan: First loan.
+        seconds: Idle timeout; 0 to end with the first loan.
+        code: Digest of the borrower's code; with other code than this process, the first loan is the last.
     """
 
     def __init__(self, loan: Loan, seconds: float, code: str) -> None:
@@ -63,11 +62,7 @@ class EngineActor:
     # ---------------------------------------------------------------- called by drivers
 
     async def claim(self, loan: Loan) -> bool:
-        """Begin a loan, unless there is one, it has been withdrawn, or this process is about to end.
-
-        Returns:
-            Whether it has begun.
-        """
+        """Begin a loan; return False if there is one, it was withdrawn, or this process is about to exit."""
         with self._changing:
             if not self._lending.claim(loan.id):
                 return False
@@ -80,7 +75,7 @@ class EngineActor:
         self._server_of(loan)
 
     async def live(self, loan: str) -> None:
-        """Return when a loan is over; the call fails if the process ends before."""
+        """Wait until a loan is over; the call fails if the process ends before."""
         with self._changing:
             over = self._over if self._lending.present == loan else None
         if over is not None:
@@ -96,7 +91,7 @@ class EngineActor:
         return replace(outcome, node=socket.gethostname(), engine=assignment.engine, loan=loan)
 
     async def run_errand(self, loan: str, work: Callable[..., Any], *arguments: object) -> Any:
-        """Return the result of `work`, called with the cache of this process as `cache`."""
+        """Return the result of `work`, called with this process's `EngineCache` as `cache`."""
         server = self._server_of(loan)
         return await asyncio.wrap_future(server.run_errand(lambda cache: work(*arguments, cache=cache)))
 
@@ -108,7 +103,7 @@ class EngineActor:
     async def retire(self, loan: str) -> None:
         """End a loan as soon as no attempt holds a slot or is queued for one.
 
-        One that is over stays so, and one that has not begun yet never begins.
+        A loan that is over stays over, and one that has not begun never begins.
         """
         with self._changing:
             if self._lending.present == loan:
@@ -145,7 +140,7 @@ class EngineActor:
             ray.kill(self._self)
 
     def _given_back(self) -> bool:
-        """Reset the process between two loans; return False if it must end instead."""
+        """Reset the process between two loans; return False if it must exit instead."""
         in_the_way = not self._rules.seconds or self._rules.is_in_the_way(self._service)
         with self._changing:
             if self._server.failed or in_the_way:
@@ -168,7 +163,7 @@ class EngineActor:
     # ---------------------------------------------------------------- its own end
 
     def _look(self) -> None:
-        """End this process if its borrower is dead, or if its idle shutdown is due."""
+        """Exit if the borrower is dead or the idle shutdown is due."""
         with self._changing:
             loan, borrower, idle_since = self._lending.present, self._borrower, self._idle_since
         if loan is not None:

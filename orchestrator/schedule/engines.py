@@ -1,11 +1,11 @@
 """Shared engines, one per device, as their driver sees them; `shared_worker` is the workers' side.
 
-A driver borrows a warm idle engine or creates one. An engine belongs to one sweep, ledger, user and code
-version at a time, and is returned or ends with its driver. It holds a whole device in Ray's accounting while
-its process lives; the workers of its trials hold processors only.
+A driver borrows a warm idle engine or creates one. An engine serves one sweep, ledger, user and code version
+at a time, and is returned or ends with its driver. It holds a whole device in Ray's accounting while its
+process lives; the workers of its trials hold processors only.
 
-Warm engines belong to the Ray that sweeps share on this machine, like warm workers: from another node of a
-cluster, a driver cannot see whether a borrower lives. On a cluster an engine ends with its driver.
+Engines are kept warm only on the Ray that sweeps share on this machine: on a cluster, a driver cannot see
+whether a borrower on another node lives.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from orchestrator.schedule.shared_worker import ENGINES, LivingActor, SharedWork
 from orchestrator.schedule.warm_pool import key_of
 
 CLAIM_SECONDS = 1.0
-"""Longest wait for the answer of an idle engine; one that takes longer is left."""
+"""Timeout for the answer of an idle engine."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class BorrowedEngine(LivingActor):
     loan: str
 
     def run_errand(self, work: Callable[..., Any], *arguments: object) -> Any:
-        """Return the reference to what `work` returns in the engine's process; see `EngineServer`."""
+        """Call `work` in the engine's process and return a reference to the result; see `EngineServer`."""
         return self.handle.run_errand.remote(self.loan, work, *arguments)
 
     def release(self, attempt_id: str) -> None:
@@ -60,11 +60,11 @@ class BorrowedEngine(LivingActor):
 
 
 class EnginePool:
-    """Pool of engines: finds a warm idle engine for a driver, or creates one.
+    """Finds a warm idle engine for a driver, or creates one.
 
     Args:
-        seconds: Seconds for which an engine stays that nobody has borrowed; 0 to keep none, and to use none.
-        key: What an engine must have in common with a driver, as a digest; unused if none is kept.
+        seconds: Idle timeout of an engine; 0 to keep none and to use none.
+        key: Digest that an engine and its driver must share; unused if none is kept.
     """
 
     def __init__(self, seconds: float = 0.0, key: str = "") -> None:
@@ -73,12 +73,7 @@ class EnginePool:
 
     @classmethod
     def of(cls, compilations: str, program: str) -> EnginePool:
-        """Return the pool of a sweep, with the warm engines of this machine if any are kept.
-
-        Args:
-            compilations: Folder of JAX's persistent compilation cache.
-            program: Digest of the user's code that an engine imports, or ''.
-        """
+        """Return the pool of a sweep, with the warm engines of this machine if any are kept."""
         seconds = 0.0 if os.environ.get("RAY_ADDRESS") else warm_seconds(0.0)
         return cls(seconds, key_of(environment.of_workers(1.0), compilations, program))
 
@@ -95,10 +90,7 @@ class EnginePool:
         return engine
 
     def _claimed(self, loan: Loan) -> tuple[str, Any] | None:
-        """Return the first idle engine of this code and environment that answers.
-
-        One that this driver has is not asked: it is not idle, whatever it answers.
-        """
+        """Claim the first idle engine of this code and environment that answers and is not this driver's."""
         for actor in ray.util.list_named_actors(all_namespaces=True):
             name = actor["name"]
             if actor["namespace"] != ENGINES or not name.startswith(self._key):
@@ -109,7 +101,7 @@ class EnginePool:
                 engine: Any = ray.get_actor(name, namespace=ENGINES)
                 answer = engine.claim.remote(loan)
                 if not ray.wait([answer], timeout=CLAIM_SECONDS)[0]:
-                    engine.retire.remote(loan.id)  # in case that it is only slow
+                    engine.retire.remote(loan.id)  # it may only be slow
                 elif ray.get(answer):
                     return name, engine
             except (ValueError, RayActorError):
@@ -126,22 +118,22 @@ class EnginePool:
 
 
 LATE_SECONDS = 2.0
-"""Longest wait for engines to be given back at the end of a sweep; they have been asked before."""
+"""Timeout for engines, which were asked before, to end their loans at the end of a sweep."""
 
 
 class Engines:
-    """Shared engines of a driver: assigns one to every attempt, creates it, frees slots and kills.
+    """Shared engines of a driver: assigns one to every attempt, creates it, frees slots and kills it.
 
-    The worker of a stopped trial is not called again before it gets the next trial, and a dead worker frees
-    nothing.
+    The driver frees slots itself, because the worker of a stopped trial is not called again before it gets
+    the next trial, and a dead worker frees nothing.
 
     Args:
-        devices: Function that returns how many devices the sweep may use.
+        devices: Function that returns the number of devices that the sweep may use.
         pool: Pool of the engines.
 
     Attributes:
-        workers: The processes of their trials' workers.
-        closing: Ids of the nodes on which engines give up their devices: no attempt gets a slot there.
+        workers: Worker processes of the trials.
+        closing: Ids of the nodes where engines give up their devices: no attempt gets a slot there.
     """
 
     def __init__(self, devices: Callable[[], int], pool: EnginePool = EnginePool()) -> None:
@@ -158,9 +150,9 @@ class Engines:
     def seat(self, assignment: Assignment) -> Assignment:
         """Return the assignment with the name of the shared engine for its attempt, if any.
 
-        Engines that run the attempt's program are filled first, then devices without an engine; an attempt of
+        Engines that run the attempt's program are filled first, then devices without an engine. An attempt of
         another program waits in the queue of the engine with the fewest attempts. An engine that is to give
-        up its device gets none: its trials start again on another device.
+        up its device gets no attempt.
         """
         if assignment.slots == 1:
             return assignment
@@ -200,13 +192,13 @@ class Engines:
         self._entered.add(attempt_id)
 
     def tested(self, attempt_id: str, *, alone: bool) -> None:
-        """Record whether an attempt is alone in its engine."""
+        """Record whether an attempt is tested alone in its engine."""
         (self._tested.add if alone else self._tested.discard)(attempt_id)
 
     def cause_of(self, attempt_id: str, failure: str | None) -> str | None:
         """Return the cause of a failure: `engine crash` if this attempt has killed its engine.
 
-        That is known if no other attempt was in the engine, or the attempt was the one that it trained.
+        It has if no other attempt was in the engine, or if the engine trained this attempt alone.
         """
         return self._cause_of_lost_engine(attempt_id) if failure == "engine lost" else failure
 
@@ -219,20 +211,16 @@ class Engines:
     def cause_of_lost_worker(self, attempt_id: str, *, again: bool) -> str:
         """Return the cause of an attempt's end after the death of the worker process of its engine's trials.
 
-        That process runs no code of any of them, so each has only lost its slot. If it dies again and again
-        without progress of the trial, that counts as the death of the engine, so that the trial ends at last.
-
-        Args:
-            attempt_id: Id of the attempt.
-            again: Whether the trial has lost its slot before, and made no progress since.
+        That process runs no code of the trials, so each has only lost its slot. A repeated death without
+        progress of the trial (`again`) counts as the death of the engine, so that the trial ends at last.
         """
         return self._cause_of_lost_engine(attempt_id) if again else "slot lost"
 
     def kill(self, attempt_id: str) -> str:
-        """Kill the engine in which an attempt is silent; return the cause of that attempt's end.
+        """Kill the engine of a silent attempt; return the cause of that attempt's end.
 
-        It is `hung` if no other attempt is in the engine. Otherwise any of them may hang: the cause of all is
-        `engine lost`, and each resumes from its checkpoint.
+        The cause is `hung` if no other attempt is in the engine. Otherwise any of them may hang: the cause of
+        all is `engine lost`, and each resumes from its checkpoint.
         """
         seated = self._seats.get(attempt_id)
         if seated is not None and (engine := self._living(seated.engine)) is not None:
@@ -242,8 +230,8 @@ class Engines:
     def release(self, attempt_id: str) -> None:
         """Free the slot of an attempt, if it shares an engine.
 
-        An engine that still waits for a device, and that no trial waits for any more, ends: it would wait on
-        for the nodes that its first attempt did not avoid.
+        An engine that waits for a device without an attempt ends: it would keep waiting for nodes that its
+        first attempt did not avoid.
         """
         seated = self._seats.pop(attempt_id, None)
         self.workers.left(attempt_id)
@@ -253,7 +241,8 @@ class Engines:
             engine.release(attempt_id)
             name = seated.engine
             if name and name not in self.in_use and not ray_private.node_of(engine.handle):
-                self._end(name)
+                ray.kill(self._actors.pop(name).handle)
+                ray_private.withdraw_engine(name)
 
     def _others(self, attempt_id: str) -> set[str]:
         """Return the other attempts that have entered the engine of an attempt."""
@@ -263,7 +252,7 @@ class Engines:
 
     @property
     def in_use(self) -> Set[str]:
-        """The engines in which an attempt has a slot or waits for one."""
+        """Engines in which an attempt has a slot or waits for one."""
         return {seated.engine for seated in self._seats.values() if seated.engine}
 
     def engine_of(self, attempt_id: str) -> str | None:
@@ -286,7 +275,7 @@ class Engines:
 
     @property
     def idle(self) -> BorrowedEngine | None:
-        """An engine that has a device and no attempt, or None."""
+        """Engine with a device and no attempt, or None."""
         for name in self.nodes().keys() - self.in_use:
             return self._living(name)
         return None
@@ -315,10 +304,6 @@ class Engines:
             if (borrowed := self._living(engine)) is not None:
                 borrowed.retire()
             ray_private.withdraw_engine(engine)
-
-    def _end(self, engine: str) -> None:
-        ray.kill(self._actors.pop(engine).handle)
-        ray_private.withdraw_engine(engine)
 
     def _living(self, engine: str | None) -> BorrowedEngine | None:
         """Return the named engine if it is alive."""

@@ -1,4 +1,4 @@
-"""Environment variables: those that Ray and Tune read when they are imported or started, and a worker's."""
+"""Environment variables of Ray and Tune, read at their import or start, and of workers."""
 
 from __future__ import annotations
 
@@ -36,38 +36,37 @@ RAY_ENVIRONMENT = {
 }
 
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-"""Ask Linux for pages of 2 MiB instead of 4 KiB; a user's own setting of the variable is left as it is.
+"""Huge pages: 2 MiB instead of 4 KiB, unless the user has set the variable. glibc reads it at process start.
 
-XLA allocates the memory of a training step again for each step, and Linux hands it out page by page, which
-takes a quarter to a third of a gradient's time (docs/benchmarks/trials.md). glibc reads it when a process
-starts.
+XLA allocates the memory of every training step again, and handing it out page by page takes a quarter to a
+third of a gradient's time (docs/benchmarks/trials.md).
 """
 
 GIVEN = frozenset(os.environ)
-"""Names of the variables that this process was given; what is imported later may set others."""
+"""Names of the variables with which this process was started; imports may set others."""
 
 METRICS_OFF = {
     "RAY_enable_metrics_collection": "0",
     "AUTOSCALER_METRIC_PORT": "-1",
     "DASHBOARD_METRIC_PORT": "-1",
 }
-"""Undocumented. They turn off metrics for Prometheus, which Ray serves on every network without the token."""
+"""Undocumented settings that turn off Prometheus metrics, which Ray serves without the token."""
 
 
 KEYS_OF_STORE = frozenset(
     {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN"}
 )
-"""Variables with the keys of an S3 store, which the workers of a cluster too are given by their driver."""
+"""Variables with the keys of an S3 store. A driver also sends them to workers of a cluster."""
 
 KEEP_HANDLERS = {"RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1"}
-"""Undocumented. By default the core of Ray replaces the handler of SIGTERM in a driver when it connects, and
-removes it when it leaves: a signal would end the driver in its conclusion, with the sweep still RUNNING."""
+"""Undocumented setting that keeps the driver's SIGTERM handler. Ray replaces it on connecting and removes it
+on leaving, so a signal during the conclusion would end the driver with the sweep still RUNNING."""
 
 _OF_ACCESS = ("MLFLOW_TRACKING_", "AWS_", "GOOGLE_APPLICATION_", "AZURE_STORAGE_")
-"""Beginnings of the names of variables with which a worker reaches MLflow and the store of checkpoints."""
+"""Prefixes of the variables with which a worker reaches MLflow and the checkpoint store."""
 
 END_AT_ONCE = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
-"""Undocumented. A head waits 30 s before it ends on SIGTERM, by default, for requests to Ray Serve."""
+"""Undocumented setting: on SIGTERM, a head does not wait 30 s for requests to Ray Serve."""
 
 
 def prepare(token: Path) -> None:
@@ -75,7 +74,7 @@ def prepare(token: Path) -> None:
 
     Args:
         token: File with the token of the user's clusters, created if it is missing. It is used to join a
-            cluster, unless the environment already names a token.
+            cluster unless the environment already names a token.
 
     Raises:
         BadInput: Another account can read the token.
@@ -101,11 +100,11 @@ def of_head() -> dict[str, str]:
 def of_workers(gpu_share: float) -> dict[str, str | None]:
     """Return the variables that a worker sets before it imports JAX; None removes one.
 
-    The workers of a cluster have the environment of their node, the driver's keys of an S3 store, its access
-    to MLflow if that takes a login, and what `SWEEP_VARIABLES` names. Those of this machine have that of the
-    shared head, which is no sweep's, so they are also given what `process_secrets.of_trials` lets through of
-    this driver's, and its access to MLflow and to stores. Only `ray_private.handed` may send it, because some
-    of it is secret.
+    Workers of a cluster have the environment of their node, and get the driver's keys of an S3 store, its
+    access to MLflow if that needs a login, and the variables that `SWEEP_VARIABLES` names. Workers of this
+    machine have the environment of the shared head, so they also get the driver's variables that
+    `process_secrets.of_trials` allows, and its access to MLflow and to stores. Some of it is secret, so only
+    `ray_private.handed` may send it.
 
     Args:
         gpu_share: Share of a GPU that the worker may use; 0 for the CPU.

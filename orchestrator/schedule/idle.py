@@ -1,4 +1,4 @@
-"""Idle shutdown of engines and warm workers, which outlive their sweep."""
+"""Idle shutdown of processes that outlive their sweep: engines and warm workers."""
 
 from __future__ import annotations
 
@@ -20,31 +20,26 @@ CODE = code_digest()
 
 @dataclass(frozen=True)
 class IdleShutdown:
-    """Rules for the end of a process without a driver.
+    """Rules for the exit of a process without a driver.
 
     Attributes:
         seconds: Idle timeout; 0 to end with the first driver.
-        has_device: Whether it holds a GPU in Ray's accounts; it then makes room for whatever waits for one.
+        has_device: Whether the process holds a GPU in Ray's accounting; it then exits when anything waits for
+            one.
     """
 
     seconds: float
     has_device: bool
 
     def is_due(self, idle_since: float, service: Holder | None) -> bool:
-        """Return True if an idle process must end.
-
-        Args:
-            idle_since: Time when its last driver gave it back, by `time.monotonic`.
-            service: Service that had started this driver, or None.
-        """
+        """Return True if a process that is idle since a time of `time.monotonic` must exit."""
         return time.monotonic() - idle_since >= self.seconds or self.is_in_the_way(service)
 
     def is_in_the_way(self, service: Holder | None) -> bool:
-        """Return True if an idle process must end before its timeout."""
+        """Return True if an idle process must exit before its timeout."""
         ended = service is not None and service.is_dead()
-        return ended or memory_is_short() or process.terminating() or self._is_wanted()
-
-    def _is_wanted(self) -> bool:
+        if ended or memory_is_short() or process.terminating():
+            return True
         return self.has_device and ray_private.wants_gpu()
 
 
@@ -55,12 +50,7 @@ def end_if_abandoned(borrower: Holder | None) -> None:
 
 
 def watch(look: Callable[[], None], seconds: float) -> None:
-    """Call a function every few seconds in a thread; end this process if it raises.
-
-    Args:
-        look: Function that ends the process if that is due.
-        seconds: Seconds between two calls.
-    """
+    """Call a function every `seconds` in a thread; exit if it raises."""
 
     def run() -> None:
         try:
@@ -68,6 +58,6 @@ def watch(look: Callable[[], None], seconds: float) -> None:
                 look()
                 time.sleep(seconds)
         finally:
-            os._exit(1)  # what cannot see whether it is in the way must leave
+            os._exit(1)  # without these checks the process could keep its GPU for ever
 
     threading.Thread(target=run, name="warmth", daemon=True).start()

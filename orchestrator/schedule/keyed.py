@@ -1,7 +1,7 @@
-"""A Ray Tune scheduler that identifies trials by their key, whichever attempt reports.
+"""A Ray Tune scheduler that identifies trials by their key, across attempts and drivers.
 
-To Tune a retried or resumed trial is a new one. A stopping rule must see it as the same trial, and on a
-resumed sweep it must know the reports of the ledger: an empty ASHA would let the worst trial go on.
+To Tune, a retried or resumed trial is a new one. The scheduler must see it as the same trial, and a resumed
+sweep must replay the reports of the ledger: an empty ASHA would let the worst trial go on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class KeyedTrial:
 
 
 class _NoController:
-    """Replaces Tune's controller; a rule that finds no live trial pauses none in favour of another."""
+    """Controller without live trials, so that a rule pauses none in favour of another."""
 
     def get_live_trials(self) -> set[Any]:
         """Return no trial."""
@@ -50,7 +50,7 @@ class TrialReport(NamedTuple):
 
     Attributes:
         key: Key of the trial.
-        result: Flat, with `step` and the metrics by `shown_as`.
+        result: Step and metrics, flat and named by `shown_as`.
     """
 
     key: str
@@ -60,12 +60,12 @@ class TrialReport(NamedTuple):
 def histories(
     reports: Iterable[ReportRecord | CurvePoint], milestones: Sequence[float] | None = None
 ) -> Iterator[TrialReport]:
-    """Yield the search's reports in the order of arrival, on which the decisions of a rule depend.
+    """Yield the search's reports in order of arrival, on which the decisions of a rule depend.
 
     Args:
         reports: Reports of the ledger, in any order.
-        milestones: The steps of `SchedulerAdapter.milestones`: reports on which the rule decides nothing are
-            left out. None for all of them.
+        milestones: Steps of `SchedulerAdapter.milestones`, which leave out reports that decide nothing; None
+            for all reports.
     """
     counted = reports if milestones is None else decisive(reports, milestones)
     for report in sorted(counted, key=attrgetter("at")):
@@ -77,13 +77,10 @@ def histories(
 def decisive(
     reports: Iterable[ReportRecord | CurvePoint], milestones: Sequence[float]
 ) -> list[ReportRecord | CurvePoint]:
-    """Return those reports on which a rule of milestones can decide, and the last one of each trial.
+    """Return the reports on which a rule with milestones can decide, and the last report of each trial.
 
-    Such a rule decides by the first report of a trial at or after each milestone.
-
-    Args:
-        reports: Reports in any order.
-        milestones: Steps, rising; more than the rule has are harmless.
+    Such a rule decides by the first report of a trial at or after each milestone. The milestones are
+    ascending; extra ones are harmless.
     """
     chosen: list[ReportRecord | CurvePoint] = []
     for of_trial in by_trial(reports).values():
@@ -100,15 +97,14 @@ def decisive(
 class KeyedScheduler(TrialScheduler):
     """Shows every attempt to a stopping rule as its trial, after replaying the reports of earlier runs.
 
-    A replayed result has no `queued`; a rule recognises it by that.
-
     Args:
-        rule: A scheduler that only compares trials and stops them.
+        rule: Scheduler that only compares trials and stops them. It recognises a replayed result by the
+            missing `queued`.
         histories: Reports of earlier runs, the oldest first.
 
     Attributes:
         adopt: Function that is called with Tune's controller before it adds the first trial.
-        controller: Tune's, or None until it has added the first trial.
+        controller: Tune's controller, or None before the first trial.
         stopped: Keys of the trials of earlier runs whose last report the rule answered with STOP.
     """
 
@@ -137,7 +133,7 @@ class KeyedScheduler(TrialScheduler):
         return metric
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Accept nothing: the rule was built with its metric and mode."""
+        """Ignore Tune's properties: the rule was built with its metric and mode."""
         return True
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
@@ -160,10 +156,10 @@ class KeyedScheduler(TrialScheduler):
         return str(self._rule.on_trial_result(NO_CONTROLLER, self._keyed(key), result))
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
-        """Show the rule the last report of an attempt if Tune has not: something else has ended the attempt.
+        """Show the rule the last report of an attempt if Tune has not, because the stopper ended the attempt.
 
-        A trial that gives its place up goes on later, and is compared with the others at that step, too. What
-        the rule decides comes too late for this attempt.
+        A preempted trial goes on later and is compared with the others at that step, too. The decision comes
+        too late for this attempt.
         """
         key = trial_key_of(trial.trial_id)
         is_report = math.isfinite(result.get(str(self.metric), math.nan))
@@ -174,7 +170,7 @@ class KeyedScheduler(TrialScheduler):
         """Keep the trial: its reports still count."""
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """Return None, which leaves the order to Tune's queue: a search of all trials is slow."""
+        """Return None: Tune's queue keeps its order without a slow search of all trials."""
         return None
 
     def debug_string(self) -> str:

@@ -1,8 +1,8 @@
-"""Loans: who has a process that outlives its sweep. Pure rules, without a clock and without Ray.
+"""Loans of processes that outlive their sweep. Pure rules, without a clock and without Ray.
 
-A driver borrows a process by a loan with an id of its own. Every message about the process names a loan, and
-the process acts only for the present one. Messages may be late, lost or in another order: a claim that
-arrives after its withdrawal is refused.
+A driver borrows a process by a loan with a unique id. Every message to the process names a loan, and the
+process acts only on the current one. Messages may be late, lost or reordered: a claim that arrives after its
+withdrawal is refused.
 """
 
 from __future__ import annotations
@@ -16,12 +16,7 @@ WRONG_LOAN = "a call must be made for the present loan of the process"
 
 
 class WrongLoan(RuntimeError):
-    """Raised by a process for a call of a driver to which it is not lent.
-
-    Args:
-        called_for: What the call names.
-        present: What it would have to name.
-    """
+    """A driver called a process that is not lent to it: the call names another loan than the current one."""
 
     def __init__(self, called_for: str, present: str | None) -> None:
         # All arguments are kept, so that the exception can be pickled.
@@ -29,7 +24,7 @@ class WrongLoan(RuntimeError):
         self.called_for, self.present = called_for, present
 
     def __str__(self) -> str:
-        return f"{WRONG_LOAN}, {self.present or 'none'}, got {self.called_for}"
+        return f"{WRONG_LOAN}, {self.present or 'none'} (got {self.called_for})"
 
 
 @dataclass(frozen=True)
@@ -37,14 +32,14 @@ class Loan:
     """The use of a process by one driver.
 
     Attributes:
-        borrower: The driver, as `Holder.write` returns it.
-        service: Service that has started the driver, in the same form, or ''; with it ends an idle process
-            that has a GPU.
-        environment: Environment that an engine sets, as `orchestrator.schedule.ray_private.handed` returns
-            it; JAX and XLA read it when they are imported, with the first loan. A worker gets it with its
+        borrower: Driver, as `Holder.write` returns it.
+        service: Service that started the driver, in the same form, or ''; an idle process with a GPU ends
+            with it.
+        environment: Environment of an engine, as `orchestrator.schedule.ray_private.handed` returns it. JAX
+            and XLA read it at their import, during the first loan. A worker gets its environment with its
             work.
-        slots: K of an engine; 1 for a worker.
-        id: Id that no other loan has.
+        slots: Slots of an engine; 1 for a worker.
+        id: Unique id.
     """
 
     borrower: str
@@ -55,15 +50,12 @@ class Loan:
 
 
 class Lending:
-    """The loans of one process, one after the other; it starts with its first one.
-
-    Args:
-        loan: Id of the first loan.
+    """The loans of one process, one after the other, beginning with the loan that starts it.
 
     Attributes:
-        present: Id of the present loan, or None.
-        is_used: Whether the present loan is used by an attempt.
-        is_leaving: Whether the process is about to end, and takes no further loan.
+        present: Id of the current loan, or None.
+        is_used: Whether an attempt uses the current loan.
+        is_leaving: Whether the process is about to exit and accepts no further loan.
     """
 
     def __init__(self, loan: str) -> None:
@@ -72,11 +64,7 @@ class Lending:
         self._withdrawn: set[str] = set()
 
     def claim(self, loan: str) -> bool:
-        """Begin a loan unless there is one, it has been withdrawn, or the process is about to end.
-
-        Returns:
-            Whether it has begun.
-        """
+        """Begin a loan; return False if there is one, it was withdrawn, or the process is about to exit."""
         if loan in self._withdrawn:
             self._withdrawn.discard(loan)
             return False
@@ -86,10 +74,10 @@ class Lending:
         return True
 
     def withdraw(self, loan: str) -> bool:
-        """End a loan that is not used; one that has not begun yet never begins.
+        """End an unused loan; one that has not begun never begins.
 
         Returns:
-            Whether it was the present one, and has ended.
+            Whether it was the current loan and has ended.
         """
         if self.present != loan:
             self._withdrawn.add(loan)
@@ -99,33 +87,33 @@ class Lending:
         return not self.is_used
 
     def use(self, loan: str) -> None:
-        """Note that an attempt uses the present loan.
+        """Mark the current loan as used by an attempt.
 
         Raises:
-            WrongLoan: It is another one.
+            WrongLoan: Another loan is current.
         """
         self.check(loan)
         self.is_used = True
 
     def end(self, loan: str) -> None:
-        """End the present loan.
+        """End the current loan.
 
         Raises:
-            WrongLoan: It is another one.
+            WrongLoan: Another loan is current.
         """
         self.check(loan)
         self.present, self.is_used = None, False
 
     def check(self, loan: str) -> None:
-        """Check that a call is made for the present loan.
+        """Check that a call names the current loan.
 
         Raises:
-            WrongLoan: It is not.
+            WrongLoan: Another loan is current.
         """
         if self.present is None or self.present != loan:
             raise WrongLoan(loan, self.present)
 
     def leave(self) -> bool:
-        """Take no further loan, unless there is one now; return whether the process may end."""
+        """Accept no further loan, unless one is current; return True if the process may exit."""
         self.is_leaving = self.is_leaving or self.present is None
         return self.is_leaving

@@ -1,9 +1,9 @@
-"""Kills orphaned actors: processes that hang without a driver and keep a GPU that others wait for.
+"""Kills orphaned actors: hung processes without a driver that keep a GPU which others wait for.
 
-A process with a GPU ends with its driver, or later as soon as anything waits for a GPU. A process that hangs
-or was stopped (SIGSTOP) does neither, and Ray would wait for ever. So every driver whose trials use GPUs of
-this machine looks for orphans. It reads what they have published and sends them no requests; a process with a
-living driver is left to that driver.
+A process with a GPU exits with its driver, or later when anything waits for a GPU. A process that hangs or
+was stopped (SIGSTOP) does neither, and Ray would wait for ever. Every driver whose trials use GPUs of this
+machine therefore looks for orphans. It reads only what they have published, sends no requests, and leaves
+processes with a living driver alone.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ HUNG_SECONDS = 10.0
 
 LOOK_SECONDS = 1.0
 END_SECONDS = 2.0
-"""Longest wait for the last look at the end of a driver."""
+"""Timeout for the last look when a driver ends."""
 
 
 class Lookout:
-    """Looks for such processes.
+    """Kills orphaned actors after a grace period.
 
     Args:
-        say: Function that is called with a line about each process that is ended.
-        seconds: Seconds for which a process may stay.
+        say: Function that is called with a line about each killed process.
+        seconds: Grace period.
     """
 
     def __init__(self, say: Callable[[str], None], seconds: float = HUNG_SECONDS) -> None:
@@ -42,7 +42,7 @@ class Lookout:
         self._since: dict[tuple[str, str], float] = {}
 
     def look(self) -> None:
-        """End the processes that have stayed for too long."""
+        """Kill the orphaned actors whose grace period is over."""
         now = time.monotonic()
         staying = _without_driver() if ray_private.wants_gpu() else []
         self._since = {one: self._since.get(one, now) for one in staying}
@@ -59,7 +59,7 @@ class Lookout:
 
 
 def _without_driver() -> list[tuple[str, str]]:
-    """Return name and namespace of the processes that no living driver has."""
+    """Return name and namespace of the orphaned actors."""
     actors = ray.util.list_named_actors(all_namespaces=True)
     named = [
         (actor["name"], actor["namespace"]) for actor in actors if actor["namespace"] in (ENGINES, WITH_GPU)
@@ -69,18 +69,16 @@ def _without_driver() -> list[tuple[str, str]]:
 
 def _is_without_driver(borrower: str | None) -> bool:
     if borrower is None:
-        return False  # it waits for its device
+        return False  # it still waits for its device
     holder = Holder.read(borrower)
     return borrower == "" or (holder is not None and holder.is_dead())
 
 
 @contextmanager
 def ended(say: Callable[[str], None], seconds: float = HUNG_SECONDS) -> Iterator[None]:
-    """End such processes within a `with` block, in which the Ray of this machine is joined.
+    """Kill orphaned actors within a `with` block, in which the Ray of this machine is joined.
 
-    Args:
-        say: Function that is called with a line about each, by another thread.
-        seconds: Seconds for which a process may stay.
+    Another thread calls `say` with a line about each killed process.
     """
     lookout, over = Lookout(say, seconds), threading.Event()
 

@@ -1,8 +1,8 @@
-"""Placement of attempts on nodes, off the nodes that are reserved for other sweeps.
+"""Placement of attempts on nodes that are not reserved for other sweeps.
 
-Ray starts an attempt on any node with room for it. A label selector restricts that, and every node has its
-id as a label. A selector cannot be changed: an attempt that still waits for its resources when the holds
-change is taken back, and launched again with another one.
+Ray starts an attempt on any node with room for it. A label selector restricts that; every node has its id as
+a label. A selector cannot be changed, so an attempt that waits under an outdated selector is withdrawn and
+launched again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NODE_LABEL = "ray.io/node-id"
 
 
 def selector(avoided: Collection[str]) -> dict[str, str]:
-    """Return the label selector of all nodes but some; none if that is every node."""
+    """Return the label selector of all nodes except the avoided ones; an empty one if none is avoided."""
     return {NODE_LABEL: f"!in({','.join(sorted(avoided))})"} if avoided else {}
 
 
@@ -29,19 +29,20 @@ def of_bundle(avoided: Collection[str]) -> dict[str, Any]:
 
 
 class Placement:
-    """The nodes of one driver's attempts.
+    """Nodes of one driver's attempts.
 
     Attributes:
-        closed: Ids of the nodes that are held for other sweeps.
+        closed: Ids of the nodes that are reserved for other sweeps.
+        nodes: Nodes of the attempts that a worker has taken, by attempt id.
     """
 
     def __init__(self) -> None:
         self.closed: frozenset[str] = frozenset()
         self._avoided: dict[str, frozenset[str]] = {}
-        self._nodes: dict[str, str] = {}
+        self.nodes: Mapping[str, str] = {}
 
     def avoiding(self, assignment: Assignment) -> Assignment:
-        """Return an assignment whose attempt starts on no node that is held for another sweep."""
+        """Return the assignment, set to avoid the nodes that are reserved for other sweeps."""
         self._avoided[assignment.attempt_id] = self.closed
         return replace(assignment, avoided=tuple(sorted(self.closed)))
 
@@ -49,26 +50,19 @@ class Placement:
         """Find the nodes of attempts.
 
         Args:
-            controller: Tune's.
+            controller: Tune's controller.
             started: Ids of the attempts that a worker has taken.
-            running: Ids of all that were launched and have not ended; others are forgotten.
+            running: Ids of all attempts that were launched and have not ended; others are forgotten.
         """
-        known = {name: node for name, node in self._nodes.items() if name in running}
+        known = {name: node for name, node in self.nodes.items() if name in running}
         self._avoided = {name: nodes for name, nodes in self._avoided.items() if name in running}
         unknown = {name for name in started if name not in known}
-        self._nodes = known | (ray_private.nodes_of(controller, unknown) if unknown else {})
-
-    @property
-    def nodes(self) -> Mapping[str, str]:
-        """The nodes of attempts that a worker has taken, by id of the attempt."""
-        return self._nodes
+        self.nodes = known | (ray_private.nodes_of(controller, unknown) if unknown else {})
 
     def take_back(self, controller: Any, before: Callable[[str], object]) -> None:
-        """Take back the attempts that wait for resources under holds of another time.
+        """Withdraw the attempts that wait for resources under outdated reservations.
 
-        Args:
-            controller: Tune's.
-            before: Function that is called with the id of each attempt before it ends.
+        `before` is called with the id of each attempt before it ends.
         """
         outdated = [name for name, avoided in self._avoided.items() if avoided != self.closed]
         waiting = ray_private.waiting_for_resources(controller, outdated) if outdated else ()

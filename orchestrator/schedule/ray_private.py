@@ -1,7 +1,7 @@
 """The private interfaces of Ray that this project uses, checked with Ray 2.60.0. No other module uses one.
 
-A private interface has no public equivalent, or only one that needs more than every cluster has; each
-function says which. tests/orchestrator/schedule/test_ray_private.py fails when one of them changes.
+Each one has no public equivalent, or only one that needs more than every cluster has; a comment gives the
+reason. tests/orchestrator/schedule/test_ray_private.py fails when one of them changes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from orchestrator.schedule.environment import KEYS_OF_STORE
 from orchestrator.training import process
 
 if TYPE_CHECKING:
-    # Tune takes a second to import, which a look at a cluster need not wait for.
+    # Tune takes a second to import, and the state of a cluster can be read without it.
     from ray.tune.experiment import Trial
 
 CHECKED_VERSION = "2.60.0"
@@ -57,16 +57,18 @@ Environment = Mapping[str, str | None]
 _ALIVE = 0
 
 # ------------------------------------------------------------------ stop requests and engines
-# They are keys of the cluster's key-value store. Publicly, state that every process of a cluster can read
-# needs an actor: one more process for one bit.
+# They are keys of the cluster's key-value store. The public way to share state among all processes of a
+# cluster is an actor: one more process for one bit.
 
 
 def publish_stop(channel: Channel, attempts: Collection[str]) -> None:
-    """Ask the workers and engines of a sweep, on any node, to save and end attempts; the last call holds.
+    """Ask the workers and engines of a sweep, on any node, to save and end attempts.
+
+    A call replaces the request before it.
 
     Args:
         channel: Channel of the sweep.
-        attempts: Their ids, or `process.EVERY`.
+        attempts: Ids of the attempts, or `process.EVERY`.
     """
     _internal_kv_put(_stop_key(channel), json.dumps(sorted(attempts)).encode())
 
@@ -77,13 +79,13 @@ def withdraw_stop(channel: Channel) -> None:
 
 
 def published_stop(channel: Channel) -> Collection[str]:
-    """Return the attempts of a sweep that are to end; none in a process that Ray has not started."""
+    """Return the ids of a sweep's attempts that must end; none in a process that Ray has not started."""
     written: bytes | None = _internal_kv_get(_stop_key(channel)) if _internal_kv_initialized() else None
     return frozenset(json.loads(written)) if written else ()
 
 
 def publish_engine(engine: str, actor: str, loan: str) -> None:
-    """Publish the name of the actor that is an engine now, and the loan under which it is."""
+    """Publish the actor of an engine and the loan of that actor."""
     _internal_kv_put(_engine_key(engine), json.dumps([actor, loan]).encode())
 
 
@@ -93,7 +95,7 @@ def withdraw_engine(engine: str) -> None:
 
 
 def published_engine(engine: str) -> tuple[str, str] | None:
-    """Return the name of the actor that is an engine now, and its loan, or None if there is none."""
+    """Return the name of an engine's actor and its loan, or None without an actor."""
     written: bytes | None = _internal_kv_get(_engine_key(engine))
     if not written:
         return None
@@ -102,17 +104,15 @@ def published_engine(engine: str) -> tuple[str, str] | None:
 
 
 def publish_borrower(actor: str, borrower: str) -> None:
-    """Publish which driver has a process that holds a device, so that others can judge one that hangs.
+    """Publish the driver that has a process with a GPU, so that other drivers can find orphaned actors.
 
-    Args:
-        actor: Name of the actor.
-        borrower: The driver, as `Holder.write` returns it, or '' for none.
+    `borrower` is the driver as `Holder.write` returns it, or '' for none.
     """
     _internal_kv_put(_borrower_key(actor), borrower.encode())
 
 
 def published_borrower(actor: str) -> str | None:
-    """Return the driver that has a process, '' if none has it, or None if the process has not begun."""
+    """Return the driver that has a process, '' if none has it, or None if the process has not started."""
     written: bytes | None = _internal_kv_get(_borrower_key(actor))
     return None if written is None else written.decode()
 
@@ -121,7 +121,7 @@ _POOL_KEY = b"sweep-pool"
 
 
 def pool_id() -> str:
-    """Return the id of the joined cluster: random, drawn by the first driver that asks for it."""
+    """Return the random id of the joined cluster, drawn by the first driver that asks for it."""
     _internal_kv_put(_POOL_KEY, uuid.uuid4().hex.encode(), overwrite=False)
     drawn = _internal_kv_get(_POOL_KEY)
     assert drawn is not None, "the key was written just now"
@@ -145,8 +145,8 @@ def _stop_key(channel: Channel) -> bytes:
 
 
 # ------------------------------------------------------------------ the environment of workers
-# What is sent with a trial or an actor may be written to files, by Tune and in the folder of Ray; the store
-# of keys is in the memory of the head alone, and reading it needs the token.
+# Tune and Ray may write the arguments of a trial or an actor to files. The key-value store is only in the
+# memory of the head, and reading it needs the token.
 
 HANDED = "SWEEP_HANDED"
 """Environment variable of a worker: name of the entry that holds its secret variables."""
@@ -155,10 +155,11 @@ _SENDER = uuid.uuid4().hex
 
 
 def handed(variables: Environment) -> Environment:
-    """Return variables that can be written to files; `adopt` finds the others in the memory of the head.
+    """Return the variables of a worker without secrets, which are stored in the memory of the head.
 
     Args:
         variables: Variables of a worker, as `orchestrator.schedule.environment.of_workers` returns them.
+            `adopt` restores all of them.
     """
     values = {name: value for name, value in variables.items() if value is not None}
     open_ = process_secrets.of_trials(values)
@@ -171,27 +172,27 @@ def handed(variables: Environment) -> Environment:
 
 
 def adopt(variables: Environment) -> None:
-    """Set the environment of this worker to what `handed` was given; see `process.adopt`.
+    """Set the environment of this worker to the variables that were passed to `handed`; see `process.adopt`.
 
     Raises:
-        RuntimeError: The driver that has handed it over has left, and taken what is secret with it.
+        RuntimeError: The driver has left and withdrawn the secret variables.
     """
     secret: dict[str, str] = {}
     if name := variables.get(HANDED):
         written = _internal_kv_get(_private_key(name))
         if written is None:
-            raise RuntimeError("the driver whose environment this worker is to have has left")
+            raise RuntimeError("the driver whose environment this worker needs has ended")
         secret = json.loads(written)
     process.adopt({**variables, **secret, HANDED: None})
 
 
 def withdraw_handed() -> None:
-    """Forget what this process has handed to workers."""
+    """Delete the secret variables that this process has stored for workers."""
     _internal_kv_del(_private_key(_SENDER), del_by_prefix=True)
 
 
 # ------------------------------------------------------------------ a cluster that was not joined
-# `ray.init` joins as a job, and `ray.util.state` needs the dashboard, which a cluster may not run.
+# `ray.init` joins as a job, and `ray.util.state` needs the dashboard, which may not run.
 
 
 @dataclass(frozen=True)
@@ -211,8 +212,8 @@ def cluster_state(address: str) -> ClusterState:
     """Return the nodes of the cluster at `host:port`, without joining it.
 
     Raises:
-        AuthenticationError: Of `ray.exceptions`, if the cluster refuses the token of this process.
-        RpcError: Of `ray.exceptions`, if it does not answer.
+        ray.exceptions.AuthenticationError: The cluster refuses the token of this process.
+        ray.exceptions.RpcError: The cluster does not answer.
     """
     client = GcsClient(address=address)
     nodes = [
@@ -228,21 +229,21 @@ def cluster_state(address: str) -> ClusterState:
 
 
 def host_and_port(address: str) -> str:
-    """Return `host:port` of a cluster's head as `ray.init` resolves it: `localhost` is a name too.
+    """Return `host:port` of a cluster's head as `ray.init` resolves it; `localhost` is also a valid address.
 
     Raises:
-        ValueError: The address has neither form, or is `auto` or `local`: Ray would take the address from
-            a file that every account of this machine can write.
+        ValueError: The address is invalid, or is `auto` or `local`: Ray would read the address from a file
+            that every account of this machine can write.
     """
     if address in {"auto", "local"}:
-        raise ValueError(f"{address} names no head; host:port does")
+        raise ValueError(f"{address} must be the host:port of a head")
     return canonicalize_bootstrap_address(address) or address
 
 
 def job() -> JobConfig:
     """Return the settings of a driver whose workers do not search its working folder for modules.
 
-    They search the folder of this package, unless that is where packages are installed.
+    They search the folder of this package, unless it is installed in `site-packages`.
     """
     own = Path(__file__).parents[2]
     config = JobConfig()
@@ -251,37 +252,36 @@ def job() -> JobConfig:
 
 
 class _Fixed(list[str]):
-    """What Ray would add to it is left out."""
+    """A list that ignores what Ray adds to it."""
 
     def extend(self, values: Iterable[str]) -> None:
         """Add nothing."""
 
 
 def forget_token() -> None:
-    """Let this process read the token of Ray again when it joins; it is otherwise read once."""
+    """Let this process read Ray's token again at the next join; by default Ray reads it once."""
     AuthenticationTokenLoader.instance().reset_cache()
 
 
 # ------------------------------------------------------------------ the nodes of the joined cluster
-# `ray.nodes()` tells neither which resources are free nor which nodes are drained; `ray.util.state` needs the
-# dashboard.
+# `ray.nodes()` has neither free resources nor draining nodes, and `ray.util.state` needs the dashboard.
 
 
 def free_resources() -> dict[str, dict[str, float]]:
-    """Return the resources that are not in use, by node id."""
+    """Return the free resources by node id."""
     free: dict[str, dict[str, float]] = state.available_resources_per_node()
     return free
 
 
 def draining_nodes() -> set[str]:
-    """Return the ids of the nodes that are drained: Ray places nothing more on them."""
+    """Return the ids of the draining nodes, on which Ray places nothing more."""
     return set(state.get_draining_nodes())
 
 
 def wants_gpu() -> bool:
     """Return True if an actor, a task or a placement group of the cluster waits for a GPU or a share of one.
 
-    The raylets report it a few times a second. Publicly, only the autoscaler and the dashboard know it.
+    The raylets report it a few times a second. Only the autoscaler and the dashboard have it publicly.
     """
     reply = GetClusterResourceStateReply.FromString(internal_kv_get_gcs_client().get_cluster_resource_state())
     waiting = reply.cluster_resource_state
@@ -291,13 +291,13 @@ def wants_gpu() -> bool:
 
 
 def node_of(actor: Any) -> str | None:
-    """Return the id of the node on which an actor runs, or None while it waits for one."""
+    """Return the id of an actor's node, or None while the actor waits for one."""
     row = state.actor_table(actor._actor_id.hex())
     return row["Address"]["NodeID"] if row.get("State") == "ALIVE" else None
 
 
 def process_of(actor: Any) -> int:
-    """Return the id of the process of an actor; 0 while it waits for one."""
+    """Return the process id of an actor; 0 while the actor waits for a node."""
     return int(state.actor_table(actor._actor_id.hex()).get("Pid", 0))
 
 
@@ -308,34 +308,30 @@ def waits_for_gpu() -> bool:
 
 
 def has_placement_group() -> bool:
-    """Return True if Ray has placed a placement group of this job: its id ends with that of its job."""
+    """Return True if Ray has placed a placement group of this job, whose id ends with the id of the job."""
     job = ray.get_runtime_context().get_job_id()
     groups = placement_group_table().items()
     return any(name.endswith(job) and group["state"] == "CREATED" for name, group in groups)
 
 
 # ------------------------------------------------------------------ Tune's controller
-# With `reuse_actors` Tune keeps the actor of an ended trial for the next one, even if none is launched. It
-# has no interface to give the actor's resources back.
+# With `reuse_actors` Tune keeps the actor of an ended trial for the next one, even if there is none. It has
+# no public way to free the actor's resources.
 
 
 def release_idle_actors(controller: Any) -> None:
-    """Let the actors end that Tune's controller keeps for the next trial."""
+    """End the actors that Tune's controller keeps for the next trial."""
     controller._cleanup_cached_actors(force_all=True)
 
 
-# Nor does it tell where a trial has its resources, or take one back that waits for them: what such a trial
-# asks of Ray is fixed when it is added.
+# Tune has no public way to find the node of a trial, or to withdraw a trial that waits for resources. A
+# trial's request to Ray is fixed when the trial is added.
 
 
 def nodes_of(controller: Any, trials: Collection[str]) -> dict[str, str]:
-    """Return the ids of the nodes on which trials have their processors, by id of the trial.
+    """Return the ids of the nodes on which trials have their processors, by trial id.
 
-    The actor of a trial may be elsewhere, if it is lent.
-
-    Args:
-        controller: Tune's.
-        trials: Ids of trials; those that wait for resources are not in the answer.
+    A trial whose actor is lent may run on another node. Trials that wait for resources are left out.
     """
     placed = controller._actor_manager._live_actors_to_ray_actors_resources
     groups = {
@@ -348,12 +344,7 @@ def nodes_of(controller: Any, trials: Collection[str]) -> dict[str, str]:
 
 
 def waiting_for_resources(controller: Any, trials: Collection[str]) -> list[str]:
-    """Return those of some trials that Tune has added and that have no resources yet.
-
-    Args:
-        controller: Tune's.
-        trials: Ids of trials.
-    """
+    """Return those of the given trials that Tune has added and that have no resources yet."""
     placed = controller._actor_manager._live_actors_to_ray_actors_resources
     return [
         trial.trial_id
@@ -363,26 +354,21 @@ def waiting_for_resources(controller: Any, trials: Collection[str]) -> list[str]
 
 
 def take_back(controller: Any, trials: Collection[str]) -> None:
-    """End trials that wait for resources, as if they were stopped.
-
-    Args:
-        controller: Tune's.
-        trials: Ids of trials that `waiting_for_resources` has returned.
-    """
+    """Withdraw trials of `waiting_for_resources`; Tune ends them as if they were stopped."""
     for trial in [trial for trial in controller._pending_trials if trial.trial_id in trials]:
         if trial in controller._staged_trials:
-            # Tune forgets this, and would then keep an actor for a trial that does not come.
+            # Tune does not do this itself, and would keep an actor for a trial that never starts.
             controller._unstage_trial_with_resources(trial)
         controller.stop_trial(trial)
 
 
-# Tune starts an actor of its own for each trial, in a process of its own. It has no interface to use one that
-# runs already; but whatever `annotate_remote_entities` returns, it calls `remote` of.
+# Tune starts a new actor for each trial and cannot be given a running one. It calls `remote` of the classes
+# that `annotate_remote_entities` returns, so these can be replaced.
 
 
 @dataclass(frozen=True)
 class _LentClass:
-    """An actor class whose actor is lent if one can be, and created otherwise."""
+    """An actor class that lends a running actor if there is one, and creates one otherwise."""
 
     created: Any
     lend: Callable[[dict[str, Any]], Any]
@@ -395,13 +381,14 @@ class _LentClass:
 def lend_actors(controller: Any, lend: Callable[[dict[str, Any]], Any]) -> None:
     """Let Tune's controller use actors that it has not created.
 
+    Tune releases an actor by `stop`, or kills it, also after `stop`. The function `released` of `handle_with`
+    is called once Tune does neither any more. It is not called for a killed actor, because a kill may take
+    effect later than a call.
+
     Args:
         controller: Controller that has started no actor yet.
         lend: Function that returns the handle of an actor with the methods of a trainable, given the
-            arguments of the trainable, or None if Tune is to create one. Tune ends its use by `stop`, or
-            kills the actor, also after `stop`: what `handle_with` names `released` is called once it does
-            neither any more, and never of an actor that Tune has killed, for a kill takes effect later than a
-            call.
+            arguments of the trainable, or None if Tune must create one.
     """
     actors = controller._actor_manager
     manager, resolve, kill = actors._resource_manager, actors._actor_stop_resolved, actors._try_kill_actor
@@ -432,32 +419,23 @@ def lend_actors(controller: Any, lend: Callable[[dict[str, Any]], Any]) -> None:
     actors._try_kill_actor = killed
 
 
-# Nor has it one for how long it waits for an event of an actor. It waits 0.1 s, and then asks for the next
-# trial and writes its own state: ten times a second, in every driver of a machine, while trials train.
+# Tune waits at most 0.1 s for an event, then asks for the next trial and writes its state: ten times a second
+# in every driver, while trials train. It has no setting for this timeout.
 
 
 def wait_for_events(controller: Any, seconds: float) -> None:
-    """Let Tune's controller wait longer for the next event; every event still ends a wait.
-
-    Args:
-        controller: Tune's.
-        seconds: Longest time of a wait.
-    """
+    """Let Tune's controller wait at least `seconds` for the next event; every event still ends the wait."""
     manager = controller._actor_manager
     wait = manager.next
     manager.next = lambda timeout: wait(timeout=max(timeout, seconds))
 
 
-# It also keeps every answer of an actor until the actor ends, which with `reuse_actors` is that of the sweep:
-# 0.4 KiB of each report in Ray's store in the driver's memory, and what Ray knows of the call.
+# Tune keeps every answer of an actor until the actor ends, with `reuse_actors` until the sweep ends. Each
+# report takes 0.4 KiB of Ray's store in the driver's memory, besides Ray's record of the call.
 
 
 def drop_read_answers(controller: Any) -> None:
-    """Let Tune's controller drop the answers of an actor that it has read, when it calls the actor again.
-
-    Args:
-        controller: Tune's.
-    """
+    """Let Tune's controller drop the answers of an actor that it has read when it calls the actor again."""
     manager = controller._actor_manager
     schedule, unread = manager.schedule_actor_task, manager._actor_task_events._tracked_futures
 
@@ -471,7 +449,7 @@ def drop_read_answers(controller: Any) -> None:
 
 @dataclass(frozen=True)
 class _Method:
-    """A method of a handle that this process answers; Tune calls its `remote`."""
+    """A method of a handle that runs in this process; Tune calls its `remote`."""
 
     remote: Callable[..., Any]
 
@@ -482,14 +460,15 @@ _RELEASED = "_sweep_released"
 def handle_with(
     actor: Any, answers: Mapping[str, Callable[..., Any]], released: Callable[[], object] | None = None
 ) -> Any:
-    """Return another handle of an actor, some of whose methods are functions of this process.
+    """Return a copy of an actor's handle, with some methods replaced by functions of this process.
 
-    Tune takes it for the actor of one trial, although the actor serves several; `ray.kill` of it kills that.
+    Tune takes the copy for the actor of one trial, although the actor may serve several. `ray.kill` of the
+    copy kills the actor.
 
     Args:
         actor: Handle of an actor.
         answers: Functions that return a reference, by the name of the method that they replace.
-        released: Function that is called once Tune does nothing more with the handle; see `lend_actors`.
+        released: Function that is called when Tune no longer uses the handle; see `lend_actors`.
     """
     handle = copy(actor)
     vars(handle).update({name: _Method(answer) for name, answer in answers.items()})
@@ -497,16 +476,16 @@ def handle_with(
     return handle
 
 
-# An answer of an actor reaches the stopping rule before any callback. So that one which belongs to another
-# trial, or is none at all, changes nothing, it is looked at before Tune does.
+# An answer of an actor reaches the scheduler before any callback. It is therefore checked before Tune
+# processes it, so that an invalid answer or one of another trial has no effect.
 
 
 def check_answers(controller: Any, check: Callable[[str, Any], Exception | None]) -> None:
-    """Let Tune's controller take a wrong answer of an actor for a call that has failed.
+    """Let Tune's controller treat an invalid answer of an actor as a failed call.
 
     Args:
-        controller: Tune's.
-        check: Function that returns what is wrong with the result of a trial, given the trial's id, or None.
+        controller: Tune's controller.
+        check: Function that returns the error in the result of a trial, given the trial's id, or None.
     """
     on_result, on_error = controller._on_training_result, controller._trial_task_failure
 
@@ -520,25 +499,25 @@ def check_answers(controller: Any, check: Callable[[str, Any], Exception | None]
 
 
 # ------------------------------------------------------------------ Tune's telemetry
-# With any callback, Tune imports MLflow and three other trackers to count which of them are used, also with
-# usage statistics off. That takes a driver 1.3 s, and memory.
+# With any callback, Tune imports MLflow and three other trackers for its usage statistics, even if these are
+# off. That costs a driver 1.3 s and memory.
 
 
 def count_no_callbacks() -> None:
-    """Let Tune not count which callbacks a sweep uses."""
-    from ray.air._internal import usage  # with Tune, and not by a look at a cluster
+    """Disable Tune's telemetry about callbacks."""
+    from ray.air._internal import usage  # imports Tune
 
     usage.tag_callbacks = lambda callbacks: False
 
 
 # ------------------------------------------------------------------ Tune's runtime environment
-# Tune copies the keys of an S3 store from the driver into the environment with which a worker is started,
-# which every process of the user, and everybody who may look at the cluster, can read.
+# Tune starts workers with the driver's keys of an S3 store in their environment, which every process of the
+# user and everybody with access to the cluster can read.
 
 
 def withhold_keys() -> None:
-    """Let Tune start workers without the keys of a store, which they are given later."""
-    from ray.tune.execution import class_cache  # with Tune, and not by a look at a cluster
+    """Let Tune start workers without the keys of an S3 store, which they get later from `handed`."""
+    from ray.tune.execution import class_cache  # imports Tune
 
     class_cache.ENV_VARS_TO_PROPAGATE = class_cache.ENV_VARS_TO_PROPAGATE - KEYS_OF_STORE
 
@@ -547,7 +526,7 @@ def withhold_keys() -> None:
 # Ray's exceptions have no field for the cause of an actor's death, and Tune writes only their text to a file.
 
 _UNREACHABLE = "actor is temporarily unavailable"
-"""Ray's phrase for an actor whose node does not answer but has not been declared dead."""
+"""Ray's phrase for an actor whose node does not answer and is not declared dead yet."""
 
 DEATH_PHRASES = {
     "out of memory": ("running low on memory", "memory pressure"),
@@ -558,14 +537,14 @@ DEATH_PHRASES = {
 
 
 DEATHS_OF_A_PROCESS = ("out of memory", "worker lost")
-"""Causes of the end of one process; its node lives on."""
+"""Causes of an attempt's end after which the node is still alive."""
 
 
 def cause_of_death(text: str) -> tuple[str, str]:
-    """Return the cause of an attempt's end and one line about it.
+    """Return the cause of an attempt's end and a message of one line.
 
     Args:
-        text: Text of the error file that Tune writes for a trial. Ray's general advice in it names the OOM
+        text: Text of the error file that Tune writes for a trial. Ray's general advice in it mentions the OOM
             killer after every death, so that phrase is not evidence.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failure #")]
@@ -577,28 +556,25 @@ def cause_of_death(text: str) -> tuple[str, str]:
 
 
 _PROCESS = re.compile(r"^\s*pid: (\d+)$.*^\s*ip: (\S+)$", re.MULTILINE | re.DOTALL)
-"""Pattern of a dead process and its machine in the text of Ray's error."""
+"""Pattern of the process id and the machine in the text of Ray's error."""
 
 _DUMP = re.compile(r"\*\*\* SIG[A-Z]+ received")
 _FATAL = "Fatal Python error"
 _MARK = re.compile(r":(job_id|actor_name|task_name):")
-"""Lines of Ray's own in the log of a process: the dump of a fatal signal, and marks of what it ran."""
+"""Patterns of the lines that Ray writes into the log of a process."""
 
 _READ = 65_536
-"""Bytes at the end of a log that are looked at."""
+"""Bytes that are read at the end of a log."""
 
 _SHOWN = 500
 """Characters of a line that are shown."""
 
 
 def last_words(text: str) -> str:
-    """Return a sentence on what a dead process wrote last, or where; '' if Ray names no process.
+    """Return a sentence with the last line of a dead process, or with its place; '' without a process.
 
-    A library that ends the process, such as XLA for a flag that it does not know, says why there alone.
-    Publicly, Ray hands out logs through its dashboard, which a worker's cluster need not have.
-
-    Args:
-        text: Text of Ray's error.
+    A library that ends the process, such as XLA for an unknown flag, gives the reason only there. The public
+    way to read logs is the dashboard, which may not run.
     """
     if (found := _PROCESS.search(text)) is None:
         return ""
@@ -621,7 +597,7 @@ def _tail(log: Path) -> str:
 
 
 def end_of(log: str) -> str:
-    """Return the last line that a process wrote before Ray dumped a fatal signal, and the signal's name."""
+    """Return the last line that a process wrote before a fatal signal, and the name of the signal."""
     lines = [line.strip() for line in log.splitlines() if line.strip() and not _MARK.match(line)]
     dumps = (index for index, line in enumerate(lines) if _DUMP.search(line) or line.startswith(_FATAL))
     end = next(dumps, len(lines))
@@ -630,13 +606,13 @@ def end_of(log: str) -> str:
 
 
 def forget_statistics(trial: Trial) -> None:
-    """Drop the running averages that Tune keeps of each metric of an attempt that has ended.
+    """Drop the running averages that Tune keeps of each metric of an ended attempt.
 
-    They take 40 KiB an attempt, and as much again in Tune's own state; the ledger has every report.
+    They take 40 KiB per attempt, and as much again in Tune's state file. The ledger has every report.
     """
     trial.run_metadata.metric_analysis, trial.run_metadata.metric_n_steps = {}, {}
 
 
 def actor_of(trial: Trial) -> Any:
-    """Return the handle of the actor that runs a Tune trial, or None. Only its setter is public."""
+    """Return the handle of the actor that runs a Tune trial, or None; only the setter is public."""
     return trial.temporary_state.ray_actor

@@ -26,18 +26,16 @@ from orchestrator.schedule import ray_private
 REFUSED = 3
 CONNECT_SECONDS = 5.0
 LOOK_SECONDS = 1.0
-"""Seconds for which `AvailableResources` keeps what it has read."""
+"""Time for which `AvailableResources` caches the nodes."""
 
 REQUEST_SECONDS = 30.0
-"""Seconds after which an unchanged request is sent again: another driver may have replaced it by an older."""
+"""Interval after which an unchanged request is repeated, because another driver may have overwritten it."""
 
 
 class AvailableResources:
-    """The resources of the joined cluster, read once a second at most.
+    """Resources of the joined cluster for attempts with `cpu` processors and a `gpu` share.
 
-    Args:
-        cpu: Processors of one attempt.
-        gpu: Share of a GPU of one attempt.
+    They are read at most once a second.
     """
 
     def __init__(self, cpu: float, gpu: float) -> None:
@@ -60,17 +58,17 @@ class AvailableResources:
         return why_none(list(self.nodes().values()), self._cpu, self._gpu)
 
     def placed(self) -> bool:
-        """Return True if an attempt of this driver has its resources, and waits for no process with a GPU."""
+        """Return True if an attempt of this driver has its resources and waits for no process with a GPU."""
         return ray_private.has_placement_group() and not (self._gpu and ray_private.waits_for_gpu())
 
     def request(self, attempts: Counter[tuple[float, float]]) -> None:
-        """Ask the cluster's autoscaler, if it has one, for the resources of attempts.
+        """Request the resources of attempts from the cluster's autoscaler, if it has one.
 
-        The cluster keeps one request, that of the last call by any driver. So one driver asks for all sweeps,
-        and repeats the request: a driver that asked before, and was held up, may have replaced it.
+        The cluster keeps only the last request of any driver, so one driver requests for all sweeps. It
+        repeats the request, because a delayed driver may have overwritten it.
 
         Args:
-            attempts: How many attempts there are with so many processors and such a share of a GPU.
+            attempts: Number of attempts by processors and GPU share of one attempt.
         """
         now = time.monotonic()
         if attempts != self._requested or now - self._requested_at >= REQUEST_SECONDS:
@@ -100,29 +98,26 @@ def _node(total: Mapping[str, float], free: Mapping[str, float]) -> Node:
 def cluster_hardware(address: str) -> Hardware:
     """Return the largest nodes that a cluster has or its autoscaler may add, without joining it.
 
-    Args:
-        address: Address of the cluster's head, as in RAY_ADDRESS.
-
     Raises:
         BadInput: The address is one of Ray's client, or the cluster answers without a token or refuses the
             token of this process.
-        NoCluster: It does not answer, or has no node and no autoscaler to add one.
+        NoCluster: It does not answer, or has neither a node nor an autoscaler to add one.
     """
     head = _reachable(address)
     _refuse_open(address, head)
     try:
         cluster = ray_private.cluster_state(head)
     except AuthenticationError:
-        must = "must accept the token of this process"
+        must = "does not accept the token of this process"
         remedy = "Copy its token to this machine; set RAY_AUTH_TOKEN_PATH to it."
-        raise BadInput(f"RAY_ADDRESS={address}", must, "the cluster refuses it", remedy) from None
+        raise BadInput(f"RAY_ADDRESS={address}", must, "", remedy) from None
     except RpcError as error:
         raise no_answer(address, str(error)) from error
     nodes = [_node(total, {}) for _, total in cluster.nodes]
     addable = [_node(total, {}) for total in cluster.addable]
     if not nodes and not addable:
         must, remedy = "must have a node, or an autoscaler that adds one", "Start one with `ray start`."
-        raise NoCluster(f"RAY_ADDRESS={address}", must, "none", remedy)
+        raise NoCluster(f"RAY_ADDRESS={address}", must, "", remedy)
     return Hardware.of([*nodes, *addable], hosts=len({host for host, _ in cluster.nodes}) + len(addable))
 
 
@@ -141,18 +136,13 @@ def _reachable(address: str) -> str:
 
 
 def no_answer(address: str, got: str) -> NoCluster:
-    """Return the refusal of a cluster that does not answer.
-
-    Args:
-        address: Address of the cluster, as in RAY_ADDRESS.
-        got: What came instead of an answer.
-    """
+    """Return the refusal of a cluster that does not answer."""
     remedy = "Start it, or unset RAY_ADDRESS."
     return NoCluster(f"RAY_ADDRESS={address}", "must be a Ray cluster that answers", got, remedy)
 
 
 def _refuse_open(address: str, head: str) -> None:
-    """Refuse a cluster unless it refuses connections without a token: anyone could run code on it."""
+    """Refuse a cluster that accepts connections without a token: anyone could run code on it."""
     known = without_secrets(os.environ)
     bare = {name: value for name, value in known.items() if not name.startswith("RAY_AUTH")}
     # In a process of its own, because Ray reads its authentication mode once.
@@ -163,7 +153,7 @@ def _refuse_open(address: str, head: str) -> None:
     if done.returncode == 0:
         must = "must refuse connections without a token"
         remedy = "Start every node with RAY_AUTH_MODE=token and the same RAY_AUTH_TOKEN_PATH."
-        raise BadInput(f"RAY_ADDRESS={address}", must, "an answer", remedy)
+        raise BadInput(f"RAY_ADDRESS={address}", must, "", remedy)
     if done.returncode != REFUSED:
         lines = done.stderr.strip().splitlines()
         raise no_answer(address, lines[-1] if lines else f"exit code {done.returncode} of the check")

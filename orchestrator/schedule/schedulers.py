@@ -1,4 +1,4 @@
-"""The schedulers, one class each. Their clock is the step; shares are shares of all steps."""
+"""The schedulers, one class each. Their clock is the step, and shares are shares of all steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SchedulerAdapter(ABC):
     """Builds a scheduler of Ray Tune from the options of a search-space file.
 
     Attributes:
-        settings: What a file may say. The expression is read without importing this module, see
+        settings: Options in a file, read without importing this module; see
             `orchestrator.config.declarations`.
     """
 
@@ -40,10 +40,10 @@ class SchedulerAdapter(ABC):
 
     @staticmethod
     def milestones(sweep: SweepConfig, options: Mapping[str, Any]) -> Sequence[float] | None:
-        """Return the rising steps at which alone the scheduler decides, or None if any report may matter.
+        """Return the only steps at which the scheduler decides, ascending, or None if any report may matter.
 
-        It decides by the first report of a trial at or after each of them:
-        `orchestrator.schedule.keyed.decisive` rests on that.
+        The scheduler decides by the first report of a trial at or after each milestone, on which
+        `orchestrator.schedule.keyed.decisive` relies.
         """
         return None
 
@@ -63,12 +63,10 @@ class Asha(SchedulerAdapter):
 
     @staticmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-        """Return Ray Tune's scheduler."""
         return Hyperband.build(sweep, {**options, "brackets": 1})
 
     @staticmethod
     def milestones(sweep: SweepConfig, options: Mapping[str, Any]) -> Sequence[float]:
-        """Return the rungs."""
         return Hyperband.milestones(sweep, options)
 
 
@@ -88,12 +86,11 @@ class Hyperband(SchedulerAdapter):
 
     @staticmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-        """Return Ray Tune's scheduler."""
         return HyperbandRule(
             Hyperband.milestones(sweep, options),
             time_attr="step",
             metric=shown_as(sweep.metric),
-            mode=_mode(sweep),
+            mode="max" if sweep.direction == "maximize" else "min",
             max_t=sweep.training.steps,
             grace_period=_grace(sweep, options),
             reduction_factor=options["reduction"],
@@ -125,7 +122,6 @@ class Median(SchedulerAdapter):
 
     @staticmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-        """Return the rule."""
         return MedianRule(
             shown_as(sweep.metric), sign=_sign(sweep), grace=_grace(sweep, options), least=options["trials"]
         )
@@ -138,12 +134,11 @@ class RunToTheEnd(SchedulerAdapter):
 
     @staticmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-        """Return Ray Tune's scheduler."""
         return FIFOScheduler()
 
     @staticmethod
     def milestones(sweep: SweepConfig, options: Mapping[str, Any]) -> Sequence[float]:
-        """Return none: nothing is decided."""
+        """Return no step, because nothing is decided."""
         return ()
 
 
@@ -181,7 +176,6 @@ class PopulationBasedTraining(SchedulerAdapter):
 
     @staticmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-        """Return Ray Tune's scheduler."""
         interval = sweep.training.interval
         period = max(round(options["period"] * sweep.training.steps / interval), 1) * interval
         population = Population(period, options["quantile"], _sign(sweep))
@@ -190,15 +184,11 @@ class PopulationBasedTraining(SchedulerAdapter):
 
 @without_garbage_collection()
 def build(sweep: SweepConfig, reports: Iterable[ReportRecord | CurvePoint]) -> KeyedScheduler:
-    """Return the scheduler that a sweep names, after it has seen the reports of earlier runs."""
+    """Return the scheduler of a sweep, after it has seen the reports of earlier runs."""
     adapter: type[SchedulerAdapter] = SCHEDULERS[sweep.scheduler.name]
     options = sweep.scheduler.options
     seen = histories(reports, adapter.milestones(sweep, options))
     return KeyedScheduler(adapter.build(sweep, options), seen)
-
-
-def _mode(sweep: SweepConfig) -> str:
-    return "max" if sweep.direction == "maximize" else "min"
 
 
 def _sign(sweep: SweepConfig) -> int:
@@ -213,17 +203,13 @@ def _grace(sweep: SweepConfig, options: Mapping[str, Any]) -> int:
 
 
 class HyperbandRule(AsyncHyperBandScheduler):
-    """Asynchronous Hyperband whose choice of a trial's bracket depends on the trial's key alone.
+    """Asynchronous Hyperband whose choice of a trial's bracket depends only on the trial's key.
 
     Ray Tune draws the bracket from NumPy's global generator, so a resumed sweep would put its trials into
-    other brackets and stop some that the interrupted one had let continue.
+    other brackets and stop some that the interrupted sweep had let continue.
 
-    A report that passes several rungs at once counts at the last of them. To the rungs before it Ray Tune
-    would count the reports that follow, with which the trials there cannot be compared.
-
-    Args:
-        milestones: The rungs of all brackets, rising.
-        settings: Settings of Ray Tune's scheduler.
+    A report that passes several rungs at once counts only at the last of them. Ray Tune would count later
+    reports at the earlier rungs, where they cannot be compared with other trials.
     """
 
     def __init__(self, milestones: Sequence[float], **settings: Any) -> None:
@@ -240,7 +226,7 @@ class HyperbandRule(AsyncHyperBandScheduler):
         return str(super().on_trial_result(tune_controller, trial, result))
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        """Choose the bracket of a trial; leave the global generator as it was."""
+        """Choose the bracket of a trial; restore the state of NumPy's global generator."""
         state = np.random.get_state()
         np.random.seed(crc32(trial.trial_id.encode()))
         try:
@@ -250,16 +236,11 @@ class HyperbandRule(AsyncHyperBandScheduler):
 
 
 class PopulationRule(FIFOScheduler):
-    """Population based training: stops an attempt whose trial is to exploit a better one.
+    """Population based training: stops an attempt when its trial must copy a better one.
 
-    Tune's own scheduler copies checkpoints between live trials and changes their configuration. Here an
-    exploit ends the attempt: the session records it, copies the donor's checkpoint, and launches the trial's
+    Tune's own scheduler copies checkpoints between live trials and changes their configuration. Here the
+    attempt ends: the session records the exploit, copies the donor's checkpoint, and launches the trial's
     next attempt with new hyperparameters.
-
-    Args:
-        sweep_id: Id of the session that chooses the donor.
-        metric: Metric that is compared.
-        population: Population of the sweep.
     """
 
     def __init__(self, sweep_id: str, metric: str, population: Population) -> None:
@@ -267,7 +248,7 @@ class PopulationRule(FIFOScheduler):
         self._sweep_id, self._compared, self.population = sweep_id, metric, population
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        """Compare a report; a replayed one of an earlier run is only remembered."""
+        """Compare a report; a replayed report of an earlier run is only recorded."""
         donors = self.population.donors(trial.trial_id, result["step"], result[self._compared])
         live = "queued" in result
         if donors and live and session_of(self._sweep_id).exploit(trial.trial_id, result["step"], donors):
@@ -276,14 +257,7 @@ class PopulationRule(FIFOScheduler):
 
 
 class _Course:
-    """The reports of one trial.
-
-    Args:
-        grace: Step from which on they are averaged.
-
-    Attributes:
-        best: The largest value.
-    """
+    """The reports of one trial, with their largest value `best` and the mean from the step `grace` on."""
 
     def __init__(self, grace: int) -> None:
         self._grace = grace
@@ -293,7 +267,7 @@ class _Course:
 
     @property
     def last(self) -> int:
-        """Return the step of the last report, -1 before the first one."""
+        """Return the step of the last report; -1 without a report."""
         return self._last
 
     def add(self, step: int, value: float) -> None:
@@ -305,7 +279,7 @@ class _Course:
             self._totals.append(self._total)
 
     def mean(self, step: int) -> float | None:
-        """Return the mean of the reports from the grace period up to a step, or None if there is none."""
+        """Return the mean of the reports from the grace period up to a step, or None without a report."""
         at_end = not self._steps or self._steps[-1] <= step
         count = len(self._steps) if at_end else bisect_right(self._steps, step)
         return self._totals[count - 1] / count if count else None
@@ -315,7 +289,7 @@ class MedianRule(FIFOScheduler):
     """Stops a trial whose best value is below the median of the other trials' means up to its step.
 
     The other trials are those that have reached the step. A sorted list for each step holds the means of all
-    trials there: a trial's mean up to a step it has passed never changes.
+    trials at that step: a trial's mean up to a step never changes after the trial has passed the step.
 
     Source: Golovin et al., Google Vizier: A Service for Black-Box Optimization (2017), section 3.2.
 
@@ -323,7 +297,7 @@ class MedianRule(FIFOScheduler):
         metric: Metric that is compared.
         sign: 1 if more is better, else -1.
         grace: Step from which on trials are compared and averaged.
-        least: Number of other trials without which nothing stops.
+        least: Minimum number of other trials for a comparison.
     """
 
     def __init__(self, metric: str, *, sign: int, grace: int, least: int) -> None:
@@ -334,7 +308,7 @@ class MedianRule(FIFOScheduler):
         self._means: dict[int, list[float]] = {}
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        """Compare a report; a step that was reported before is compared again and counts once."""
+        """Compare a report; a repeated report of a step is compared again but counted once."""
         step, value = int(result["step"]), self._sign * float(result[self._compared])
         course = self._courses.setdefault(trial.trial_id, _Course(self._grace))
         if step > course.last:
@@ -347,7 +321,7 @@ class MedianRule(FIFOScheduler):
         return str(TrialScheduler.STOP if self._is_bad(course, step) else TrialScheduler.CONTINUE)
 
     def _open(self, step: int) -> None:
-        """Collect the means at a step that no report had before, of the trials that are beyond it."""
+        """Collect the means at a new step, over the trials that have passed it."""
         if step < self._grace or step in self._means:
             return
         insort(self._steps, step)

@@ -1,4 +1,4 @@
-"""The folder of a trainable on the machines of a cluster: Ray sends it, and a worker finds it there."""
+"""The code folder of a trainable on a cluster: a driver sends it with Ray, and a worker finds it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from orchestrator.assignment import Assignment
 from trainables.sources import digest_of, is_environment, module_in
 from trainables.trial import ProgramSettings, ScriptSettings, Settings, TrialSettings
 
-if TYPE_CHECKING:  # a worker reads no files: it is spared the packages that do
+if TYPE_CHECKING:  # workers do not need the packages that read configuration files
     from orchestrator.config.trainable import Trainable
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 MOST = 100 << 20
-"""Bytes of a folder that is sent; Ray keeps it in the memory of the head."""
+"""Maximum size of a folder that is sent, in bytes; Ray keeps it in the memory of the head."""
 
 _LEFT_OUT = ("__pycache__", "mlruns", "node_modules")
 _HIDDEN = ".?*"
-"""Names of files and folders that are not sent, as patterns of `.gitignore`. `.*` would match `.`, which Ray
-takes for the folder itself."""
+"""Pattern, as in `.gitignore`, of hidden files, which are not sent. `.*` would also match `.`, the folder
+itself."""
 
 
 def folder_to_send(trainable: Trainable | None) -> Path | None:
-    """Return the folder that trials need on every machine, or None if their code is installed there."""
+    """Return the code folder that trials need on every machine, or None if their code is installed there."""
     if trainable is None:
         return None
     if isinstance(trainable.target, str):
@@ -42,7 +42,7 @@ def folder_to_send(trainable: Trainable | None) -> Path | None:
 
 
 def size_of(folder: Path) -> int:
-    """Return the bytes of the files that are sent; above `MOST` they are not counted to the end."""
+    """Return the size of the files that are sent, in bytes; counting stops above `MOST`."""
     total = 0
     for path, below, names in os.walk(folder):
         below[:] = [name for name in below if not _is_left_out(Path(path, name))]
@@ -55,8 +55,8 @@ def size_of(folder: Path) -> int:
 def runtime_environment(folder: Path) -> dict[str, Any]:
     """Return the part of Ray's runtime environment that sends a folder.
 
-    It goes as a module, not as the working directory: then only the folder's own name is on the path of
-    the workers, and none of its files can hide a module that they import.
+    The folder is sent as a module and not as the working directory: then only its name is on the path of the
+    workers, and none of its files can hide a module that they import.
     """
     return {"py_modules": [str(folder)], "excludes": [_HIDDEN, *_LEFT_OUT, *_environments(folder)]}
 
@@ -74,12 +74,12 @@ def _is_left_out(folder: Path) -> bool:
 
 
 def on_this_machine(assignment: Assignment) -> Assignment:
-    """Return an assignment whose settings name the folder of the code on the machine of this worker."""
+    """Return an assignment whose settings name the code folder on this worker's machine."""
     return replace(assignment, settings=with_folder(assignment.settings))
 
 
 def with_folder(settings: AnySettings) -> AnySettings:
-    """Return settings that name the folder of the code on the machine of this worker."""
+    """Return settings that name the code folder on this worker's machine."""
     if isinstance(settings, TrialSettings):
         return settings
     target = _target_of(settings)
@@ -92,16 +92,16 @@ def _target_of(settings: ProgramSettings | ScriptSettings) -> str | tuple[str, .
     return settings.function if settings.function is not None else settings.command or ()
 
 
-@cache  # a worker runs many attempts of one sweep; it ends with the driver that has sent the folder
+@cache  # a worker of a cluster runs attempts of one sweep only, and ends with its driver
 def found(folder: str, target: str | tuple[str, ...]) -> str:
-    """Return where a folder is on the machine of this worker.
+    """Return the path of a code folder on this worker's machine.
 
-    A machine that has the same folder with the same code, as on a shared disk, uses that; others use what the
-    driver has sent.
+    If this machine has the same path with the same code, as on a shared disk, that path is used, else the
+    copy that the driver has sent.
 
     Args:
-        folder: Folder on the machine of the driver.
-        target: Target as of `digest_of`.
+        folder: Path on the driver's machine.
+        target: Target, as in `digest_of`.
     """
     sent = _received(Path(folder).name)
     if sent is None or digest_of(target, Path(folder)) == digest_of(target, sent):
@@ -110,7 +110,7 @@ def found(folder: str, target: str | tuple[str, ...]) -> str:
 
 
 def _received(name: str) -> Path | None:
-    """Return the folder that the driver of this worker has sent, or None."""
+    """Return the copy of the folder that the driver of this worker has sent, or None."""
     sent = ray.get_runtime_context().runtime_env.get("py_modules") or ()
     packages = {PurePosixPath(uri).stem for uri in sent}
     return next((Path(entry, name) for entry in sys.path if Path(entry).name in packages), None)

@@ -1,12 +1,12 @@
-"""The worker of all trials in a shared engine: one process for each engine, in place of one for each trial.
+"""The shared worker: one process for all trials of a shared engine.
 
-Such a worker only asks the engine for the next interval and waits. A process of Ray Tune for that costs two
-seconds of a processor before it waits, and 100 MB while it does: more than many a small trial itself. So the
-driver keeps one process for each engine, on its own machine, and Tune gets for each trial a `Seat`: a handle
-of that process whose calls name the worker.
+A worker of a shared engine only asks the engine for the next interval and waits. A process of Ray Tune for
+that takes 2 s of processor time to start and 100 MB, more than many small trials. The driver therefore keeps
+one process for each engine, on its own machine, and gives Tune a `Seat` for each trial: a handle of that
+process whose calls carry the id of the worker.
 
-The process runs no code of users. If it dies, each trial of its engine loses its slot, which is charged to
-none of them; see `Engines.cause_of_lost_worker`.
+The process runs no code of users. If it dies, each trial of its engine loses its slot and is not charged; see
+`Engines.cause_of_lost_worker`.
 """
 
 from __future__ import annotations
@@ -34,20 +34,19 @@ ENGINES = "sweep-engines"
 """Namespace of the actors that are engines."""
 
 REPLACED = 3
-"""Engines that may die before an attempt has entered one; then the attempt fails."""
+"""Number of engines that may die before an attempt enters one; after more deaths the attempt fails."""
 
 CALLS = 10_000
-"""Most calls at a time that a process serves: one for each of its trials, and those that end them."""
+"""Maximum number of concurrent calls of a process: one for each of its trials, and those that end them."""
 
 GIVE_UP_SECONDS = 5.0
-"""Longest wait for a process to give an attempt up; one that takes longer hangs, and is killed."""
+"""Time limit for a process to give up an attempt; a slower process hangs and is killed."""
 
 
 class SharedEngine:
-    """Access to the shared engine that the driver has chosen for the present attempt of a worker.
+    """Client of the shared engine that the driver has chosen for a worker's current attempt.
 
-    Args:
-        worker: Its id, by which an engine tells that a new attempt follows another one.
+    By the id of the worker, an engine recognises the successor of an attempt.
     """
 
     def __init__(self, worker: str) -> None:
@@ -61,7 +60,7 @@ class SharedEngine:
     async def advance(self, assignment: Assignment) -> Outcome:
         """Train towards the next report; the death of the engine is an outcome with a cause.
 
-        The first outcome of an attempt is `queued`, and names the engine once that has a device.
+        The first outcome of an attempt is `queued`, and names the engine once the engine has a device.
         """
         if self._attempt != assignment.attempt_id:
             self._attempt, self._actor, self._held, self._missed = assignment.attempt_id, None, False, 0
@@ -71,19 +70,19 @@ class SharedEngine:
             outcome: Outcome = await self._actor.advance.remote(
                 self._loan, assignment, self._worker, not self._held
             )
-        except (RayActorError, ValueError, WrongLoan) as error:  # it has ended, or was given back
+        except (RayActorError, ValueError, WrongLoan) as error:  # the engine has ended or was returned
             return await self._lost(assignment, error)
         if (outcome.attempt_id, outcome.loan) != (assignment.attempt_id, self._loan):
             got = f"of {outcome.attempt_id} by the loan {outcome.loan}"
             message = (
-                f"an engine must report {assignment.attempt_id} by the loan {self._loan}, got a report {got}"
+                f"an engine must report {assignment.attempt_id} by the loan {self._loan} (got a report {got})"
             )
             return _ended(assignment, "foreign report", message)
         self._held = self._held or not outcome.queued
         return outcome
 
     async def _entered(self, assignment: Assignment) -> Outcome:
-        """Wait for the engine's device; return a `queued` outcome that names the engine if it has come."""
+        """Wait for the engine's device; return a `queued` outcome, with the engine's name once it has one."""
         assert assignment.engine is not None, "the driver seats every attempt that shares a device"
         name, self._loan = ray_private.published_engine(assignment.engine) or ("none", "")
         actor: Any = ray.get_actor(name, namespace=ENGINES)
@@ -98,11 +97,11 @@ class SharedEngine:
         return replace(waiting, engine=assignment.engine)
 
     async def _lost(self, assignment: Assignment, error: Exception) -> Outcome:
-        """Return the outcome of a dead engine; the driver may replace one that has never had the attempt."""
+        """Return the outcome of a dead engine; `queued` if the driver may still replace it."""
         self._actor = None
         if not self._held and self._missed < REPLACED:
             self._missed += 1
-            await asyncio.sleep(STOP_POLL)  # the driver learns of the death, too
+            await asyncio.sleep(STOP_POLL)  # the driver also needs time to notice the death
             return _queued(assignment)
         self._attempt = None
         first = str(error).splitlines()[0]
@@ -117,26 +116,26 @@ class SharedEngine:
 
 
 def _queued(assignment: Assignment) -> Outcome:
-    return Outcome(assignment.attempt_id, 0, done=False, metrics={}, queued=True)
+    return Outcome(assignment.attempt_id, 0, queued=True)
 
 
 def _ended(assignment: Assignment, failure: str, message: str) -> Outcome:
-    return Outcome(assignment.attempt_id, 0, done=True, metrics={}, failure=failure, message=message)
+    return Outcome(assignment.attempt_id, 0, done=True, failure=failure, message=message)
 
 
 class SharedWorker:
-    """The process; the seats of its engine call it, each with the id of its worker."""
+    """Actor of the shared worker; the seats of its engine call it with the id of their worker."""
 
     def __init__(self) -> None:
         self._access: dict[str, SharedEngine] = {}
         self._advancing: dict[str, asyncio.Task[Outcome]] = {}
 
     async def live(self) -> None:
-        """Block for ever: the call fails when the process ends, so the driver notices."""
+        """Block for ever; the call fails when the process ends, so the driver notices."""
         await asyncio.Event().wait()
 
     async def train(self, worker: str, assignment: Assignment) -> dict[str, Any]:
-        """Train an attempt to its next report, or say why it ends; return what Ray Tune reads."""
+        """Train an attempt to its next report or its end; return the result for Ray Tune."""
         process.watch(assignment.channel, ray_private.published_stop)
         access = self._access.setdefault(worker, SharedEngine(worker))
         task = self._advancing[assignment.attempt_id] = asyncio.ensure_future(access.advance(assignment))
@@ -150,7 +149,7 @@ class SharedWorker:
         return replace(outcome, node=outcome.node or socket.gethostname()).to_result()
 
     async def give_up(self, attempt_id: str) -> None:
-        """Answer that an attempt is lost, in place of its engine."""
+        """End the wait for an engine's answer: the attempt is lost."""
         if (task := self._advancing.get(attempt_id)) is not None:
             task.cancel()
 
@@ -162,10 +161,10 @@ class SharedWorker:
 
 @dataclass(frozen=True)
 class LivingActor:
-    """An actor of this driver, and the reference to its call of `live`.
+    """An actor of this driver, and the reference to its call of `live`, which ends with the process.
 
-    `ray.get_actor` keeps returning the handle of an actor whose process was killed, and Ray refuses its name
-    to another one; so every actor has a name of its own, and only its owner knows that it lives.
+    `ray.get_actor` still returns the handle of an actor whose process was killed, and Ray refuses to use its
+    name again. So every actor has a unique name, and only its owner knows whether it lives.
     """
 
     handle: Any
@@ -178,20 +177,20 @@ class LivingActor:
 
 
 class SharedWorkers:
-    """The driver's processes for trials that share engines, one for each engine. They end with the driver."""
+    """The shared workers of a driver, one for each engine. They end with the driver."""
 
     def __init__(self) -> None:
         self._actors: dict[str, LivingActor] = {}
         self._seats: dict[str, Seat] = {}
 
     def lend(self, assignment: Assignment) -> Any:
-        """Return a handle that Ray Tune uses like an actor of its own."""
+        """Return a handle for a trial, which Ray Tune uses like an actor of its own."""
         return Seat(self, assignment).handle
 
     def give_up(self, attempt_id: str) -> bool:
-        """End an attempt that is silent; return False if no process of these has it.
+        """End a silent attempt with the cause `engine lost`; return False if no shared worker has it.
 
-        It ends with the cause `engine lost`, or its process is killed.
+        A worker that does not answer is killed.
         """
         if (seat := self._seats.get(attempt_id)) is None:
             return False
@@ -199,7 +198,7 @@ class SharedWorkers:
         return True
 
     def of(self, engine: str) -> Any:
-        """Return the handle of the process for the trials of an engine; create it unless it lives."""
+        """Return the handle of the shared worker of an engine; create it unless it lives."""
         if (actor := self._actors.get(engine)) is None or not actor.lives:
             here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
             created = ray.remote(SharedWorker).options(
@@ -219,14 +218,10 @@ class SharedWorkers:
 
 
 class Seat:
-    """One worker of a shared engine as the driver sees it: the attempt that it has now, and its process.
-
-    Args:
-        workers: Workers of the driver.
-        assignment: Assignment of the first attempt.
+    """One trial's place in a shared worker: the current attempt, and the handle that Ray Tune calls.
 
     Attributes:
-        handle: What Ray Tune calls in place of an actor.
+        handle: Handle that Ray Tune calls in place of an actor.
     """
 
     def __init__(self, workers: SharedWorkers, assignment: Assignment) -> None:
@@ -243,7 +238,7 @@ class Seat:
         self.handle = ray_private.handle_with(self._process, answers)
 
     def give_up(self) -> None:
-        """End the attempt, or kill the process if it does not answer."""
+        """End the attempt; kill the process if it does not answer."""
         answer = self._process.give_up.remote(self._assignment.attempt_id)
         if not ray.wait([answer], timeout=GIVE_UP_SECONDS)[0]:
             ray.kill(self._process)

@@ -1,4 +1,4 @@
-"""Share of a sweep in the joined cluster, which its driver claims, obeys and withdraws."""
+"""A sweep's share of the joined cluster: its driver claims it, obeys its limits and withdraws it."""
 
 from __future__ import annotations
 
@@ -28,27 +28,18 @@ RENEW_SECONDS = 1.0
 
 
 class ClusterShare:
-    """Share of one sweep in the joined cluster: what may start, and what is preempted.
+    """Share of one sweep in the joined cluster: which attempts may start, and which are preempted.
 
-    Nothing is written before the first attempt starts.
-
-    While the ledger does not answer, nothing is started and nothing is shed; what runs trains on.
-
-    Args:
-        writer: Writer of the sweep.
-        resources: Resources of the cluster.
-        claim: Claim of the sweep.
-        rules: Rules of the pool.
-        clock: Clock of the session, in seconds.
-        pool: Pool of engines.
+    Nothing is written before the first attempt starts. While the ledger does not answer, nothing is started
+    or preempted, and running attempts go on.
 
     Attributes:
-        engines: The sweep's shared engines; they use no more devices than the sweep may.
-        placement: Placement of the sweep's attempts on the nodes.
+        engines: Shared engines of the sweep, on at most the devices of its share.
+        placement: Placement of the sweep's attempts.
         leaving: Ids of the attempts that end at their next report.
-        overdue: Overdue of these, the ones without a report for `Rules.cut_after`: they are to save and end
-            at once. By id, the time since when.
-        waiting: Why the sweep may run nothing now, or None.
+        overdue: Attempts of `leaving` that have not reported for `Rules.cut_after` and must save and end at
+            once: the start of that state, by id.
+        waiting: Reason why the sweep may run nothing now, or None.
     """
 
     def __init__(
@@ -78,9 +69,9 @@ class ClusterShare:
         self.waiting: str | None = None
 
     def may_start(self, session: Session) -> bool:
-        """Return True if one more attempt may start now; it then counts as one of the sweep's.
+        """Return True if one more attempt may start now, and count it as the sweep's.
 
-        A refusal holds until an attempt of the sweep ends, or the claim is renewed.
+        A refusal holds until an attempt of the sweep ends or the claim is renewed.
         """
         if self.was_refused(session):
             return False
@@ -98,14 +89,14 @@ class ClusterShare:
         return self._refused == len(session.running)
 
     def has_idle(self, session: Session) -> bool:
-        """Return True if other sweeps can use the workers that this one keeps without an attempt."""
+        """Return True if the sweep keeps idle workers that other sweeps can use."""
         is_shared = self._view is not None and len(self._view.claims) > 1
         return is_shared and (self.was_refused(session) or session.startable <= len(session.running))
 
     def renew(self, session: Session) -> None:
         """Renew the claim if it is due, and choose the attempts to preempt.
 
-        The driver of the oldest sweep also asks the autoscaler for what all sweeps want.
+        The driver of the oldest sweep also requests the resources of all sweeps from the autoscaler.
         """
         if self._clock() - self._renewed_at < RENEW_SECONDS:
             return
@@ -130,14 +121,9 @@ class ClusterShare:
             self._resources.request(total(view))
 
     def look(self, controller: Any, session: Session) -> None:
-        """Find the nodes of attempts, and take back those that wait under outdated reservations.
-
-        Args:
-            controller: Tune's.
-            session: Session of the sweep.
-        """
+        """Find the nodes of attempts, and withdraw those that wait under outdated reservations."""
         if len(self._resources.nodes()) < 2:
-            return  # the node of every attempt is known, and nothing is in pieces
+            return  # a single node needs no reservations
 
         def condemn(attempt_id: str) -> None:
             self._waited_since = self._waiting_since(session.running[attempt_id])
@@ -154,7 +140,7 @@ class ClusterShare:
         self._engine_nodes = self.engines.nodes()
 
     def withdraw(self) -> None:
-        """Withdraw the claim; the driver of the oldest remaining sweep then asks the autoscaler."""
+        """Withdraw the claim; the last driver to do so also withdraws the request to the autoscaler."""
         with suppress(Busy):  # another driver of the sweep has renewed the claim already
             view = self._claims.withdraw() if self._claims is not None else None
             if view is not None and view.oldest is None:
@@ -168,7 +154,7 @@ class ClusterShare:
         self.engines.closing = frozenset(node for node, move in moves.items() if move.devices)
 
     def _shed(self, leaving: Collection[str]) -> None:
-        """Replace the attempts to preempt; a withdrawn one starts again with its full time."""
+        """Replace the attempts to preempt; an attempt that is chosen again later gets its full time."""
         now = self._clock()
         self._chosen_at = {name: self._chosen_at.get(name, now) for name in leaving}
         cut_at = {name: chosen_at + self._rules.cut_after for name, chosen_at in self._chosen_at.items()}
@@ -183,7 +169,7 @@ class ClusterShare:
         return self._claims
 
     def _devices(self) -> int:
-        """Return the number of devices for the engines: all of them if no other sweep shares the pool."""
+        """Return the number of devices for the engines: all of them if no other sweep uses the pool."""
         if self._view is None or len(self._view.claims) == 1:
             return self._resources.devices()
         return self._view.uses[self._claim.sweep].devices
@@ -196,14 +182,14 @@ class ClusterShare:
         running, now = session.running.values(), self._clock()
         waits = [now - self._waiting_since(run) for run in running if not run.started]
         trials, slots = len(running), self._claim.slots
-        # Attempts that were granted and are not in an engine yet need devices, too.
+        # Granted attempts that are not in an engine yet also need devices.
         devices = max(len(self.engines.in_use), -(-trials // slots)) if slots else 0
         leaving = len(session.running.keys() & set(self.leaving))
         waited, places = max(waits, default=0.0), self._places(session)
         return Amounts(session.startable, trials, len(waits), devices, leaving, waited, places)
 
     def _places(self, session: Session) -> tuple[Place, ...]:
-        """Return the nodes of the attempts, as far as they are known."""
+        """Return the known nodes of the attempts."""
         seconds, now = self._minimum_run(), self._clock()
         trials: Counter[str] = Counter()
         ready: Counter[str] = Counter()
@@ -216,9 +202,9 @@ class ClusterShare:
         return tuple(Place(node, trials[node], devices[node], ready[node]) for node in nodes)
 
     def _waiting_since(self, run: Running) -> float:
-        """Return the start of the wait for the resources of an attempt.
+        """Return the start of an attempt's wait for its resources.
 
-        An attempt that replaces one that was taken back goes on waiting in its place, until one has started.
+        An attempt that replaces a withdrawn one keeps the start of that wait, until an attempt has started.
         """
         return run.reported_at if self._waited_since is None else min(self._waited_since, run.reported_at)
 
@@ -244,7 +230,7 @@ class ClusterShare:
         moved = shedding.moved(started, self.placement.nodes, self._engine_nodes, moves, now, seconds)
         if demand is None:
             return moved
-        # What leaves a node that is held also counts towards what the sweep gives up.
+        # Attempts that leave a reserved node also count towards the sweep's reduction.
         started = [replace(trial, leaving=trial.leaving or trial.key in moved) for trial in started]
         return moved | shedding.chosen(started, demand, now, seconds)
 

@@ -43,12 +43,12 @@ def run(
     """Run every attempt that the session launches; return when the session has finished.
 
     Args:
-        session: Function that decides what is launched and receives every outcome.
-        share: Share of the joined cluster; the session was made with it.
-        curves: The first objective in the reports of earlier runs of this sweep.
-        deadline: Seconds that an attempt may neither train nor report before it is killed.
+        session: Session that decides what is launched and receives every outcome.
+        share: Share of the joined cluster, the same as the session's.
+        curves: First objective in the reports of earlier runs of this sweep.
+        deadline: Seconds without progress or report after which an attempt is killed.
         tick: Function that is called twice a second.
-        trainable: Function that trains; benchmarks of the service pass one that trains nothing.
+        trainable: Trainable of the attempts; benchmarks of the service pass one that trains nothing.
 
     Raises:
         Refusal: The ledger can no longer be written.
@@ -113,10 +113,7 @@ def run(
 
 
 def _adopted(warm: WarmPool | None, controller: Any) -> None:
-    """Let Tune's controller use warm workers, wait for events, and drop answers that were read.
-
-    An answer that is not of the attempt for which it was asked never reaches the stopping rule.
-    """
+    """Configure Tune's controller: warm workers, longer waits for events, checked and dropped answers."""
     ray_private.lend_actors(controller, partial(_lent, warm))
     ray_private.wait_for_events(controller, TICK_SECONDS)
     ray_private.drop_read_answers(controller)
@@ -126,8 +123,8 @@ def _adopted(warm: WarmPool | None, controller: Any) -> None:
 def _lent(warm: WarmPool | None, arguments: dict[str, Any]) -> Any:
     """Return the handle of a worker for a trial, or None if Tune must create one.
 
-    It finds the engines by their sweep, because Tune pickles it with the scheduler; so does `_checked` with
-    the session.
+    Tune pickles this function with the scheduler, so it looks up the engines by their sweep, as `_checked`
+    looks up the session.
     """
     assignment = Assignment.from_config(arguments["config"])
     if assignment.slots > 1:
@@ -138,14 +135,14 @@ def _lent(warm: WarmPool | None, arguments: dict[str, Any]) -> Any:
 
 
 def _checked(warm: WarmPool | None, attempt_id: str, result: Any) -> Exception | None:
-    """Return the error in the answer to a request for the next report of an attempt, or None.
+    """Return the error in a worker's answer for an attempt, or None.
 
-    The loan of an engine is checked by the process that asks the engine; see `shared_worker`.
+    The loan of an engine is checked by the process that calls the engine; see `shared_worker`.
     """
     try:
         outcome = Outcome.from_result(result)
     except Exception as error:  # noqa: BLE001 - whatever a worker sends, it is an outcome of its trial
-        return ValueError(f"a worker must answer with an outcome, got {error!r}")
+        return ValueError(f"a worker must answer with an outcome (got {error!r})")
     sweep_id = sweep_id_of(trial_key_of(attempt_id))
     session, loan = session_of(sweep_id), None
     if engines_of(sweep_id).engine_of(attempt_id) is None:
@@ -159,7 +156,7 @@ def _checked(warm: WarmPool | None, attempt_id: str, result: Any) -> Exception |
 
 
 def _with_environment(trainable: type[Worker], gpu_share: float, *, asks_for_gpu: bool) -> type[Worker]:
-    """Return a trainable whose workers set the environment of this driver first."""
+    """Return a subclass of the trainable whose workers first set the environment of this driver."""
     variables = ray_private.handed(environment.of_workers(gpu_share))
     wrapped: type[Worker] = tune.with_parameters(trainable, environment=variables)
     # Ray names a worker's process after it, by which `machines/drain.py` finds the process.
@@ -168,6 +165,6 @@ def _with_environment(trainable: type[Worker], gpu_share: float, *, asks_for_gpu
 
 
 def refusal_behind(error: BaseException) -> Refusal | None:
-    """Return the error that a callback raised, or None; Tune raises only its text."""
+    """Return the refusal that a callback raised, or None; Tune's error has only its text."""
     before = error.__cause__ or error.__context__
     return before if isinstance(before, Refusal) or before is None else refusal_behind(before)

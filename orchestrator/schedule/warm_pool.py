@@ -1,8 +1,8 @@
-"""The driver's side of warm workers: find those of this code and environment, claim, create, return.
+"""The driver's side of warm workers: find those of its code and environment, claim, create and return them.
 
-They belong to the Ray that sweeps share on this machine: on a cluster a driver cannot see from another node
-whether it lives. A worker trains on processors, or on a GPU of its own, which it holds in Ray's accounts as
-long as its process lives. A GPU that trials share belongs to an engine; see `engine_pool`.
+They belong to the Ray that sweeps share on this machine: on a cluster, a driver cannot see whether a borrower
+on another node lives. A worker trains on processors, or on a GPU of its own, which it holds in Ray's
+accounting while its process lives. A GPU that trials share belongs to an engine; see `engines`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ WITH_GPU = "sweep-warm-gpu"
 """Namespace of the workers that hold a GPU."""
 
 CLAIM_SECONDS = 1.0
-"""Longest wait for the answers of idle workers; one that takes longer is left."""
+"""Timeout for the answers of idle workers."""
 
 _OF_LIBRARIES = ("GLIBC_", "JAX_", "XLA_", "OMP_", "MKL_", "OPENBLAS_", "NUMEXPR_")
-"""Beginnings of variables that count even if this process has set them itself."""
+"""Prefixes of variables that count even if this process has set them itself."""
 
 _OF_A_SWEEP = ("SWEEP_", "INVOCATION_ID", "OLDPWD", "PWD", "SHLVL", "_")
-"""Beginnings of variables that no computation depends on."""
+"""Prefixes of variables on which no computation depends."""
 
 
 class Actors(Protocol):
@@ -51,33 +51,23 @@ class Actors(Protocol):
         """Return the names of the living actors."""
 
     def find(self, name: str) -> Any:
-        """Return the actor of a name, or None if it has ended."""
+        """Return the actor with a name, or None if it has ended."""
 
     def create(self, name: str, loan: Loan, seconds: float) -> Any:
-        """Return a new actor with its first loan.
-
-        Args:
-            name: Name that no other actor has.
-            loan: Loan of this driver.
-            seconds: Seconds without a loan after which it ends.
-        """
+        """Return a new actor with its first loan, under a unique name; `seconds` is its idle timeout."""
 
     def call(self, actor: Any, method: str, *arguments: object, **named: object) -> Any:
         """Call a method of an actor; return a reference to the answer."""
 
     def answers(self, references: Collection[Any], seconds: float) -> dict[Any, Any]:
-        """Return the answers that arrive in time, by reference; a call that has failed has none."""
+        """Return the answers that arrive within `seconds`, by reference; a failed call has none."""
 
     def kill(self, actor: Any) -> None:
         """Kill an actor."""
 
 
 class RayActors:
-    """The warm workers of the joined Ray.
-
-    Args:
-        has_gpu: Whether they hold a GPU.
-    """
+    """The warm workers of the joined Ray, with or without a GPU."""
 
     def __init__(self, *, has_gpu: bool) -> None:
         self._has_gpu, self._namespace = has_gpu, WITH_GPU if has_gpu else NAMESPACE
@@ -85,12 +75,10 @@ class RayActors:
         self._class = ray.remote(num_cpus=0, **options)(WarmWorker)
 
     def names(self) -> list[str]:
-        """Return the names of the living workers."""
         actors = ray.util.list_named_actors(all_namespaces=True)
         return [actor["name"] for actor in actors if actor["namespace"] == self._namespace]
 
     def find(self, name: str) -> Any:
-        """Return the worker of a name, or None if it has ended."""
         try:
             return ray.get_actor(name, namespace=self._namespace)
         except ValueError:
@@ -102,11 +90,10 @@ class RayActors:
         return named.remote(loan, seconds, CODE, has_device=self._has_gpu)
 
     def call(self, actor: Any, method: str, *arguments: object, **named: object) -> Any:
-        """Call a method of a worker; return a reference to the answer."""
         return getattr(actor, method).remote(*arguments, **named)
 
     def answers(self, references: Collection[Any], seconds: float) -> dict[Any, Any]:
-        """Return the answers that arrive in time, by reference; a worker that has ended has none."""
+        """Return the answers that arrive within `seconds`, by reference; a worker that has ended has none."""
         if not references:
             return {}
         found: dict[Any, Any] = {}
@@ -116,7 +103,6 @@ class RayActors:
         return found
 
     def kill(self, actor: Any) -> None:
-        """Kill a worker, which may have ended."""
         ray.kill(actor)
 
 
@@ -124,12 +110,12 @@ class Borrowed:
     """A worker on loan to this driver. Every call names the loan.
 
     Args:
-        actors: Actors through which it is reached.
+        actors: Interface to the actors.
         name: Name of the worker.
-        actor: The worker.
+        actor: Handle of the worker.
         loan: Id of the loan.
-        environment: Environment as `orchestrator.schedule.ray_private.handed` returns it. It is sent with the
-            work, because one process works for several drivers.
+        environment: Environment of the driver, as `orchestrator.schedule.ray_private.handed` returns it. It
+            is sent with the work, because one process works for several drivers.
     """
 
     def __init__(self, actors: Actors, name: str, actor: Any, loan: str, environment: Environment) -> None:
@@ -143,11 +129,11 @@ class Borrowed:
         self._call("begin", self._environment, config, storage)
 
     def train(self) -> Any:
-        """Request the next report of the current attempt; like the following methods, return a reference."""
+        """Request the next report of the current attempt; return a reference, as the following methods do."""
         return self._call("train", self.attempt_id)
 
     def reset(self, config: dict[str, Any], storage: Any = None) -> Any:
-        """Replace the attempt that has ended by the next one."""
+        """Replace the ended attempt by the next one."""
         self.attempt_id = Assignment.from_config(config).attempt_id
         return self._call("reset", config, storage=storage)
 
@@ -156,7 +142,7 @@ class Borrowed:
         return self._call("save", folder)
 
     def get_auto_filled_metrics(self, *arguments: Any, **named: Any) -> Any:
-        """Ask for what Tune adds to a report."""
+        """Request the metrics that Tune adds to a report."""
         return self._call("get_auto_filled_metrics", *arguments, **named)
 
     def stop(self) -> Any:
@@ -169,7 +155,7 @@ class Borrowed:
         return self._call("run", self._environment, work, *arguments)
 
     def give_back(self) -> None:
-        """End the loan unless the worker was killed, so that it gets no other loan."""
+        """End the loan, unless the worker was killed and must not be lent again."""
         if not self._is_killed:
             self._call("return_unused")
 
@@ -183,15 +169,15 @@ class Borrowed:
 
 
 class WarmPool:
-    """The warm workers that this driver may use, and those that it has.
+    """The warm workers of this driver: those that it has, and idle ones that it may claim.
 
     Args:
-        seconds: Seconds for which a worker stays without a loan.
-        key: What a worker must have in common with this driver, of `key_of`; its name begins with it.
+        seconds: Idle timeout of a worker.
+        key: Digest of `key_of` that a worker and this driver must share; the worker's name begins with it.
         loan: Function that returns a new loan of this driver.
-        actors: Actors through which workers are reached.
-        environment: Environment that a worker sets for this driver; see `Borrowed`.
-        has_gpu: Whether a worker has a GPU, which it holds in Ray's accounts: then Tune must ask for none.
+        actors: Interface to the actors.
+        environment: Environment of this driver; see `Borrowed`.
+        has_gpu: Whether a worker holds a GPU in Ray's accounting, so that Tune must request none.
     """
 
     def __init__(
@@ -210,12 +196,7 @@ class WarmPool:
         self._lent: dict[str, Borrowed] = {}
 
     def lend(self, config: dict[str, Any], storage: Any) -> Borrowed | None:
-        """Return a worker for a trial, or None if Tune must create one.
-
-        Args:
-            config: Config of the trainable; it carries an assignment.
-            storage: Storage of Tune.
-        """
+        """Return a worker for a trial, or None if Tune must create one."""
         if (worker := self.take()) is not None:
             worker.begin(config, storage)
         return worker
@@ -223,7 +204,8 @@ class WarmPool:
     def take(self) -> Borrowed | None:
         """Return an idle worker, or else a new one.
 
-        If memory is short, a new one with a GPU ends with its trial, and None takes the place of another one.
+        If memory is short, a new worker with a GPU ends with its trial, and no new worker without a GPU is
+        created.
         """
         if not self._idle:
             self._claim()
@@ -239,7 +221,7 @@ class WarmPool:
             worker.give_back()
 
     def loan_of(self, attempt_id: str) -> str | None:
-        """Return the loan of an attempt's worker, or None if it is not a warm one."""
+        """Return the loan of an attempt's worker, or None if the worker is not a warm one."""
         return next((one.loan for one in self._lent.values() if one.attempt_id == attempt_id), None)
 
     def close(self) -> None:
@@ -251,10 +233,9 @@ class WarmPool:
             self._idle.pop().give_back()
 
     def _claim(self) -> None:
-        """Claim the idle workers of this code and environment: all at once, or the first one with a GPU.
+        """Claim the idle workers of this code and environment: all of them, or one if they have a GPU.
 
-        A GPU that is claimed and not used would be missed by others. A worker that this driver has lent is
-        not asked: it is not idle, whatever it answers.
+        An unused GPU would be missed by others. Workers that this driver has are left out.
         """
         names = [name for name in self._actors.names() if name.startswith(self._key)]
         others = [name for name in names if name not in self._lent]
@@ -272,7 +253,7 @@ class WarmPool:
         answers = self._actors.answers(asked.keys(), CLAIM_SECONDS)
         for reference, worker in asked.items():
             if reference not in answers:
-                worker.give_back()  # in case that it is only slow
+                worker.give_back()  # it may only be slow
             elif answers[reference]:
                 self._idle.append(worker)
 
@@ -297,7 +278,8 @@ class WarmPool:
 def _stopped(worker: Borrowed) -> Any:
     """Stop a worker; return a reference to the answer.
 
-    One that still waits for its GPU ends: it would answer only once it has a GPU that no trial waits for.
+    A worker that still waits for its GPU is killed: it would answer only once it has a GPU that it no longer
+    needs.
     """
     if ray_private.node_of(worker.actor) is None:
         worker.kill()
@@ -306,12 +288,12 @@ def _stopped(worker: Borrowed) -> Any:
 
 
 def handle_of(worker: Borrowed, warm: WarmPool, *, has_gpu: bool) -> Any:
-    """Return the handle that Tune takes for the actor of a trial.
+    """Return the handle of a worker, which Tune takes for the actor of a trial.
 
     Args:
         worker: Worker of this driver.
-        warm: Warm to which it is returned once Tune does nothing more with it.
-        has_gpu: Whether it holds a GPU.
+        warm: Pool to which the worker is returned when Tune no longer uses it.
+        has_gpu: Whether the worker holds a GPU.
     """
     methods: dict[str, Callable[..., Any]] = {
         "train": worker.train,
@@ -324,13 +306,9 @@ def handle_of(worker: Borrowed, warm: WarmPool, *, has_gpu: bool) -> Any:
 
 
 def of_this_ray(seconds: float, compilations: str, program: str = "", *, has_gpu: bool = False) -> WarmPool:
-    """Return the warm workers of the joined Ray.
+    """Return the warm workers of the joined Ray for a compilation cache and a program.
 
-    Args:
-        seconds: Seconds for which a worker stays without a loan.
-        compilations: Folder of JAX's persistent compilation cache, which a process uses until it ends.
-        program: Digest of the user's code that the process imports, or ''.
-        has_gpu: Whether a worker has a GPU.
+    `program` is a digest of the user's code that a worker imports, or ''.
     """
     variables = environment.of_workers(float(has_gpu))
     service = os.environ.get(SERVICE, "") if has_gpu else ""
@@ -341,15 +319,11 @@ def of_this_ray(seconds: float, compilations: str, program: str = "", *, has_gpu
 
 @contextmanager
 def pool(gpu: float, compilations: str, trainable: Trainable | None = None) -> Iterator[WarmPool | None]:
-    """Yield the warm workers for trials with a share of a GPU, or None if these use none.
+    """Yield the warm workers for trials with a share of a GPU, or None if these trials use none.
 
-    The worker of a function or a command would keep a GPU that it does not use: the memory is that of the
-    trial's own process, which ends with the trial.
-
-    Args:
-        gpu: Share of a GPU of a trial.
-        compilations: Folder of JAX's persistent compilation cache.
-        trainable: What the trials run; None for a network of this project.
+    A function or a command gets no warm worker with a GPU: it trains in a process of its own, which ends with
+    the trial, so the worker would keep a GPU that it does not use. `trainable` is None for a network of this
+    project.
     """
     seconds, is_script = warm_seconds(0.0), trainable is not None and trainable.kind != "program"
     if not seconds or 0 < gpu < 1 or (gpu and is_script) or os.environ.get("RAY_ADDRESS"):
@@ -364,13 +338,7 @@ def pool(gpu: float, compilations: str, trainable: Trainable | None = None) -> I
 
 
 def key_of(variables: dict[str, str | None], compilations: str, program: str) -> str:
-    """Return the digest that a warm process and its driver must have in common.
-
-    Args:
-        variables: Variables of `orchestrator.schedule.environment.of_workers`.
-        compilations: Folder of JAX's persistent compilation cache.
-        program: Digest of the user's code that the process imports, or ''.
-    """
+    """Return the digest of code, program, environment and cache that a warm process and its driver share."""
     ours = {
         name: value
         for name, value in variables.items()

@@ -1,12 +1,11 @@
-"""A worker process that outlives its sweep: JAX is imported, and the compiled programs stay in memory.
+"""A warm worker: a process that outlives its sweep, with JAX imported and compiled programs in memory.
 
-It is a detached actor of the Ray that sweeps share on this machine. The processors of a trial are held by
-Tune's placement group, as always; a GPU is held by the process itself, as long as it lives, like that of an
-engine (`engine_actor`): JAX gives its memory back only when the process ends. It belongs to one sweep at a
-time, and keeps of it only its engine and data set, which the next one uses if it has the same static choice
-and the same data. Drivers find it by its name, which holds a digest of the code, of the user's program and of
-the environment; another version of the code never uses it. It ends with the process that has borrowed it, and
-when it has not been borrowed for a while; one with a GPU ends for every reason for which an idle engine does.
+It is a detached actor of the Ray that sweeps share on this machine. Tune's placement group holds a trial's
+processors, as always. The process itself holds a GPU while it lives, as an engine does (`engine_actor`),
+because JAX frees the GPU's memory only at the end of the process. It serves one sweep at a time and keeps
+only the engine and the data set, which the next sweep uses if its static choice and its data are the same.
+Drivers find it by its name, a digest of the code, the user's program and the environment. It ends with its
+borrower or at its idle timeout; with a GPU it ends for every reason for which an idle engine does.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from orchestrator.schedule.worker import Worker
 from orchestrator.training import engine_cache, process
 
 POLL_SECONDS = 0.5
-"""Time between two looks at whether the borrower lives, and whether an idle worker is to leave."""
+"""Interval of the checks for a dead borrower and for idle shutdown."""
 
 Environment = Mapping[str, str | None]
 
@@ -46,7 +45,7 @@ class Host:
         self._self, self._name = context.current_actor, str(context.get_actor_name())
 
     def adopt(self, environment: Environment) -> None:
-        """Set the environment of a trial, or of other work of a driver."""
+        """Set the environment of a driver."""
         ray_private.adopt(environment)
         engine_cache.keep().forget_files()
 
@@ -76,16 +75,16 @@ class Host:
 
 
 class WarmWorker:
-    """Actor of a warm worker: a trainable for Tune, and for drivers the methods of the group `control`.
+    """Actor of a warm worker: a trainable for Tune; drivers use the concurrency group `control`.
 
-    Every call names the loan for which it is made, and is refused for any other one; see `loans`.
+    Every call names its loan, and is refused if another loan is current; see `loans`.
 
     Args:
-        loan: The first one: the driver that creates the process has it.
-        seconds: Seconds without a loan after which it ends.
-        code: Digest of the borrower's code; a worker that has imported other code serves only this loan.
+        loan: First loan, of the driver that creates the process.
+        seconds: Idle timeout.
+        code: Digest of the borrower's code; with other code than this process, the first loan is the last.
         has_device: Whether this process holds a GPU.
-        host: What it does to its process.
+        host: Interface to the process.
     """
 
     def __init__(
@@ -110,11 +109,7 @@ class WarmWorker:
 
     @ray.method(concurrency_group="control")
     def claim(self, loan: Loan) -> bool:
-        """Begin a loan, unless there is one, it has been withdrawn, or this process is about to end.
-
-        Returns:
-            Whether it has begun.
-        """
+        """Begin a loan; return False if there is one, it was withdrawn, or this process is about to exit."""
         with self._lock:
             if not self._lending.claim(loan.id):
                 return False
@@ -123,12 +118,12 @@ class WarmWorker:
 
     @ray.method(concurrency_group="control")
     def return_unused(self, loan: str) -> None:
-        """End a loan that no attempt uses; one that has not begun yet never begins."""
+        """End an unused loan; one that has not begun never begins."""
         with self._lock:
             if self._lending.withdraw(loan):
                 self._belong(None)
             elif self._lending.present == loan:
-                _log.warning("the return of loan %s is refused: an attempt uses it", loan)
+                _log.warning("loan %s cannot be returned: an attempt uses it", loan)
 
     @ray.method(concurrency_group="control")
     def make_room(self) -> None:
@@ -150,14 +145,14 @@ class WarmWorker:
             raise
 
     def train(self, loan: str, attempt_id: str) -> Any:
-        """Train an interval of an attempt and report; see `ray.tune.Trainable`, as for the methods below."""
+        """Train an interval of an attempt and report, as in `ray.tune.Trainable`; so do the next methods."""
         trainable = self._lent(loan)
         if trainable.attempt_id != attempt_id:
             raise WrongLoan(f"attempt {attempt_id}", f"attempt {trainable.attempt_id}")
         return trainable.train()
 
     def reset(self, loan: str, new_config: dict[str, Any], storage: Any = None) -> Any:
-        """Replace the assignment that has ended by the next one."""
+        """Replace the ended assignment by the next one."""
         return self._lent(loan).reset(new_config, storage)
 
     def save(self, loan: str, checkpoint_dir: str | None = None) -> Any:
@@ -169,7 +164,7 @@ class WarmWorker:
         return self._lent(loan).get_auto_filled_metrics(*arguments, **named)
 
     def stop(self, loan: str) -> None:
-        """Free the slot. The loan goes on until the driver ends it: Tune may still kill a stopped worker."""
+        """Free the slot. The driver ends the loan later, because Tune may still kill a stopped worker."""
         with self._lock:
             self._lending.check(loan)
         try:
@@ -179,7 +174,7 @@ class WarmWorker:
             self._rest()
 
     def run(self, loan: str, environment: Environment, work: Callable[..., Any], *arguments: object) -> Any:
-        """Return the result of `work`."""
+        """Return the result of `work`, called in the environment of a driver."""
         self._use(loan, environment)
         try:
             return work(*arguments)
@@ -198,11 +193,11 @@ class WarmWorker:
             must = "a warm worker must have begun an attempt before it is used"
             raise RuntimeError(must) from self._failure
         if self._worker is None:
-            raise WrongLoan(f"{loan} before its first attempt", loan)  # the call of `begin` has been lost
+            raise WrongLoan(f"{loan} before its first attempt", loan)  # the call of `begin` was lost
         return self._worker
 
     def _rest(self) -> None:
-        """Reset the process between two loans; only the engine stays."""
+        """Reset the process after an attempt or other work; only the engine stays."""
         if self._worker is not None:
             process.forget(self._worker.channel)
         self._host.restore()
@@ -222,7 +217,7 @@ class WarmWorker:
     # ---------------------------------------------------------------- its own end
 
     def _look(self) -> None:
-        """End this process if its borrower is dead, or if its idle shutdown is due."""
+        """Exit if the borrower is dead or the idle shutdown is due."""
         with self._lock:
             loan, borrower, idle_since = self._lending.present, self._borrower, self._idle_since
         if loan is not None:
@@ -238,21 +233,14 @@ class WarmWorker:
 
 
 class _LentTrainable(Worker):
-    """The trainable of a sweep in a warm worker.
-
-    Args:
-        loan: Id of the loan for which it works.
-        environment: Environment of the driver.
-        config: Config of the first assignment.
-        storage: Storage of Tune.
-    """
+    """Trainable of a sweep in a warm worker."""
 
     def __init__(self, loan: str, environment: Environment, config: dict[str, Any], storage: Any) -> None:
         self._environment, self.loan = environment, loan
         super().__init__(config, storage)
 
     def setup(self, config: dict[str, Any]) -> None:  # type: ignore[override] # as Tune calls it
-        """Keep the first assignment."""
+        """Store the first assignment."""
         super().setup(config, self._environment)
 
     @property
@@ -262,5 +250,5 @@ class _LentTrainable(Worker):
 
     @property
     def attempt_id(self) -> str:
-        """Id of the present attempt."""
+        """Id of the current attempt."""
         return self._assignment.attempt_id

@@ -1,6 +1,6 @@
 """The Ray Tune trainable: a thin shell around an engine or a process of a user's code.
 
-The trials of a shared engine have none: for them see `shared_worker`.
+Trials of a shared engine do not use it; see `shared_worker`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from trainables.trial import ScriptSettings
 class Worker(tune.Trainable):
     """Runs attempts one after the other; the engine outlives each of them.
 
-    An attempt enters the engine in its first `step`: with reused actors Tune may call `setup` on a second
+    An attempt enters the engine in its first `step`: with reused actors, Tune may call `setup` on a second
     actor for a trial that has already finished elsewhere.
 
     Attributes:
-        asks_for_gpu: Whether Tune asks for a GPU of its own for the trial; not if a warm worker holds it.
-        loan: Id of the loan for which it works, or '' if the process is Tune's.
+        asks_for_gpu: Whether Tune requests a GPU for the trial; not if a warm worker holds it.
+        loan: Id of the worker's loan, or '' if the process is Tune's.
     """
 
     asks_for_gpu = True
@@ -47,18 +47,18 @@ class Worker(tune.Trainable):
     def setup(  # type: ignore[override] # `tune.with_parameters` passes the environment
         self, config: dict[str, Any], environment: Mapping[str, str | None]
     ) -> None:
-        """Set the environment of this process, and keep the first assignment.
+        """Set the environment of this process, and store the first assignment.
 
         Args:
-            config: The assignment, as `Assignment.to_config` returns it.
-            environment: Environment as `orchestrator.schedule.ray_private.handed` returns it.
+            config: Assignment, as `Assignment.to_config` returns it.
+            environment: Environment, as `orchestrator.schedule.ray_private.handed` returns it.
         """
         adopt(environment)
         self._own: OwnAttempts | None = None
         self._assignment, self._begun = Assignment.from_config(config), False
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Replace the assignment that has ended by the next one."""
+        """Replace the ended assignment by the next one."""
         self._release()
         self._assignment, self._begun = Assignment.from_config(new_config), False
         return True
@@ -67,7 +67,7 @@ class Worker(tune.Trainable):
         """Train one interval and report.
 
         Raises:
-            RuntimeError: This machine is about to be taken away before the attempt has begun.
+            RuntimeError: This machine is preempted before the attempt has begun.
         """
         if self._own is None:
             is_script = isinstance(self._assignment.settings, ScriptSettings)
@@ -86,10 +86,10 @@ class Worker(tune.Trainable):
             self._own.release()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save nothing: every report follows a durable checkpoint."""
+        """Save nothing, because every report follows a durable checkpoint."""
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Load nothing: an assignment names the checkpoint to go on from."""
+        """Load nothing, because an assignment names the checkpoint to resume."""
 
     def cleanup(self) -> None:
         """Free the slot before the process ends."""

@@ -1,6 +1,6 @@
-"""Runs a function of a user: `python -P function.py REFERENCE FOLDER`.
+"""Runs a user's function: `python -P function.py REFERENCE FOLDER`.
 
-It is run as a file and does not import this package, because modules of the user may have the same names. The
+It runs as a file and does not import this package, because modules of the user may have the same names. The
 function sees `sys.argv`, the start of `sys.path` and `__main__` of its own file.
 """
 
@@ -18,7 +18,7 @@ def found(reference: str, folder: Path) -> Callable[[Any], object]:
     """Return the function that `package.module:name` or `file.py:name` names.
 
     Raises:
-        ImportError: There is no such module.
+        ImportError: The module does not exist.
         AttributeError: The module has no such function.
     """
     _enter(folder)
@@ -35,7 +35,7 @@ def found(reference: str, folder: Path) -> Callable[[Any], object]:
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None or not file.is_file():
         raise ImportError(f"no file {file}")
-    # A process that `multiprocessing` spawns reads the main module again: that of the user.
+    # A process that `multiprocessing` spawns imports the main module again, which must be the user's.
     sys.modules["__main__"].__file__ = str(file)
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = loaded
@@ -54,7 +54,7 @@ def _enter(folder: Path) -> None:
 
 def main() -> None:
     """Call the function with the trial."""
-    import sweep_client  # it is on the path of scripts alone, see `orchestrator.scripts.script_process`
+    import sweep_client  # only on the path of scripts, see `orchestrator.scripts.script_process`
 
     reference, folder = sys.argv[1:]
     found(reference, Path(folder))(sweep_client.trial())

@@ -18,10 +18,10 @@ from typing import BinaryIO
 from trainables.checkpoint import Packing
 
 MOST_ENTRIES = 100_000
-"""Files and folders that a checkpoint may have: its manifest names each of them."""
+"""Maximum number of files and folders in a checkpoint, whose manifest lists each of them."""
 
 LONGEST_PATH = 3500
-"""Bytes of the longest path in a checkpoint: the system must open it below another folder, too."""
+"""Maximum length of a path in a checkpoint in bytes; the system must also open it below another folder."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
@@ -37,10 +37,10 @@ def own_file(path: str | Path, flags: int, folder: int | None = None) -> Iterato
     Args:
         path: Path of the file.
         flags: Flags of `os.open`.
-        folder: Descriptor of the folder that the path begins in, or None.
+        folder: Descriptor of the folder to which the path is relative, or None.
 
     Raises:
-        OSError: It is a link, a pipe or a folder now, which could block, never end, or be another's.
+        OSError: It is a link, a pipe or a folder, which could block, never end, or belong to another user.
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(descriptor, "rb" if flags == os.O_RDONLY else "wb") as file:
@@ -54,8 +54,8 @@ class LeftOut:
     """Relative paths of entries that were not copied.
 
     Attributes:
-        links: Links to what is outside the folder, or nowhere.
-        others: Links to folders, sockets, pipes, devices, and what has vanished meanwhile.
+        links: Links to files outside the folder, or broken ones.
+        others: Links to folders, sockets, pipes, devices, and entries that have vanished meanwhile.
     """
 
     links: list[str] = field(default_factory=list)
@@ -65,18 +65,18 @@ class LeftOut:
 def pack(base: Path, folder: Path, packing: Packing, most: int | None = None) -> LeftOut:
     """Copy the files below a folder into a checkpoint; return the entries that were not copied.
 
-    A link to a file below the folder stands for that file.
+    A link to a file below the folder is replaced by that file.
 
     Args:
         base: Folder without a link in its path.
         folder: `base`, or a folder below it.
         packing: Checkpoint to write.
-        most: Bytes of all files as they appear, holes included, or None for any number.
+        most: Maximum total size of the files in bytes, holes included, or None.
 
     Raises:
-        OSError: The folder is a link or none, or has a part that became one meanwhile.
-        FolderTooLarge: There are more bytes; no more than that were read.
-        Changed: A file has become shorter meanwhile.
+        OSError: The folder is a link or no folder, or a part of its path became a link meanwhile.
+        FolderTooLarge: The files exceed `most` or another limit; no more than that was read.
+        Changed: A file was shortened meanwhile.
     """
     reading = _Reading(base, folder, packing, most)
     with _opened(base, folder.relative_to(base).parts) as descriptor:
@@ -140,7 +140,7 @@ class _Reading:
 
 @contextmanager
 def _opened(place: str | Path, parts: tuple[str, ...], folder: int | None = None) -> Iterator[int]:
-    """Open the folder at the end of a path, each part relative to the one before."""
+    """Open the folder at the end of a path, each part relative to its parent."""
     descriptor = os.open(place, _FOLDER, dir_fd=folder)
     try:
         if not parts:

@@ -36,41 +36,40 @@ from trainables.sources import digest_of
 from trainables.trial import ScriptSettings
 
 PATIENCE = 0.04
-"""Wait between two looks for a report, as a share of the time for which it has been waited for, or of that of
-the report before if that is longer.
-"""
+"""Poll interval for a report, as a share of the longer of the wait so far and the wait for the last
+report."""
 
 SHORTEST_POLL_SECONDS = 0.0001
 LONGEST_POLL_SECONDS = 0.05
 
 LONGEST_LINE = 4 << 20
-"""Bytes of the longest line of a report; more are not read at once."""
+"""Maximum length of a line of a report, in bytes."""
 
 MOST_METRICS = 1000
-"""Names of metrics that a trial may have; each is a curve, and a column of tables."""
+"""Maximum number of metrics of a trial; each one is a curve and a column of tables."""
 
 FINISHING_SECONDS = 3600.0
-"""How long a script without `resources.minutes` may go on after its last report: for a test, or an export."""
+"""Time limit for a script without `resources.minutes` after its last report, as for a test or an export."""
 
 LONGEST_NAME = 250
-"""Characters of the longest name of a metric, as in MLflow."""
+"""Maximum length of the name of a metric, as in MLflow."""
 
 _MEASURED = ("seconds/", SIZE)
-"""Beginnings of the names of what the service measures itself; no curve is drawn of it."""
+"""Prefixes of the metrics that the service measures itself; they have no curves."""
 
 SHOWN = 20
-"""Names of what a checkpoint leaves out that are shown."""
+"""Maximum number of entries that a message about a checkpoint lists."""
 
 TAIL = 200
-"""Last lines of a script's output that are searched for the reason of its failure; tracebacks are long."""
+"""Number of last lines of a script's output that are searched for the reason of its failure."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """A line that a script has written.
+    """A report of a script.
 
     Attributes:
-        step: Steps done.
+        step: Number of completed steps.
         metrics: Metrics by name.
         checkpoint: Name of a folder below that of checkpoints, or absolute path of one in the script's own
             folder, or None.
@@ -82,15 +81,15 @@ class Report:
 
     @staticmethod
     def read(line: bytes, after: int, attempt_id: str) -> Report:
-        """Return the report of a line.
+        """Return the report in a line.
 
         Args:
             line: Line as the script has written it.
             after: Step of the report before.
-            attempt_id: Id of the attempt; a line need not name it, but must not name another one.
+            attempt_id: Id of the attempt; a line may omit it, but must not name another attempt.
 
         Raises:
-            Refusal: It is no report, or that of another attempt.
+            Refusal: The line is invalid, or a report of another attempt.
         """
         try:
             fields = json.loads(line, parse_float=_finite)
@@ -103,17 +102,15 @@ class Report:
             raise _refused(must, line.decode("utf-8", "backslashreplace")[:200]) from error
         if (named := fields.get("attempt")) not in (None, attempt_id):
             raise _refused(f"a line must be of its own attempt, {attempt_id}", f"one of {named!r:.80}")
-        if (unfit := next((key for key in numbers if not _is_name(key)), None)) is not None:
+        if unfit := [key for key in numbers if not (key.isprintable() and 0 < len(key) <= LONGEST_NAME)]:
             must = f"a metric must have a name of 1 to {LONGEST_NAME} characters that can be printed"
-            raise _refused(must, f"{unfit!r:.80}")
-        if (own := next((key for key in numbers if key.startswith(_MEASURED)), None)) is not None:
+            raise _refused(must, f"{unfit[0]!r:.80}")
+        if own := [key for key in numbers if key.startswith(_MEASURED)]:
             must = f"a metric must not begin with {' or '.join(_MEASURED)}, as what the service measures does"
-            raise _refused(must, f"{own!r:.80}")
-        if (
-            key := next((key for key, value in metrics.items() if numbers[key] != value == value), None)
-        ) is not None:
+            raise _refused(must, f"{own[0]!r:.80}")
+        if inexact := [key for key, value in metrics.items() if numbers[key] != value == value]:
             must = "a metric must be a number that 64 bits of floating point hold with all its digits"
-            raise _refused(must, f"{key!r:.80}: {metrics[key]}")
+            raise _refused(must, f"{inexact[0]!r:.80}: {metrics[inexact[0]]}")
         if isinstance(step, bool) or not isinstance(step, int) or not after < step <= LARGEST_STEP:
             must = f"a step must be a whole number above {after} and at most {LARGEST_STEP}"
             raise _refused(must, f"{step!r:.40}")
@@ -124,18 +121,14 @@ class Report:
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("neither a truth value nor a text is a number")
+        raise TypeError("a boolean or a text is not a number")
     return float(value)
 
 
 def _finite(text: str) -> float:
     if math.isinf(value := float(text)):
-        raise ValueError("more than 64 bits of floating point hold")
+        raise ValueError("exceeds the range of a 64-bit float")
     return value
-
-
-def _is_name(metric: str) -> bool:
-    return metric.isprintable() and 0 < len(metric) <= LONGEST_NAME
 
 
 def _is_plain(name: str) -> bool:
@@ -167,14 +160,14 @@ _SIGNS = {
     ),
     "disk": re.compile(rf"File too large|signal {int(signal.SIGXFSZ)}\b"),
 }
-"""What a script prints, or how it is ended, after the kernel has refused it what is above a limit."""
+"""Patterns in the output or the end of a script that has exceeded a limit of the kernel."""
 
 _DEVICE_MEMORY = re.compile(
     r"CUDA.{0,40}out of memory|CUDA_ERROR_OUT_OF_MEMORY|_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation|"
     r"(HIP|MPS).{0,40}out of memory|hipErrorOutOfMemory|RESOURCE_EXHAUSTED",
     re.IGNORECASE,
 )
-"""What a script prints after its GPU has no room left, whatever `resources.memory` says."""
+"""Pattern in the output of a script whose GPU is out of memory, independent of `resources.memory`."""
 
 
 def _out_of_memory(got: str, limit: int | None) -> OverLimit:
@@ -205,11 +198,7 @@ def _refused(must: str, got: str) -> Refusal:
 
 
 class ScriptAttempt:
-    """One attempt in a process of its own.
-
-    Args:
-        assignment: Assignment of the trial, with `ScriptSettings`.
-    """
+    """One attempt of a function or a command in its own process."""
 
     def __init__(self, assignment: Assignment) -> None:
         assert isinstance(assignment.settings, ScriptSettings)
@@ -239,7 +228,7 @@ class ScriptAttempt:
             self._log.started(resumed)
             if attempt_number(assignment.attempt_id) == 1:
                 self._log.write(process_secrets.left_out_notice(process_secrets.left_out(os.environ)))
-            with contextlib.suppress(PermissionError):  # the script is about to fail, and to say where
+            with contextlib.suppress(PermissionError):  # the script will fail with a message
                 self._log.write(f"its code has the digest {self._code_digest()[:DIGITS]}")
             self._step = self._resumed = resumed
             self._process = ScriptProcess(
@@ -263,11 +252,11 @@ class ScriptAttempt:
     def advance(self) -> Outcome:
         """Answer the last report; return the next one, or the end of the script.
 
-        After `SIGN_OF_LIFE` seconds return a `training` outcome; the next call goes on. A script
-        that hangs cannot be told from a slow one; `resources.minutes` limits both.
+        After `SIGN_OF_LIFE` seconds return a `training` outcome; the next call continues. A hung script looks
+        like a slow one; `resources.minutes` limits both.
 
         Raises:
-            Refusal: The script has failed, or has reported something wrong.
+            Refusal: The script has failed, or has sent an invalid report.
         """
         if self._last is not None:
             return self._finished(self._last)
@@ -284,7 +273,7 @@ class ScriptAttempt:
                         return outcome
                     self._last = outcome
                     return self._finished(outcome)
-                self._answer(report.step, go_on=True)  # an earlier attempt had got as far
+                self._answer(report.step, go_on=True)  # an earlier attempt has reported this step
                 since = time.monotonic()
             elif (end := self._process.end) is not None and not self._has_more():
                 return self._ended(end, interrupted=self._asked_to_leave)
@@ -295,10 +284,10 @@ class ScriptAttempt:
                 wait = PATIENCE * max(time.monotonic() - since, self._interval)
                 time.sleep(min(max(wait, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS))
             if time.monotonic() - began > SIGN_OF_LIFE:
-                return Outcome(self._assignment.attempt_id, self._step, done=False, metrics={}, training=True)
+                return Outcome(self._assignment.attempt_id, self._step, training=True)
 
     def release(self) -> None:
-        """End the process with everything that it has started, and remove its files."""
+        """End the process and its descendants, and remove its files."""
         if self._unanswered is not None:
             self._answer(self._unanswered, go_on=False)
         if self._process.end is None:
@@ -324,7 +313,7 @@ class ScriptAttempt:
                 self._process.terminate()
                 self._asked_to_leave = True
             if now - began > SIGN_OF_LIFE:
-                return Outcome(last.attempt_id, last.step, done=False, metrics={}, training=True)
+                return Outcome(last.attempt_id, last.step, training=True)
             self._listens = self._listens and self._dismiss()
             time.sleep(LONGEST_POLL_SECONDS if now - began > 1 else 0.01)
         end = self._process.end
@@ -359,7 +348,7 @@ class ScriptAttempt:
     def _prepare(self) -> None:
         """Create the stage of the next checkpoint while the script runs, if its last report had one."""
         if self._has_checkpoints and self._prepared is None:
-            with contextlib.suppress(OSError):  # the next checkpoint is about to say what is wrong
+            with contextlib.suppress(OSError):  # saving the next checkpoint will raise the error
                 self._prepared = checkpoint.prepare(Path(self._assignment.checkpoints))
 
     def _must_stop(self) -> bool:
@@ -368,7 +357,7 @@ class ScriptAttempt:
 
     def _print(self, lines: str) -> None:
         self._tail.extend(lines.split("\n")[-TAIL:])
-        self._log.write(f"{lines}\n")  # of which the end of the last line is taken off
+        self._log.write(f"{lines}\n")
 
     def _answer(self, step: int, *, go_on: bool) -> None:
         """Answer the report of a step."""
@@ -378,15 +367,11 @@ class ScriptAttempt:
         self._unanswered = None
 
     def _has_more(self) -> bool:
-        """Return True if whole lines are unread.
-
-        Raises:
-            Refusal: The file is no longer a file, or a line is too long to be a report.
-        """
+        """Return True if complete lines are unread; refuse a replaced file and a line that is too long."""
         try:
             facts = self._place.reports.lstat()
             if stat.S_ISREG(facts.st_mode) and facts.st_size == self._offset:
-                return bool(self._unread)  # most looks end here, and opening the file takes longer
+                return bool(self._unread)  # the usual case, without opening the file
             with own_file(self._place.reports, os.O_RDONLY) as file:
                 file.seek(self._offset)
                 text = file.read(LONGEST_LINE)
@@ -400,18 +385,14 @@ class ScriptAttempt:
         return bool(self._unread)
 
     def _next_report(self) -> Report | None:
-        """Return the next complete report, or None.
-
-        Raises:
-            Refusal: As `Report.read` and `_has_more`.
-        """
+        """Return the next complete report, or None."""
         if not self._unread and not self._has_more():
             return None
         line = self._unread.popleft()
         try:
             report = Report.read(line, self._step, self._assignment.attempt_id)
         except Refusal:
-            self._unanswered = _step_of(line)  # a script that waits for the answer leaves with it
+            self._unanswered = _step_of(line)  # a script that waits for the answer then exits
             raise
         self._step = self._unanswered = report.step
         return report
@@ -421,7 +402,7 @@ class ScriptAttempt:
         began = time.monotonic()
         report = replace(report, metrics=self._within_limit(report.metrics))
         metrics = {**report.metrics, "seconds/train": began - self._started_at, "seconds/evaluate": 0.0}
-        # Before anything is saved for a report that is refused.
+        # Checks come first, so that nothing is saved for a refused report.
         self._assignment.check_metrics(metrics)
         self._check_copied(report)
         saved = self._save(report)
@@ -441,7 +422,7 @@ class ScriptAttempt:
         )
 
     def _within_limit(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
-        """Keep the metrics among the first `MOST_METRICS` names of the attempt; log dropped names once."""
+        """Keep the first `MOST_METRICS` metrics of the attempt; log dropped names once."""
         others = [name for name in metrics if name not in self._names]
         room = max(MOST_METRICS - len(self._names), 0)
         self._names.update(others[:room])
@@ -460,7 +441,7 @@ class ScriptAttempt:
             raise Refusal("a report of the script", must, f"none at step {report.step}", remedy)
 
     def _save(self, report: Report) -> SavedCheckpoint:
-        """Save the files of a report. Without new files, the last checkpoint is used for its step too."""
+        """Save the files of a report. Without new files, reuse the last checkpoint for the new step."""
         if report.checkpoint is None and self._saved is not None:
             self._saved = replace(self._saved, step=report.step)
             return self._saved
@@ -493,7 +474,7 @@ class ScriptAttempt:
         folder = base / reported
         if not folder.is_relative_to(base):
             raise _refused(_OF_CHECKPOINT, str(folder))
-        with files_as(self._assignment.account):  # a link there must not show the script what it may not read
+        with files_as(self._assignment.account):  # a link must not give access to files of others
             try:
                 left_out = reported_folder.pack(base, folder, packing, self._settings.disk)
             except reported_folder.FolderTooLarge as error:
@@ -503,7 +484,7 @@ class ScriptAttempt:
                     "a checkpoint must not be changed before its report is answered", str(error)
                 ) from error
             except (FileNotFoundError, NotADirectoryError) as error:
-                real = os.path.realpath(folder)  # what a link shows is not ours to read and remove
+                real = os.path.realpath(folder)  # the target of a link is neither read nor removed
                 got = f"a link to {real}" if real != str(folder) else f"no folder {reported}"
                 raise _refused(f"{_OF_CHECKPOINT}, when it is reported", got) from error
             if not stays:
@@ -518,12 +499,12 @@ class ScriptAttempt:
                 self._log.write(f"{shown} are {what}".replace("\n", "?"))
 
     def _unpack(self, resume: SavedCheckpoint | None) -> int:
-        """Write the files of a checkpoint for the script; return the step that it goes on from."""
+        """Write the files of a checkpoint for the script; return its step, or 0 if it cannot be resumed."""
         if resume is None:
             return 0
         folder = self._place.resume
         facts = store.extract(Path(resume.path), self._assignment.store, resume.digest, folder)
-        # Without a step: a report without a checkpoint keeps the one of an earlier step.
+        # The step is not compared, because a report without a checkpoint keeps an earlier one.
         checkpoint.check_trial(Path(resume.path), facts, self._assignment.trial_key)
         return int(facts["step"]) if facts["resumable"] else 0
 
@@ -531,31 +512,25 @@ class ScriptAttempt:
         """Return the last outcome of a script that has ended.
 
         Raises:
-            Refusal: It has failed, or ended before it reported anything.
+            Refusal: It has failed, or ended without a report.
             OverLimit: It has exceeded a limit.
         """
         if interrupted:
-            step = 0 if self._saved is None else self._saved.step
-            # What it has saved was reported.
-            return Outcome(self._assignment.attempt_id, step, done=True, metrics={}, interrupted=True)
+            step = 0 if self._saved is None else self._saved.step  # its checkpoint was reported before
+            return Outcome(self._assignment.attempt_id, step, done=True, interrupted=True)
         if end.limit is not None:
             raise _over(end.limit)
-        if end.code != 0 and (limit := _limit_behind(self._reason(end))):
-            reason = self._reason(end)
-            is_memory = limit == "memory"
-            raise _out_of_memory(reason, self._settings.memory) if is_memory else _over(limit, reason)
         if end.code != 0:
-            raise Refusal("the script", "must end with exit code 0", self._reason(end), "See `sweep logs`.")
+            reason = self._reason(end)
+            if limit := _limit_behind(reason):
+                is_memory = limit == "memory"
+                raise _out_of_memory(reason, self._settings.memory) if is_memory else _over(limit, reason)
+            raise Refusal("the script", "must end with exit code 0", reason, "See `sweep logs`.")
         if self._saved is None or self._step == self._resumed:
             must = "must report at least once"
-            raise Refusal("the script", must, "no report", "Call `trial.report`, or append to SWEEP_REPORTS.")
+            raise Refusal("the script", must, "", "Call `trial.report`, or append to SWEEP_REPORTS.")
         return Outcome(
-            self._assignment.attempt_id,
-            self._saved.step,
-            done=True,
-            metrics={},
-            checkpoint=self._saved,
-            complete=True,
+            self._assignment.attempt_id, self._saved.step, done=True, checkpoint=self._saved, complete=True
         )
 
     def _reason(self, end: End) -> str:
@@ -587,7 +562,7 @@ def _raised(lines: Sequence[str], folder: Path) -> str | None:
 
 
 class OwnProcess(OwnAttempts):
-    """Runs functions and commands, each attempt in a process of its own."""
+    """Runs functions and commands, each attempt in its own process."""
 
     def _begin(self, assignment: Assignment) -> ScriptAttempt:
         return ScriptAttempt(assignment)

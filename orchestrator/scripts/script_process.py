@@ -1,4 +1,4 @@
-"""Process of a function or a command: its start, its output and its end."""
+"""The process of a function or a command: its start, its output and its end."""
 
 from __future__ import annotations
 
@@ -26,124 +26,96 @@ from trainables.errors import Refusal
 from trainables.trial import ScriptSettings, variable_of
 
 CLIENT = Path(__file__).parent / "client"
-"""Folder of `sweep_client`, alone in it, so that a script's own modules cannot be hidden by it."""
+"""Folder that contains only `sweep_client`, so that it hides no module of a script."""
 
 KEEPER = Path(__file__).parent / "supervisor.py"
 
 FUNCTION = Path(__file__).parent / "function.py"
 
 GRACE = 10.0
-"""Seconds that a script has to leave after SIGTERM."""
+"""Time limit for a script to exit after SIGTERM."""
 
 CONTROL_GROUPS = True
 """Whether a keeper uses control groups where it may create them."""
 
 RESERVED = 1 << 30
 RESERVED_PER_PROCESSOR = 64 << 20
-"""Bytes that one process may reserve above the limit of memory and hardly touch: for libraries,
-and for the stack and the buffers of a thread on each processor."""
+"""Bytes that a process may reserve above its memory limit: for libraries, and for a thread on each
+processor."""
 
 LOOK_SECONDS = 0.2
-"""Seconds between two looks at whether a script that prints nothing has ended."""
+"""Interval of the checks whether a silent script has ended."""
 
 DISK_SECONDS = 3.0
-"""Seconds between two looks at how much a script has written."""
+"""Interval of the checks of a script's disk usage."""
 
 LONGEST_LINE = 64 << 10
-"""Bytes of the longest line of a script's output; a longer one is several."""
+"""Maximum length of a line of a script's output in bytes; longer lines are split."""
 
 MOST_PRINTED = 128 << 20
-"""Bytes of the log of an attempt that its output may take; the log is on the disk of all trials."""
+"""Maximum size of a script's output in the log of its attempt, in bytes."""
 
 STAMP_BYTES = 40
-"""What each line takes in the log beside itself, for its time and its attempt."""
+"""Size of the time and the attempt before each line of the log, in bytes."""
 
 GATHERING_SECONDS = 0.002
-"""How long to wait for more of a script's output: many short lines are then written at once."""
+"""Time to wait for more output, so that many short lines are written at once."""
 
 FEW_BYTES = 4096
-"""Bytes of output for which it is not worth while to write to the log."""
+"""Size of output in bytes below which more output is awaited."""
 
 LAST_LINES = 20
 LAST_BYTES = 16 << 10
-"""Lines, and their bytes, that are written at the end of a log that was cut: they tell how it ended."""
+"""Number and size in bytes of the last lines, which are also written to a log that was cut."""
 
 DRAWN_SECONDS = 60.0
-"""Seconds after which the last state of a line that is drawn again and again is shown."""
+"""Interval at which the state of a progress bar is logged."""
 
 LONGEST_END = 15.0
-"""Seconds to wait for what a killed script has started to be gone."""
+"""Time limit for the end of a killed script's descendants."""
 
 _KEEPER_KILLED = "the process that keeps it was killed"
 
 _OF_A_LAUNCHER = frozenset(
     {"RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}
 )
-"""Variables that say which of several processes one is. They are for what a script starts itself."""
+"""Variables for the rank of a process in a group; a script may set them for its own processes."""
 
 _OF_A_SESSION = ("DBUS_", "MAIL", "SSH_", "SUDO_", "XDG_")
-"""Beginnings of the names of variables that concern the account of the service and no other one."""
+"""Prefixes of variables that concern only the account of the service."""
 
 
-@dataclass(frozen=True)
 class AttemptFolder:
     """The folders and files of one attempt, on the machine that runs it.
 
     Attributes:
         folder: Folder of all the others.
+        scratch: Folder for the script's own files.
+        checkpoints: Folder into which the script writes checkpoints.
+        resume: Folder of the checkpoint to resume.
+        temporary: Folder for temporary files, which count towards the disk limit.
+        reports: File to which the script appends its reports.
+        answers: File to which the sweep appends an answer with the step of each report.
+        params: JSON file of the hyperparameters.
+        trial: JSON file that `sweep_client` reads.
     """
 
-    folder: Path
-
-    @property
-    def scratch(self) -> Path:
-        """Return the folder for the script's own files."""
-        return self.folder / "scratch"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Return the folder into which the script writes checkpoints."""
-        return self.folder / "checkpoints"
-
-    @property
-    def resume(self) -> Path:
-        """Return the folder of the checkpoint to go on from."""
-        return self.folder / "resume"
-
-    @property
-    def temporary(self) -> Path:
-        """Return the folder for temporary files, which count towards the disk limit."""
-        return self.folder / "tmp"
-
-    @property
-    def reports(self) -> Path:
-        """Return the file to which the script appends its reports."""
-        return self.folder / "reports.jsonl"
-
-    @property
-    def answers(self) -> Path:
-        """Return the file to which the sweep appends an answer to each report, which names its step."""
-        return self.folder / "answers"
-
-    @property
-    def params(self) -> Path:
-        """Return the JSON file of the hyperparameters."""
-        return self.folder / "params.json"
-
-    @property
-    def trial(self) -> Path:
-        """Return the JSON file that `sweep_client` reads."""
-        return self.folder / "trial.json"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.scratch, self.checkpoints = folder / "scratch", folder / "checkpoints"
+        self.resume, self.temporary = folder / "resume", folder / "tmp"
+        self.reports, self.answers = folder / "reports.jsonl", folder / "answers"
+        self.params, self.trial = folder / "params.json", folder / "trial.json"
 
 
 @dataclass(frozen=True)
 class End:
-    """End of a process.
+    """The end of a process.
 
     Attributes:
-        code: Its exit code, minus a signal's number, or None if it could not be started.
-        limit: Limit that it exceeded, `memory`, `minutes` or `disk`, or None.
-        error: Reason why it could not be started, or ''.
+        code: Exit code, minus the number of a signal, or None if the process could not be started.
+        limit: Exceeded limit, `memory`, `minutes` or `disk`, or None.
+        error: Reason why the process could not be started, or ''.
     """
 
     code: int | None
@@ -152,14 +124,14 @@ class End:
 
 
 class ScriptProcess:
-    """A running function or command, with everything that it starts.
+    """A running function or command, with its descendants.
 
     Args:
         settings: Settings of the trial.
-        place: AttemptFolder of the attempt.
+        place: Folder of the attempt.
         attempt_id: Id of the attempt; the script's reports may name it.
-        step: Step of the checkpoint in `place.resume`; 0 if there is none.
-        say: Receiver of whole lines that the script prints.
+        step: Step of the checkpoint in `place.resume`; 0 without one.
+        say: Function that receives complete lines of the script's output.
         tracking: Variables that name the trial's run in MLflow, or none.
         account: Account as which the script runs; None for that of this process.
 
@@ -210,7 +182,7 @@ class ScriptProcess:
             raise
         finally:
             os.close(output[1])
-        self._keeper.wait()  # for its first process; what keeps the script is a child of that one
+        self._keeper.wait()  # the first process exits at once; its child keeps the script
         self._end: End | None = None
         self._ended_at = 0.0
         self._closing = threading.Event()
@@ -242,7 +214,7 @@ class ScriptProcess:
         for thread in self._threads:
             thread.join(LONGEST_END)
         if self._end is None or self._end.error == _KEEPER_KILLED:
-            # The script runs as the same user, and has killed or stopped the process that would end it.
+            # The script, which runs as the same user, has killed or stopped its keeper.
             _end_marked(self._mark)
             for thread in self._threads:
                 thread.join(LONGEST_END)
@@ -258,13 +230,10 @@ class ScriptProcess:
             self._keeper.stdin.write(line.encode() + b"\n")
             self._keeper.stdin.flush()
         except BrokenPipeError:
-            return  # the keeper has ended, and with it the script: `end` says how
+            return  # the keeper has ended, and with it the script; see `end`
 
     def _print(self, say: Callable[[str], None]) -> None:
-        """Pass on the output of the script; keep reading when it is too long or cannot be written.
-
-        A script would block on a full pipe.
-        """
+        """Pass on the output of the script; never stop reading, or a full pipe would block the script."""
         taken, last, lost = 0, deque[bytes](maxlen=LAST_LINES), None
         for lines in self._lines():
             if taken <= MOST_PRINTED:
@@ -289,8 +258,8 @@ class ScriptProcess:
     def _lines(self) -> Iterator[list[bytes]]:
         """Yield the lines of the output without their ends. Long lines are split.
 
-        Once the keeper has ended all that the script has started, another process may still hold the output,
-        to which the script has handed it: what is in the pipe then is the last.
+        After the keeper has ended all descendants of the script, another process may still hold the output;
+        only the current content of the pipe is read then.
         """
         assert self._keeper.stderr is not None
         streams = {pipe: OutputLines() for pipe in (self._output.fileno(), self._keeper.stderr.fileno())}
@@ -317,7 +286,7 @@ class ScriptProcess:
             yield stream.rest()
 
     def _is_late(self) -> bool:
-        """Return True if the keeper has ended `LONGEST_END` seconds ago."""
+        """Return True if the keeper ended more than `LONGEST_END` seconds ago."""
         return self._end is not None and time.monotonic() - self._ended_at > LONGEST_END
 
     def _await(self) -> None:
@@ -330,7 +299,7 @@ class ScriptProcess:
 
 
 class OutputLines:
-    """Line splitter for one output of a script.
+    """Splits one output of a script into lines.
 
     A line that carriage returns overwrite, such as a progress bar, keeps its last state.
     """
@@ -340,13 +309,13 @@ class OutputLines:
         self._shown_at = time.monotonic()
 
     def lines(self, piece: bytes) -> list[bytes]:
-        """Return the lines that are complete with a piece."""
+        """Return the lines that a piece completes."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         found = [part for line in lines for part in _parts(_last_state(line))]
         if b"\r" in self._rest:
             shown = self._rest.rstrip(b"\r")
             before, _, last = shown.rpartition(b"\r")
-            # One carriage return at the end stays: a new state may follow, or the end of the line.
+            # Keep one carriage return at the end, which a new state or the end of the line may follow.
             self._rest = last + self._rest[len(shown) : len(shown) + 1]
             now = time.monotonic()
             if before and now - self._shown_at > DRAWN_SECONDS:
@@ -380,7 +349,7 @@ def _parts(line: bytes) -> list[bytes]:
 
 
 def _passed_on(say: Callable[[str], None], lines: Sequence[bytes]) -> OSError | None:
-    """Pass lines on; return the reason if they could not be written."""
+    """Pass lines on; return the error if they could not be written."""
     try:
         say(b"\n".join(lines).decode("utf-8", "backslashreplace"))
     except OSError as error:
@@ -390,7 +359,7 @@ def _passed_on(say: Callable[[str], None], lines: Sequence[bytes]) -> OSError | 
 
 def _end_marked(mark: str) -> None:
     """Kill every process with an environment variable: orphans of a script without a supervisor."""
-    for sign in (signal.SIGSTOP, signal.SIGKILL):  # a process that is stopped starts no other one
+    for sign in (signal.SIGSTOP, signal.SIGKILL):  # a stopped process cannot start another one
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 if mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
@@ -416,7 +385,7 @@ def environment_of(
 ) -> dict[str, str]:
     """Return the environment of a script: allowed or requested variables of the worker.
 
-    With an account, the script has its home and its name.
+    With an account, the script has the account's home and name.
     """
     others = process_secrets.OWN if account is None else (*process_secrets.OWN, *_OF_A_SESSION)
     given = {**process_secrets.of_trials(os.environ), **process_secrets.asked_for(os.environ)}
@@ -455,11 +424,8 @@ def environment_of(
 def _hand_over(place: AttemptFolder, account: Account) -> None:
     """Give the files of an attempt to an account; no other account can read them.
 
-    Their folder stays the service's: the account cannot put other files in the place of those that the
-    service reads there. No other account can enter it before all is handed over, so no link can be followed.
-
-    Raises:
-        Refusal: The account cannot reach the folder.
+    The folder itself stays the service's, so the account cannot replace the files that the service reads
+    there. No other account can enter the folder before all files are handed over, so no link can be followed.
     """
     for path, _, names in os.walk(place.folder, topdown=False):
         for name in names:
@@ -478,17 +444,17 @@ def _hand_over(place: AttemptFolder, account: Account) -> None:
 
 
 def _give(path: Path, mode: int, account: Account) -> None:
-    path.chmod(mode | (path.stat().st_mode & 0o100))  # what was saved as a program remains one
+    path.chmod(mode | (path.stat().st_mode & 0o100))  # an executable stays executable
     os.chown(path, account.uid, account.gid)
 
 
 def _with_access(tracking: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that name a run, with those that a script needs to log in at its server."""
+    """Return the variables that name a run, and those with which a script logs in at its server."""
     if not tracking:
         return {}
     access = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_TRACKING_")}
     given = {**access, **tracking}
-    # The worker may know the same address with a user and a password.
+    # The worker's own variable may have the same address with user and password.
     own = access.get("MLFLOW_TRACKING_URI", "")
     return (
         {**given, "MLFLOW_TRACKING_URI": own} if redacted(own, ()) == given["MLFLOW_TRACKING_URI"] else given
@@ -496,7 +462,7 @@ def _with_access(tracking: Mapping[str, str]) -> dict[str, str]:
 
 
 def _write(settings: ScriptSettings, place: AttemptFolder, attempt_id: str, step: int) -> None:
-    """Write the files that a script reads when it starts."""
+    """Write the files that a script reads at its start."""
     for folder in (place.scratch, place.checkpoints, place.temporary):
         folder.mkdir(parents=True)
     place.reports.touch()
@@ -512,8 +478,7 @@ def _write(settings: ScriptSettings, place: AttemptFolder, attempt_id: str, step
         "steps": settings.training.steps,
         "interval": settings.training.interval,
         "reports": str(place.reports),
-        # Under a new name: a copy of an earlier client would take every answer for `stop`, and fails instead.
-        "answers_by_step": str(place.answers),
+        "answers": str(place.answers),
         "checkpoints": str(place.checkpoints),
     }
     place.trial.write_text(json.dumps(facts, indent=1), encoding="utf-8")

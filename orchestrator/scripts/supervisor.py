@@ -1,20 +1,30 @@
 """Runs a command and ends with it: `python -I supervisor.py`, with a line of JSON on standard input.
 
-    {"command": [...], "folder": "...", "files": "...", "memory": bytes or null,
-     "reserved": bytes that a process may reserve above that, "seconds": seconds or null,
-     "disk": bytes or null, "look": seconds between two looks at the disk, "grace": seconds,
-     "groups": whether to use control groups, "output": descriptor of the command's standard output,
-     "account": null, or {"uid": ..., "gid": ..., "groups": [...]} as which the command runs}
+    {"command": [...],
+     "folder": "...",         working folder
+     "files": "...",          folder of the attempt
+     "memory": ...,           limit in bytes, or null
+     "reserved": ...,         bytes that a process may reserve above that limit
+     "seconds": ...,          limit, or null
+     "disk": ...,             limit in bytes, or null
+     "look": ...,             seconds between two checks of the disk
+     "grace": ...,            seconds between SIGTERM and SIGKILL
+     "groups": ...,           whether to use control groups
+     "output": ...,           descriptor of the command's standard output
+     "account": ...}          {"uid": ..., "gid": ..., "groups": [...]} as which the command runs, or null
 
-A further line `term` asks the command to leave, and ends it after `grace` seconds. The end of the input,
-which comes when the process at its other end dies, ends it at once and removes the folder `files`, which that
-process would have removed. At the end standard output has one line:
-{"code": exit code or minus a signal, "limit": "memory", "minutes" or "disk" if one was exceeded}. The
-command's standard error is that of this process.
+A further line `term` sends SIGTERM to the command, which is killed after `grace` seconds. The end of the
+input, which comes when the other process dies, kills the command at once and removes the folder `files`. At
+the end, standard output has one line:
 
-On Linux the keeper adopts whatever the command leaves behind, daemons included, and ends that as well. Where
-it may create control groups, the kernel bounds the memory and the number of processes; elsewhere the keeper
-looks twice a second. It imports the standard library only.
+    {"code": ...,             exit code, or minus the number of a signal
+     "limit": ...}            exceeded limit "memory", "minutes" or "disk", or null
+
+The command's standard error is that of this process.
+
+On Linux the keeper adopts all descendants of the command, daemons included, and kills them as well. If it may
+create control groups, the kernel limits the memory and the number of processes; otherwise the keeper checks
+them twice a second. It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -37,31 +47,31 @@ from pathlib import Path
 from typing import Any
 
 POLL_SECONDS = 0.05
-"""Seconds between two looks at the command where the kernel does not tell of its end."""
+"""Poll interval for the end of the command where the kernel has no pidfd."""
 
 LIMIT_SECONDS = 0.5
-"""Seconds between two looks at the memory of all processes, or at whether the kernel has killed one."""
+"""Interval of the checks of the memory of all processes, or of kills by the kernel."""
 
 LONGEST_END = 10.0
-"""Seconds after which a process that cannot be killed is left alone."""
+"""Time after which the keeper gives up killing a process."""
 
 MOST_PROCESSES = 4096
-"""Processes and threads that a control group may have."""
+"""Maximum number of processes and threads in a control group."""
 
 GROUP = "sweep-"
-"""Beginning of the names of control groups; the id of the keeper follows."""
+"""Prefix of the names of control groups, before the id of the keeper."""
 
 IGNORED = (signal.SIGTERM, signal.SIGINT)
-"""Signals that a keeper ignores: it ends with its command, and not before."""
+"""Signals that a keeper ignores, because it must not end before its command."""
 
 CANNOT_BEGIN = 126
-"""Exit code of a command that may not enter its folder, as of a shell."""
+"""Exit code of a command that cannot enter its folder, as in a shell."""
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 
 
 def set_option(option: int, value: int) -> bool:
-    """Set an option of this process that only Linux has; return True if it is set."""
+    """Set an option of this process, which only Linux has; return True if it is set."""
     return sys.platform == "linux" and bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
 
 
@@ -70,11 +80,7 @@ def set_option(option: int, value: int) -> bool:
 
 @dataclass(frozen=True)
 class Group:
-    """A control group (cgroup, version 1 or 2) of the command.
-
-    Attributes:
-        folder: Folder of the group, in the kernel's file system.
-    """
+    """A control group (cgroup, version 1 or 2) of the command; `folder` is where the kernel shows it."""
 
     folder: Path
 
@@ -84,7 +90,7 @@ class Group:
         return any((self.folder / name).exists() for name in ("memory.max", "memory.limit_in_bytes"))
 
     def limit(self, memory: int | None) -> None:
-        """Set the limits; with less memory the kernel kills a process of the group."""
+        """Set the limits; the kernel kills a process of the group that exceeds the memory."""
         self._set("pids.max", MOST_PROCESSES)
         if memory is not None:
             self._set("memory.max", memory)
@@ -122,14 +128,14 @@ class Group:
             self.folder.rmdir()
 
     def _set(self, name: str, value: int) -> None:
-        """Write a file of the group, if it exists and this process may."""
+        """Write a file of the group, if it exists and this process may write it."""
         if (self.folder / name).exists():
             with contextlib.suppress(OSError):
                 (self.folder / name).write_text(str(value))
 
 
 def own_groups() -> Iterator[Path]:
-    """Yield the folders of the control groups of this process that count memory or processes, or can kill."""
+    """Yield the folders of this process's control groups that count memory or processes, or can kill."""
     of_process = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     paths = {kind: path for _, kinds, path in of_process for kind in kinds.split(",")}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -142,11 +148,11 @@ def own_groups() -> Iterator[Path]:
 
 
 def created_groups(keeper: int, memory: int | None) -> list[Group]:
-    """Create control groups below those of this process; none where it may not.
+    """Create control groups below those of this process; none where this is forbidden.
 
     Args:
         keeper: Id of this process.
-        memory: Most bytes that the command may hold, or None.
+        memory: Memory limit of the command in bytes, or None.
     """
     groups = []
     with contextlib.suppress(OSError, ValueError):
@@ -161,7 +167,7 @@ def created_groups(keeper: int, memory: int | None) -> list[Group]:
 
 
 def _remove_left(own: Path) -> None:
-    """Remove the empty groups of keepers that were killed."""
+    """Remove the empty groups of killed keepers."""
     for folder in own.glob(f"{GROUP}[0-9]*"):
         if not Path("/proc", folder.name.removeprefix(GROUP)).exists():
             Group(folder).remove()
@@ -173,7 +179,7 @@ def _remove_left(own: Path) -> None:
 def begin_command(groups: Sequence[Group], task: Mapping[str, Any]) -> None:
     """Set the limits of this process before `exec`, and let it die with its supervisor."""
     for sign in IGNORED:
-        signal.signal(sign, signal.SIG_DFL)  # what a process ignores, those that it starts ignore too
+        signal.signal(sign, signal.SIG_DFL)  # child processes inherit ignored signals
     for group in groups:
         group.enter()
     if task["disk"]:
@@ -182,7 +188,7 @@ def begin_command(groups: Sequence[Group], task: Mapping[str, Any]) -> None:
         _lower(resource.RLIMIT_DATA, task["memory"] + task["reserved"])
     if task["account"]:
         become(task["account"])
-    set_option(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the kernel forgets it where the user changes
+    set_option(_PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of the user, which resets it
     enter_folder(task["folder"])
 
 
@@ -212,7 +218,7 @@ def _lower(limit: int, value: int) -> None:
 
 
 def descendants() -> list[int]:
-    """Return the ids of all processes below this one; none where there is no /proc."""
+    """Return the ids of all descendants of this process; none without /proc."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
@@ -238,14 +244,14 @@ def _share_of(one: int) -> int:
             if line.startswith("Pss:"):
                 return int(line.split()[1]) << 10
     except (OSError, ValueError):
-        pass  # it has ended, or is not ours to look at
+        pass  # it has ended, or this process may not read it
     with contextlib.suppress(OSError, IndexError):
         return int(Path(f"/proc/{one}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 
 def used(folder: str, most: int) -> int:
-    """Return the disk usage of files in bytes; stop counting above `most`.
+    """Return the disk usage of files in bytes; counting stops above `most`.
 
     A folder that is too deep for a path counts as more than `most`.
     """
@@ -274,7 +280,7 @@ def remove(folder: str) -> None:
 
 
 def nameless(ids: Sequence[int], folder: str) -> int:
-    """Return the disk usage of deleted files that processes keep open."""
+    """Return the disk usage of deleted files that processes keep open, in bytes."""
     device, files = Path(folder).stat().st_dev, {}
     for one in ids:
         for opened in Path(f"/proc/{one}/fd").glob("*"):
@@ -301,7 +307,7 @@ def kill(process: subprocess.Popen[bytes], groups: Sequence[Group]) -> None:
 
 
 def end_all(process: subprocess.Popen[bytes], groups: Sequence[Group]) -> None:
-    """Kill everything, and wait until it is gone."""
+    """Kill the command and its descendants, and wait for their end."""
     until = time.monotonic() + LONGEST_END
     while time.monotonic() < until:
         kill(process, groups)
@@ -315,12 +321,7 @@ def end_all(process: subprocess.Popen[bytes], groups: Sequence[Group]) -> None:
 
 
 class LimitWatch:
-    """Watches the limits of the command.
-
-    Args:
-        task: Task of the keeper.
-        groups: Groups that the command is in.
-    """
+    """Watches the limits of the command."""
 
     def __init__(self, task: Mapping[str, Any], groups: Sequence[Group]) -> None:
         self._task, self._groups = task, groups
@@ -340,10 +341,9 @@ class LimitWatch:
         return max(0.0, min(times) - now) if times else None
 
     def exceeded(self, *, ended: bool = False) -> str | None:
-        """Return the name of a limit that is exceeded, or None.
+        """Return the name of an exceeded limit, or None.
 
-        Args:
-            ended: Whether the command has ended; then only whether the kernel has ended it is looked at.
+        After the command has `ended`, only a kill by the kernel is checked.
         """
         if self._task["memory"] and any(group.has_killed() for group in self._groups):
             return "memory"
@@ -359,7 +359,7 @@ class LimitWatch:
         if self._task["disk"] and now > self._disk_at:
             files, most = self._task["files"], self._task["disk"]
             full = used(files, most) + nameless(descendants(), files) > most
-            # A look at many files takes long; it is to take a tenth of the time at most.
+            # Counting many files takes long; limit it to a tenth of the time.
             self._disk_at = time.monotonic() + max(self._task["look"], 10 * (time.monotonic() - now))
             if full:
                 return "disk"
@@ -387,7 +387,7 @@ def run(task: Mapping[str, Any]) -> dict[str, Any]:
 def _kept(
     process: subprocess.Popen[bytes], task: Mapping[str, Any], groups: Sequence[Group]
 ) -> dict[str, Any]:
-    """Wait until the command has ended, is to end, or exceeds a limit; end everything."""
+    """Wait until the command ends, is terminated, or exceeds a limit; then kill its descendants."""
     entered = [group for group in groups if group.has(process.pid)]
     limits = LimitWatch(task, entered)
     ends = _descriptors_of(process)
@@ -414,7 +414,7 @@ def _kept(
 
 
 def _descriptors_of(process: subprocess.Popen[bytes]) -> list[int]:
-    """Return a descriptor that is readable once a process has ended; none where the kernel has none."""
+    """Return a descriptor that is readable after the end of a process; none if the kernel has no pidfd."""
     with contextlib.suppress(AttributeError, OSError):
         return [os.pidfd_open(process.pid)]
     return []
@@ -423,13 +423,13 @@ def _descriptors_of(process: subprocess.Popen[bytes]) -> list[int]:
 def main() -> None:
     """Read the task, run it, print its end.
 
-    Runs detached from the worker: Ray kills the children of a dead worker, and without a supervisor the
-    descendants of the command would live on.
+    This process detaches from the worker: Ray kills the children of a dead worker, and without a supervisor
+    the descendants of the command would live on.
     """
     if os.fork():
         os._exit(0)
     os.setsid()
-    with contextlib.suppress(OSError):  # with autogroups, a session has a priority of its own
+    with contextlib.suppress(OSError):  # with autogroups, each session has its own priority
         Path("/proc/self/autogroup").write_text(str(os.getpriority(os.PRIO_PROCESS, 0)))
     for sign in IGNORED:
         signal.signal(sign, signal.SIG_IGN)

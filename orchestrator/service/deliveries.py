@@ -1,9 +1,9 @@
 """Delivery of ended sweeps' pending records to MLflow, in a thread of the service.
 
-A driver leaves when MLflow has not answered for a while, and no driver is started again for a sweep that has
-ended. The service holds the lease of the sweep meanwhile, as a driver does, so that only it delivers; it
-gives the lease back at once when the sweep is submitted again. Only submitted sweeps are delivered: their
-drivers had the environment of a service, and with it the address of MLflow.
+A driver leaves when MLflow has not answered for a while, and no driver starts again for an ended sweep. The
+service then delivers, and holds the lease of the sweep so that no other process does. It returns the lease at
+once when the sweep is submitted again. Only submitted sweeps are delivered, because their drivers had the
+environment of a service, and with it the address of MLflow.
 """
 
 from __future__ import annotations
@@ -25,26 +25,28 @@ from orchestrator.tracking.shipper import Shipper, Timeouts
 _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 10.0
-"""Time between two looks for sweeps that have left events pending."""
+"""Interval of the search for ended sweeps with pending records."""
 
 LONGEST_RETRY_SECONDS = 300.0
-"""Longest wait after a try in which MLflow has taken nothing; it doubles from `LOOK_SECONDS`."""
+"""Cap of the backoff after a failed delivery, which starts at `LOOK_SECONDS`."""
 
 HELD_SECONDS = 60.0
-"""Longest time for which the lease of a sweep is held at once: no other process can change it meanwhile."""
+"""Longest time for which the lease of a sweep is held, because no other process can change the sweep
+meanwhile."""
 
 _PACE = Timeouts(goodbye=1.0)
-"""A driver waits no longer for its sweep; what the killed process has not answered is sent again."""
+"""Timeouts of a delivery: a short one at the end, so that a driver need not wait; unanswered records are
+resent."""
 
 
 class Deliveries:
-    """Delivers the undelivered records of ended sweeps to MLflow. No method raises; only `close` waits.
+    """Delivers the pending records of ended sweeps to MLflow. No method raises; only `close` waits.
 
     Args:
-        paths: Paths where the ledger and MLflow are.
+        paths: Paths of the ledger and of MLflow.
         system: System of this process.
-        say: Function that receives a line when MLflow has taken the last event of a sweep, and when it stops
-            taking any.
+        say: Function that receives a line when all records of a sweep are delivered, and when deliveries
+            fail.
     """
 
     def __init__(self, paths: Paths, system: System, say: Callable[[str], None]) -> None:
@@ -53,14 +55,14 @@ class Deliveries:
         self._thread = system.thread(self._run, "mlflow-deliveries")
         self._failures = 0
         self._refused: list[str] = []
-        """Sweeps of which MLflow has taken nothing, the last one last: others come before them."""
+        """Sweeps with failed deliveries, the latest failure last; other sweeps come before them."""
 
     def start(self) -> None:
-        """Start to deliver."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread and the process that delivers; what is pending stays in the ledger."""
+        """End the thread and the delivering process; pending records stay in the ledger."""
         self._over.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -69,14 +71,14 @@ class Deliveries:
         wait = LOOK_SECONDS
         while not self._over.wait(wait):
             try:
-                # Not the service's own: it would wait for a server that does not answer, and say so twice.
+                # The service's own ledger object would wait for a server that is down, and report it twice.
                 url, system = self._paths.ledger_url, self._system
                 with closing(Ledger.open(url, create=False, system=system, reconnect_seconds=0.0)) as ledger:
                     wait = self._round(ledger)
-            except (BadInput, NoDatabase):  # it does not answer, at the start or later
+            except (BadInput, NoDatabase):  # the database does not answer
                 wait = LOOK_SECONDS
             except Exception as error:  # noqa: BLE001 - no failure of tracking may end the service
-                _log.warning("What ended sweeps have left cannot be delivered: %s", redacted(str(error)))
+                _log.warning("Records of ended sweeps cannot be delivered: %s", redacted(str(error)))
                 wait = LONGEST_RETRY_SECONDS
 
     def _round(self, ledger: Ledger) -> float:
@@ -101,9 +103,9 @@ class Deliveries:
         return min(LONGEST_RETRY_SECONDS, LOOK_SECONDS * 2.0 ** min(self._failures, 30))
 
     def _deliver(self, ledger: Ledger, sweep_id: str) -> int | None:
-        """Return the number of records of a sweep that MLflow has taken within `HELD_SECONDS`.
+        """Return the number of records of a sweep that MLflow has accepted within `HELD_SECONDS`.
 
-        None if somebody else drives the sweep, or it was submitted again.
+        None if another process drives the sweep, or it was submitted again.
         """
 
         def must_leave() -> bool:
@@ -126,13 +128,9 @@ class Deliveries:
 
 
 def in_turn(left: Sequence[str], refused: Sequence[str]) -> list[str]:
-    """Return sweeps in the order of their delivery.
+    """Return sweeps in the order of their delivery: sweeps with failed deliveries are last.
 
-    Those of which MLflow has taken nothing come after all others, which they would else keep back.
-
-    Args:
-        left: Sweeps that have left events pending.
-        refused: Those of which MLflow has taken nothing, the last one last.
+    Among those, the latest failure is last.
     """
     places = {sweep_id: place for place, sweep_id in enumerate(refused, start=1)}
     return sorted(left, key=lambda sweep_id: places.get(sweep_id, 0))

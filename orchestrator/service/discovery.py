@@ -1,4 +1,4 @@
-"""Service discovery by a file that names the process of a root's service, and the service's health."""
+"""Service discovery by a file that names the service's process, and the service's health."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def knock(file: Path) -> None:
 
 
 def knocked(file: Path) -> int:
-    """Return a number that changes with every knock, and 0 before the first."""
+    """Return a number that changes with every knock; 0 before the first one."""
     try:
         return _knocks(file).stat().st_mtime_ns
     except FileNotFoundError:
@@ -48,12 +48,8 @@ def _knocks(file: Path) -> Path:
 def running(file: Path, system: System = System()) -> Holder | None:
     """Return the living service that a file names, or None.
 
-    A file of another user, or one that others can write, is ignored. So is one that names a process of
-    another machine or container.
-
-    Args:
-        file: File as `announced` wrote it.
-        system: System of this process.
+    A file of another user, or one that others can write, is ignored, and so is a process of another machine
+    or container.
     """
     try:
         status = file.lstat()
@@ -74,30 +70,26 @@ def _named(file: Path) -> Holder | None:
 
 
 MOST_SILENT_SECONDS = 60.0
-"""Longest time between two rounds of a healthy service; on an idle machine there is one a second."""
+"""Longest time between two rounds of a healthy service; on an idle machine it is one second."""
 
 
 class Rounds:
-    """The clock of the last completed round; safe to share between threads.
-
-    Args:
-        clock: Function that returns seconds of a clock that is never set.
-    """
+    """The time of the last completed round; safe to share between threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._completed_at = clock()
 
     def complete(self) -> None:
-        """Note that a round has been completed."""
+        """Record a completed round."""
         self._completed_at = self._clock()
 
     @property
     def silent_seconds(self) -> float:
-        """Return the seconds since the last completed round, or since the service began."""
+        """Return the seconds since the last completed round, or since the start of the service."""
         return self._clock() - self._completed_at
 
     @property
     def are_late(self) -> bool:
-        """Return True if the last round was completed longer ago than `MOST_SILENT_SECONDS`."""
+        """Return True if the last round was completed more than `MOST_SILENT_SECONDS` ago."""
         return self.silent_seconds > MOST_SILENT_SECONDS

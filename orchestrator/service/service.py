@@ -1,7 +1,7 @@
-"""The service: one process per ledger that starts the drivers of submitted sweeps, and starts them again.
+"""The service: one process per ledger that starts and restarts the drivers of submitted sweeps.
 
-`supervision.next_actions` decides; the service writes each decision to the ledger and then acts on it. It may
-be killed at any moment: its drivers run in sessions of their own, and the next service finds them by their
+`supervision.next_actions` decides. The service writes each decision to the ledger and then acts on it. It may
+be killed at any moment: its drivers run in their own sessions, and the next service finds them by their
 leases.
 """
 
@@ -47,16 +47,16 @@ POLL_SECONDS = 1.0
 """Time between two polls of the ledger."""
 
 KNOCK_SECONDS = 0.05
-"""Time between two looks for a knock, after which the ledger is polled at once."""
+"""Interval of the checks for a knock, after which the ledger is polled at once."""
 
 LEAVE_SECONDS = 1.0
-"""Longest wait for the current poll to end when the service is asked to leave."""
+"""Timeout for the current poll when the service is asked to leave."""
 
 STOP_SECONDS = 60.0
-"""Longest wait for drivers that were asked to end; each ends itself within about ten seconds."""
+"""Timeout for drivers that were asked to end; each one ends within about ten seconds."""
 
 LONGEST_CAUSE = 500
-"""Characters of the last line of a log that are kept as the cause of a crash."""
+"""Maximum length of the last line of a log that is kept as the cause of a crash."""
 
 Say = Callable[[str], None]
 Start = Callable[[Submission], "subprocess.Popen[bytes]"]
@@ -73,24 +73,26 @@ def serve(
     beside: AbstractContextManager[object] = nullcontext(),
     rounds: Rounds | None = None,
 ) -> Exit:
-    """Supervise the submitted sweeps of a ledger until SIGTERM or SIGINT; its drivers go on without it.
+    """Supervise the submitted sweeps of a ledger until SIGTERM or SIGINT; the drivers continue afterwards.
 
     After a signal it ends within ten seconds, whatever its threads are doing, and with `stop_drivers` within
-    `STOP_SECONDS` more.
+    `STOP_SECONDS` more. A damaged ledger is rebuilt from its backup if no driver uses it.
 
-    A damaged ledger is rebuilt from its backup if no driver uses it.
+    Example:
+
+        serve(Paths.at("mlruns"), print)
 
     Args:
         paths: Paths where sweeps write.
-        say: Function that receives a line for each driver that is started, and for each submission that is
+        say: Function that receives a line for each driver that starts, and for each submission that is
             parked.
-        drivers_at_once: Most drivers at once.
-        stop_drivers: Whether the drivers save their trials and end too: for a container or a batch job, with
-            which every process in it ends.
-        start: Function that starts the driver of a submission; if None, a process of `drive`.
+        drivers_at_once: Maximum number of concurrent drivers.
+        stop_drivers: Whether the drivers save their trials and end too, as for a container or a batch job
+            whose end would kill them.
+        start: Function that starts the driver of a submission; by default `python -m orchestrator.driver`.
         system: System of this process.
-        beside: What is held meanwhile, such as the HTTP server, and left within that time.
-        rounds: Function that receives each round that is completed, or None.
+        beside: Context that is held meanwhile, such as the HTTP server; it must exit within the same time.
+        rounds: Record of the completed rounds, or None.
 
     Returns:
         COMPLETE, or RESUMABLE with `stop_drivers`.
@@ -107,7 +109,8 @@ def serve(
         with ExitStack() as stack:
             opened = Ledger.open(paths.ledger_url, system=system, reconnect_seconds=math.inf, notify=say)
             ledger = stack.enter_context(closing(opened))
-            # Ended after the lease is given back, because that takes seconds while it delivers.
+            # Entered before the lease and so closed after it, because closing takes seconds during a
+            # delivery.
             deliveries = stack.enter_context(closing(Deliveries(paths, system, say)))
             lease = stack.enter_context(_held(ledger, say))
             this = stack.enter_context(announced(paths.service, system))
@@ -137,7 +140,8 @@ def serve(
         except KeyboardInterrupt as reason:
             over.set()
             done.wait(LEAVE_SECONDS)
-            say(f"The service ends after {reason}; the drivers {'end too' if stop_drivers else 'go on'}.")
+            drivers = "stop too" if stop_drivers else "keep running"
+            say(f"The service stops after {reason}; the drivers {drivers}.")
         for service in services if stop_drivers else ():
             service.stop_drivers()
     return end_code(stop_drivers)
@@ -149,7 +153,7 @@ def end_code(stop_drivers: bool) -> Exit:
 
 
 def _shutdown(system: System, stop_drivers: bool) -> Shutdown:
-    """Return the shutdown of the service, with its own exit code even if it is late or requested twice."""
+    """Return the shutdown of the service, whose exit code holds even if it is late or requested twice."""
     code = end_code(stop_drivers)
     extra, remark = (
         (STOP_SECONDS, "its drivers were asked to end") if stop_drivers else (0.0, "the drivers go on")
@@ -168,7 +172,7 @@ def _wait(over: Event, paths: Paths, knocks: int) -> None:
 def _rebuilding_a_damaged_ledger(
     supervise: Callable[[], None], paths: Paths, say: Say, system: System
 ) -> None:
-    """Call `supervise` again with a ledger rebuilt from its backup, if the ledger turns out to be damaged."""
+    """Call `supervise`; if the ledger is damaged, rebuild it from its backup and call `supervise` again."""
     try:
         supervise()
     except Damaged as damage:
@@ -179,49 +183,42 @@ def _rebuilding_a_damaged_ledger(
 
 
 def lease_name(ledger: Ledger) -> str:
-    """Return the name of the lease that the service of a ledger holds; no sweep has an id with a colon."""
+    """Return the name of the lease of a ledger's service; no sweep has an id with a colon."""
     return f"serve:{ledger.id}"
 
 
 @contextmanager
 def _held(ledger: Ledger, say: Say) -> Iterator[Lease]:
-    lease = Lease(ledger, lease_name(ledger), say)
+    name = lease_name(ledger)
+    lease = Lease(ledger, name, say)
     with ExitStack() as stack:
         try:
             stack.enter_context(lease)
         except Busy:
-            raise _busy(ledger) from None
+            other = holder(ledger, name)
+            got = f"{other}, for {max(0.0, ledger.now() - other.since):.0f} s" if other else "another service"
+            must = "is already running"
+            raise Busy(f"service of {ledger.where}", must, got, "Submit to that one.") from None
         yield lease
-
-
-def _busy(ledger: Ledger) -> Busy:
-    other = holder(ledger, lease_name(ledger))
-    got = f"{other}, for {max(0.0, ledger.now() - other.since):.0f} s" if other else "another service"
-    return Busy(f"service of {ledger.where}", "one at a time supervises a ledger", got, "Submit to that one.")
 
 
 @dataclass(frozen=True)
 class _Child:
-    """A driver that this process has started.
-
-    Attributes:
-        submission: Submission as it was when the driver was started.
-        process: Process of the driver.
-    """
+    """A driver that this process has started, and its submission at that time."""
 
     submission: Submission
     process: subprocess.Popen[bytes]
 
 
 class Service:
-    """Polls the ledger and does what `supervision.next_actions` decides.
+    """Polls the ledger and executes the actions that `supervision.next_actions` returns.
 
     Args:
         ledger: Ledger of the sweeps.
         lease: Lease of the service, held.
         paths: Paths where sweeps write.
         say: Function that receives a line for each decision.
-        drivers_at_once: Most drivers at once.
+        drivers_at_once: Maximum number of concurrent drivers.
         start: Function that starts the driver of a submission.
     """
 
@@ -245,12 +242,12 @@ class Service:
         self._children: list[_Child] = []
         self._drivers: list[Holder] = []
         self._heard: dict[str, tuple[float, float]] = {}
-        """The newest report of each sweep, and when it was first seen: seconds since the boot."""
+        """Newest report of each sweep, and the time when it was first seen, in seconds since the boot."""
         self._clock = ClockSetting.here(ledger.system)
-        """Setting by which the current poll counts every time, though the clock be set meanwhile."""
+        """Clock setting of the current poll, which stays the same if the clock is set meanwhile."""
 
     def poll(self) -> None:
-        """Handle the drivers that have ended, and start those that are due.
+        """Process the ends of drivers, and start the drivers that are due.
 
         Raises:
             Busy: Another process has taken the lease.
@@ -281,13 +278,13 @@ class Service:
         return self._clock.now(self._ledger.system)
 
     def end_ready(self) -> None:
-        """End the process that waits for the next sweep."""
+        """End the prewarmed process."""
         self._ready.end()
 
     def stop_drivers(self) -> None:
         """Send SIGTERM to the drivers of the last poll, and wait until they have saved and ended.
 
-        The ledger is not used, because it may be away.
+        The ledger is not used, because its database may be down.
         """
         alive = [driver.pid for driver in self._drivers if not driver.is_dead(self._ledger.system)]
         begun = [child.process.pid for child in self._children if child.process.poll() is None]
@@ -300,7 +297,7 @@ class Service:
         psutil.wait_procs(processes, timeout=STOP_SECONDS)
 
     def _reap(self) -> None:
-        """Record the exit codes of drivers of this process that have not written one themselves."""
+        """Record the exit codes of drivers of this process that have not recorded one themselves."""
         for child in list(self._children):
             if (code := child.process.poll()) is not None:
                 sweep_id, start = child.submission.sweep_id, child.submission.starts
@@ -338,9 +335,9 @@ class Service:
         )
 
     def _heard_at(self, sweep_id: str, reported_at: float) -> float:
-        """Return when this service has first seen the newest report of a sweep, by the current setting.
+        """Return the time when this service first saw the newest report of a sweep, by the current setting.
 
-        The time of the report itself is by the clock of its driver as it was set then, which nothing records.
+        The time in the report is by the clock of its driver at that time, whose setting is not recorded.
         """
         known, since_boot = self._heard.get(sweep_id, (None, 0.0))
         if known != reported_at:

@@ -1,4 +1,4 @@
-"""A submission and what the service observes of its sweep at a moment."""
+"""The observed state of a submission and its sweep."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepRecord
 from orchestrator.sharing.pool_rows import PriorityClass
 
 Process = Literal["none", "alive", "dead", "elsewhere"]
-"""The process of the newest driver: it has not begun, it runs, it has ended, or it was started on another
-machine, before the last boot of this machine, or in another container, where its end cannot be observed."""
+"""State of the newest driver's process: not begun, running, ended, or started where its end cannot be
+observed: on another machine, before the last boot of this machine, or in another container."""
 
 
 @dataclass(frozen=True)
@@ -20,18 +20,16 @@ class Situation:
 
     Attributes:
         submission: Submission that has not ended.
-        sweep: The row of its sweep, or None if no driver has written it yet.
+        sweep: Row of the sweep, or None before a driver has written it.
         is_driven: Whether a living process holds the lease of the sweep.
-        process: Process of the newest driver that the service has started.
-        stopped_by: Name of the machine that asked the sweep to stop, `ROOM` if the service did, or None.
-        reported_at: Time of the newest report, by the clock of its driver, seconds since the epoch; 0 without
-            reports. Only the order of such times has a meaning.
-        heard_at: Time when this service has first seen that report, or that there is none, by the clock of
-            `submission`.
+        process: State of the newest driver's process.
+        stopped_by: Name of the machine that requested the sweep's stop, `ROOM` for the service, or None.
+        reported_at: Time of the newest report by the clock of its driver, in seconds since the epoch; 0
+            without reports. Only the order of such times has a meaning.
+        heard_at: Time when this service first saw that report or its absence, by the clock of `submission`.
         priority_class: Priority class of the sweep.
-        share: Trials that the pool of the service's drivers has for the sweep at once, or would have once its
-            driver runs; None if that is not known.
-        held: Trials that run or are about to.
+        share: Number of trials that the pool grants, or would grant, to the sweep at once; None if unknown.
+        held: Number of trials that run or are about to run.
     """
 
     submission: Submission
@@ -49,13 +47,11 @@ class Situation:
     def has_reported(self) -> bool:
         """Return True if the newest driver has committed a report."""
         before = self.submission.reported_before
-        if before is None:  # it was started before the service wrote this down
-            before = self.submission.started_at
         return before is not None and self.reported_at > before
 
     @property
     def is_finished(self) -> bool:
-        """Return True if a driver has concluded the sweep, perhaps before it was extended or retried."""
+        """Return True if a driver has concluded the sweep, perhaps before an extension or a retry."""
         return self.sweep is not None and self.sweep.state in FINISHED_SWEEP
 
     @property
@@ -77,10 +73,10 @@ class Situation:
 
     @property
     def makes_room(self) -> bool:
-        """Return True if the service has asked the driver to leave its place to another one."""
+        """Return True if the service has preempted the driver."""
         return self.stopped_by == ROOM
 
     @property
     def is_stopped(self) -> bool:
-        """Return True if a person has asked the sweep to stop."""
+        """Return True if a person has stopped the sweep."""
         return self.stopped_by is not None and not self.makes_room

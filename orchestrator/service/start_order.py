@@ -1,4 +1,4 @@
-"""Order in which the drivers of submitted sweeps start, and the shares of sweeps without a driver."""
+"""The order in which drivers of submitted sweeps start, and the shares of sweeps without a driver."""
 
 from __future__ import annotations
 
@@ -14,32 +14,29 @@ from orchestrator.sharing.pool_rows import CLASSES, Owner, PoolClaim, PriorityCl
 from orchestrator.sharing.view import View
 
 STARTING_AT_ONCE = 2
-"""Most drivers that may be starting at once: the start of a driver takes seconds of a processor."""
+"""Maximum number of drivers that are starting, because a start takes seconds of processor time."""
 
 DRIVERS_AT_ONCE = 8
-"""Most drivers at once by default; one takes about half a gigabyte of memory."""
+"""Default maximum number of drivers; a driver takes about half a gigabyte of memory."""
 
 URGENT_DRIVERS = 2
-"""Further drivers for class `urgent`, so that it never waits for sweeps of other classes."""
+"""Number of extra drivers for class `urgent`, which thus never waits for other classes."""
 
 WITHOUT_SHARE_SECONDS = 600.0
-"""After so long without a share and a report, a driver leaves; it starts again once it has a share."""
+"""Time without a share and a report after which a driver is preempted until it has a share."""
 
 
 LONGEST_BACKOFF_SECONDS = 300.0
-"""Longest wait between two starts of a sweep, before its random change."""
+"""Cap of the backoff between two starts of a sweep, without jitter."""
 
 JITTER = 0.2
-"""Largest relative change of a wait, so that sweeps that failed together are not started together."""
+"""Relative jitter of a backoff, so that sweeps that failed together do not start together."""
 
 
 def next_starts(situations: Sequence[Situation], now: float, drivers_at_once: int) -> list[Submission]:
     """Return the submissions whose drivers start now, in this order.
 
-    Args:
-        situations: State of every submission that has not ended.
-        now: Seconds since the epoch.
-        drivers_at_once: Most drivers that may run at once; class `urgent` has `URGENT_DRIVERS` more.
+    There are at most `drivers_at_once` drivers; class `urgent` has `URGENT_DRIVERS` more.
     """
     active = _active(situations)
     most = STARTING_AT_ONCE - sum(entry.is_starting for entry in active)
@@ -52,7 +49,7 @@ def next_starts(situations: Sequence[Situation], now: float, drivers_at_once: in
 
 
 def may_start(situation: Situation, now: float) -> bool:
-    """Return True if the driver of a submission could be started: it is due, and has a share of the pool."""
+    """Return True if the driver of a submission may start: it is due, and has a share of the pool."""
     submission = situation.submission
     is_free = not situation.is_driven and not situation.is_stopped
     is_due = not seconds_left(submission, now)
@@ -60,27 +57,19 @@ def may_start(situation: Situation, now: float) -> bool:
 
 
 def seconds_left(submission: Submission, now: float) -> float:
-    """Return the seconds until the next start of a submission's driver; 0 if it is due.
+    """Return the seconds from `now` until the next start of a submission's driver; 0 if it is due.
 
-    A wait that is longer than any that is ever written is over: the clock was set back between two boots.
-
-    Args:
-        submission: Submission whose times are by the clock of `now`.
-        now: Seconds since the epoch.
+    A wait longer than the longest backoff counts as over, because the clock was set back between two boots.
     """
     left = submission.next_try - now
     return left if 0.0 < left <= (1.0 + JITTER) * LONGEST_BACKOFF_SECONDS else 0.0
 
 
 def in_turn(ready: Iterable[Situation], running: Iterable[Situation]) -> list[Situation]:
-    """Return situations in the order in which their drivers start; the order of the arguments has no effect.
+    """Return submissions without a driver in the order in which their drivers start.
 
-    Class `urgent` comes before `normal`, and `normal` before `idle`. Within a class the owner with the fewest
-    drivers is next, and of that owner the oldest submission.
-
-    Args:
-        ready: Submissions whose drivers do not run.
-        running: Submissions whose drivers run.
+    Class `urgent` comes before `normal`, and `normal` before `idle`. Within a class, the oldest submission of
+    the owner with the fewest running drivers is next. The order of the arguments has no effect.
     """
     drivers = Counter(entry.submission.owner for entry in running)
     of_class: dict[PriorityClass, list[Situation]] = {name: [] for name in CLASSES}
@@ -92,13 +81,8 @@ def in_turn(ready: Iterable[Situation], running: Iterable[Situation]) -> list[Si
 def leaving(situations: Sequence[Situation], now: float, drivers_at_once: int) -> list[str]:
     """Return the sweeps whose drivers are preempted.
 
-    A driver leaves if its sweep has had no share and no report for `WITHOUT_SHARE_SECONDS`. Of class `idle`
-    the newest ones leave, too, while submissions of other classes find no place.
-
-    Args:
-        situations: State of every submission that has not ended.
-        now: Seconds since the epoch.
-        drivers_at_once: Most drivers that may run at once.
+    A driver is preempted if its sweep has had no share and no report for `WITHOUT_SHARE_SECONDS`. The newest
+    drivers of class `idle` are also preempted while submissions of other classes wait.
     """
     active = _active(situations)
     steady = [entry for entry in active if entry.is_driven and entry.submission.state == "STARTED"]
@@ -122,7 +106,7 @@ def _is_useless(situation: Situation, now: float) -> bool:
 
 
 def _fairly(entries: Sequence[Situation], drivers: Counter[str]) -> list[Situation]:
-    """Return entries of one class in turn, and count their drivers."""
+    """Return submissions of one class in turn, and add them to the number of drivers per owner."""
     queues: dict[str, list[Situation]] = {}
     newest_first = sorted(entries, key=lambda entry: _age(entry), reverse=True)
     for entry in newest_first:
@@ -148,7 +132,7 @@ def _age(situation: Situation) -> tuple[float, str]:
 def with_shares(
     situations: Sequence[Situation], views: Sequence[View], owners: Mapping[str, Owner], now: float
 ) -> list[Situation]:
-    """Return situations with the share and the use of each sweep."""
+    """Return situations completed by the share and the use of each sweep."""
     pools = pools_of(situations, views)
     claimed = {sweep for view in views for sweep in view.claims}
     waiting = [
@@ -174,14 +158,14 @@ def with_shares(
 def pools_of(situations: Sequence[Situation], views: Sequence[View]) -> list[View]:
     """Return the pools of a service, whose drivers all join one Ray.
 
-    A pool is known by the claim of one of them; before that, nothing is known about shares.
+    A pool is identified by a claim of one of the drivers; before the first claim, no shares are known.
     """
     sweeps = {entry.submission.sweep_id for entry in situations}
     return [view for view in views if not sweeps.isdisjoint(view.claims)]
 
 
 def _is_due(situation: Situation, now: float) -> bool:
-    """Return True if a sweep without a claim will have one soon, or could."""
+    """Return True if a sweep without a claim will have one soon, or may have one."""
     submission = situation.submission
     is_due = submission.state == "QUEUED" and not seconds_left(submission, now)
     return submission.state == "STARTED" or is_due

@@ -1,7 +1,7 @@
-"""Decisions of the service: pure functions of the rows of the ledger, the leases and the clock.
+"""Decisions of the service, as pure functions of the rows of the ledger, the leases and the clock.
 
-The lease alone decides which process drives a sweep. Starting a second driver is therefore harmless, and the
-service keeps no state between two polls, except when it has first seen the newest report of each sweep.
+Only the lease determines which process drives a sweep, so starting a second driver is harmless. Between two
+polls, the service keeps only the times when it first saw the newest reports.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from orchestrator.service.start_order import (
 )
 
 BACKOFF_SECONDS = 5.0
-"""Wait after the first end of a driver without a report; it doubles up to `LONGEST_BACKOFF_SECONDS`."""
+"""Backoff after the first end of a driver without a report; it doubles up to `LONGEST_BACKOFF_SECONDS`."""
 
 MOST_CRASHES = 5
-"""Number of crashes without a report between them after which a submission is parked."""
+"""Number of crashes without a report in between after which a submission is parked."""
 
 BEGIN_SECONDS = 60.0
-"""Longest time from the start of a driver until it begins, or until its lease is taken."""
+"""Time limit for a started driver to begin, or to take its lease."""
 
 PAUSE_CRASHES, PAUSE_SECONDS = 3, 60.0
-"""Number of sweeps, and seconds: if so many crash within this time, the machine is assumed to be at fault."""
+"""Starts are paused if this many sweeps crash within this time, because the machine is assumed to be at
+fault."""
 
 
 _VERDICTS = frozenset({Exit.COMPLETE, Exit.SOME_FAILED, Exit.BAD_INPUT})
-"""Codes with which a driver judges its sweep; any other one says how the driver itself has ended."""
+"""Exit codes that are the result of a sweep; other codes only describe the end of the driver."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class Transition:
     """New values of a submission.
 
     Attributes:
-        submission: Submission as it was seen.
-        columns: New values, by column.
+        submission: Submission as it was read.
+        columns: New values by column.
     """
 
     submission: Submission
@@ -61,7 +62,7 @@ class Actions:
         transitions: Transitions of submissions.
         starts: Submissions whose drivers the service starts, in this order.
         paused_since: Time when the service paused all starts because several sweeps crashed at once, or None.
-        leaving: Sweeps whose drivers the service asks to leave their places; they are then queued again.
+        leaving: Sweeps whose drivers the service preempts; they are then queued again.
     """
 
     transitions: Sequence[Transition]
@@ -83,7 +84,7 @@ def next_actions(
         situations: State of every submission that has not ended.
         now: Seconds since the epoch.
         paused_since: Time when the service paused all starts, or None.
-        drivers_at_once: Most drivers that may run at once.
+        drivers_at_once: Maximum number of drivers.
     """
     transitions = [transition for situation in situations if (transition := transition_of(situation, now))]
     crashes = _crash_times(situations, transitions)
@@ -92,14 +93,14 @@ def next_actions(
         starts = next_starts(situations, now, drivers_at_once)
         return Actions(transitions, starts, None, leaving(situations, now, drivers_at_once))
     probes = [entry for entry in situations if _is_probe(entry, paused_since)]
-    # The sweep that crashed last may have been stopped since: its crash is not among these.
+    # `crashes` lacks the last crash if its sweep has been stopped since.
     is_due = _is_over(max([paused_since, *crashes]), PAUSE_SECONDS, now)
     starts = next_starts(situations, now, drivers_at_once)[:1] if is_due and not probes else []
     return Actions(transitions, starts, paused_since)
 
 
 def _is_probe(situation: Situation, paused_since: float) -> bool:
-    """Return True if a driver that was started during the pause is starting or runs."""
+    """Return True if a driver that was started during the pause is starting or running."""
     is_active = situation.is_driven or situation.is_starting
     return is_active and (situation.submission.started_at or 0.0) > paused_since
 
@@ -128,18 +129,18 @@ def _has_ended(situation: Situation, now: float) -> bool:
 
 
 def _is_over(since: float, seconds: float, now: float) -> bool:
-    """Return True if so much time has passed since a moment, or the clock was set back behind it."""
+    """Return True if the time has passed since a moment, or the clock was set back before it."""
     return not 0.0 <= now - since < seconds
 
 
 def _after_driver(situation: Situation, now: float) -> Transition:
-    """Return the transition that follows the end of a driver."""
+    """Return the transition of a submission whose driver has ended."""
     if situation.is_concluded:
         return _ended(situation)
     if situation.is_stopped:
         return _stopped(situation)
     submission = situation.submission
-    if situation.is_finished and submission.code == Exit.COMPLETE:  # nothing was left to do
+    if situation.is_finished and submission.code == Exit.COMPLETE:  # no work was left
         return _ended(situation)
     if situation.makes_room and submission.code in {None, Exit.COMPLETE, Exit.RESUMABLE}:
         return _queued(submission, now, reason_of(ROOM))
@@ -158,7 +159,7 @@ def _after_driver(situation: Situation, now: float) -> Transition:
 
 
 def _ended(situation: Situation) -> Transition:
-    """Return the end of a submission, with the verdict of its driver, or else one derived from its sweep."""
+    """Return the end of a submission, with its driver's exit code, or else a code derived from the sweep."""
     code = situation.submission.code
     if code not in _VERDICTS:
         has_failed = situation.sweep is not None and situation.sweep.state == "FAILED"
@@ -200,13 +201,13 @@ def _tries(situation: Situation) -> int:
 
 
 def backoff(sweep_id: str, tries: int) -> float:
-    """Return the seconds to wait after a number of ends without a report, the same at every call."""
+    """Return the backoff in seconds after a number of ends without a report; it is deterministic."""
     doubled = min(BACKOFF_SECONDS * 2.0 ** min(tries - 1, 30), LONGEST_BACKOFF_SECONDS)
     return doubled * random.Random(f"{sweep_id}-{tries}").uniform(1.0 - JITTER, 1.0 + JITTER)
 
 
 def _crash_times(situations: Sequence[Situation], transitions: Sequence[Transition]) -> list[float]:
-    """Return the time of the latest crash of every sweep that has crashed, the newest first."""
+    """Return the time of each sweep's latest crash, the newest first."""
     times = {entry.submission.sweep_id: entry.submission.crashed_at for entry in situations}
     times |= {
         transition.submission.sweep_id: transition.columns["crashed_at"]
@@ -219,7 +220,7 @@ def _crash_times(situations: Sequence[Situation], transitions: Sequence[Transiti
 def _paused(
     situations: Sequence[Situation], crashes: Sequence[float], paused_since: float | None
 ) -> float | None:
-    """Return when starts were paused because several sweeps crashed at once; None if they are not paused."""
+    """Return the time when starts were paused because several sweeps crashed at once, or None."""
     if paused_since is not None:
         return None if any(_has_succeeded(entry, paused_since) for entry in situations) else paused_since
     is_sudden = len(crashes) >= PAUSE_CRASHES and crashes[0] - crashes[PAUSE_CRASHES - 1] <= PAUSE_SECONDS

@@ -34,10 +34,10 @@ from orchestrator.study.study import Study
 from orchestrator.tracking import events
 
 DEAD_NODE_SECONDS = 20.0
-"""Seconds for which Ray may report a dead node as alive: five missed health checks, 3 s apart, and some."""
+"""Time for which Ray may report a dead node as alive: five missed health checks, 3 s apart, and a margin."""
 
 DEAF_SECONDS = 10.0
-"""A driver that looks at its attempts less often has not listened: it looks twice a second."""
+"""A driver polls twice a second; a longer gap between two polls is not counted as silence of its attempts."""
 
 LEAVE_SECONDS = 60.0
 """Time limit for an attempt to obey a stop request; a training one obeys after its current step."""
@@ -45,25 +45,24 @@ LEAVE_SECONDS = 60.0
 
 @dataclass
 class Running:
-    """An attempt that was launched and has not ended.
+    """An attempt that was launched and has not ended. Times are those of the session's clock.
 
     Attributes:
-        trial: The trial's row when the attempt was launched.
-        resumed: Path of the checkpoint that the attempt resumed from, as the ledger records it, or None.
-        step: Last step reported.
+        trial: Row of the trial when the attempt was launched.
+        resumed: Path, as in the ledger, of the checkpoint from which the attempt resumed, or None.
+        step: Last reported step.
         best: Best validation value so far, or None.
-        best_step: Its step.
+        best_step: Step of the best value.
         best_metrics: All metrics of that step.
-        reported_at: Time of the launch or of the last outcome, by the session's clock; a sign that the
-            attempt trains on does not count.
-        last: The last outcome, or None.
-        cause: Why the driver itself ended the attempt, or None.
-        started_at: Time when a worker or the queue of an engine took the attempt; None while it waits for
-            either.
+        reported_at: Time of the launch or of the last outcome; signs of life in between do not count.
+        last: Last outcome, or None.
+        cause: Reason for which the driver itself ended the attempt, or None.
+        started_at: Time when a worker or the queue of an engine took the attempt, or None before.
         progressed_at: Time of the last report; `started_at` before the first one.
-        trained_at: Time of the last sign that the attempt trains on; 0 before the first one.
-        charged: Whether the attempt costs time: it holds its resources, and not only a place in a queue.
-        refused: What was wrong with a report for this attempt that was not its own, or None.
+        trained_at: Time of the last sign of life while training; 0 before the first one.
+        charged: Whether the attempt costs time, because it holds its resources and not only a place in a
+            queue.
+        refused: Error in a foreign report for this attempt, or None.
     """
 
     trial: TrialRecord
@@ -83,7 +82,7 @@ class Running:
 
     @property
     def seconds_left(self) -> float | None:
-        """Return the seconds until the last step at this attempt's speed, or None if that is not known."""
+        """Return the seconds until the last step at this attempt's speed, or None if the speed is unknown."""
         done = self.step - self.trial.step
         if self.started_at is None or done <= 0 or self.progressed_at <= self.started_at:
             return None
@@ -92,27 +91,18 @@ class Running:
 
     @property
     def started(self) -> bool:
-        """Return True if a worker has taken the attempt, or the queue of an engine that has its device."""
+        """Return True if a worker has taken the attempt, or the queue of an engine with a device."""
         return self.started_at is not None
 
 
 class Attempts:
     """Launches attempts, commits their outcomes to the ledger, and then passes them on to the study.
 
-    Args:
-        sweep: Sweep of the attempts.
-        writer: Writer of the sweep.
-        study: Study of the sweep.
-        paths: Paths where files are written.
-        data: Folder of the data sets.
-        board: The trials of the sweep.
-        spent: Time spent by earlier drivers.
-        clock: Clock of the session, in seconds.
-        account: Account as which functions and commands run; None for that of their workers.
+    Functions and commands run as `account`, or as the account of their workers if it is None.
 
     Attributes:
-        running: Running by attempt id.
-        took: Seconds that the last attempts of the newest trials that have ended took.
+        running: Attempts that were launched and have not ended, by id.
+        took: Seconds of the last attempts of the trials that have ended last.
     """
 
     def __init__(
@@ -150,8 +140,8 @@ class Attempts:
         """Commit the next attempt of a trial and return its assignment.
 
         Args:
-            trial: Trial to be launched.
-            tracking: Variables that name its run in MLflow to a script, if it has one.
+            trial: Trial to launch.
+            tracking: Variables that give a script access to its run in MLflow, if it has one.
         """
         before = self._writer.ledger.last_attempt(trial.key)
         attempt = self._writer.start_attempt(trial.key)
@@ -173,27 +163,24 @@ class Attempts:
         return replace(assignment, alone=alone, tracking=tracking or {}, account=self._account)
 
     def started(self, attempt_id: str) -> None:
-        """Note that a worker has taken an attempt, and its resources with it."""
+        """Record that a worker has taken an attempt and holds its resources."""
         if run := self.running.get(attempt_id):
             self._hear(run)
             self._charge(attempt_id, run, 0.0)
 
     def refuse(self, attempt_id: str, why: str) -> None:
-        """Note that a process has answered for an attempt with a report that is not the attempt's.
-
-        Nothing of the report is kept. The attempt counts as lost, and ends with `FOREIGN`.
-        """
+        """Record a foreign report for an attempt, which then counts as lost and ends with `FOREIGN`."""
         if run := self.running.get(attempt_id):
             run.refused, run.cause = run.refused or why, run.cause or FOREIGN
 
     def reported(self, attempt_id: str, outcome: Outcome) -> None:
         """Commit an outcome: its metrics and its checkpoint.
 
-        An outcome of another attempt is refused. One that no worker may send is a failure with a cause.
+        An outcome of another attempt is refused, and an invalid one is a failure with a cause.
         """
         run = self.running.get(attempt_id)
         if run is None:
-            return  # a late report of an attempt that has already ended
+            return  # a late report of an attempt that has ended
         if why := foreign(attempt_id, outcome):
             self.refuse(attempt_id, why)
         if run.refused is not None:
@@ -210,7 +197,8 @@ class Attempts:
         outcome = run.last = accepted(outcome, *self._sweep.objective_metrics)
         if outcome.failure is not None or (outcome.interrupted and outcome.checkpoint is None):
             return  # nothing was saved
-        best = bool(outcome.metrics) and self._improves(run, outcome)
+        value = outcome.metrics.get(self._sweep.metric)
+        best = value is not None and (run.best is None or self._board.better(value, run.best))
         url = self._paths.stored(self._writer.ledger.id, self._sweep.id, run.trial.key)
         self.supersede(_commit(self._writer, attempt_id, outcome, best=best, url=url))
         run.step, run.progressed_at = outcome.step, self._clock()
@@ -218,7 +206,7 @@ class Attempts:
             self._learn(run, outcome, best=best)
 
     def supersede(self, folders: Sequence[Path]) -> None:
-        """Note the folders of checkpoints that no row refers to any more."""
+        """Record the folders of checkpoints to which no row refers any more."""
         self._superseded += folders
 
     def delete_superseded(self) -> None:
@@ -231,13 +219,13 @@ class Attempts:
         self._superseded.clear()
 
     def _hear(self, run: Running) -> None:
-        """Note a sign of life of a worker."""
+        """Record a sign of life of a worker."""
         run.reported_at = self._clock()
         if not run.started:
             run.started_at = run.progressed_at = run.reported_at
 
     def _charge(self, attempt_id: str, run: Running, held: float) -> None:
-        """Let an attempt cost time from now on, and for the seconds for which it has held its resources."""
+        """Charge the time of an attempt from now on, plus the `held` seconds before."""
         if not run.charged:
             run.charged = True
             self._spending.take(attempt_id, self._without_outages() - held)
@@ -253,22 +241,16 @@ class Attempts:
         return self._spending.total(self._without_outages())
 
     def _without_outages(self) -> float:
-        """Return the time of a clock that stands still while the database of the ledger does not answer."""
+        """Return the time of a clock that stops during outages of the ledger's database."""
         return self._clock() - self._writer.ledger.outages.seconds
 
-    def _improves(self, run: Running, outcome: Outcome) -> bool:
-        """Return True if the value of an outcome is the best of its trial so far."""
-        value = outcome.metrics[self._sweep.metric]
-        return run.best is None or self._board.better(value, run.best)
-
     def _learn(self, run: Running, outcome: Outcome, *, best: bool) -> None:
-        """Pass a committed value on to the study, and to the board if it is the best of its trial so far."""
-        value, searching = outcome.metrics[self._sweep.metric], run.trial.role == "search"
-        if searching:
+        """Pass a committed value on to the study, and to the board if it is the trial's best so far."""
+        value = outcome.metrics[self._sweep.metric]
+        if run.trial.role == "search":
             self._study.report(run.trial.number, outcome.step, value)
         if best:
             run.best, run.best_step, run.best_metrics = value, outcome.step, outcome.metrics
-        if best:
             self._score(run)
 
     def _score(self, run: Running) -> None:
@@ -279,12 +261,13 @@ class Attempts:
     def silent(self, deadline: float, stopped_at: float | None = None) -> list[str]:
         """Return the started attempts that have given no sign of life for too long.
 
-        An attempt that was asked to end has less time, and signs that it trains on do not lengthen it. Time
-        in which the driver did not listen is left out: it was suspended, or waited for its ledger.
+        An attempt that was asked to end has less time, and signs of life while training do not extend it.
+        Gaps in which the driver did not poll, because it was suspended or waited for its ledger, do not
+        count.
 
         Args:
-            deadline: Seconds without a sign of life that an attempt may take.
-            stopped_at: Time when all attempts were asked to end, or None; each has `LEAVE_SECONDS` to do so.
+            deadline: Longest silence of an attempt in seconds.
+            stopped_at: Time when all attempts were asked to end within `LEAVE_SECONDS`, or None.
         """
         now = self._clock()
         if (deaf := now - self._listened_at) > DEAF_SECONDS:
@@ -301,10 +284,9 @@ class Attempts:
         return [name for name, run in expected.items() if is_late(run)]
 
     def ignoring(self, asked: Mapping[str, float]) -> set[str]:
-        """Return the started attempts that were asked to end, and have not done so for `LEAVE_SECONDS`.
+        """Return the started attempts that were asked to end more than `LEAVE_SECONDS` ago.
 
-        Args:
-            asked: Since when, by id.
+        `asked` has the times of the requests by attempt id.
         """
         now = self._clock()
         expected = {name: self.running[name] for name in asked.keys() & self.running.keys()}
@@ -358,7 +340,7 @@ def any_active(running: Sequence[Running], now: float, placed: Callable[[], bool
 
     Args:
         running: Attempts that were launched and have not ended.
-        now: Now by the clock of the launches.
+        now: Time by the clock of the launches.
         placed: Function that returns True if one of the attempts has its resources; called if none runs.
     """
     if not running or any(run.started for run in running):
@@ -378,18 +360,7 @@ def launched(
     data: Path,
     now: float,
 ) -> tuple[Running, Assignment]:
-    """Return an attempt that resumes its trial's last checkpoint: the driver's record and the assignment.
-
-    Args:
-        attempt_id: Id of the attempt.
-        trial: Trial of the attempt.
-        checkpoints: Checkpoints of the trial.
-        sweep: Sweep of the trial.
-        paths: Paths where files are written.
-        ledger_id: Ledger id of the ledger of the sweep.
-        data: Folder of the data sets.
-        now: Time of the launch, by the session's clock.
-    """
+    """Return the record and the assignment of an attempt that resumes its trial's last checkpoint."""
     last, best = _of_kind(checkpoints, "last"), _of_kind(checkpoints, "best")
     run = Running(
         trial,
@@ -400,6 +371,10 @@ def launched(
         now,
         best.metrics if best else None,
     )
+    resume = None
+    if last:
+        folder = paths.at_hand(sweep.id, trial.key, last.path)
+        resume = SavedCheckpoint(str(folder), last.step, last.digest, last.bytes)
     assignment = Assignment(
         attempt_id=attempt_id,
         trial_key=trial.key,
@@ -409,7 +384,7 @@ def launched(
         gpu=sweep.resources.gpu,
         data=str(data),
         checkpoints=str(paths.trial_checkpoints(sweep.id, trial.key)),
-        resume=_resume(last, paths.at_hand(sweep.id, trial.key, last.path)) if last else None,
+        resume=resume,
         log=str(paths.log(sweep.id, trial.key)),
         compilations=str(paths.compilations),
         store=paths.stored(ledger_id, sweep.id, trial.key),
@@ -419,16 +394,12 @@ def launched(
     return run, assignment
 
 
-def _resume(row: CheckpointRecord, folder: Path) -> SavedCheckpoint:
-    return SavedCheckpoint(str(folder), row.step, row.digest, row.bytes)
-
-
 def _of_kind(rows: Sequence[CheckpointRecord], kind: CheckpointKind) -> CheckpointRecord | None:
     return next((row for row in rows if row.kind == kind), None)
 
 
 def not_finite(metrics: Mapping[str, Any], *objectives: str) -> str | None:
-    """Return the first objective that metrics hold as an infinite number or NaN, or None if there is none."""
+    """Return the first objective that is infinite or NaN, or None."""
     return next((name for name in objectives if not math.isfinite(metrics.get(name, 0.0))), None)
 
 
@@ -437,24 +408,22 @@ def foreign(attempt_id: str, outcome: Outcome, loan: str | None = None) -> str |
 
     Args:
         attempt_id: Id of the attempt.
-        outcome: Outcome that has come.
-        loan: Loan by which its driver has the process that was asked; None if any will do.
+        outcome: Outcome that a process has sent for it.
+        loan: Loan of that process, or None if any loan is accepted.
     """
     wanted = f"a report must be of {attempt_id}"
     if outcome.attempt_id != attempt_id:
-        return f"{wanted}, got one of {outcome.attempt_id or 'no attempt'} at step {outcome.step}"
+        return f"{wanted} (got one of {outcome.attempt_id or 'no attempt'} at step {outcome.step})"
     if loan is not None and outcome.loan != loan:
-        got = f"got one by {outcome.loan or 'none'} at step {outcome.step}"
-        return f"{wanted} by the loan {loan or 'none'}, {got}"
+        got = f"one by {outcome.loan or 'none'} at step {outcome.step}"
+        return f"{wanted} by the loan {loan or 'none'} (got {got})"
     return None
 
 
 def accepted(outcome: Outcome, *objectives: str) -> Outcome:
-    """Return an outcome unchanged if the attempt can go on from it, else as a failure with its cause.
+    """Return a valid outcome unchanged, and an invalid one as a failure with its cause.
 
-    Args:
-        outcome: Outcome of the attempt.
-        objectives: Function that names of their metrics; the first one determines the best trial.
+    The first objective determines the best trial, and every report must have it.
     """
     if outcome.failure is not None:
         return outcome
@@ -467,21 +436,21 @@ def malformed(outcome: Outcome, metric: str) -> str | None:
     """Return the requirement that a report violates, or None if it is valid."""
     step = outcome.step
     if type(step) is not int or not 0 <= step <= LARGEST_STEP:
-        return f"have a whole step from 0 to {LARGEST_STEP}, got {step!r:.40}"
+        return f"have a whole step from 0 to {LARGEST_STEP} (got {step!r:.40})"
     if not isinstance(outcome.metrics, Mapping):
-        return f"hold metrics by name, got {outcome.metrics!r:.80}"
+        return f"hold metrics by name (got {outcome.metrics!r:.80})"
     for name, value in outcome.metrics.items():
         if not isinstance(name, str) or isinstance(value, bool) or not isinstance(value, (int, float)):
-            return f"hold a number for each metric, got {name!r:.80}: {value!r:.40}"
+            return f"hold a number for each metric (got {name!r:.80}: {value!r:.40})"
     if outcome.metrics and metric not in outcome.metrics:
-        return f"hold {metric}, the objective, got {', '.join(sorted(outcome.metrics)[:8])}"
+        return f"hold {metric}, the objective (got {', '.join(sorted(outcome.metrics)[:8])})"
     if outcome.checkpoint is None and not outcome.interrupted:
-        return f"come with a checkpoint, got none at step {step}"
+        return f"come with a checkpoint (got none at step {step})"
     return None
 
 
 def finite_or_failed(outcome: Outcome, *objectives: str) -> Outcome:
-    """Return an outcome unchanged if its objectives are finite, else as a failure, which no study sees."""
+    """Return an outcome with finite objectives unchanged, and any other as a failure that no study sees."""
     if (metric := not_finite(outcome.metrics, *objectives)) is None:
         return outcome
     message = f"{metric} is {outcome.metrics[metric]}"
@@ -495,7 +464,7 @@ def _commit(
     key = trial_key_of(attempt_id)
     kinds: list[CheckpointKind] = ["last", "best"] if best else ["last"]
     at = writer.next_report_at()
-    # The event has the report's time, so that the same one can be made from the report.
+    # The event has the report's time, so that it can be made again from the report.
     report = ReportRecord(key, outcome.step, attempt_id, outcome.metrics, at)
     return writer.record_report(
         attempt_id,

@@ -1,6 +1,6 @@
 """Trial board: the state of every trial, the best trial so far, and the queue of retries.
 
-Imports neither Optuna nor Ray: verbs that only show progress use this module.
+This module imports neither Optuna nor Ray, because verbs that only show progress use it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Progress:
 
     Attributes:
         states: Number of trials by state.
-        wanted: Number of trials at the end.
+        wanted: Expected number of trials at the end.
         best_key: Key of the best trial so far, or None.
-        best_value: Its best validation value.
-        seconds_left: Estimate until the end, or None without data for an estimate.
+        best_value: Best validation value of that trial.
+        seconds_left: Estimate of the time left, or None without data for one.
         state: State of the sweep, such as RUNNING, WAITING or PAUSED.
-        reason: Why the sweep is in this state, or None.
+        reason: Reason for this state, or None.
     """
 
     states: Mapping[str, int]
@@ -50,11 +50,7 @@ class Progress:
 
 
 class RetryQueue:
-    """Trials whose next attempt is due at some time, the earliest first.
-
-    Args:
-        keys: Keys of the trials that are due at once.
-    """
+    """Trials whose next attempt is due at some time, the earliest first; `keys` are due at once."""
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         self._due = [(0.0, key) for key in keys]
@@ -91,17 +87,18 @@ class TrialBoard:
     Args:
         trials: Trials of earlier drivers; the unfinished ones are due for another attempt at once.
         maximize: Whether more of the objective is better.
-        violations: `total_violation` of the trials by key; a trial that is missing is feasible.
+        violations: `total_violation` by trial key; a trial without an entry is feasible.
 
     Attributes:
+        maximize: Whether more of the objective is better.
         counts: Number of trials by state.
-        retries: The trials to launch again.
+        retries: Trials to launch again.
     """
 
     def __init__(
         self, trials: Sequence[TrialRecord], *, maximize: bool, violations: Mapping[str, float] | None = None
     ) -> None:
-        self._maximize, broken = maximize, violations or {}
+        self.maximize, broken = maximize, violations or {}
         self._scores: dict[str, tuple[int, float, float]] = {}
         self._states: dict[str, TrialState] = {}
         self.counts: Counter[str] = Counter()
@@ -126,7 +123,7 @@ class TrialBoard:
 
     def better(self, value: float, than: float) -> bool:
         """Return True if one value of the objective is better than another."""
-        return value > than if self._maximize else value < than
+        return value > than if self.maximize else value < than
 
     def score(self, trial: TrialRecord, value: float, violation: float = 0.0) -> None:
         """Record the best value so far of a trial of the search, and the `total_violation` at its step."""
@@ -136,8 +133,8 @@ class TrialBoard:
     def best(self) -> tuple[str, float] | None:
         """Return the key and value of the best trial so far, or None.
 
-        Complete and unfinished trials count. Pruned ones do only while no other one has a value, and failed
-        ones never, so that at the end this is the trial that `ledger.selection.best_of_sweep` names, if any.
+        Complete and unfinished trials count, pruned ones only if no other trial has a value, and failed ones
+        never. At the end this is the trial that `ledger.selection.best_of_sweep` returns, if any.
         """
         known = {key: score for key, score in self._scores.items() if self._states[key] != "FAILED"}
         going = {key: score for key, score in known.items() if self._states[key] != "PRUNED"}
@@ -146,7 +143,7 @@ class TrialBoard:
 
         def rank(key: str) -> tuple[float, float, int]:
             number, value, violation = scores[key]
-            return order(value, number, maximize=self._maximize, violation=violation)
+            return order(value, number, maximize=self.maximize, violation=violation)
 
         key = min(scores, key=rank)
         return key, scores[key][1]
@@ -165,10 +162,10 @@ class TrialBoard:
         """Return the counts, the best trial so far and an estimate of the time left.
 
         Args:
-            elapsed: Seconds since this board was made.
-            wanted: Number of trials at the end.
+            elapsed: Seconds since this board was created.
+            wanted: Expected number of trials at the end.
             state: State of the sweep.
-            reason: Why the sweep is in this state, or None.
+            reason: Reason for this state, or None.
         """
         left = _seconds_left(self.settled, self._settled_before, wanted, elapsed)
         key, value = self.best or (None, None)
@@ -184,18 +181,15 @@ class TrialBoard:
 
 
 def time_left(took: Sequence[float], own: Sequence[float | None], waiting: int) -> float | None:
-    """Estimate the seconds until all trials of a search have ended.
+    """Estimate the seconds until all trials of a search have ended; None without data for an estimate.
 
-    What the running trials have left and what the waiting ones will take is shared by as many as run now; it
-    takes at least as long as the running trial that has most left.
+    The total time left is divided by the number of running trials. The result is at least the time left of
+    the slowest running trial.
 
     Args:
-        took: Seconds that trials which have ended have taken, those that were pruned among them.
-        own: Seconds that each running trial has left at its speed, or None if that is not known.
-        waiting: Trials that have not begun.
-
-    Returns:
-        None without data for an estimate.
+        took: Seconds of the trials that have ended, pruned ones included.
+        own: Seconds that each running trial has left at its speed, or None if that is unknown.
+        waiting: Number of trials that have not begun.
     """
     mean = fmean(took) if took else None
     left = [mean if seconds is None else seconds for seconds in own]
@@ -206,6 +200,6 @@ def time_left(took: Sequence[float], own: Sequence[float | None], waiting: int) 
 
 
 def _seconds_left(settled: int, settled_before: int, wanted: int, elapsed: float) -> float | None:
-    """Estimate the seconds until all trials are settled from those that this driver has settled."""
+    """Estimate the seconds until all trials are settled from the rate of this driver."""
     own = settled - settled_before
     return (wanted - settled) * elapsed / own if own > 0 else None

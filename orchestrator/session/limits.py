@@ -13,22 +13,22 @@ from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, AttemptRecord, Sw
 from orchestrator.ledger.sweeps.writer import SweepWriter
 
 HOPELESS_AFTER = 8
-"""A sweep stops when all its settled trials, at least so many, have failed: the next would fail too."""
+"""A sweep stops when all its settled trials, at least this many, have failed."""
 
 ALIKE_FAILURES = 3
-"""Errors alike before the first report of a sweep that stop it: what is wrong will not change by itself."""
+"""Number of equal errors before the first report of a sweep that stop it, because a retry would not help."""
 
 DIVERGED = "non-finite"
 """Cause of the end of an attempt whose objective is not finite."""
 
 FOREIGN = "foreign report"
-"""Cause of the end of an attempt for which a process has answered with a report that is not the attempt's."""
+"""Cause of the end of an attempt for which a process has sent another attempt's report."""
 
 UNCHARGED = frozenset(
     {"interrupted", "node lost", "driver lost", "disk full", "store lost", "engine lost", "slot lost"}
     | {"shared", FOREIGN}
 )
-"""Causes that say nothing about the trial: retried without limit, and all but `FOREIGN` at once."""
+"""Causes outside the trial. They are retried without limit, and all but `FOREIGN` at once."""
 
 ALLOWED_RETRIES = {
     "worker lost": 3,
@@ -39,16 +39,16 @@ ALLOWED_RETRIES = {
     "time limit": 1,
     "error": 1,
 }
-"""Retries a trial by cause; one that is not listed (`non-finite`, `disk limit`) would only occur again."""
+"""Retries per trial by cause. Other causes (`non-finite`, `disk limit`) would recur and are not retried."""
 
 BACKOFF_SECONDS = 2.0
 BACKOFF_CAP_SECONDS = 60.0
 
 SLOW_START = 120.0
-"""Seconds that a worker may take to start on its resources before its attempt counts as waiting."""
+"""Time in seconds that a worker may take to start before its attempt counts as waiting."""
 
 SLOW_PLACEMENT = 5.0
-"""Seconds that Ray may take to give an attempt free resources before it counts as waiting for them."""
+"""Time in seconds that Ray may take to allocate free resources before an attempt counts as waiting."""
 
 _HOUR = 3600.0
 
@@ -58,8 +58,8 @@ class Stop:
     """The end of a session's launches.
 
     Attributes:
-        reason: Reason for people.
-        state: State of the sweep afterwards: INTERRUPTED or COMPLETE.
+        reason: Reason, for display.
+        state: State of the sweep afterwards, INTERRUPTED or COMPLETE.
     """
 
     reason: str
@@ -71,7 +71,7 @@ def hopeless(counts: Mapping[str, int], diverged: int = 0) -> bool:
 
     Args:
         counts: Number of trials by state.
-        diverged: Diverged of the failed ones, how many had an objective that is not finite: their code works.
+        diverged: Number of failed trials with an objective that is not finite; they have not crashed.
     """
     crashed = counts.get("FAILED", 0) - diverged
     return crashed >= HOPELESS_AFTER and crashed == sum(counts.get(state, 0) for state in FINISHED_TRIAL)
@@ -79,17 +79,17 @@ def hopeless(counts: Mapping[str, int], diverged: int = 0) -> bool:
 
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _KILLED = re.compile(r"got (signal \d|exit code (12[89]|1[3-9]\d|[2-9]\d\d))")
-"""Ends of a script that another process has brought about, as a machine without memory; a shell adds 128."""
+"""Pattern of a script that was killed from outside, as for lack of memory; a shell adds 128 to the signal."""
 
 
 class AlikeFailures:
-    """Counts the errors of a sweep that are alike: of one text, but for numbers such as hyperparameters."""
+    """Counts equal errors of a sweep. Numbers, such as hyperparameters, are ignored in the comparison."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
     def are_enough(self, cause: str, message: str | None) -> bool:
-        """Count a failure; return True if there are enough like it to stop a sweep that has no report yet."""
+        """Count a failure; return True if enough equal ones have occurred to stop a sweep without reports."""
         if cause != "error" or not message or _KILLED.search(message):
             return False
         kind = _NUMBERS.sub("#", message)
@@ -105,9 +105,9 @@ class HoursSpent:
     """Time in which workers held resources for attempts; an attempt that waits for a worker costs nothing.
 
     Attributes:
-        hours: Wall-clock hours in which at least one worker held resources; the time between two drivers does
-            not count.
-        gpu_hours: Hours of all attempts, each times its share of a GPU, summed.
+        hours: Wall-clock hours in which at least one worker held resources; time between two drivers does not
+            count.
+        gpu_hours: Sum over all attempts of their hours times their share of a GPU.
     """
 
     hours: float
@@ -115,10 +115,10 @@ class HoursSpent:
 
 
 def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> HoursSpent:
-    """Add up the attempts of a sweep that have ended.
+    """Sum the time of a sweep's attempts that have ended.
 
-    Each counts as if it had ended earlier by the outages of its database. Where an attempt lasts beyond an
-    outage and overlaps one that was taken after it, the hours of the sweep are at most this overlap too many.
+    Outages of the database are subtracted from each attempt. If an attempt outlasts an outage and overlaps
+    one that was taken after it, the hours of the sweep are too high by at most the overlap.
     """
     # The clock may have been set back while an attempt ran.
     spans = sorted(
@@ -134,11 +134,9 @@ def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> HoursSpent:
 
 
 class Spending:
-    """Adds up the time in which workers hold resources, without reading an attempt twice.
+    """Sums the time in which workers hold resources, without reading an attempt twice.
 
-    Args:
-        before: Time spent by earlier drivers.
-        gpu: Share of a GPU of one attempt of this driver.
+    It continues from the time `before` of earlier drivers; `gpu` is the share of a GPU of one attempt.
     """
 
     def __init__(self, before: HoursSpent, gpu: float) -> None:
@@ -148,17 +146,17 @@ class Spending:
         self._sum_taken, self._busy_since, self._idle_since = 0.0, 0.0, float("-inf")
 
     def take(self, attempt_id: str, now: float) -> None:
-        """Count an attempt from a time on, now or shortly before, unless it counts already."""
+        """Count an attempt from the time `now`, which may be slightly in the past."""
         if attempt_id in self._taken:
             return
-        # Time that counts as busy with an attempt that has ended meanwhile is not counted again.
+        # Do not count time again in which an attempt that has ended kept the sweep busy.
         since = max(now, self._idle_since)
         self._busy_since = min(self._busy_since, since) if self._taken else since
         self._taken[attempt_id] = now
         self._sum_taken += now
 
     def end(self, attempt_id: str, now: float) -> None:
-        """Count an attempt until now; one that no worker has taken costs nothing."""
+        """Count an attempt until `now`; one that no worker has taken costs nothing."""
         taken = self._taken.pop(attempt_id, None)
         if taken is None:
             return
@@ -169,19 +167,14 @@ class Spending:
             self._idle_since = now
 
     def total(self, now: float) -> HoursSpent:
-        """Return the time spent until now, by the clock of the calls of `take` and `end`."""
+        """Return the time spent until `now`, by the clock of `take` and `end`."""
         busy = self._busy + (now - self._busy_since if self._taken else 0.0)
         held = self._held + len(self._taken) * now - self._sum_taken
         return HoursSpent(busy / _HOUR, self._gpu_before + self._gpu * held / _HOUR)
 
 
 def overspent(budget: BudgetSection, total: HoursSpent) -> str | None:
-    """Return a sentence about the part of a budget that is spent, or None if every part has some left.
-
-    Args:
-        budget: Budget of the sweep.
-        total: Time that its attempts have taken.
-    """
+    """Return a sentence about the exhausted part of a budget, or None if every part has some left."""
     if budget.hours is not None and total.hours >= budget.hours:
         return f"the budget of {counted(budget.hours, 'hour')} is spent"
     if budget.gpu_hours is not None and total.gpu_hours >= budget.gpu_hours:
@@ -193,11 +186,9 @@ def overspent(budget: BudgetSection, total: HoursSpent) -> str | None:
 
 
 def since_progress(past: Sequence[AttemptRecord], progressed: Collection[str]) -> list[AttemptRecord]:
-    """Return a trial's attempts from the last one on that has reported a step beyond all earlier ones.
+    """Return a trial's attempts, in order, from the last one whose id is in `progressed`.
 
-    Args:
-        past: The trial's attempts, in their order.
-        progressed: Ids of the attempts that were the first to report some step of the trial.
+    Those are the attempts that reported a new highest step of the trial.
     """
     recent: list[AttemptRecord] = []
     for attempt in past:
@@ -212,13 +203,12 @@ def wait_before_retry(
 ) -> float | None:
     """Return the seconds to wait before the next attempt of a trial, or None if it has no retry left.
 
-    Only the failures since the trial's last progress count: an attempt that reports a step beyond all earlier
-    ones makes the failures before it void.
+    Only failures since the trial's last progress count.
 
     Args:
-        cause: Cause of the attempt that has failed now.
-        past: The trial's attempts, in their order; the one that has failed now may be among them.
-        progressed: Ids of the attempts that were the first to report some step of the trial.
+        cause: Cause of the new failure.
+        past: Attempts of the trial in order; the failed one may be among them.
+        progressed: Ids of the attempts that reported a new highest step of the trial.
     """
     if cause in UNCHARGED:
         return BACKOFF_SECONDS if cause == FOREIGN else 0.0
@@ -233,13 +223,10 @@ def wait_before_retry(
 
 
 class Shortage:
-    """Tracks how long a sweep has been waiting for a node, and why; the ledger shows it as WAITING meanwhile.
-
-    Args:
-        writer: Writer of the sweep.
+    """Tracks a shortage in which no attempt of a sweep can run; the ledger shows the sweep as WAITING.
 
     Attributes:
-        reason: Why no attempt runs now, or None.
+        reason: Reason why no attempt runs, or None.
     """
 
     def __init__(self, writer: SweepWriter) -> None:
@@ -248,12 +235,9 @@ class Shortage:
         self._since = 0.0
 
     def update(self, reason: str | None, now: float, *, counts: bool = True) -> float:
-        """Record why no attempt runs, or None if one does; return the seconds that this has lasted.
+        """Record the reason why no attempt runs, or None if one does; return its duration in seconds.
 
-        Args:
-            reason: Reason for people.
-            now: Time of the session's clock.
-            counts: Whether the time until the next call counts.
+        With `counts=False`, the duration starts again at `now`.
         """
         before, self.reason = self.reason, reason
         if reason is None:

@@ -1,7 +1,7 @@
-"""Outages of the checkpoint store and full disks: they pause a sweep, which goes on by itself afterwards.
+"""Outages of the checkpoint store and full disks, which pause a sweep until they are over.
 
-No trial is charged for an outage. While it lasts nothing is launched, the ledger shows the sweep as PAUSED
-with the reason, and a probe asks again and again whether the outage is over.
+No trial is charged for an outage. During an outage nothing is launched, the ledger shows the sweep as PAUSED
+with the reason, and a probe checks repeatedly whether the outage is over.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 
 PROBE_SECONDS, PROBE_CAP_SECONDS = 5.0, 60.0
-"""Time to the first probe, and the longest time between two probes; it doubles after each one that fails."""
+"""Time to the first probe, and the cap of the interval, which doubles after each failed probe."""
 
 WHAT: Mapping[str, str] = {
     "store lost": "the checkpoint store does not answer",
@@ -27,11 +27,11 @@ WHAT: Mapping[str, str] = {
 """Reason of the pause, by the cause of an attempt's end."""
 
 Probe = Callable[[], bool]
-"""Returns True if an outage is over; may take as long as its timeouts."""
+"""Function that returns True if an outage is over; it may block until its timeouts."""
 
 
 def probes_of(paths: Paths, ledger: Ledger, sweep_id: str) -> dict[str, Probe]:
-    """Return the probe of each cause of an outage of a sweep."""
+    """Return the probe of each cause of an outage."""
     return {
         "store lost": partial(_is_store_back, paths, ledger, sweep_id),
         "disk full": partial(store.has_space, paths.root),
@@ -39,9 +39,9 @@ def probes_of(paths: Paths, ledger: Ledger, sweep_id: str) -> dict[str, Probe]:
 
 
 def _is_store_back(paths: Paths, ledger: Ledger, sweep_id: str) -> bool:
-    """Return True if the store answers and has the folder of a trial that has checkpoints, if there is one.
+    """Return True if the store answers and contains the folder of a trial with checkpoints, if there is one.
 
-    Otherwise its disk is not mounted, although the folder at which it will be takes a probe.
+    A missing folder shows that the disk is not mounted, although a probe can write to the empty mount point.
     """
     if not store.answers(paths.store or paths.root.as_uri()):
         return False
@@ -63,10 +63,10 @@ class Outages:
         writer: Writer of the sweep.
         probes: Probes by cause.
         clock: Clock of the session, in seconds.
-        background: Function that runs a probe without blocking the caller; by default in a thread of its own.
+        background: Function that runs a probe without blocking the caller; by default in a new thread.
 
     Attributes:
-        reason: Why the sweep is paused and since when, or None.
+        reason: Reason and start of the pause, or None.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Outages:
         background: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         self._writer, self._probes, self._clock = writer, probes, clock
-        self._background = background or self._in_thread
+        self._background = background or (lambda work: writer.ledger.system.thread(work, "probe").start())
         self.reason: str | None = None
         self._cause = ""
         self._interval, self._due, self._ended_at = PROBE_SECONDS, 0.0, float("-inf")
@@ -105,9 +105,6 @@ class Outages:
         elif self._clock() >= self._due:
             self._probing = True
             self._background(self._probe)
-
-    def _in_thread(self, work: Callable[[], None]) -> None:
-        self._writer.ledger.system.thread(work, "probe").start()
 
     def _probe(self) -> None:
         self._answers.put(self._probes[self._cause]())

@@ -34,7 +34,12 @@ from trainables.errors import DamagedCheckpoint
 class Population:
     """The scores of all trials, compared at the first report at or after each period.
 
-    A trial whose report passes several periods at once is compared at the last of them.
+    A report that passes several periods at once counts only at the last of them.
+
+    Example:
+
+        population = Population(period=1000, quantile=0.25, sign=-1)
+        donors = population.donors("sweep-3", step=1000, value=0.7)
 
     Args:
         period: Steps between two comparisons of a trial.
@@ -48,7 +53,7 @@ class Population:
         self._compared: dict[str, int] = {}
 
     def donors(self, key: str, step: int, value: float) -> list[str]:
-        """Record a score; return the trials to copy, the best first, or none if the trial may go on."""
+        """Record a score; return the trials to copy, the best first, or none if the trial continues."""
         number = step // self._period
         if number <= self._compared.get(key, 0):
             return []
@@ -67,7 +72,7 @@ class Mutation:
     Attributes:
         names: Names of the hyperparameters that change.
         resample: Probability of a fresh draw instead of a step.
-        factors: A step multiplies by one of the two.
+        factors: Two factors, one of which a step multiplies by.
     """
 
     names: Sequence[str]
@@ -99,13 +104,13 @@ def _drawn(distribution: Distribution, rng: random.Random, value: Any) -> Any:
     low, high = distribution.ends()
     if distribution.kind == "uniform":
         return _within(distribution, rng.uniform(low, high))
-    if distribution.kind == "log_int":  # both ends have all that rounds to them, as in a draw of Optuna
+    if distribution.kind == "log_int":  # include everything that rounds to the ends, as Optuna does
         low, high = low - 0.5, high + 0.5
     return _within(distribution, math.exp(rng.uniform(math.log(low), math.log(high))))
 
 
 def _multiplied(distribution: Distribution, value: float, factor: float) -> Any:
-    """Return the value closest to a product; if that is the old value, the next one in its direction."""
+    """Return the value closest to the product, or the next value in its direction if that is the old one."""
     product, count = value * factor, distribution.count()
     if count is None:
         return _within(distribution, product)
@@ -122,7 +127,7 @@ def _neighbour(choices: Sequence[Any], rng: random.Random, value: Any) -> Any:
 
 
 def _within(distribution: Distribution, value: float) -> Any:
-    """Return the closest value to `value` that the distribution can draw."""
+    """Return the closest value that the distribution can draw."""
     if distribution.count() is not None:
         return distribution.value(distribution.index(value))
     low, high = distribution.ends()
@@ -130,13 +135,7 @@ def _within(distribution: Distribution, value: float) -> Any:
 
 
 class Exploits:
-    """Pending exploits: which trial will copy which donor, once its attempt has stopped.
-
-    Args:
-        sweep: Sweep of the trials.
-        writer: Writer of the sweep.
-        paths: Paths where checkpoints are written.
-    """
+    """Pending exploits: which trial will copy which donor when its attempt has stopped."""
 
     def __init__(self, sweep: SweepConfig, writer: SweepWriter, paths: Paths) -> None:
         self._sweep, self._writer, self._ledger, self._paths = sweep, writer, writer.ledger, paths
@@ -144,13 +143,13 @@ class Exploits:
         self._postponed: dict[str, str] = {}
 
     def plan(self, trial_key: str, step: int, donors: Sequence[str]) -> bool:
-        """Choose a donor for a trial. Return False if there is none.
+        """Choose a donor for a trial; return False if there is none.
 
-        A donor is unfinished, has reached at least the trial's step, and has its static choice.
+        A donor is unfinished, has reached at least the trial's step, and has the same static choice.
 
         Args:
-            trial_key: Trial key of the trial.
-            step: Step that it has reached.
+            trial_key: Key of the trial.
+            step: Step that the trial has reached.
             donors: Better trials, the best first.
         """
         own = static_choice(self._sweep, self._ledger.trial(trial_key))
@@ -167,11 +166,11 @@ class Exploits:
         return self._donors.pop(trial_key, None)
 
     def postpone(self, attempt_id: str, donor_key: str) -> None:
-        """Keep an exploit that could not be applied because the store was out."""
+        """Postpone an exploit because the store is out."""
         self._postponed[attempt_id] = donor_key
 
     def pop_postponed(self) -> dict[str, str]:
-        """Remove and return the postponed exploits: the donors by attempt id."""
+        """Remove and return the donors of postponed exploits, by attempt id."""
         postponed, self._postponed = self._postponed, {}
         return postponed
 
@@ -179,17 +178,17 @@ class Exploits:
         """End an attempt; the trial's next one has the donor's state and mutated hyperparameters.
 
         Returns:
-            The folders of the trial's checkpoints that no row refers to any more.
+            The folders of the trial's checkpoints to which no row refers any more.
 
         Raises:
-            DamagedCheckpoint: The donor's last checkpoint is damaged, or has been dropped for that meanwhile.
+            DamagedCheckpoint: The donor's last checkpoint is damaged or was dropped as damaged.
             NoStore: The store cannot be read or written.
         """
         key, donor = trial_key_of(attempt_id), self._ledger.trial(donor_key)
         kept = self._ledger.trial_checkpoints(donor_key)
         if (last := next((row for row in kept if row.kind == "last"), None)) is None:
             raise DamagedCheckpoint(
-                donor_key, "must keep its last checkpoint", "none", "Its copy goes on by itself."
+                donor_key, "has lost its last checkpoint", "", "Its copy goes on by itself."
             )
         copied = self._copied(last, attempt_id)
         rng = random.Random(f"{self._sweep.sampler.seed}/{attempt_id}")

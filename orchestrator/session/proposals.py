@@ -1,4 +1,4 @@
-"""The trials that a sweep creates: those that its sampler proposes, then confirmations of the best one."""
+"""New trials of a sweep: the proposals of its sampler, then confirmations of the best trials."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.sweeps.records import Role, TrialRecord, trial_key
+from orchestrator.ledger.sweeps.selection import best_of_sweep, fresh_values, ranked, violations_of
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
+from orchestrator.study.race import next_candidate
 from orchestrator.study.study import Study
 from orchestrator.tracking import events
 from trainables.settings import range_ends
@@ -18,12 +20,7 @@ from trainables.settings import range_ends
 class Proposals:
     """Creates trials; each one is committed before it can be launched.
 
-    Args:
-        sweep: Sweep of the trials.
-        writer: Writer of the sweep.
-        study: Proposes the trials of the search.
-        board: Function that receives every new trial.
-        trials: Trials of earlier drivers; numbering continues after them.
+    Numbering continues after `trials`, those of earlier drivers.
     """
 
     def __init__(
@@ -42,12 +39,14 @@ class Proposals:
         self._searched = {trial.key: trial.params for trial in trials if trial.role == "search"}
         self._confirmed = [trial.params for trial in trials if trial.role == "confirmation"]
         self._search_trials = min(sweep.budget.trials, study.size or sweep.budget.trials)
+        self._raced_at: tuple[int, int] | None = None
+        self._raced: tuple[TrialRecord, int] | None = None
         self._programs: dict[Hashable, int] = {}
         self._program_of: dict[str, int] = {}
 
     @property
     def searching(self) -> bool:
-        """Return True if there may be trials of the search that were never launched."""
+        """Return True if trials of the search may be left that were never launched."""
         return bool(self._proposed) or not self._asked_all
 
     @property
@@ -57,20 +56,26 @@ class Proposals:
 
     @property
     def confirmable(self) -> int:
-        """Return the number of confirmations of the best trial that are left; 0 without a best trial.
+        """Return the number of confirmations that are left; 0 without a best trial.
 
-        Those of another trial, which was the best one before the search was extended, do not count.
+        Those of another trial, which was the best one before the search was extended, do not count. A race
+        may end with fewer.
         """
         if (best := self._board.best) is None:
             return 0
+        if (race := self._sweep.confirm.race) is not None:
+            if self.searching:
+                return race.runs
+            following = self._following()
+            return 0 if following is None else following[1]
         return max(0, self._sweep.confirm.seeds - self._confirmed.count(self._searched[best[0]]))
 
     @property
     def wanted(self) -> int:
-        """Return the final number of trials: existing ones and those still to be created."""
+        """Return the final number of trials, including those that are still to be created."""
         search = max(self._next_number, self._search_trials)
         if self._board.best is None and (self.searching or self._board.unfinished):
-            return search + len(self._confirmed) + self._sweep.confirm.seeds
+            return search + len(self._confirmed) + self._sweep.confirm.most
         return search + len(self._confirmed) + self.confirmable
 
     @property
@@ -78,11 +83,9 @@ class Proposals:
         return self._next_number >= self._search_trials
 
     def next(self, running: Sequence[TrialRecord], concurrency: int) -> TrialRecord | None:
-        """Return the trial of the search to launch next; it shares a program with running trials if one does.
+        """Return the next trial of the search, preferably one that shares a program with running trials.
 
-        Args:
-            running: Trials that run.
-            concurrency: How many trials may run at once; so many are proposed ahead, to choose from.
+        As many trials are proposed ahead, to choose from, as may run at once.
         """
         ahead = concurrency if self._several_programs else 1
         while len(self._proposed) < ahead and not self._asked_all:
@@ -95,18 +98,48 @@ class Proposals:
         return self._proposed.pop(pick(proposed, [self._program(trial) for trial in running]))
 
     def _program(self, trial: TrialRecord) -> int:
-        """Return a number that trials with the same static choice share; computed once a trial."""
+        """Return a number that identifies the static choice of a trial; it is computed once per trial."""
         if trial.key not in self._program_of:
             choice = static_choice(self._sweep, trial)
             self._program_of[trial.key] = self._programs.setdefault(choice, len(self._programs))
         return self._program_of[trial.key]
 
     def follow(self, trial: TrialRecord) -> None:
-        """Record the changed hyperparameters of a trial that continues another one."""
+        """Record the hyperparameters that a trial has copied from another one."""
         self._searched[trial.key] = trial.params
 
+    def _following(self) -> tuple[TrialRecord, int] | None:
+        """Return the trial to confirm next in a race and the number of retrainings left, or None at its end.
+
+        Read again only after a trial has ended or was created.
+        """
+        if (state := (self._board.settled, len(self._confirmed))) != self._raced_at:
+            self._raced_at, self._raced = state, self._read_race()
+        return self._raced
+
+    def _read_race(self) -> tuple[TrialRecord, int] | None:
+        race, ledger, maximize = self._sweep.confirm.race, self._writer.ledger, self._board.maximize
+        record = ledger.sweep(self._sweep.id)
+        assert race is not None, "only a race has candidates"
+        assert record is not None, "ledger rows are never deleted"
+        trials = ledger.trials(self._sweep.id)
+        candidates = ranked(trials, maximize=maximize, violations=violations_of(ledger, record))[: race.top]
+        values = [fresh_values(trials, candidate, maximize=maximize) for candidate in candidates]
+        index = next_candidate(values, race.runs) if candidates else None
+        return None if index is None else (candidates[index], race.runs - sum(map(len, values)))
+
+    def confirmed_next(self) -> TrialRecord | None:
+        """Return the trial that the next confirmation retrains, or None if none is left."""
+        if self._sweep.confirm.race is not None:
+            following = self._following()
+            return None if following is None else following[0]
+        ledger = self._writer.ledger
+        record = ledger.sweep(self._sweep.id)
+        assert record is not None, "ledger rows are never deleted"
+        return best_of_sweep(ledger, record) if self.confirmable else None
+
     def confirmation(self, best: TrialRecord) -> TrialRecord:
-        """Create and return the next confirmation: the best trial's hyperparameters with a fresh seed."""
+        """Create and return the next confirmation: a trial's hyperparameters with a fresh seed."""
         number = self._next_confirmation
         self._next_confirmation += 1
         self._confirmed.append(best.params)
@@ -166,7 +199,7 @@ def static_choice(sweep: SweepConfig, trial: TrialRecord) -> Hashable:
 
 
 def several_programs(sweep: SweepConfig) -> bool:
-    """Return True if the search varies static choices, each of which is a program of its own."""
+    """Return True if the search varies static choices, so that trials need different programs."""
     if sweep.trainable is not None:
         static = sweep.search.keys() - {"seed", *sweep.trainable.free}
         return sweep.trainable.kind == "program" and bool(static)
@@ -177,7 +210,7 @@ def several_programs(sweep: SweepConfig) -> bool:
 
 
 def pick(proposed: Sequence[Hashable], running: Sequence[Hashable]) -> int:
-    """Return the index of the trial to launch: of the commonest running program, else the commonest proposed.
+    """Return the index of the trial to launch: the commonest running program first, then the commonest other.
 
     Args:
         proposed: Static choices of the proposed trials, the oldest first; at least one.

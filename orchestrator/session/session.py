@@ -1,9 +1,9 @@
 """Decisions of one run of a sweep: the next trial, and the consequences of each outcome.
 
-The session stands between Ray Tune (which asks for attempts and reports outcomes), the study (which proposes
+The session connects Ray Tune (which asks for attempts and reports outcomes), the study (which proposes
 trials) and the ledger (the source of truth). Order of writes: an attempt is committed before it is launched;
-a checkpoint is durable before its row is committed, and the one it supersedes is deleted after that; a final
-value is committed before the study receives it. All of it runs in the driver, in one thread.
+a checkpoint is durable before its row is committed, and the superseded one is deleted after that; a final
+value is committed before the study receives it. Everything runs in the driver, in one thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoStore
 from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
 from orchestrator.ledger.sweeps.records import SweepRecord, SweepState, TrialRecord, trial_key_of
-from orchestrator.ledger.sweeps.selection import best_of_sweep, violations_of
+from orchestrator.ledger.sweeps.selection import violations_of
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.attempts import Attempts, Running, any_active, foreign
 from orchestrator.session.board import Progress, TrialBoard, time_left
@@ -50,7 +50,7 @@ from trainables.errors import DamagedCheckpoint
 
 
 class Resources(Protocol):
-    """The resources that attempts can use now."""
+    """Resources that attempts can use now."""
 
     def capacity(self) -> int:
         """Return the number of attempts that fit."""
@@ -59,16 +59,16 @@ class Resources(Protocol):
         """Return the reason why no attempt can start now."""
 
     def placed(self) -> bool:
-        """Return True if an attempt has its resources, on which its worker may be starting."""
+        """Return True if an attempt has its resources, so that its worker may be starting."""
 
 
 class Allowance(Protocol):
-    """Share of the resources that a sweep may use beside other sweeps.
+    """The share of the resources that a sweep may use beside other sweeps.
 
     Attributes:
-        leaving: Ids of the attempts that end at their next report, so that other sweeps get their resources.
-        overdue: Those of them that must save and end at once; by id, the time since when.
-        waiting: Why the sweep may run nothing now, or None.
+        leaving: Ids of the attempts that are preempted at their next report.
+        overdue: Attempts of `leaving` that must save and end at once: the start of that state, by id.
+        waiting: Reason why the sweep may run nothing now, or None.
     """
 
     leaving: Collection[str]
@@ -76,25 +76,24 @@ class Allowance(Protocol):
     waiting: str | None
 
     def may_start(self, session: Session) -> bool:
-        """Return True if one more attempt may start now; it then counts as one of the sweep's."""
+        """Return True if one more attempt may start now, and count it as the sweep's."""
 
 
 class WholeCluster:
-    """The share of a sweep that runs alone: everything."""
+    """The allowance of a sweep that runs alone: everything."""
 
     leaving: Collection[str] = frozenset()
     overdue: Mapping[str, float] = MappingProxyType({})
     waiting: str | None = None
 
     def may_start(self, session: Session) -> bool:
-        """Return True."""
         return True
 
 
 class Session:
     """Decides the next attempt of a sweep, and handles the outcome of each.
 
-    The trials of earlier drivers are continued.
+    Trials of earlier drivers are resumed.
 
     Example:
 
@@ -105,21 +104,21 @@ class Session:
                 session.completed(assignment.attempt_id)
 
     Args:
-        sweep: Sweep with the resources that each attempt gets.
+        sweep: Sweep with the resources of each attempt.
         writer: Writer of the sweep.
         study: Study of the sweep.
         paths: Paths where files are written.
         data: Folder of the data sets.
         resources: Resources that attempts can use.
-        share: Share of these resources; all of them if it is left out.
-        node_wait: Seconds to wait while no node could hold an attempt, before the sweep is interrupted.
-        busy_wait: The same, while the nodes that could hold one are in use.
+        share: Allowance of the sweep; all resources by default.
+        node_wait: Longest wait in seconds while no node can hold an attempt; then the sweep is interrupted.
+        busy_wait: Longest wait in seconds while the nodes that can hold an attempt are in use.
         clock: Clock in seconds.
         probes: Probes of outages, by cause; by default those of `paths`.
-        account: Account as which functions and commands run; None for that of their workers.
+        account: Account of functions and commands; None for the account of their workers.
 
     Attributes:
-        stopped: Why nothing more is launched, or None.
+        stopped: Reason why nothing more is launched, or None.
     """
 
     def __init__(
@@ -189,8 +188,8 @@ class Session:
     def startable(self) -> int:
         """Return the number of attempts that could run concurrently now with unlimited resources.
 
-        Unlike `demand`, it leaves out confirmations while the search may still change which trial is best,
-        and everything that does not run yet during an outage.
+        Unlike `demand`, it excludes confirmations while the search may still change the best trial, and
+        everything that does not run yet during an outage.
         """
         if self.stopped or self._outages.reason:
             return len(self.running)
@@ -215,8 +214,8 @@ class Session:
         if self._board.retries.is_due(now := self._clock()):
             key = self._board.retries.pop(now) if self._share.may_start(self) else None
             return self._resume(self.ledger.trial(key)) if key else None
-        # Reserve a slot for each queued retry: a new trial might hold it for hours. Hold back the slots of a
-        # lost node, too: Ray reports it as alive for up to 20 s.
+        # Reserve a slot for each queued retry, because a new trial might hold it for hours, and the slots of
+        # a lost node, because Ray reports it as alive for up to 20 s.
         reserved = len(self._board.retries) + self._attempts.recently_lost
         if len(self.running) + reserved >= self.concurrency:
             return None
@@ -224,7 +223,7 @@ class Session:
         return self._launch(trial) if trial else None
 
     def _launch(self, trial: TrialRecord) -> Assignment | None:
-        """Launch the next attempt of a trial, or postpone it while its run in MLflow is expected."""
+        """Launch the next attempt of a trial, or postpone it until its run in MLflow exists."""
         if not self._tracked.is_ready(trial.key):
             self._board.retry(trial.key, "WAITING", self._clock() + LOOK_SECONDS)
             return None
@@ -236,11 +235,11 @@ class Session:
         return self._proposals.next([run.trial for run in self.running.values()], self.concurrency)
 
     def _next_confirmation(self) -> TrialRecord | None:
-        """Return the next confirmation, or None while the search may still change which trial is best."""
+        """Return the next confirmation, or None while the search may still change the best trial."""
         if self._is_searching() or self._board.retries or not self._proposals.confirmable:
             return None
-        best = best_of_sweep(self.ledger, self._record)
-        return self._proposals.confirmation(best) if best and self._share.may_start(self) else None
+        chosen = self._proposals.confirmed_next()
+        return self._proposals.confirmation(chosen) if chosen and self._share.may_start(self) else None
 
     def _is_searching(self) -> bool:
         return any(run.trial.role == "search" for run in self.running.values())
@@ -255,16 +254,16 @@ class Session:
         return self.next_assignment()
 
     def _settle_complete(self, attempt_id: str) -> None:
-        """Settle a trial that has done its last step: COMPLETE, or FAILED if it has no value."""
+        """Settle a trial that has reached its last step as COMPLETE, or as FAILED if it has no value."""
         run = self.running[attempt_id]
         if run.best is not None:
             self._attempts.settle(attempt_id, "COMPLETE")
             return
         must = f"a trial must report a finite {self.sweep.metric} before it ends"
-        self._attempts.settle(attempt_id, "FAILED", f"error: {must}, got none by step {run.step}")
+        self._attempts.settle(attempt_id, "FAILED", f"error: {must} (got none by step {run.step})")
 
     def settle_stopped(self, keys: Collection[str]) -> None:
-        """Settle the unfinished trials among `keys`: the scheduler stopped them before their driver died."""
+        """Settle the unfinished trials among `keys`, which the scheduler stopped before their driver died."""
         for key in self._board.retries.in_order():
             if key in keys and (trial := self.ledger.trial(key)).step < trial.total_steps:
                 self._board.retries.remove(key)
@@ -273,7 +272,7 @@ class Session:
     # ---------------------------------------------------------------- outcomes
 
     def started(self, attempt_id: str) -> None:
-        """Note that a worker has taken an attempt."""
+        """Record that a worker has taken an attempt."""
         self._attempts.started(attempt_id)
 
     def reported(self, attempt_id: str, outcome: Outcome) -> None:
@@ -283,10 +282,7 @@ class Session:
     def refused(self, attempt_id: str, outcome: Outcome, loan: str | None) -> str | None:
         """Return an error message if an outcome does not belong to an attempt, which then counts as lost.
 
-        Args:
-            attempt_id: Id of the attempt.
-            outcome: Outcome that a process has sent for it.
-            loan: Loan by which the driver has that process; None if any will do.
+        See `orchestrator.session.attempts.foreign`.
         """
         if why := foreign(attempt_id, outcome, loan):
             self.refuse(attempt_id, why)
@@ -298,7 +294,7 @@ class Session:
         return FOREIGN
 
     def completed(self, attempt_id: str) -> None:
-        """Settle an attempt whose process lives on: complete, pruned, interrupted or failed."""
+        """Settle an attempt that ended without an error: complete, pruned, interrupted or failed."""
         run = self.running.get(attempt_id)
         if run is None:
             return
@@ -318,7 +314,7 @@ class Session:
             self._attempts.settle(attempt_id, "PRUNED")
 
     def _exploit(self, attempt_id: str, donor: str) -> None:
-        """End an attempt whose trial goes on from its donor; postpone that while the store is out."""
+        """End an attempt whose trial copies its donor; postpone that during an outage of the store."""
         key = self.running[attempt_id].trial.key
         try:
             self._attempts.supersede(self._exploits.apply(attempt_id, donor))
@@ -326,10 +322,10 @@ class Session:
         except NoStore as lost:
             self._outages.begin("store lost", lost.got)
             self._exploits.postpone(attempt_id, donor)
-            self.condemn(attempt_id, "interrupted")  # its worker has left: do not expect a report of it
+            self.condemn(attempt_id, "interrupted")  # its worker has left, so no report will come
             return
         except DamagedCheckpoint:
-            self._attempts.requeue(attempt_id, "interrupted", 0.0)  # the trial goes on from its own state
+            self._attempts.requeue(attempt_id, "interrupted", 0.0)  # the trial keeps its own state
             return
         self._attempts.remove(attempt_id)
         self._board.retry(key, "WAITING", self._clock())
@@ -348,7 +344,9 @@ class Session:
         clear_trial(self.writer, run.trial.key, self.paths.trial_checkpoints(self.sweep.id, run.trial.key))
         past, progressed = self.ledger.trial_attempts(run.trial.key), self.ledger.reporters(run.trial.key)
         wait = wait_before_retry(cause, past, progressed)
-        if self._alike_failures.are_enough(cause, message) and not self._has_reports():
+        if self._alike_failures.are_enough(cause, message) and not any(
+            trial.step for trial in self.ledger.trials(self.sweep.id)
+        ):
             wait = None
             remedy = f"Correct it, then run `sweep retry-failed {self.sweep.id}`."
             self.stop(
@@ -360,30 +358,23 @@ class Session:
         else:
             self._attempts.requeue(attempt_id, cause, wait)
 
-    def _has_reports(self) -> bool:
-        """Return True if a trial of the sweep has reported anything, to this driver or an earlier one."""
-        return any(trial.step for trial in self.ledger.trials(self.sweep.id))
-
     def has_lost_its_slot(self, attempt_id: str) -> bool:
-        """Return True if the trial of an attempt has lost its slot, and reported no new step since."""
+        """Return True if the trial of an attempt has lost its slot without progress since."""
         key = trial_key_of(attempt_id)
         recent = since_progress(self.ledger.trial_attempts(key), self.ledger.reporters(key))
         return any(attempt.cause == "slot lost" for attempt in recent)
 
     def exploit(self, trial_key: str, step: int, donors: Sequence[str]) -> bool:
-        """Choose a donor for a trial; its next attempt copies it. Return False if there is none.
+        """Choose a donor that the trial's next attempt copies; return False if there is none.
 
-        Args:
-            trial_key: Trial key of the trial.
-            step: Step that it has reached.
-            donors: Better trials, the best first.
+        See `Exploits.plan`.
         """
         return not self.stopped and self._exploits.plan(trial_key, step, donors)
 
     # ---------------------------------------------------------------- stopping
 
     def stop(self, reason: str, state: SweepState) -> None:
-        """Launch nothing more; the reason of the first call stands. Attempts without a worker end at once.
+        """Launch nothing more. The reason of the first call is kept. Attempts without a worker end at once.
 
         The running attempts end at their next report, or earlier if the stop request reaches their workers.
         The driver kills those that do neither; see `silent`.
@@ -397,7 +388,7 @@ class Session:
     def sheds(self, attempt_id: str) -> bool:
         """Return True if an attempt that has just reported is preempted for another sweep.
 
-        The trial is not charged, and is the next to be launched.
+        The trial is not charged and is launched next.
         """
         if attempt_id not in self._share.leaving or (run := self.running.get(attempt_id)) is None:
             return False
@@ -405,9 +396,9 @@ class Session:
         return True
 
     def check_limits(self) -> None:
-        """Stop on request, if no node has come in time, if all trials fail, or if the budget is spent.
+        """Stop on request, after a lasting shortage, when all trials fail, or when the budget is spent.
 
-        Call it often: it also deletes superseded checkpoints, and notices the end of an outage.
+        Call it often: it also deletes superseded checkpoints and detects the end of an outage.
         """
         self._attempts.delete_superseded()
         if self.stopped:
@@ -426,9 +417,9 @@ class Session:
             self.stop(over, "COMPLETE")
 
     def _lasting_shortage(self) -> str | None:
-        """Return the reason why no attempt runs if that has lasted too long, else None.
+        """Return the reason why no attempt has run for too long, or None.
 
-        The time in which other sweeps have all that the sweep may use does not count.
+        Time in which other sweeps use all resources does not count.
         """
         if self._outages.reason:
             return None
@@ -454,19 +445,20 @@ class Session:
     # ---------------------------------------------------------------- watching
 
     def silent(self, deadline: float) -> list[str]:
-        """Return the started attempts that the driver should kill: they have been silent for too long.
+        """Return the started attempts that have been silent for too long and must be killed.
 
         Args:
-            deadline: Seconds that an attempt may neither train nor report; less, to answer a stop request.
+            deadline: Longest silence of an attempt in seconds; an attempt that was asked to end has less
+                time.
         """
         silent = self._attempts.silent(deadline, self._stopped_at)
         return [*silent, *(self._attempts.ignoring(self._share.overdue) - set(silent))]
 
     def condemn(self, attempt_id: str, cause: str) -> None:
-        """Note the cause for which the driver is about to kill an attempt.
+        """Record the cause for which the driver is about to kill an attempt.
 
-        A trial is not charged if the session is stopping, or sheds it: the driver has not waited long enough
-        to know that the attempt hangs.
+        A trial is not charged if the session is stopping or preempts it, because the driver has not waited
+        long enough to know that the attempt hangs.
         """
         is_shed = attempt_id in self._share.overdue
         self.running[attempt_id].cause = "interrupted" if self.stopped else "shared" if is_shed else cause

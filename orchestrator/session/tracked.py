@@ -11,7 +11,7 @@ from orchestrator.storage.paths import Paths
 from orchestrator.tracking.address import absolute
 
 LONGEST_WAIT = 30.0
-"""Seconds for which the first trial waits for its run: MLflow is imported, and its database is created."""
+"""Longest wait in seconds for a run; before the first one, MLflow is imported and creates its database."""
 
 LOOK_SECONDS = 0.5
 """Seconds between two looks for a run."""
@@ -20,15 +20,9 @@ LOOK_SECONDS = 0.5
 class TrackedRuns:
     """Finds the MLflow run of a trial's script, for which its first attempt waits.
 
-    The delivery to MLflow creates a trial's run a second or so after the ledger has the trial, and enters the
-    run's id in the ledger. The first attempt of a trial waits for that. Once a wait has been in vain, MLflow
-    is away: until a trial's run is there at once, none waits, and a script without a run is started without.
-
-    Args:
-        sweep: Sweep whose scripts write to MLflow, or do not.
-        ledger: Ledger of the sweep.
-        paths: Paths where MLflow is.
-        clock: Clock in seconds.
+    The delivery to MLflow creates a trial's run about a second after the trial's row, and stores the run's id
+    in the ledger. If one wait times out, MLflow counts as down: later attempts do not wait, and a script
+    starts without a run, until a run is found at once again.
     """
 
     def __init__(self, sweep: SweepConfig, ledger: Ledger, paths: Paths, clock: Callable[[], float]) -> None:
@@ -39,7 +33,7 @@ class TrackedRuns:
         self._is_away = False
 
     def is_ready(self, trial_key: str) -> bool:
-        """Return True if a trial needs to wait no longer for its run."""
+        """Return True if a trial does not need to wait for its run."""
         if not self._wanted:
             return True
         if self._ledger.mlflow_run(self._sweep_id, trial_key) is not None:
@@ -56,7 +50,7 @@ class TrackedRuns:
     def variables(self, trial_key: str) -> Mapping[str, str]:
         """Return the variables that MLflow's client reads in the script of a trial; none without a run.
 
-        Ray Tune writes them to its files: the user and the password in an address are left to the worker.
+        Ray Tune writes them to its files, so user and password of the address are left to the worker.
         """
         run = self._ledger.mlflow_run(self._sweep_id, trial_key) if self._wanted else None
         if run is None:

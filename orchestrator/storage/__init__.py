@@ -1,1 +1,1 @@
-"""Where files are: the paths on this machine, and the checkpoint store that every node reaches."""
+"""Paths on this machine, and the checkpoint store that every node can reach."""

@@ -1,4 +1,4 @@
-"""The paths of every file and folder of the service."""
+"""The paths of all files and folders of the service."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ DEFAULT_ROOT = Path("mlruns")
 class Paths:
     """The paths and addresses of one installation.
 
+    Example:
+
+        paths = Paths.at("mlruns")
+        paths.checkpoints("retrieval-laptop-1f6f3a2b")
+
     Attributes:
-        root: folder of everything that a sweep writes, by default `mlruns/`.
+        root: Folder of everything that a sweep writes, by default `mlruns`.
         database: SQLAlchemy URL of a shared ledger, or None for SQLite under `root`.
         tracking: URI of a shared MLflow server, or None for SQLite under `root`.
-        cache: folder of JAX's persistent compilation cache, or None for one under `root`.
-        store: URL of the checkpoint store that every node reaches, or None to keep checkpoints under `root`
-            only.
+        cache: Folder of JAX's persistent compilation cache, or None for one under `root`.
+        store: URL of the checkpoint store that every node can reach, or None for `root` only.
     """
 
     root: Path
@@ -35,10 +39,10 @@ class Paths:
 
     @classmethod
     def at(cls, root: str | Path | None = None) -> Paths:
-        """Return the paths under a root folder. Nothing is created.
+        """Return the paths under a root folder; nothing is created.
 
-        `SWEEP_LEDGER`, `MLFLOW_TRACKING_URI`, `JAX_COMPILATION_CACHE_DIR` and `SWEEP_CHECKPOINTS` replace
-        the paths under the root that they name.
+        `SWEEP_LEDGER`, `MLFLOW_TRACKING_URI`, `JAX_COMPILATION_CACHE_DIR` and `SWEEP_CHECKPOINTS` override
+        the paths under the root.
 
         Args:
             root: Root folder; if None, `SWEEP_ROOT` or else `mlruns`.
@@ -60,27 +64,27 @@ class Paths:
 
     @property
     def tracking_uri(self) -> str:
-        """URI that MLflow clients write to."""
+        """URI to which MLflow clients write."""
         return self.tracking or sqlite_url(self.root / "mlflow.db")
 
     @property
     def artifacts(self) -> Path:
-        """Root of MLflow's artifacts."""
+        """Root folder of MLflow's artifacts."""
         return self.root / "artifacts"
 
     @property
     def ray(self) -> Path:
-        """Folder that Ray Tune writes its own state to; nothing reads it back."""
+        """Folder of Ray Tune's own state, which is never read back."""
         return self.root / "ray"
 
     @property
     def token(self) -> Path:
-        """File with the token of a Ray that the driver starts."""
+        """Token file of a Ray that the driver starts."""
         return self.root / "ray-token"
 
     @property
     def service(self) -> Path:
-        """File that names the process of the service of this root."""
+        """File that names the service process of this root."""
         return self.root / "serve.json"
 
     @property
@@ -99,10 +103,7 @@ class Paths:
     def stored(self, ledger_id: str, sweep_id: str, trial_key: str) -> str | None:
         """Return the URL of one trial's checkpoints in the store, or None without a store.
 
-        Args:
-            ledger_id: random id of the ledger, which keeps apart the files of ledgers that share a store.
-            sweep_id: of the trial.
-            trial_key: of the trial.
+        The random id of the ledger separates ledgers that share a store.
         """
         return f"{self.store.rstrip('/')}/{ledger_id}/{sweep_id}/{trial_key}" if self.store else None
 
@@ -133,12 +134,12 @@ class Paths:
 
 
 def checkpoint_stem(step: int, attempt: int) -> str:
-    """Return the name, without its digest, of an attempt's checkpoint; names sort like their steps."""
+    """Return the name of an attempt's checkpoint without its digest; names sort like their steps."""
     return f"step-{step:09d}-{attempt}"
 
 
 def attempt_of(name: str) -> int:
-    """Return the number of the attempt that wrote a checkpoint folder, or 0 if its name does not say."""
+    """Return the number of the attempt that wrote a checkpoint folder, or 0 for any other folder."""
     match = _CHECKPOINT_NAME.fullmatch(name)
     return int(match["attempt"]) if match else 0
 
@@ -149,8 +150,9 @@ _CHECKPOINT_NAME = re.compile(rf"step-\d{{9,}}-(?P<attempt>\d+)-[0-9a-f]{{{DIGIT
 def sqlite_url(file: Path) -> str:
     """Return the SQLAlchemy URL of a SQLite file.
 
-    Only the characters that would end the path are quoted. SQLAlchemy reads any quoted character, but MLflow
-    creates the folder of the path as it is written: a quoted space would leave a stray folder behind.
+    Only the characters that would end the path are quoted. SQLAlchemy accepts any quoted character, but
+    MLflow creates the folder of the path without unquoting it, so a quoted space would create a second
+    folder.
     """
     path = str(file)
     for character in "%?#":

@@ -1,13 +1,13 @@
-"""The checkpoint store, which every node reaches: a folder named by a URL, which mirrors the local one.
+"""The checkpoint store that every node can reach: a folder with a URL, which mirrors the local one.
 
     <url>/<ledger>/<sweep>/<trial>/step-000000500-1-0123456789ab/arrays.npz, manifest.json
 
-A worker writes a checkpoint to its own disk first, and uploads it before it reports it, the manifest last.
-Another machine that needs the checkpoint downloads it, compares every byte with the manifest, and the
-manifest with the ledger's digest. A name holds the attempt and the first digits of the digest, so no attempt
-ever overwrites the checkpoint of another, and two ledgers have no folder in common. Only this module imports
-fsspec. Each client finds its own credentials (a role of the machine, ~/.aws, AWS_ENDPOINT_URL), so that no
-URL holds a secret.
+A worker writes a checkpoint to its own disk and uploads it, the manifest last, before it reports it. Another
+machine that needs the checkpoint downloads it, and compares every byte with the manifest and the manifest
+with the ledger's digest. A name contains the attempt and the first digits of the digest, so no attempt
+overwrites the checkpoint of another, and two ledgers never share a folder. Only this module imports fsspec.
+Each client finds its own credentials (a role of the machine, ~/.aws, AWS_ENDPOINT_URL), so URLs contain no
+secrets.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
 from orchestrator.errors import DISK_FULL, DISK_LOST, BadInput, NoStore
-from orchestrator.storage.paths import Paths, attempt_of
+from orchestrator.storage.paths import Paths
 from trainables import checkpoint
 from trainables.checkpoint import ARRAYS, MANIFEST
 from trainables.durable import make_folder
 from trainables.errors import DamagedCheckpoint
 
 FILES = (ARRAYS, MANIFEST)
-"""In the order of their upload: if the manifest exists, so do its arrays."""
+"""Files of a checkpoint in the order of their upload, so that a manifest never exists without its arrays."""
 
 PROBE_BYTES = 2**20
-"""What must fit on a disk that is not full."""
+"""Size of the file that must fit on a disk that is not full."""
 
 TIMEOUTS: Mapping[str, Mapping[str, Any]] = {
     "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 3}}},
     "gs": {"timeout": 30},
 }
-"""Options of each client that bound how long a store that does not answer may block, in seconds."""
+"""Options of each client that limit the wait for a store that does not answer, in seconds."""
 
 
 def check(url: str) -> None:
-    """Refuse a URL that cannot be a store's.
+    """Refuse an invalid URL of a store.
 
     Raises:
-        BadInput: the URL has no scheme, holds a secret, or no client for it is installed.
+        BadInput: The URL has no scheme, contains a secret, or no client for it is installed.
     """
     parts = urlsplit(url)
     if not parts.scheme or parts.username or parts.password:
@@ -71,37 +71,34 @@ def check(url: str) -> None:
 
 
 def keep(folder: Path, url: str) -> None:
-    """Upload a checkpoint. It exists in the store once its manifest does.
-
-    Args:
-        folder: of the checkpoint, on this machine.
-        url: of its trial's folder in the store.
+    """Upload a local checkpoint to its trial's folder in the store, where it exists once its manifest does.
 
     Raises:
-        NoStore: the store cannot be written to.
+        NoStore: The store cannot be written to.
     """
-    with _reached(url_of(folder.name, url)) as (files, root):
+    with _reached(f"{url}/{folder.name}") as (files, root):
         files.makedirs(root, exist_ok=True)
         for name in FILES:
             files.put_file(str(folder / name), f"{root}/{name}")
 
 
 def fetch(folder: Path, url: str, digest: str) -> None:
-    """Download a checkpoint, unless it is whole on this machine. If the store lacks it, loading it will fail.
+    """Download a checkpoint, unless it is complete on this machine.
+
+    If the store lacks the checkpoint, nothing is raised here; loading it fails.
 
     Args:
-        folder: of the checkpoint, on this machine.
-        url: of its trial's folder in the store.
-        digest: SHA-256 of its manifest, as the ledger records it. Other content under the same name, on this
-            machine or in the store, is not taken for it.
+        folder: Folder of the checkpoint on this machine.
+        url: URL of its trial's folder in the store.
+        digest: SHA-256 of its manifest, as the ledger records it. Content with another digest is ignored.
 
     Raises:
-        NoStore: the store cannot be read.
+        NoStore: The store cannot be read.
     """
     if checkpoint.is_whole(folder, digest):
         return
     with (
-        _reached(url_of(folder.name, url)) as (files, root),
+        _reached(f"{url}/{folder.name}") as (files, root),
         suppress(FileNotFoundError),
         checkpoint.stage_beside(folder) as stage,
     ):
@@ -112,17 +109,17 @@ def fetch(folder: Path, url: str, digest: str) -> None:
 
 
 def load(folder: Path, url: str | None, digest: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return a checkpoint's arrays and facts, after downloading it if need be.
+    """Return a checkpoint's arrays and facts, after downloading it if necessary.
 
     Args:
-        folder: of the checkpoint, on this machine.
-        url: of its trial's folder in the store, or None without a store.
+        folder: Folder of the checkpoint on this machine.
+        url: URL of its trial's folder in the store, or None without a store.
         digest: SHA-256 of its manifest, as the ledger records it.
 
     Raises:
-        DamagedCheckpoint: a file of the checkpoint is not what was recorded.
-        NoStore: the store cannot be read, or the folder of all checkpoints of the trial is missing on a disk:
-            the disk is not mounted.
+        DamagedCheckpoint: A file of the checkpoint differs from what was recorded.
+        NoStore: The store cannot be read, or the folder of the trial's checkpoints is missing, because its
+            disk is not mounted.
     """
     with _fetched(folder, url, digest):
         return checkpoint.load(folder, digest)
@@ -141,12 +138,12 @@ def _fetched(folder: Path, url: str | None, digest: str) -> Iterator[None]:
             fetch(folder, url, digest)
         yield
     except DamagedCheckpoint:
-        _check_mounted(folder.parent.as_uri() if url is None else url_of(folder.name, url).rpartition("/")[0])
+        _check_mounted(folder.parent.as_uri() if url is None else url)
         raise
 
 
 def _check_mounted(url: str) -> None:
-    """Raise NoStore if a folder of a trial that has checkpoints is missing on a disk."""
+    """Raise NoStore if the folder of a trial with checkpoints is missing on a disk."""
     if not is_mounted(url):
         root = fsspec.url_to_fs(url)[1]
         must = "folder of the trial's checkpoints must exist"
@@ -155,22 +152,22 @@ def _check_mounted(url: str) -> None:
 
 
 def is_mounted(url: str) -> bool:
-    """Return True unless a folder of a trial that has checkpoints is missing on a disk.
+    """Return False if the folder of a trial with checkpoints is missing on a disk.
 
-    An object store has no folders.
+    An object store has no folders, and counts as mounted.
 
     Raises:
-        NoStore: the store cannot be read.
+        NoStore: The store cannot be read.
     """
     with _reached(url) as (files, root):
         return not isinstance(files, LocalFileSystem) or files.exists(root)
 
 
 def at_hand(where: Paths, ledger_id: str, sweep_id: str, trial_key: str, recorded: str, digest: str) -> Path:
-    """Return the local folder of a recorded checkpoint, after downloading it if need be.
+    """Return the local folder of a recorded checkpoint, after downloading it if necessary.
 
     Raises:
-        NoStore: the store cannot be read.
+        NoStore: The store cannot be read.
     """
     folder = where.at_hand(sweep_id, trial_key, recorded)
     if url := where.stored(ledger_id, sweep_id, trial_key):
@@ -182,46 +179,46 @@ def holds(where: Paths, ledger_id: str, sweep_id: str, trial_key: str, recorded:
     """Return True if a recorded checkpoint is on this machine or in the store.
 
     Raises:
-        NoStore: the store cannot be read.
+        NoStore: The store cannot be read.
     """
     folder = where.at_hand(sweep_id, trial_key, recorded)
     url = where.stored(ledger_id, sweep_id, trial_key)
     if url is None or folder.exists():
         return folder.exists()
-    with _reached(url_of(folder.name, url)) as (files, root):
+    with _reached(f"{url}/{folder.name}") as (files, root):
         return bool(files.exists(f"{root}/{MANIFEST}"))
 
 
 def copy(
     source: Path, stem: Path, digest: str, trial: str, urls: tuple[str | None, str | None]
 ) -> checkpoint.Saved:
-    """Copy a checkpoint of one trial to another trial, of which the manifest of the copy is then.
+    """Copy a checkpoint to another trial, with a manifest of that trial.
 
     With a store the copy exists only there: a worker of the first trial may delete the source from this
-    machine at any moment, and the machine that needs the copy will download it.
+    machine at any moment, and the machine that needs the copy downloads it.
 
     Args:
-        source: folder of the checkpoint, on this machine.
-        stem: folder of the copy on this machine, without its digest.
+        source: Folder of the checkpoint on this machine.
+        stem: Folder of the copy on this machine, without its digest.
         digest: SHA-256 of the checkpoint's manifest.
-        trial: key of the trial that gets the copy.
-        urls: of the folders of the two trials in the store; None without a store.
+        trial: Key of the trial that gets the copy.
+        urls: URLs of the folders of the two trials in the store; None without a store.
 
     Raises:
-        DamagedCheckpoint: the manifest is not that with this digest, or, without a store, a file is damaged.
-        NoStore: the store cannot be read or written, or lacks the checkpoint.
+        DamagedCheckpoint: The manifest has another digest, or, without a store, a file is damaged.
+        NoStore: The store cannot be read or written, or lacks the checkpoint.
     """
     donor, heir = urls
     if donor is None or heir is None:
         return checkpoint.copy(source, stem, digest, trial)
-    with _reached(url_of(source.name, donor)) as (files, root):
+    with _reached(f"{donor}/{source.name}") as (files, root):
         before = files.cat_file(f"{root}/{MANIFEST}")
     manifest = checkpoint.handed_over(source, before, digest, trial)
     own = hashlib.sha256(manifest).hexdigest()
     folder = checkpoint.named(stem, own)
     with (
-        _reached(url_of(source.name, donor)) as (files, root),
-        _reached(url_of(folder.name, heir)) as (_, target),
+        _reached(f"{donor}/{source.name}") as (files, root),
+        _reached(f"{heir}/{folder.name}") as (_, target),
     ):
         files.makedirs(target, exist_ok=True)
         files.cp_file(f"{root}/{ARRAYS}", f"{target}/{ARRAYS}")
@@ -230,26 +227,9 @@ def copy(
     return checkpoint.Saved(folder, own, size + len(manifest))
 
 
-def url_of(name: str, url: str) -> str:
-    """Return the URL of a checkpoint in the store.
-
-    Args:
-        name: of its folder. A name without a digest is of an earlier version, whose URLs had no ledger's id.
-        url: of its trial's folder in the store.
-    """
-    if attempt_of(name):
-        return f"{url}/{name}"
-    base, _, sweep_id, trial_key = url.rsplit("/", 3)
-    return f"{base}/{sweep_id}/{trial_key}/{name}"
-
-
 def urls_under(url: str | None) -> Callable[[Path], str] | None:
-    """Return a function that returns the URL of a checkpoint folder of a trial; None without a store.
-
-    Args:
-        url: of the trial's folder in the store, or None without a store.
-    """
-    return (lambda folder: url_of(folder.name, url)) if url else None
+    """Return a function that maps a local checkpoint folder to its URL below `url`; None without a store."""
+    return (lambda folder: f"{url}/{folder.name}") if url else None
 
 
 @dataclass(frozen=True)
@@ -257,9 +237,9 @@ class Stored:
     """A checkpoint in the store.
 
     Attributes:
-        url: of its folder.
-        bytes: size of its files.
-        age: seconds since its newest file was written.
+        url: URL of its folder.
+        bytes: Size of its files.
+        age: Seconds since its newest file was written.
     """
 
     url: str
@@ -271,10 +251,10 @@ def stored(url: str) -> list[Stored]:
     """Return the checkpoints of a sweep in the store, in the order of their URLs.
 
     Args:
-        url: of the sweep, `<store>/<ledger>/<sweep>`.
+        url: URL of the sweep, `<store>/<ledger>/<sweep>`.
 
     Raises:
-        NoStore: the store cannot be read.
+        NoStore: The store cannot be read.
     """
     with _reached(url) as (files, root):
         if not files.exists(root):
@@ -292,16 +272,16 @@ def stored(url: str) -> list[Stored]:
 
 
 def _modified(info: Mapping[str, Any]) -> float:
-    """Return when a file was written: S3 answers a time with a zone, a local disk seconds since the epoch."""
+    """Return the time of a file's last change: S3 gives a datetime, a local disk seconds since the epoch."""
     at = info.get("LastModified") or info.get("mtime") or info.get("updated")
     return at.timestamp() if isinstance(at, datetime) else float(at or time.time())
 
 
 def delete(url: str) -> None:
-    """Delete a checkpoint in the store, unless it is gone.
+    """Delete a checkpoint in the store, if it exists.
 
     Raises:
-        NoStore: the store cannot be written to.
+        NoStore: The store cannot be written to.
     """
     with _reached(url) as (files, root), suppress(FileNotFoundError):
         files.rm(root, recursive=True)
@@ -335,7 +315,7 @@ def check_space(folder: Path) -> None:
     """Check that a mebibyte can be written to the disk of a folder of this machine; create the folder.
 
     Raises:
-        OSError: the disk is full or fails.
+        OSError: The disk is full or fails.
     """
     make_folder(folder)
     _write_mebibyte(folder)
@@ -361,7 +341,7 @@ def outage_of(error: BaseException) -> str | None:
 def _reached(url: str) -> Iterator[tuple[Any, str]]:
     """Yield the client of a URL and the path in it; raise NoStore for any exception but a full local disk."""
     try:
-        # A client may change the options that it is given.
+        # A client may change its options.
         yield fsspec.url_to_fs(url, **deepcopy(dict(TIMEOUTS.get(urlsplit(url).scheme, {}))))
     except Exception as error:
         if outage_of(error) == "disk full":

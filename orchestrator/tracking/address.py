@@ -28,17 +28,17 @@ SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "GIT_PYTHON_REFRESH": "quiet",
 }
-"""No telemetry, no jobs, no pickles, short timeouts."""
+"""Environment variables that turn off telemetry, jobs and pickles, and shorten timeouts."""
 
 _FIRST_ROWS = frozenset({"alembic_version", "workspaces"})
-"""Tables of which MLflow writes rows before a database has all its tables, and an experiment."""
+"""Tables that have rows before MLflow has created the database completely."""
 
 _AMBIENT = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_CONTEXT")
-"""Variables that name a run of the caller's, and would redirect the runs of a sweep to it."""
+"""Variables that name a run of the caller, to which MLflow would redirect the runs of a sweep."""
 
 
 def check(uri: str) -> None:
-    """Refuse a tracking URI that cannot be MLflow's.
+    """Check that a tracking URI is one of MLflow's.
 
     Raises:
         BadInput: `uri` names neither a database nor a server. MLflow no longer writes to a folder of files.
@@ -83,7 +83,7 @@ def sqlite_path(uri: str) -> str | None:
 
 
 def absolute(uri: str) -> str:
-    """Return the URI of the same store for processes that have another working folder."""
+    """Return a URI of the same store that does not depend on the working folder."""
     path = sqlite_path(uri)
     return uri if path is None else sqlite_url(Path(path).absolute())
 
@@ -96,10 +96,10 @@ def migration_lock(database: Path) -> Path:
 def is_created(database: Path) -> bool:
     """Return False for an SQLite database that is missing or incomplete, as after a killed process.
 
-    An incomplete database has no rows, so that it can be replaced without loss.
+    An incomplete database has no rows, so it can be replaced without loss.
 
     Raises:
-        sqlite3.Error: The file is no database.
+        sqlite3.Error: The file is not a database.
     """
     if not database.exists():
         return False
@@ -110,7 +110,7 @@ def is_created(database: Path) -> bool:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for a process that imports MLflow: this process's, with our settings."""
+    """Return the environment of a process that imports MLflow: that of this process, and `SETTINGS`."""
     root = str(Path(__file__).resolve().parents[2])
     inherited = {name: value for name, value in os.environ.items() if name not in _AMBIENT}
     path = os.pathsep.join(part for part in (root, inherited.get("PYTHONPATH", "")) if part)

@@ -23,13 +23,13 @@ _COMMAND = (sys.executable, "-m", "orchestrator.tracking.deliver")
 
 
 class DeliveryError(Exception):
-    """The child does not answer, or has ended; the text has its last error output."""
+    """The child does not answer, or has ended. The message includes its last line of stderr."""
 
 
 class Child:
-    """A running `deliver` process. It has a session of its own, so that Ctrl-C does not reach it.
+    """A running `deliver` process, in a session of its own so that Ctrl-C does not reach it.
 
-    Importing MLflow takes the process seconds, and it needs its destination only afterwards.
+    The process imports MLflow for seconds before it needs its destination, so it can be started in advance.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Child:
         self._errors.close()
 
     def _exchange(self) -> None:
-        """Read and write what the pipes can take within 0.2 s."""
+        """Read from and write to the pipes once, after waiting for them up to 0.2 s."""
         writing = [self._to] if self._unsent else []
         readable, writable, _ = select.select([self._from], writing, [], 0.2)
         try:
@@ -121,7 +121,7 @@ _spares: list[Child] = []
 
 
 def prepare() -> None:
-    """Start the process of the next `delivery_to`, which then does not wait for the import of MLflow."""
+    """Start the process of the next `delivery_to` in advance, so that it has imported MLflow by then."""
     _spares.append(Child())
 
 
@@ -132,7 +132,7 @@ def discard() -> None:
 
 
 def delivery_to(destination: Mapping[str, Any]) -> Child:
-    """Return a process that delivers to a destination, if possible a prepared one."""
+    """Return a process that delivers to a destination; use a prepared one if there is one."""
     child = _spares.pop() if _spares else Child()
     if not child.lives:
         child.end(0.0)

@@ -1,6 +1,6 @@
 """Creation and migration of MLflow's database, safe against concurrent first users and killed processes.
 
-As a program, `python -m orchestrator.tracking.database URI`, it prepares a database that a server is to open.
+`python -m orchestrator.tracking.database URI` prepares a database for a server.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from orchestrator.tracking.address import is_created, migration_lock, sqlite_pat
 
 
 def connect(uri: str) -> MlflowClient:
-    """Return a client whose store has the current schema.
+    """Return a client of a store with the current schema.
 
-    MLflow migrates on first use without a lock, which is unsafe with two first users. An SQLite file is
-    therefore created and migrated under a file lock. WAL mode keeps readers from blocking the writer.
+    MLflow migrates a database at its first use, without a lock. A SQLite file is therefore created and
+    migrated under a file lock. WAL mode keeps readers from blocking the writer.
     """
     path = sqlite_path(uri)
     if path is None:
@@ -43,8 +43,8 @@ def connect(uri: str) -> MlflowClient:
 def _create(file: Path) -> None:
     """Create a database under another name, and rename it once it is complete.
 
-    MLflow creates its tables in many commits, which take seconds to minutes. A database with only some of
-    them can be neither used nor completed.
+    MLflow creates its tables in many commits, which take seconds to minutes. An incomplete database can be
+    neither used nor completed.
     """
     unfinished = file.with_name(f"{file.name}.new")
     for part in SQLITE_PARTS:

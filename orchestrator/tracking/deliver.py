@@ -1,8 +1,8 @@
 """Delivery process: reads batches of events from stdin, writes them to MLflow, acknowledges on stdout.
 
-One JSON document a line. The first line holds the variables that are secret, the second one is the
-destination; each further line is a batch, which is answered when all of it is written. It is a process of its
-own because MLflow's clients block for minutes when a server does, and because importing MLflow takes longer
+Each line is a JSON document. The first one holds the secret variables, the second one the destination. Each
+further line is a batch, which is acknowledged once all of it is written. Delivery has a process of its own
+because MLflow's clients block for minutes when their server does, and because importing MLflow takes longer
 than the first report of most trials.
 
     in   {"NAME": "value", ...}
@@ -13,15 +13,15 @@ than the first report of most trials.
     in   {"batch": 7, "recorded": true}
     out  {"batch": 7, "refused": [{"run": ..., "kind": ..., "reason": ...}, ...]}
 
-Every answer names the sweep or the batch that it is about, and no other one is taken for it. Runs that the
-ledger does not know are created first, and deleted again if the ledger refuses to record them, because
-another driver has taken the lease. `until` is the end of the lease, by a clock that goes on while the machine
-is suspended: after it nothing is written. Any error ends the process; the shipper starts another one and
-sends the batch again. The end of stdin ends the process too.
+Every answer names its sweep or its batch, so that it cannot be taken for another one. Runs that the ledger
+does not know are created first. They are deleted again if the ledger refuses to record them because another
+driver has taken the lease. `until` is the end of the lease, by a clock that continues while the machine is
+suspended; nothing is written after it. Any error ends the process; the shipper then starts another one and
+sends the batch again. The end of stdin also ends the process.
 
-It also records the load of its machine, which is the driver's: processor, memory, disk, network and GPUs
-become `system/...` metrics of the sweep's run, one point in half a minute.
-`MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING=false` turns that off, as everywhere in MLflow.
+The process also records the load of its machine, which is that of the driver: processor, memory, disk,
+network and GPUs become `system/...` metrics of the sweep's run, with one point every 30 seconds.
+`MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING=false` turns this off, as everywhere in MLflow.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Deadline:
     """The end of the driver's lease.
 
     Attributes:
-        at: Seconds by the clock of the system that goes on while the machine is suspended.
+        at: End of the lease in seconds, by the clock that continues while the machine is suspended.
         system: System of the delivering process.
     """
 
@@ -78,7 +78,7 @@ class Deadline:
     system: System
 
     def check(self) -> None:
-        """Raise TimeoutError if the lease may have ended."""
+        """Check that the lease has not ended; raise TimeoutError otherwise."""
         if self.system.since_boot() > self.at:
             raise TimeoutError("the lease of the driver may have ended")
 
@@ -93,7 +93,7 @@ def serve(
 
     Args:
         sink: Sink of the sweep.
-        until: End of the lease, which each batch prolongs.
+        until: End of the lease, which each batch extends.
         read: Function that returns the next document of the driver, or None at the end.
         answer: Function that sends a document to the driver.
     """
@@ -147,7 +147,7 @@ class MachineWatch:
 
 
 def _own_stdout() -> IO[str]:
-    """Reserve stdout for answers; redirect other output, MLflow's included, to stderr."""
+    """Reserve stdout for answers, and redirect all other output to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return answers
@@ -165,5 +165,5 @@ def _lock_of(destination: Destination) -> Path:
 
 if __name__ == "__main__":
     main()
-    # All is written and answered. The driver waits for this exit, and to collect MLflow takes a second.
+    # Skip the cleanup of MLflow's modules, which takes a second: the driver waits for this exit.
     os._exit(0)

@@ -18,7 +18,8 @@ one `set_terminated`.
 
 Source of the limits: `mlflow.utils.validation` of 3.17: keys of 250 characters, parameters of 6,000, tags of
 8,000; names made of letters, digits, blanks and `_ - . : /` that are normal relative paths; 100 parameters,
-100 tags and 1,000 metrics a batch. What exceeds a limit is changed as little as possible, and visibly.
+100 tags and 1,000 metrics a batch. Names and texts that exceed a limit are changed as little as possible, and
+visibly.
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ from orchestrator.process_secrets import redacted, secrets_of_environment
 from trainables.cost import SIZES
 
 OWN = "sweep:"
-"""Prefix of the names that the service adds to those of a trial; no hyperparameter has a colon in its own."""
+"""Prefix of the names that the service adds to a trial; hyperparameters have no colon in their names."""
 
 OBJECTIVE = f"{OWN}objective"
-"""Name of the metric that holds a trial's value: the best one of its validation curve."""
+"""Name of the metric that holds a trial's value, which is the best one of its validation curve."""
 
 _REPORTED = "reported:"
 _SIZES = frozenset(SIZE + name for name in SIZES)
 _DURATIONS = frozenset({"seconds/train", "seconds/compile", "seconds/evaluate"})
-"""Metrics that the service itself measures. A script may report others that begin like them."""
+"""Durations that the service itself measures; a script may report others with the same prefix."""
 
 _FACTS = {
     "git_commit": "mlflow.source.git.commit",
@@ -66,10 +67,10 @@ _FACTS = {
     "comparable": "data.comparable",
     "note": "data.note",
 }
-"""The facts of a sweep that become tags, by fact; a fact that is not listed is not logged."""
+"""Names of the tags that show facts of a sweep; other facts are not logged."""
 
 _STATUS = {"COMPLETE": "FINISHED", "PRUNED": "FINISHED", "FAILED": "FAILED"}
-"""MLflow's status by final state; a sweep or trial in any other state can be resumed, and is KILLED."""
+"""MLflow's status by final state; any other state can be resumed and is shown as KILLED."""
 
 
 def sweep_started(record: SweepRecord, sweep: SweepConfig) -> Event:
@@ -90,15 +91,13 @@ def sweep_started(record: SweepRecord, sweep: SweepConfig) -> Event:
         **{f"version.{name}": value for name, value in facts.get("versions", {}).items()},
         "mlflow.note.content": f"{sweep.subject}. Data: {record.data_source}.",
     }
+    started_ms = milliseconds(record.created_at)
     payload = {
-        "name": record.id,
-        "parameters": {},
-        "tags": _texts(tags),
-        "started_ms": milliseconds(record.created_at),
+        **_start(record.id, started_ms, _texts(tags)),
         "texts": {"search-space.yaml": sweep.source_text},
         "dataset": {"name": record.task, "digest": record.data_digest, "source": record.data_source},
     }
-    return Event("start", record.id, payload, milliseconds(record.created_at))
+    return Event("start", record.id, payload, started_ms)
 
 
 def trial_started(trial: TrialRecord, sweep: SweepConfig) -> Event:
@@ -112,41 +111,44 @@ def trial_started(trial: TrialRecord, sweep: SweepConfig) -> Event:
         "task": sweep.task,
         "layer": sweep.kind,
     }
-    payload = {
-        "name": _name(trial),
-        # A hyperparameter is shown as it is, also where a variable holds the same word.
-        "parameters": _texts(
-            {**trial.params, f"{OWN}seed": trial.seed, f"{OWN}steps": trial.total_steps}, secrets=()
-        ),
-        "tags": _texts(tags),
-        "started_ms": milliseconds(trial.created_at),
-        "texts": {},
-        "dataset": None,
-    }
-    return Event("start", trial.key, payload, milliseconds(trial.created_at))
+    # Hyperparameters are not redacted, even if one equals a secret variable.
+    parameters = _texts(
+        {**trial.params, f"{OWN}seed": trial.seed, f"{OWN}steps": trial.total_steps}, secrets=()
+    )
+    started_ms = milliseconds(trial.created_at)
+    payload = {**_start(_name(trial), started_ms, _texts(tags)), "parameters": parameters}
+    return Event("start", trial.key, payload, started_ms)
 
 
 def trials_left(trials: Iterable[TrialRecord], at_ms: int) -> list[Event]:
     """Close the runs of unfinished trials, which do not train until their sweep is resumed."""
-    unfinished = [trial for trial in trials if trial.state in UNFINISHED_TRIAL]
-    return [trial_ended(trial.key, trial.state, None, trial.step, None, at_ms) for trial in unfinished]
+    return [
+        trial_ended(trial.key, trial.state, None, trial.step, None, at_ms)
+        for trial in trials
+        if trial.state in UNFINISHED_TRIAL
+    ]
 
 
 def trials_resumed(trials: Iterable[TrialRecord], at_ms: int) -> list[Event]:
     """Reopen the runs of unfinished trials; their parameters stay those of the first start."""
-    return [_resumed(trial, at_ms) for trial in trials if trial.state in UNFINISHED_TRIAL]
+    tags = {"trial.state": "RUNNING"}
+    return [
+        Event("start", trial.key, _start(_name(trial), milliseconds(trial.created_at), tags), at_ms)
+        for trial in trials
+        if trial.state in UNFINISHED_TRIAL
+    ]
 
 
-def _resumed(trial: TrialRecord, at_ms: int) -> Event:
-    payload = {
-        "name": _name(trial),
+def _start(name: str, started_ms: int, tags: Mapping[str, str]) -> dict[str, Any]:
+    """Return the payload of a `start` event without parameters, texts and a dataset."""
+    return {
+        "name": name,
         "parameters": {},
-        "tags": {"trial.state": "RUNNING"},
-        "started_ms": milliseconds(trial.created_at),
+        "tags": tags,
+        "started_ms": started_ms,
         "texts": {},
         "dataset": None,
     }
-    return Event("start", trial.key, payload, at_ms)
 
 
 def metrics(run: str, step: int, values: Mapping[str, float], at_ms: int) -> Event:
@@ -166,10 +168,9 @@ def sizes(row: ReportRecord) -> list[Event]:
 
 
 def curves(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics of a report to plot: without durations of the service and sizes.
+    """Return the metrics of a report to plot, without sizes and durations that the service measures.
 
-    MLflow's pages get slower with every curve of a run. A metric that is named like one of the service's own
-    gets a prefix.
+    MLflow's pages get slower with every curve of a run. Names that are reserved for the service get a prefix.
     """
     drawn = {name: value for name, value in values.items() if name not in _SIZES | _DURATIONS}
     return {
@@ -206,15 +207,14 @@ def model(
 
     Args:
         run: Trial's key.
-        name: Name of the model.
-        checkpoint: Holds the model's weights.
+        name: Name of the registered model.
+        checkpoint: Checkpoint with the weights.
         card: Description of the version in Markdown.
         facts: Tags of the version; `data.digest`, `data.comparable`, `metric`, `direction` and `value` decide
             which of two versions is the champion.
         at_ms: End of the sweep, in milliseconds since 1970.
-        program: `target` of a user's program, its `folder`, and the digest of its `code`; of a function or a
-            command, `target` is the function that loads a predictor, and `trained` what has trained. None of
-            a network.
+        program: Program of the user: its `target`, `folder`, and the digest of its `code`. For a function or
+            a command, `target` loads a predictor, and `trained` names the trained code. None for a network.
     """
     payload = {
         "name": name,
@@ -228,7 +228,7 @@ def model(
 
 
 def trial_ended(key: str, state: str, cause: str | None, step: int, value: float | None, at_ms: int) -> Event:
-    """Close a trial's run; its `value`, if it has one, becomes the metric `sweep:objective`."""
+    """Close the run of a trial; its value, if there is one, becomes the metric `sweep:objective`."""
     texts = {"trial.state": state, "trial.steps": step, **({"trial.cause": cause} if cause else {})}
     points = {} if value is None else {OBJECTIVE: value}
     return Event("end", key, _end(state, texts, points, step), at_ms)
@@ -242,7 +242,7 @@ def sweep_ended(
     reason: str | None = None,
     results: Mapping[str, float] | None = None,
 ) -> Event:
-    """Close a sweep's run; `results` are the chosen trial's numbers, such as `test/accuracy`."""
+    """Close the run of a sweep; `results` are metrics of the chosen trial, such as `test/accuracy`."""
     texts = {"sweep.state": state, **({"sweep.reason": reason} if reason else {})}
     return Event("end", sweep_id, _end(state, texts, results or {}, 0), at_ms)
 
@@ -271,7 +271,7 @@ def _end(state: str, texts: Mapping[str, Any], points: Mapping[str, float], step
 
 
 def _texts(values: Mapping[str, Any], secrets: Sequence[str] | None = None) -> dict[str, str]:
-    """Return values as texts, without secrets: those of the environment unless others are given."""
+    """Return values as redacted texts; by default the secrets are those of the environment."""
     written = {str(name): value if isinstance(value, str) else repr(value) for name, value in values.items()}
     known = secrets_of_environment() if secrets is None else secrets
     return {name: redacted(value, known) for name, value in written.items()}
@@ -281,7 +281,7 @@ KEY_LENGTH = 250
 PARAMETER_LENGTH = 6000
 TAG_LENGTH = 8000
 METRICS_A_BATCH = 800
-"""Below MLflow's 1,000, which parameters and tags of the same batch share."""
+"""Largest number of metrics of a batch, below MLflow's limit of 1,000 that includes parameters and tags."""
 NAMES_A_BATCH = 100
 
 _ILLEGAL = re.compile(r"[^/\w.\- :]")
@@ -303,7 +303,7 @@ class RunUpdate:
     """The combined effect of a batch on one run.
 
     Attributes:
-        run: Sweep's id or the trial's key.
+        run: ID of the sweep or key of the trial.
         name: Name of the run, or None if the batch does not start it.
         started_ms: Start of the run, in milliseconds since 1970.
         parameters: Hyperparameters as texts.
@@ -341,16 +341,31 @@ def fold(run: str, events: Sequence[Event]) -> RunUpdate:
     """Return the combined effect of events on their run.
 
     Raises:
-        KeyError: An event is of an unknown kind, or its payload lacks a field of its kind.
+        KeyError: An event has an unknown kind, or its payload lacks a field.
     """
     change = RunUpdate(run)
     for event in events:
-        _STEPS[event.kind](change, event)
+        match event.kind:
+            case "start":
+                _fold_start(change, event.payload)
+            case "metrics":
+                _fold_points(change, event)
+            case "tags":
+                change.tags |= legal_names(event.payload["tags"], TAG_LENGTH)
+            case "artifact":
+                change.artifacts.append(event.payload)
+            case "model":
+                change.models.append({**event.payload, "ended_ms": event.at_ms})
+            case "end":
+                change.tags |= legal_names(event.payload["tags"], TAG_LENGTH)
+                _fold_points(change, event)
+                change.status, change.ended_ms = event.payload["status"], event.at_ms
+            case _:
+                raise KeyError(event.kind)
     return change
 
 
-def _fold_start(change: RunUpdate, event: Event) -> None:
-    payload = event.payload
+def _fold_start(change: RunUpdate, payload: Mapping[str, Any]) -> None:
     change.name, change.started_ms = payload["name"], payload["started_ms"]
     change.parameters |= legal_names(payload["parameters"], PARAMETER_LENGTH)
     change.tags |= legal_names(payload["tags"], TAG_LENGTH)
@@ -359,7 +374,7 @@ def _fold_start(change: RunUpdate, event: Event) -> None:
     change.status, change.ended_ms = "RUNNING", None
 
 
-def _fold_metrics(change: RunUpdate, event: Event) -> None:
+def _fold_points(change: RunUpdate, event: Event) -> None:
     step = event.payload["step"]
     for name, value in event.payload["values"].items():
         if is_number(value):
@@ -368,36 +383,8 @@ def _fold_metrics(change: RunUpdate, event: Event) -> None:
             change.tags[legal_name(f"non-finite.{name}")] = f"{value} at step {step}"
 
 
-def _fold_tags(change: RunUpdate, event: Event) -> None:
-    change.tags |= legal_names(event.payload["tags"], TAG_LENGTH)
-
-
-def _fold_artifact(change: RunUpdate, event: Event) -> None:
-    change.artifacts.append(event.payload)
-
-
-def _fold_model(change: RunUpdate, event: Event) -> None:
-    change.models.append({**event.payload, "ended_ms": event.at_ms})
-
-
-def _fold_end(change: RunUpdate, event: Event) -> None:
-    _fold_tags(change, event)
-    _fold_metrics(change, event)
-    change.status, change.ended_ms = event.payload["status"], event.at_ms
-
-
-_STEPS = {
-    "start": _fold_start,
-    "metrics": _fold_metrics,
-    "tags": _fold_tags,
-    "artifact": _fold_artifact,
-    "model": _fold_model,
-    "end": _fold_end,
-}
-
-
 def legal_name(name: str) -> str:
-    """Return `name` if it is legal, else a similar legal name with a digest that keeps names distinct."""
+    """Return a legal name for a metric, parameter or tag; an illegal one is changed and gets a digest."""
     cleaned = posixpath.normpath(_ILLEGAL.sub("_", name)).lstrip("/.").rstrip()
     if name and cleaned == name and len(name) <= KEY_LENGTH:
         return name

@@ -1,10 +1,10 @@
 """Private interfaces of MLflow; checked with MLflow 3.17.2.
 
-- The tables `runs`, `tags` and `metrics` of MLflow's SQLite database. `check` compares every point, and must
-  change nothing. `MlflowClient` needs one call a curve: 29 s for 200 runs of 12 curves with 100 points, where
-  one query a run takes 0.3 s. It also creates a missing database, and takes 2.6 s to import.
-- The addresses of MLflow's pages: no link to a set of charts is documented.
-- The tag `mlflow.experimentKind`: without it the pages of an experiment open on traces of chats.
+- The tables `runs`, `tags` and `metrics` of MLflow's SQLite database, which `check` reads to compare every
+  point. `MlflowClient` would need one call a curve: 29 s for 200 runs of 12 curves with 100 points, where one
+  query a run takes 0.3 s. It also creates a missing database, and takes 2.6 s to import.
+- The addresses of MLflow's pages, because no link to a set of charts is documented.
+- The tag `mlflow.experimentKind`, without which the pages of an experiment open on traces of chats.
 
 `tests/orchestrator/tracking/test_mlflow_private.py` fails when one of these changes. This module does not
 import MLflow.
@@ -44,11 +44,9 @@ class StoredRuns:
         self._connection = connection
 
     def of_sweep(self, sweep_id: str, created: str) -> dict[str, list[tuple[str, str]]]:
-        """Return the run ids and statuses of each trial of a sweep, by trial key.
+        """Return the run IDs and statuses of each trial of a sweep, by trial key.
 
-        Args:
-            sweep_id: Tag `sweep.id` of the parent run.
-            created: Tag `sweep.created` of the parent run.
+        The arguments are the tags `sweep.id` and `sweep.created` of the parent run.
         """
         runs: dict[str, list[tuple[str, str]]] = {}
         for key, run_id, status in self._connection.execute(_RUNS, (sweep_id, created)):
@@ -65,7 +63,7 @@ def stored_runs(database: Path) -> Iterator[StoredRuns]:
     """Open an SQLite database of MLflow for reading.
 
     Raises:
-        sqlite3.Error: The file does not exist, or is no database of MLflow.
+        sqlite3.Error: The file does not exist, or is not a database of MLflow.
     """
     connection = sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True, timeout=30)
     try:
@@ -77,7 +75,7 @@ def stored_runs(database: Path) -> Iterator[StoredRuns]:
 def trial_curves(experiment_id: str, sweep_id: str, *, minimize: bool) -> str:
     """Return the address of the charts of a sweep's trials, best trial first, relative to the server's.
 
-    Without the filter MLflow folds the trials under their sweep, and a chart shows the folded run alone.
+    Without the filter, MLflow collapses the trials under their sweep, and charts show only the sweep's run.
     """
     query = {
         "workflowType": "machine_learning",

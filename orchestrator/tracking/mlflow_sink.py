@@ -1,17 +1,17 @@
 """Applies events to MLflow so that applying them again changes nothing.
 
-- The ledger decides which run gets the events of a sweep or of a trial: events are written only to a run that
-  the ledger has recorded. MLflow itself would silently create a second one. A run that is unknown to the
-  ledger was left by a driver that died, or lost its lease, before it could record the run; it is deleted.
-- What a person does to a recorded run is undone where it stands in the way: a deleted run or experiment is
-  restored, and a run that was moved gets its place again. An experiment may have another name. A run that is
-  gone for good is created again.
-- A point has the time fixed in its event. MLflow's database keeps one row for each (run, name, time, step,
-  value), so a point that is sent again stays one point.
+- Events are written only to runs that the ledger has recorded, because MLflow would silently create a second
+  run. A run that the ledger does not know was left by a driver that died or lost its lease before it could
+  record the run. Such a run is deleted.
+- Changes that people make to recorded runs are undone if they prevent delivery: deleted runs and experiments
+  are restored, and moved runs are moved back. Experiments may be renamed. A run that was deleted permanently
+  is created again.
+- The time of a point is fixed in its event. MLflow's database keeps one row for each (run, name, time, step,
+  value), so a point that is sent twice is stored once.
 - Parameters never change, tags are set, artifacts are overwritten, and the last status is kept.
-- A version of a model is looked up by its checkpoint's digest before it is created.
+- A version of a model is looked up by the digest of its checkpoint before it is created.
 
-It writes with `MlflowClient`, which keeps no state of its own, and imports no JAX, Ray or Optuna.
+This module imports neither JAX nor Ray nor Optuna.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from orchestrator.tracking.mlflow_private import EXPERIMENT_KIND, trial_curves
 from orchestrator.tracking.model_registry import register
 
 _REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INVALID_STATE"})
-"""Error codes that MLflow answers however often the same event is sent.
+"""Error codes with which MLflow rejects an invalid event.
 
-They do not prove that the event is at fault: MLflow answers BAD_REQUEST, too, when its pool of connections is
-exhausted, and its client makes one of any answer with status 400, such as a proxy's.
+They do not prove that the event is invalid: MLflow also answers BAD_REQUEST when its pool of connections is
+exhausted, and its client reports any answer with status 400, such as that of a proxy, as BAD_REQUEST.
 """
 
 _NO_EVENT = (KeyError, TypeError, ValueError)
-"""Errors of `fold` for something that is not an event."""
+"""Errors that `fold` raises for an invalid event."""
 
 _TOKEN = "sweep.token"
 _PARENT = "mlflow.parentRunId"
@@ -62,7 +62,7 @@ class Destination:
         sweep_created: Tag `sweep.created`; two ledgers may have a sweep of the same id on one shared server.
         minimize: Whether the best trial is the one with the smallest value.
         number: Number of the driver's token, tag `sweep.token` of each run that it creates.
-        runs: MLflow's run ids that the ledger has recorded, by sweep id and trial key.
+        runs: MLflow's run IDs that the ledger has recorded, by sweep id and trial key.
     """
 
     uri: str
@@ -77,7 +77,7 @@ class Destination:
 
 @dataclass(frozen=True)
 class Refused:
-    """An event that MLflow rejects permanently, with the reason."""
+    """An event that MLflow rejects permanently, and the reason."""
 
     run: str
     kind: str
@@ -89,11 +89,11 @@ class MlflowSink:
 
     Args:
         destination: Destination of the sweep.
-        may_write: Called before each write; raises once this process may no longer write.
+        may_write: Function that is called before each write, and raises an error after the end of the lease.
         client: Client of MLflow; by default that of the destination.
 
     Attributes:
-        recreated: Run ids, by sweep id, that must be recorded, because a parent run was gone.
+        recreated: ID of a new parent run, by the ID of the sweep, to record if the old one was lost.
         notes: Messages about repaired and lost runs.
     """
 
@@ -114,12 +114,12 @@ class MlflowSink:
 
     @property
     def sweep_run(self) -> str | None:
-        """MLflow's id of the sweep's own run, or None before it exists."""
+        """MLflow's ID of the sweep's own run, or None before it exists."""
         return self._runs.get(self._to.sweep_id)
 
     @property
     def sweep_id(self) -> str:
-        """Return the id of the sweep that is delivered."""
+        """ID of the sweep that is delivered."""
         return self._to.sweep_id
 
     def create(self, events: Sequence[Event]) -> dict[str, str]:
@@ -141,10 +141,10 @@ class MlflowSink:
             self._runs.pop(run, None)
 
     def apply(self, events: Sequence[Event]) -> list[Refused]:
-        """Write a batch to runs that exist; return the events that MLflow rejects for good.
+        """Write a batch to existing runs; return the events that MLflow rejects permanently.
 
         Raises:
-            MlflowException: MLflow cannot be reached or written to now; apply the batch again later.
+            MlflowException: MLflow cannot be reached or written to. Apply the batch again later.
         """
         refused: list[Refused] = []
         for run, of_run in by_run(events).items():
@@ -159,7 +159,7 @@ class MlflowSink:
         """Write one event; return the reason if MLflow rejects it but accepts another write.
 
         Raises:
-            MlflowException: MLflow rejects any write to the run, so that the event need not be at fault.
+            MlflowException: MLflow rejects any write to the run, so the event may be valid.
         """
         if self._refusal(run, [event]) is None:
             return None
@@ -247,11 +247,11 @@ class MlflowSink:
         return self._runs.get(sweep_id) or self._create(RunUpdate(sweep_id))
 
     def _reconcile(self) -> None:
-        """Keep the runs that the ledger knows, and delete all others that a driver has created.
+        """Keep the runs that the ledger has recorded, and delete the other runs of drivers.
 
         Raises:
-            TimeoutError: A driver with a newer token has created a run. This process waited while that one
-                delivered, so what it knows of the ledger is too old to decide what to delete.
+            TimeoutError: A driver with a newer token has created a run, so this process read the ledger too
+                early to decide which runs to delete.
         """
         kept: dict[str, Run] = {}
         for run, stored in self._stored():
@@ -277,7 +277,7 @@ class MlflowSink:
             self.notes.append(f"{text}: {how}")
 
     def _put_right(self, run: str, stored: Run) -> None:
-        """Restore a recorded run that was deleted, and its identifying tags."""
+        """Restore a recorded run if it was deleted, and its identifying tags."""
         run_id = str(stored.info.run_id)
         wrong = {
             name: value for name, value in self._place(run).items() if stored.data.tags.get(name) != value
@@ -299,7 +299,7 @@ class MlflowSink:
         return {"trial.key": run, _PARENT: self._parent()}
 
     def _run(self, run_id: str) -> Run | None:
-        """Return a run, possibly a deleted one, or None if MLflow does not know the id."""
+        """Return a run, which may be deleted, or None if MLflow does not have it."""
         try:
             return self._client.get_run(run_id)
         except MlflowException as error:
@@ -308,10 +308,7 @@ class MlflowSink:
             return None
 
     def _stored(self) -> Iterator[tuple[str, Run]]:
-        """Yield every run of the sweep in MLflow, the oldest first, with its sweep id or trial key.
-
-        Deleted ones are among them.
-        """
+        """Yield all runs of the sweep, deleted ones included, oldest first, by sweep ID or trial key."""
         own = {"sweep.id": self._to.sweep_id, "sweep.created": self._to.sweep_created}
         for parent in reversed([*self._search(own)]):
             for child in reversed([*self._search({_PARENT: parent.info.run_id})]):
@@ -332,7 +329,7 @@ class MlflowSink:
                 return
 
     def _experiment_of_runs(self) -> str | None:
-        """Return the experiment of the recorded runs, which may have been renamed, or None."""
+        """Return the experiment of the recorded runs, which may have been renamed; None without runs."""
         recorded = self._to.runs.get(self._to.sweep_id)
         if recorded is None or (run := self._run(recorded)) is None:
             return None
@@ -364,7 +361,7 @@ class MlflowSink:
 
 
 def _folder_of(experiment: str) -> str:
-    """Return the folder name of an experiment's artifacts, distinct for each name."""
+    """Return a distinct folder name for the artifacts of an experiment."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", experiment)
     digest = hashlib.sha256(experiment.encode()).hexdigest()[:8]
     return plain if plain == experiment and len(plain) <= 80 else f"{plain[:80]}-{digest}"
@@ -384,7 +381,7 @@ def _experiment_tags(task: str) -> dict[str, str]:
 
 
 def _dataset(examples: Mapping[str, str]) -> DatasetInput:
-    """Return the examples of a sweep as MLflow's input, whose digest has 36 characters at most."""
+    """Return the examples of a sweep as an input of a run; MLflow limits the digest to 36 characters."""
     source = json.dumps({"source": examples["source"], "sha256": examples["digest"]})
     return DatasetInput(
         Dataset(examples["name"], examples["digest"][:36], source_type="local", source=source),
@@ -393,5 +390,5 @@ def _dataset(examples: Mapping[str, str]) -> DatasetInput:
 
 
 def _quotable(value: str) -> str:
-    assert not set(value) & set("'\\"), f"ids and times are slugs, got {value!r}"
+    assert not set(value) & set("'\\"), f"ids and times are slugs (got {value!r})"
     return value

@@ -1,9 +1,8 @@
 """Idempotent registration of checkpoints as model versions in MLflow's registry.
 
-A version holds the unchanged checkpoint (arrays without pickle), the code that reads it (`served`, stored as
-MLflow stores models from code, the package `trainables` and, of a user's program, its Python files), and the
-versions of the packages that they import. A machine that serves it needs Python and pip, and nothing of this
-service.
+A version holds the checkpoint, the code that reads it, and the versions of the packages that the code
+imports. The code is `served`, the package `trainables` and, for a user's program, its Python files. A machine
+that serves the model needs Python and pip, but not this service.
 
 The alias `champion` of a model names the version to use.
 """
@@ -48,7 +47,7 @@ _PINNED = ("mlflow", "jax", "jaxlib", "flax", "optax", "numpy", "pandas", "pillo
 """The packages that `served` and `trainables` import."""
 
 _OF_SAVED = ("mlflow", "numpy", "pandas")
-"""The packages that `served` imports to load what a function or a command has saved."""
+"""The packages that `served` imports to load files of a function or a command."""
 
 _ANSWERS: Mapping[Output, Mapping[str, DataType | Array]] = {
     "class": {"answer": DataType.long, "probabilities": Array(DataType.double)},
@@ -77,15 +76,11 @@ def register(client: MlflowClient, experiment: str, run_id: str, payload: Mappin
 
 
 def succeeds(new: Mapping[str, str], present: Mapping[str, str]) -> bool:
-    """Return True if a version becomes the champion instead of the present one.
+    """Return True if a version with the tags `new` replaces a champion with the tags `present`.
 
-    A version that was trained on published data comes before one that was not, so that a laptop's stand-in
-    never replaces a real model. On the same data and by the same metric the better value comes first. Of two
-    versions that cannot be compared, or have the same value, the later one comes first.
-
-    Args:
-        new: Tags of the version.
-        present: Tags of the present champion.
+    A version that was trained on published data always precedes one that was trained on a stand-in. With the
+    same data and metric, the better value wins. The later version wins if the values are equal or cannot be
+    compared.
     """
     if new["data.comparable"] != present["data.comparable"]:
         return new["data.comparable"] == "True"
@@ -113,8 +108,7 @@ def _champion(client: MlflowClient, name: str) -> ModelVersion | None:
 def _version(
     client: MlflowClient, logged: LoggedModel, tags: Mapping[str, str], payload: Mapping[str, Any]
 ) -> ModelVersion:
-    # By location: MLflow would look `models:/<id>` up on the tracking server of the process, not of the
-    # client.
+    # The source is a location: MLflow would look up `models:/<id>` on the process's default tracking server.
     return client.create_model_version(
         payload["name"],
         logged.artifact_location,
@@ -126,7 +120,7 @@ def _version(
 
 
 def _logged(client: MlflowClient, experiment: str, run_id: str, payload: Mapping[str, Any]) -> LoggedModel:
-    """Return the files of a version in MLflow; complete those that an interrupted delivery left."""
+    """Return the logged model of a checkpoint; complete one that an interrupted delivery has left."""
     wanted = f"tags.`{_DIGEST}` = '{payload['digest']}'"
     known = client.search_logged_models([experiment], filter_string=wanted)
     tags = {_DIGEST: payload["digest"]}
@@ -168,11 +162,8 @@ def _save(folder: Path, logged: LoggedModel, payload: Mapping[str, Any]) -> None
 
 def _check_saved(stored: Path, facts: Mapping[str, Any]) -> None:
     if not facts["resumable"]:
-        must, remedy = (
-            "must hold files to predict",
-            "Report a checkpoint: trial.report(..., checkpoint=folder).",
-        )
-        raise Refusal(str(stored), must, "a report without a checkpoint", remedy)
+        remedy = "Report a checkpoint: trial.report(..., checkpoint=folder)."
+        raise Refusal(str(stored), "has no files to predict with", "", remedy)
 
 
 def _kind(program: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -209,7 +200,7 @@ def model_signature(signature: Signature, texts: tuple[str, ...]) -> ModelSignat
 
     Args:
         signature: Signature of the task's arrays.
-        texts: Example as texts, or empty if examples are numbers.
+        texts: Texts of an example; empty if examples are numbers.
     """
     outputs = Schema([ColSpec(kind, name) for name, kind in _ANSWERS[signature.output].items()])
     if texts:
@@ -241,10 +232,10 @@ def _pinned(names: Sequence[str] = _PINNED) -> list[str]:
 
 @dataclass(frozen=True)
 class ProgramCode:
-    """Location of a program's code in a model.
+    """The code of a program in a model.
 
     Attributes:
-        folder: Folder with the Python files of the program, or None if it is an installed package.
+        folder: Folder with the Python files, or None for an installed package.
         requirements: Distributions that the program needs, such as `scikit-learn==1.7.2`.
     """
 
@@ -256,17 +247,19 @@ def kept_code(program: Mapping[str, Any], folder: Path) -> ProgramCode:
     """Copy the Python files of a program to a new folder, unless it is an installed package.
 
     Args:
-        program: Its `target`, its `folder`, and the digest of the `code` that trained the trial; `trained`
-            names what has trained it, if that is not the target.
+        program: Value of the payload of a `model` event; see `events.model`.
         folder: Folder to create.
 
     Raises:
-        Refusal: The code is not that which trained the trial.
+        Refusal: The code has changed since it trained the trial.
     """
     target, place = program["target"], Path(program["folder"])
     if digest_of(program.get("trained", target), place) != program["code"]:
-        must, remedy = "must be the code that trained the best trial", "Set it back, then `recover --mlflow`."
-        raise Refusal(f"the code in {place}", must, "other files", remedy)
+        must, remedy = (
+            "is not the code that trained the best trial",
+            "Restore it, then run `recover --mlflow`.",
+        )
+        raise Refusal(f"the code in {place}", must, "", remedy)
     module = target.partition(":")[0]
     if not (module.endswith(".py") or module_in(place, module)):
         return ProgramCode(None, _distributions({module.partition(".")[0]}))
@@ -281,7 +274,7 @@ def _imported(files: Iterable[Path]) -> set[str]:
     """Return the top-level names of all modules that Python files import."""
     found: set[str] = set()
     for file in files:
-        with suppress(SyntaxError, ValueError):  # such a file cannot be imported, so nothing needs it
+        with suppress(SyntaxError, ValueError):  # the program cannot import such a file
             for node in ast.walk(parsed(text_of(file), str(file))):
                 if isinstance(node, ast.Import):
                     found |= {alias.name.partition(".")[0] for alias in node.names}

@@ -1,6 +1,6 @@
 """The file that MLflow stores in a model and runs to serve it, beside the package `trainables`.
 
-It imports nothing of the service, which is not installed on a serving machine.
+It does not import the service, which is not installed on a serving machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Served(PythonModel):
-    """Model for MLflow's `predict`, loaded from a checkpoint. Invalid input is answered with code 400."""
+    """A model for MLflow's `predict`, loaded from a checkpoint. It answers invalid input with code 400."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Read the checkpoint."""
@@ -33,8 +33,7 @@ class Served(PythonModel):
         if reference := context.model_config.get("predictor"):
             self.answer = SavedPredictor(folder, digest, reference, Path(code or folder)).predict
             return
-        # Imported here because MLflow also runs this file where a model is logged, and that process needs no
-        # JAX.
+        # Imported here because MLflow also runs this file in the process that logs a model, without JAX.
         from trainables import inference, trained_program
 
         if context.model_config.get("is_program"):
@@ -46,12 +45,12 @@ class Served(PythonModel):
 
     # Without annotations, because MLflow would read them as a schema.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
-        """Answer a frame of texts, one column a text, or an array of examples; a program, a dict of arrays.
+        """Return the answers to a frame of texts, with one column a text, or to an array of examples.
 
-        What a function or a command has saved answers what its own predictor reads.
+        A program reads a dict of arrays, and a function or a command the input of its own predictor.
 
         Raises:
-            MlflowException: INVALID_PARAMETER_VALUE, which says what must hold and what was given.
+            MlflowException: INVALID_PARAMETER_VALUE if the model cannot read the input.
         """
         try:
             return self.answer(model_input)
@@ -63,14 +62,14 @@ def _predicted(program: TrainedProgram, model_input: Any) -> dict[str, np.ndarra
     """Return the answers of a program.
 
     Raises:
-        Refusal: The input is no batch, or lacks what the program reads, or has other shapes.
+        Refusal: The program cannot read the input.
     """
     batch = _batch(model_input)
     try:
         return program.predict(batch)
     except (MemoryError, RuntimeError):
-        raise  # of this machine, as those of JAX are, and not of the input
-    except Exception as error:  # the program's code and Flax have errors of their own
+        raise  # caused by this machine, not by the input
+    except Exception as error:  # code of the user can raise any error
         got = f"{', '.join(batch)}, and {type(error).__name__}: {error}"
         remedy = "Name and shape the arrays as the program's data does."
         raise Refusal("the input", "must be a batch that the program can read", got, remedy) from error
@@ -81,7 +80,10 @@ def _batch(model_input: Any) -> dict[str, np.ndarray]:
     if isinstance(model_input, DataFrame):
         return {str(name): np.asarray(column.to_list()) for name, column in model_input.items()}
     if not isinstance(model_input, Mapping):
-        must, remedy = "must be a dict of arrays, or a frame", "Name the arrays as the program's data does."
+        must, remedy = (
+            "must be a dict of arrays or a data frame",
+            "Name the arrays as the program's data does.",
+        )
         raise Refusal("the input", must, type(model_input).__name__, remedy)
     return {str(name): np.asarray(array) for name, array in model_input.items()}
 

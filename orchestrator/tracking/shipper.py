@@ -1,9 +1,9 @@
 """Delivery of the ledger's outbox to MLflow, in the background of a driver.
 
 A thread of the driver reads the outbox in order and hands batches to a child process (`deliver`), which
-acknowledges what it has written; only then are the rows marked as delivered. Events are delivered at least
-once and applied idempotently, so every point arrives exactly once. A child that dies, hangs or reports an
-error is replaced after a growing wait. What is pending stays in the ledger, for the next driver if need be.
+acknowledges each written batch; only then are the rows marked as delivered. Events are delivered at least
+once and applied idempotently, so every point is stored exactly once. A child that dies, hangs or reports an
+error is replaced after an exponential backoff. Pending events stay in the ledger for the next driver.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from orchestrator.tracking.child import DeliveryError, delivery_to
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 5.0
-"""Longest time between two looks at the outbox."""
+"""Longest time between two reads of the outbox."""
 
 _LOOK_SECONDS = 0.2
-"""Time between two looks at whether a caller still waits."""
+"""Time between two checks of whether a caller still waits."""
 
 GATHER_SHARE = 0.05
 """Time between two batches, as a share of the time for which a child has delivered."""
@@ -59,9 +59,9 @@ class Timeouts:
     Attributes:
         gather: Shortest time between two batches that are not full, so that a batch is worth its
             transactions.
-        longest_gather: Same in a sweep that has run for long; between them it is `GATHER_SHARE` of the
-            time for which the child has delivered.
-        awake: Longest time for a child to import MLflow, migrate its database and look up the sweep's runs.
+        longest_gather: Same in a long sweep; in between, `GATHER_SHARE` of the time for which the child has
+            delivered.
+        awake: Longest time for a child to import MLflow, migrate its database and find the sweep's runs.
         silence: Longest wait for an acknowledgement.
         first_retry: Wait before the first replacement of a child; doubled for each further one.
         longest_retry: Longest wait before a replacement.
@@ -82,15 +82,21 @@ class Timeouts:
 
 
 class Shipper:
-    """Delivers the events of one sweep, from a thread. No method raises; only `drain` and `close` wait.
+    """Delivers the events of one sweep in a thread. No method raises; only `drain` and `close` wait.
+
+        shipper = Shipper(lease, "sqlite:///mlruns/mlflow.db", artifacts)
+        shipper.start()
+        shipper.nudge()              # after each commit with events
+        left = shipper.drain(10.0)   # events that are still pending
+        shipper.close()
 
     Args:
         lease: Lease of the sweep, held until the shipper is closed.
         tracking_uri: Tracking URI of MLflow.
         artifact_root: Root of the artifacts of a new experiment, or None to let a server choose it.
-        pace: Time limits.
-        batch: Largest number of events that are delivered together.
-        begin: Starts the process that delivers to a destination.
+        pace: Timeouts.
+        batch: Largest number of events of a batch.
+        begin: Function that starts the process that delivers to a destination.
     """
 
     def __init__(
@@ -120,7 +126,7 @@ class Shipper:
         self._child: Delivery | None = None
 
     def start(self) -> None:
-        """Start shipping, including the events that an earlier driver left pending."""
+        """Start delivery, which includes the pending events of earlier drivers."""
         self._thread.start()
 
     def nudge(self) -> None:
@@ -132,12 +138,11 @@ class Shipper:
     def drain(self, seconds: float, until: Callable[[], bool] = lambda: False) -> int:
         """Ship pending events for at most `seconds`; return the number that is still pending.
 
-        While the ledger's server does not answer, that is the number in the batch of the last look at the
-        outbox, and 0 if that batch is delivered.
+        While the server of the ledger does not answer, the number counts only the latest batch.
 
         Args:
             seconds: Longest time to wait.
-            until: Returns True once the caller waits no longer.
+            until: Function that returns True to end the wait early.
         """
         deadline = self._system.monotonic() + seconds
         with self._changed:
@@ -151,7 +156,7 @@ class Shipper:
         return self._counted(_COUNT_SECONDS)
 
     def kill(self) -> None:
-        """Kill the child at once, because this process ends or has lost the lease."""
+        """Kill the child at once: this process ends, or has lost its lease."""
         if (child := self._child) is not None:
             child.kill()
 
@@ -166,7 +171,7 @@ class Shipper:
     def _counted(self, seconds: float) -> int:
         """Return the number of pending events, or an earlier count if counting takes longer.
 
-        Another thread counts, because a driver's ledger waits for its server without limit.
+        Counting has a thread of its own, because the ledger of a driver waits for its server without limit.
         """
         counts: SimpleQueue[int] = SimpleQueue()
 
@@ -174,7 +179,7 @@ class Shipper:
             try:
                 counts.put(self._ledger.backlog(self._sweep_id))
             except Exception as error:  # noqa: BLE001 - no failure of tracking may end the driver
-                _log.warning("The events that wait for MLflow cannot be counted: %s", redacted(str(error)))
+                _log.warning("The events waiting for MLflow cannot be counted: %s", redacted(str(error)))
 
         thread = self._system.thread(count, "mlflow-count")
         thread.start()
@@ -228,7 +233,7 @@ class Shipper:
                 _log.warning("MLflow rejects %(kind)s of %(run)s: %(reason)s", refusal)
             self._writer.delivered([row.seq for row in rows])
             self._seen, self._failures, self._last_error = 0, 0, None
-        if len(rows) < self._batch:  # all that there were; a thread that has added one since has announced it
+        if len(rows) < self._batch:  # the outbox was empty; `nudge` announces later events
             self._rest(_POLL_SECONDS)
             if not self._draining:
                 now = self._system.monotonic()
@@ -238,13 +243,14 @@ class Shipper:
         self, child: Delivery, document: Mapping[str, Any] | None, seconds: float, **question: object
     ) -> dict[str, Any]:
         """Return the answer of a child to a document.
+
         Raises:
-            DeliveryError: There is none, or it is the answer to another question.
+            DeliveryError: There is no answer, or it is the answer to another question.
         """
         answer = child.ask(document, seconds, lambda: self._closing)
         named = {name: answer.get(name) for name in question}
         if named != question:
-            raise DeliveryError(f"the delivering process must answer {question}, got {named}")
+            raise DeliveryError(f"the delivering process must answer {question} (got {named})")
         return answer
 
     def _recorded(self, created: Mapping[str, str]) -> bool:

@@ -39,11 +39,8 @@ HOST = "localhost"
 def command(artifacts: Path, address: Path) -> list[str]:
     """Return the command of the server: one worker, on a Unix socket, that refuses other host names.
 
-    The address of its database is a variable, `STORE`: every user of the machine can read a command line.
-
-    Args:
-        artifacts: Folder of the artifacts.
-        address: File of the socket, which takes the place of a host and a port.
+    The environment variable `STORE` holds the address of its database, because every user of the machine can
+    read a command line.
     """
     return [
         sys.executable,
@@ -65,7 +62,7 @@ def start(tracking_uri: str, artifacts: Path, address: Path) -> subprocess.Popen
 
 
 def stop(server: subprocess.Popen[bytes]) -> None:
-    """End the server and everything it started."""
+    """End the server and its child processes."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         _signal(server.pid, number)
         deadline = time.monotonic() + _GOODBYE_SECONDS
@@ -80,7 +77,7 @@ def _is_ready(tracking_uri: str) -> bool:
     """Return True if the database has been created; wait while another process creates it.
 
     Raises:
-        BadInput: The file is no database.
+        BadInput: The file is not a database.
     """
     path = sqlite_path(tracking_uri)
     if path is None:
@@ -106,17 +103,17 @@ def _signal(group: int, number: int) -> bool:
 
 @contextmanager
 def serving(tracking_uri: str, artifacts: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """Run the server for the length of a `with` block; yield it and the file of its socket.
+    """Run the server during a `with` block; yield the process and the file of its socket.
 
     Raises:
-        BadInput: MLflow is already served elsewhere, or the file is no database.
+        BadInput: MLflow is already served elsewhere, or the file is not a database.
     """
     if is_server(tracking_uri):
         where = shown(tracking_uri)
         raise BadInput(
             "MLFLOW_TRACKING_URI", "must name a database to serve", where, f"Open {where} instead."
         )
-    with tempfile.TemporaryDirectory(prefix="sweep-ui-") as folder:  # of this account alone: 0700
+    with tempfile.TemporaryDirectory(prefix="sweep-ui-") as folder:  # with mode 0700
         server = start(tracking_uri, artifacts, Path(folder) / "s")
         try:
             yield server, Path(folder) / "s"

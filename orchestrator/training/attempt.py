@@ -34,20 +34,22 @@ if TYPE_CHECKING:
 
 
 SIGN_OF_LIFE = 30.0
-"""Seconds after which a worker answers that its attempt waits or trains on: it might be taken for hung."""
+"""Interval at which a waiting or training attempt gives a sign of life."""
 
 
 LONGEST_MESSAGE = 2000
-"""Characters of the longest message of a failure; the log has all of it."""
+"""Maximum length of the message of a failure; the log has all of it."""
 
 
 class Attempt:
-    """One attempt of one trial in a slot of an engine.
+    """One attempt of one trial in a free slot of an engine of its static choice.
 
-    Args:
-        engine: Engine of the trial's static choice.
-        slot: Index of a free slot.
-        assignment: Assignment with the trial's seed, or the checkpoint to resume from.
+    Example:
+
+        attempt = Attempt(engine, 0, assignment)
+        while not (outcome := attempt.advance()).done:
+            print(outcome.step, outcome.metrics)
+        attempt.release()
     """
 
     def __init__(self, engine: Engine, slot: int, assignment: Assignment) -> None:
@@ -85,9 +87,8 @@ class Attempt:
             self._unreported = PerStep(**{name: np.array(each, np.float32) for name, each in columns.items()})
         between = self._step % self._settings.training.interval != 0
         left_out = between and self._unreported is None
-        self._stretches = continued(facts.get("stretches", []), left_out=left_out)
-        known = facts.get("devices", [facts["device"]] if "device" in facts else [])
-        self._devices = list(dict.fromkeys([*known, self._engine.device]))
+        self._stretches = continued(facts["stretches"], left_out=left_out)
+        self._devices = list(dict.fromkeys([*facts["devices"], self._engine.device]))
         self._log.started(self._step)
         self._engine.restore(self._slot, self._settings, arrays)
 
@@ -98,14 +99,14 @@ class Attempt:
 
     @property
     def wanted(self) -> int:
-        """Return the steps to the next report."""
+        """Return the number of steps to the next report."""
         training = self._settings.training
         return min(training.interval - self._step % training.interval, training.steps - self._step)
 
     def advance(self) -> Outcome:
         """Train alone towards the next report; return at once if the attempt must stop.
 
-        After `SIGN_OF_LIFE` seconds return a `training` outcome; the next call goes on.
+        After `SIGN_OF_LIFE` seconds return a `training` outcome; the next call continues.
         """
         if not self._asked:
             if interruption := self.interruption():
@@ -115,7 +116,7 @@ class Attempt:
         began = time.monotonic()
         while (report := self._round()) is None:
             if time.monotonic() - began > SIGN_OF_LIFE:
-                return Outcome(self.attempt_id, self._step, done=False, metrics={}, training=True)
+                return Outcome(self.attempt_id, self._step, training=True)
         self._asked = False
         return self.outcome(report)
 
@@ -129,12 +130,10 @@ class Attempt:
         return self._engine.cut(self._slot) if self.must_stop() else None
 
     def interruption(self) -> Outcome | None:
-        """Return the outcome that ends the attempt at its last checkpoint, or None if it may go on."""
+        """Return the outcome that ends the attempt at its last checkpoint, or None if it may continue."""
         if self._saved is None or not self.must_stop():
             return None
-        return Outcome(
-            self.attempt_id, self._step, done=True, metrics={}, checkpoint=self._saved, interrupted=True
-        )
+        return Outcome(self.attempt_id, self._step, done=True, checkpoint=self._saved, interrupted=True)
 
     def must_stop(self) -> bool:
         """Return True if this process is terminating, or the driver has asked the attempt to stop."""
@@ -150,17 +149,10 @@ class Attempt:
         self._stretches[-1] = list(merged([*self._stretches[-1], *report.stretches]))
         if not report.finite:
             message = "the training loss is not finite"
-            return Outcome(
-                self.attempt_id, self._step, done=True, metrics={}, failure="non-finite", message=message
-            )
+            return Outcome(self.attempt_id, self._step, done=True, failure="non-finite", message=message)
         if not complete:
             return Outcome(
-                self.attempt_id,
-                self._step,
-                done=True,
-                metrics={},
-                checkpoint=self._save({}),
-                interrupted=True,
+                self.attempt_id, self._step, done=True, checkpoint=self._save({}), interrupted=True
             )
         return self._evaluated(report)
 
@@ -218,11 +210,11 @@ def unbegun(assignment: Assignment) -> Outcome | None:
     if process.may_begin(assignment.channel, assignment.attempt_id):
         return None
     step = assignment.resume.step if assignment.resume else 0
-    return Outcome(assignment.attempt_id, step, done=True, metrics={}, interrupted=True)
+    return Outcome(assignment.attempt_id, step, done=True, interrupted=True)
 
 
 def upload(folder: Path, url: str) -> None:
-    """Copy a checkpoint to the shared store; then delete older ones of the trial from this machine.
+    """Copy a checkpoint to the shared store, then delete older ones of the trial from this machine.
 
     Hidden folders, which are still being written, and checkpoints of a later attempt stay.
     """
@@ -250,7 +242,7 @@ class OwnAttempts(ABC):
 
     @abstractmethod
     def _begin(self, assignment: Assignment) -> RunningAttempt:
-        """Return an attempt that has begun."""
+        """Begin and return an attempt."""
 
     def advance(self, assignment: Assignment) -> Outcome:
         """Return the next report; a failure is an outcome with a cause."""
@@ -284,22 +276,17 @@ class OwnEngine(OwnAttempts):
 
 
 UNREPORTED = "unreported"
-"""Name of what a checkpoint between two reports holds of the single steps since the first of the two."""
+"""Key of a checkpoint between two reports for the values of the single steps since the last report."""
 
 
 def _of_engine(settings: Settings) -> TrialSettings | ProgramSettings:
-    """Return settings that an engine can train; functions and commands never get here."""
+    """Return settings that an engine can train; functions and commands have other workers."""
     assert not isinstance(settings, ScriptSettings)
     return settings
 
 
 class OverLimit(Exception):
-    """A trial has exceeded a limit. The worker turns this error into an outcome.
-
-    Args:
-        cause: Cause of the attempt's failure.
-        refusal: Refusal with the requirement and the value.
-    """
+    """A trial has exceeded a limit. The worker turns this error into an outcome with a cause."""
 
     def __init__(self, cause: str, refusal: Refusal) -> None:
         super().__init__(str(refusal))
@@ -307,16 +294,16 @@ class OverLimit(Exception):
 
 
 def failure_outcome(assignment: Assignment, error: Exception) -> Outcome:
-    """Return the outcome of an attempt that raised an error, and write that to the trial's log.
+    """Return the outcome of an attempt that raised an error, and write the error to the trial's log.
 
     Refusals are logged without a traceback, other errors with one.
     """
     cause, message = _cause_and_message(error)
-    with suppress(OSError):  # the log may be on the disk whose lack of space is the error
+    with suppress(OSError):  # the log may be on the full disk
         log = TrialLog(Path(assignment.log), assignment.attempt_id)
         says_all = isinstance(error, Refusal | OverLimit)
         log.write(str(error) if says_all else "".join(traceback.format_exception(error)))
-    return Outcome(assignment.attempt_id, 0, done=True, metrics={}, failure=cause, message=message)
+    return Outcome(assignment.attempt_id, 0, done=True, failure=cause, message=message)
 
 
 def _cause_and_message(error: Exception) -> tuple[str, str]:
@@ -357,12 +344,7 @@ def _metrics(report: TrainReport, scores: dict[str, float], evaluate_seconds: fl
 
 
 class TrialLog:
-    """Log file of a trial. Every line has a time and the attempt's number.
-
-    Args:
-        file: File of the trial; its folder is created if it is missing.
-        attempt_id: Id of the attempt that writes.
-    """
+    """Log file of a trial. Every line has a time and the attempt's number. A missing folder is created."""
 
     def __init__(self, file: Path, attempt_id: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Cost of static choices, counted in a Ray task or in a separate process. A driver must not import JAX."""
+"""Cost of static choices, counted outside the driver, which must not import JAX."""
 
 from __future__ import annotations
 
@@ -18,25 +18,16 @@ from trainables.trial import TrialSettings
 def costs(settings: Mapping[str, TrialSettings], signature: Signature, *, compiled: bool) -> dict[str, Cost]:
     """Return the cost of each trial's static choice, by name.
 
-    Args:
-        settings: Settings of the trials, by any names.
-        signature: Signature of their task.
-        compiled: Whether to compile a training step of each and count its work too.
+    With `compiled`, a training step of each choice is compiled and its work counted too.
     """
-    # It imports JAX, which reads environment variables.
+    # Imports JAX, which reads environment variables.
     from trainables.counting import cost
 
     return {name: cost(one, signature, compiled=compiled) for name, one in settings.items()}
 
 
 def work(settings: Mapping[str, TrialSettings], signature: Signature, compilations: str) -> dict[str, Cost]:
-    """Return the cost of each trial's static choice, FLOPs of a training step included, by name.
-
-    Args:
-        settings: Settings of the trials, by any names.
-        signature: Signature of their task.
-        compilations: Folder of JAX's persistent compilation cache.
-    """
+    """Return the cost of each trial's static choice, with the FLOPs of a training step, by name."""
     configure(compilations)
     return costs(settings, signature, compiled=True)
 
@@ -45,7 +36,7 @@ def check_names(answer: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Check that another process has answered for the given settings.
 
     Raises:
-        Refusal: It names others.
+        Refusal: The answer has other names.
     """
     if answer.keys() != settings.keys():
         must, got = f"must be of {', '.join(settings)}", ", ".join(map(str, answer)) or "none"

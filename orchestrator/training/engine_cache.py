@@ -1,8 +1,8 @@
 """The engine of a process and its data.
 
 The engine outlives its trial, so that the next trial of the same static choice starts no process and compiles
-nothing. This module alone imports JAX for the service, when the first cache of a process is constructed: a
-driver and a worker that shares an engine construct none.
+nothing. Only this module imports JAX for the service, when the first cache of a process is created. Drivers
+and workers that share an engine create none.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class EngineCache:
     The key of an engine is its static choice and the content of its data.
 
     Attributes:
-        created: How many engines it has made.
+        created: Number of engines that it has created.
     """
 
     def __init__(self) -> None:
-        # They import JAX, which takes a second and reads environment variables.
+        # Imports JAX, which takes a second and reads environment variables.
         from trainables.engine import Engine, choose_slots, data_of
 
         self._new_engine, self._choose_slots, self._load = Engine, choose_slots, data_of
@@ -43,13 +43,7 @@ class EngineCache:
         self._looked: set[str] = set()
 
     def engine(self, settings: Settings, folder: str, *, slots: int = 1) -> Engine:
-        """Return an engine for the settings' static choice.
-
-        Args:
-            settings: Settings of a trial.
-            folder: Folder of the data sets.
-            slots: K.
-        """
+        """Return an engine for the settings' static choice."""
         assert isinstance(settings, TrialSettings | ProgramSettings), "a script needs no engine"
         data = self.data(settings, folder)
         key = (settings.static(), self._code_of(settings), self._data_key, data.digest, slots)
@@ -62,7 +56,7 @@ class EngineCache:
         return self._engine
 
     def forget_files(self) -> None:
-        """Read data and code of programs again when they are next needed, as they may have changed."""
+        """Read data and code of programs again at their next use, because they may have changed."""
         self._data = None
         self._looked.clear()
 
@@ -85,12 +79,7 @@ class EngineCache:
         return self._code[root]
 
     def data(self, settings: TrialSettings | ProgramSettings, folder: str) -> Any:
-        """Return the data of the settings' task, or of their program.
-
-        Args:
-            settings: Settings of a trial.
-            folder: Folder of the data sets.
-        """
+        """Return the data of the settings' task, or of their program."""
         if isinstance(settings, ProgramSettings):
             key: object = (settings.static(), self._code_of(settings), folder)
         else:
@@ -100,12 +89,7 @@ class EngineCache:
         return self._data
 
     def best_slots(self, settings: TrialSettings | ProgramSettings, folder: str) -> int:
-        """Measure how many trials of these settings train fastest as slots of one engine on this device.
-
-        Args:
-            settings: Settings of the largest trial.
-            folder: Folder of the data sets.
-        """
+        """Measure how many trials of these settings train fastest as slots of one engine on this device."""
         return self._choose_slots(settings, self.data(settings, folder)).slots
 
 
@@ -113,7 +97,7 @@ _kept: EngineCache | None = None
 
 
 def keep() -> EngineCache:
-    """Create the cache of a process that outlives a sweep. `cache_of_process` returns it from now on."""
+    """Create the cache of a process that outlives a sweep. `cache_of_process` then returns it."""
     global _kept
     if _kept is None:
         _kept = EngineCache()
@@ -121,44 +105,41 @@ def keep() -> EngineCache:
 
 
 def cache_of_process() -> EngineCache:
-    """Return the cache that this process keeps, or a new one if it keeps none."""
+    """Return the cache that this process keeps, or a new one."""
     return EngineCache() if _kept is None else _kept
 
 
 def configure(compilations: str, gpu_share: float = 0.0) -> None:
-    """Set JAX's persistent compilation cache; must run before the first compilation.
+    """Set JAX's persistent compilation cache; call this before the first compilation.
 
     Args:
         compilations: Folder of the cache.
-        gpu_share: Share of a GPU that this process was given; 0 if it needs none.
+        gpu_share: Share of a GPU of this process; 0 for none.
 
     Raises:
-        NoGpu: JAX does not use the GPU. It would go on without one, many times slower.
+        NoGpu: JAX does not find the GPU. It would train without one, many times slower.
     """
     import jax
 
     if gpu_share and not host_devices() and jax.default_backend() == "cpu":
         raise NoGpu(
             "this worker",
-            "must train on its share of a GPU",
-            "JAX with processors alone",
-            "`python -c 'import jax; print(jax.devices())'` on its machine says why.",
+            "has a share of a GPU, but JAX found none",
+            "",
+            "Run `python -c 'import jax; print(jax.devices())'` on its machine to see why.",
         )
     jax.config.update("jax_compilation_cache_dir", compilations)
-    # JAX keeps what took a second. An engine needs about 20 programs, and none is to be compiled twice.
+    # By default JAX keeps only programs that took a second. An engine needs about 20 shorter ones.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
 def best_slots(settings: TrialSettings | ProgramSettings, data: str, compilations: str) -> int:
-    """Measure the best number of slots in a process that does nothing else; see `EngineCache.best_slots`.
+    """Measure how many trials of these settings train fastest as slots of one engine on this device.
 
-    Args:
-        settings: Settings of the largest trial.
-        data: Folder of the data sets.
-        compilations: Folder of JAX's persistent compilation cache.
+    The process must do nothing else meanwhile.
 
     Raises:
-        NoGpu: As `configure`.
+        NoGpu: JAX does not find the GPU.
     """
     configure(compilations, 1.0)
     return EngineCache().best_slots(settings, data)

@@ -1,8 +1,8 @@
 """The engine that several trials of one device share: continuous batching of training.
 
-One thread owns the engine; every other thread leaves a message. The engine trains all requested slots as one
-program. It does not wait for every slot, because a strict barrier would hang when a worker dies; and it
-waits a moment for those it served last, because the others would otherwise miss a whole device call.
+One thread owns the engine, and other threads send it messages. The engine trains all requested slots as one
+program. It does not wait for every slot, because a strict barrier would hang when a worker dies. It waits a
+moment for the slots that it served last, because late ones would otherwise miss a whole device call.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from trainables.engine import Engine, TrainReport
 
 WINDOW = 0.5
-"""Seconds that requested slots wait for those whose last report the driver still judges."""
+"""Time in seconds that requested slots wait for slots whose last report the driver still processes."""
 
 OPENING = 5.0
-"""Seconds that the first trial of a new engine waits for others: another number of trials is another
-compilation. An engine that has served a sweep before has most of them."""
+"""Time in seconds that the first trial of a new engine waits for others, because each number of trials needs
+a compilation. An engine that has served a sweep before has compiled most of them."""
 
 IDLE = 30.0
-"""Seconds without any trial after which the server ends."""
+"""Idle timeout of the server in seconds."""
 
 TERMINATED = 5.0
-"""Seconds without any trial after which the server ends after SIGTERM: its last answer must arrive first."""
+"""Idle timeout of the server in seconds after SIGTERM, so that its last answer can arrive."""
 
 SILENT = 60.0
-"""Seconds without a request after which a worker counts as dead, while another trial is queued."""
+"""Time in seconds without a request after which a worker counts as dead, while another trial is queued."""
 
 ABANDONED = 600.0
-"""Seconds without a request after which a worker counts as dead, while no trial is queued."""
+"""Time in seconds without a request after which a worker counts as dead, while no trial is queued."""
 
 STOP_POLL = 0.5
-"""Seconds between two looks for a stop request on behalf of a queued request."""
+"""Interval in seconds of the checks for a stop request while a request is queued."""
 
 
 class Closed(ValueError):
@@ -53,7 +53,7 @@ class Closed(ValueError):
 
 
 class _Wake:
-    """A message without content, which wakes the engine's thread."""
+    """A message that wakes the engine's thread."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Errand:
     """Work for the engine's thread besides attempts.
 
     Attributes:
-        work: Is called with the cache of the process.
-        answer: Receives what it returns or raises.
+        work: Function that is called with the cache of the process.
+        answer: Future of the result.
     """
 
     work: Callable[[EngineCache], Any]
@@ -73,15 +73,15 @@ class EngineServer:
     """Serves one program at a time; a request for another program waits until the slots are empty.
 
     Args:
-        slots: K.
-        cache: Cache whose engine and data are used and left behind; None for a new one.
+        slots: Number of slots K.
+        cache: Cache whose engine and data are used and kept; None for a new one.
         window: See `WINDOW`.
         opening: See `OPENING`.
         idle: See `IDLE`.
 
     Attributes:
-        occupancy: Slot-seconds in use and in all.
-        failed: Whether an engine has failed, so that the process is not to be used for another sweep.
+        occupancy: Slot-seconds in use and in total.
+        failed: Whether an engine has failed, so that the process must not serve another sweep.
     """
 
     def __init__(
@@ -111,20 +111,20 @@ class EngineServer:
     async def advance(self, assignment: Assignment, worker: str, *, first: bool) -> Outcome:
         """Train an attempt to its next report and return the outcome.
 
-        While the attempt is queued for a slot, return a `queued` outcome after `SIGN_OF_LIFE` seconds, or as
-        soon as it is asked to stop; the worker then asks again, unless the driver stops it. Once it has a
-        slot, return a `training` outcome, unless it has reported by then: its time is charged from now on.
-        Return another one whenever the report takes longer than `SIGN_OF_LIFE` and the engine has trained.
+        While the attempt is queued for a slot, return a `queued` outcome after `SIGN_OF_LIFE` seconds or
+        after a stop request; the worker then asks again, unless the driver stops it. When the attempt has got
+        a slot, return a `training` outcome, because its time is charged from then on. Return another one
+        whenever the report takes longer than `SIGN_OF_LIFE` and the engine has trained meanwhile.
 
         Args:
             assignment: Assignment of the attempt.
             worker: Id of the worker that asks.
-            first: Whether this is the attempt's first request, or it was `queued` before.
+            first: Whether this is the attempt's first request, or the last outcome was `queued`.
 
         Raises:
             Closed: The server has been closed.
         """
-        waiting = Outcome(assignment.attempt_id, 0, done=False, metrics={}, queued=True)
+        waiting = Outcome(assignment.attempt_id, 0, queued=True)
         answer = self._unanswered.pop(assignment.attempt_id, None)
         if answer is None:
             answer = self.submit(assignment, worker, first=first)
@@ -163,7 +163,7 @@ class EngineServer:
     def run_errand(self, work: Callable[[EngineCache], Any]) -> Future[Any]:
         """Let the engine's thread call `work` with its cache, which holds the data of the last attempt.
 
-        Only for a driver without attempts: remaining slots belong to ended attempts and are freed.
+        Only a driver without attempts may call this: remaining slots belong to ended attempts and are freed.
 
         Raises:
             Closed: The server has been closed.
@@ -173,12 +173,12 @@ class EngineServer:
         return errand.answer
 
     def retire(self) -> None:
-        """Stop when no attempt holds a slot or is queued for one."""
+        """End the server when no attempt holds a slot or is queued for one."""
         self._idle = 0.0
         self._inbox.put(_Wake())
 
     def close(self) -> None:
-        """Refuse all requests since `run` returned, and all later ones."""
+        """Refuse all requests since the end of `run`, and all later ones."""
         with self._closing:
             self._closed = True
         self._engine = self._program = None
@@ -203,7 +203,7 @@ class EngineServer:
             self._advance()
 
     def _gather(self) -> bool:
-        """Wait for a request, then a moment for others; return False if the server is to end."""
+        """Wait for a request, then a moment for others; return False if the server must end."""
         began, compiled = time.monotonic(), self._compiled()
         self._free_silent()
         self._fill()
@@ -221,7 +221,7 @@ class EngineServer:
         return self._table.pending > 0
 
     def _seconds_to_wait(self) -> float:
-        """Return the seconds to wait for more messages: none once all slots served last are requested."""
+        """Return the seconds to wait for more messages; 0 when all slots served last are requested."""
         now, pending = time.monotonic(), self._table.pending
         if self._table.tested is not None and not self._table.tested_pending:
             return 1.0
@@ -253,7 +253,7 @@ class EngineServer:
             self._table.free(lambda _: True)
             self._engine = self._program = None
             errand.answer.set_result(errand.work(self._cache))
-        except Exception as error:  # noqa: BLE001 - it belongs to who has asked
+        except Exception as error:  # noqa: BLE001 - raised again in the caller
             errand.answer.set_exception(error)
         self._active_at = time.monotonic()
 
@@ -272,8 +272,8 @@ class EngineServer:
             return
         self._seated_at[request.attempt_id] = time.monotonic()
         if request.program != self._program:
-            # With the cache's own reference, the last one to the old engine: its device memory must be free
-            # before the new engine allocates.
+            # Drop the references to the old engine, so that its device memory is free before the new engine
+            # allocates.
             self._engine, self._program = None, request.program
         try:
             configure(assignment.compilations, assignment.gpu)
@@ -327,7 +327,7 @@ class EngineServer:
                 continue
             if not self._table.may_train(slot):
                 if time.monotonic() - slot.request.at > SIGN_OF_LIFE:
-                    waiting = Outcome(slot.attempt.attempt_id, 0, done=False, metrics={}, queued=True)
+                    waiting = Outcome(slot.attempt.attempt_id, 0, queued=True)
                     self._answer(slot, waiting)
                 continue
             engine.ask(index, slot.attempt.wanted)
@@ -368,7 +368,7 @@ class EngineServer:
     def _fail(self, error: Exception) -> None:
         """End every attempt and start over with a new engine: the state of all slots is lost.
 
-        With several attempts in the engine, any of them may be the reason.
+        With several attempts in the engine, any of them may be the cause.
         """
         self.failed = True
         pending = [slot for slot in self._table.occupied.values() if slot.pending]
@@ -381,4 +381,4 @@ class EngineServer:
 
 
 def _closed() -> Closed:
-    return Closed("the engine must serve the sweep of the attempt, got an engine that was given back")
+    return Closed("the engine must serve the sweep of the attempt (got an engine that was given back)")

@@ -1,4 +1,4 @@
-"""Evaluate a stored checkpoint, in a Ray task or in a process of its own."""
+"""Evaluates a stored checkpoint, in a Ray task or in a separate process."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def evaluate(
         split: `validation` or `test`.
         compilations: Folder of JAX's persistent compilation cache.
         stored: URL of the trial's checkpoints in the shared store; None if `folder` is complete.
-        program_folder: Present folder of the file of a user's program; None if it has not moved.
+        program_folder: Current folder of a user's program; None if it has not moved.
         trial: Key of the trial that the checkpoint must belong to; None for any.
-        cache: Cache of engines and data; None for the one of the process.
+        cache: Cache of engines and data; None for the cache of the process.
 
     Returns:
-        `{"digest": ..., "split": ..., "step": ..., "metrics": {...}, "scores": ..., "trained_on": ...,
-        "evaluated_on": ...}`. `scores` are packed by `pack_scores`, or None for validation.
-        `trained_on` and `evaluated_on` are kinds of devices, such as `cpu`; `trained_on` is None if the
-        checkpoint does not record it.
+        A dictionary with `digest`, `split`, `step`, `metrics`, `scores`, `trained_on` and `evaluated_on`.
+        `scores` are packed by `pack_scores`, or None for validation. `trained_on` and `evaluated_on` are
+        kinds of devices, such as `cpu`.
 
     Raises:
-        DamagedCheckpoint: A file of the checkpoint is not what was recorded, or is another trial's.
+        DamagedCheckpoint: A file of the checkpoint differs from what was recorded, or belongs to another
+            trial.
         NoStore: The store cannot be read, or the disk of the checkpoint is not mounted.
     """
     configure(compilations)
@@ -85,22 +85,16 @@ def evaluate(
         "step": facts["step"],
         "metrics": metrics,
         "scores": scores,
-        "trained_on": facts.get("device"),
+        "trained_on": facts["device"],
         "evaluated_on": engine.device,
     }
 
 
 def check_answer(answer: Mapping[str, Any], digest: str, split: str, step: int) -> None:
-    """Check that an answer of `evaluate` is about the given checkpoint and split.
-
-    Args:
-        answer: Answer that another process has sent.
-        digest: Digest of the checkpoint that was to be evaluated, as the ledger records it.
-        split: Split that was to be used.
-        step: Step of the checkpoint, as the ledger records it.
+    """Check that an answer of `evaluate` is about the given checkpoint and split, as the ledger records them.
 
     Raises:
-        ForeignAnswer: The answer is about something else.
+        ForeignAnswer: The answer is about another checkpoint or split.
     """
     asked = digest, split, step
     named = answer.get("digest"), answer.get("split"), answer.get("step")

@@ -18,29 +18,21 @@ from orchestrator.ledger.sweeps.records import Channel
 from orchestrator.machines.hardware import host_devices
 
 POLL_SECONDS = 1.0
-"""Seconds between two looks for a published stop request."""
+"""Poll interval in seconds for a published stop request."""
 
 EVERY = "*"
-"""Stands for all attempts of a sweep in a stop request."""
+"""Name for all attempts of a sweep in a stop request."""
 
 
 class _StopRequest:
-    """The stop request of one sweep.
-
-    Args:
-        channel: Channel of the sweep.
-        published: See `watch`.
-
-    Attributes:
-        attempts: Ids of the attempts that are to save and exit, or `EVERY`, as they were last read.
-    """
+    """The stop request of one sweep; `attempts` are the ids that were read last, or `EVERY`."""
 
     def __init__(self, channel: Channel, published: Callable[[Channel], Collection[str]]) -> None:
         self._channel, self._published = channel, published
         self.attempts: Collection[str] = ()
 
     def read(self) -> None:
-        """Read the request; there is none while the head is unreachable."""
+        """Read the request; it counts as empty while the head is unreachable."""
         try:
             self.attempts = self._published(self._channel)
         except Exception:  # noqa: BLE001 - described above
@@ -58,8 +50,8 @@ DEPRECATED_MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 def worker_environment(gpu_share: float) -> dict[str, str]:
     """Return the environment variables of a process that trains or evaluates; JAX and XLA read them.
 
-    On a CPU, XLA is asked for one thread a process: one trial on each core is faster than several trials on
-    all cores. JAX 0.10 honours it in part: independent operations may still run side by side.
+    On a CPU, XLA is limited to one thread per process, because one trial on each core is faster than several
+    trials on all cores. JAX 0.10 obeys this in part: independent operations may still run in parallel.
 
     Args:
         gpu_share: Share of a GPU that the process may use; 0 for the CPU.
@@ -74,11 +66,7 @@ def worker_environment(gpu_share: float) -> dict[str, str]:
 
 
 def adopt(environment: Mapping[str, str | None]) -> None:
-    """Set the environment of this worker; call it before the first import of JAX, which reads it.
-
-    Args:
-        environment: Values of variables; None removes a variable.
-    """
+    """Set the environment of this worker before the first import of JAX; None removes a variable."""
     for name, value in environment.items():
         if value is None:
             os.environ.pop(name, None)
@@ -89,11 +77,11 @@ def adopt(environment: Mapping[str, str | None]) -> None:
 
 @cache
 def handle_sigterm() -> None:
-    """Record SIGTERM instead of ending. Idempotent, and may be called from any thread.
+    """Record SIGTERM instead of exiting. Idempotent, and may be called from any thread.
 
-    A machine that is about to be taken away sends SIGTERM; trials are saved in the minute or two that follow.
-    All code of an asynchronous actor runs outside the main thread, which alone may install a handler with
-    `signal` and run it. The handler of `faulthandler` has neither limit: it writes a traceback to a pipe.
+    A machine sends SIGTERM before it is taken away; trials are saved in the minute or two that follow. The
+    code of an asynchronous actor runs outside the main thread, but only the main thread can install and run a
+    handler of `signal`. The handler of `faulthandler` has neither limit: it writes a traceback to a pipe.
     """
     reading, writing = os.pipe()
     faulthandler.register(signal.SIGTERM, writing, all_threads=False)
@@ -105,8 +93,8 @@ def watch(channel: Channel, published: Callable[[Channel], Collection[str]]) -> 
 
     Args:
         channel: Channel of the sweep.
-        published: Returns the ids of the attempts of a channel that are to save and exit now, or `EVERY`; may
-            raise while the head is unreachable.
+        published: Function that returns the ids of a channel's attempts that must save and exit now, or
+            `EVERY`; it may raise while the head is unreachable.
     """
     if channel not in _stop_requests:
         request = _stop_requests[channel] = _StopRequest(channel, published)
@@ -127,9 +115,9 @@ def stop_requested(channel: Channel, attempt_id: str) -> bool:
 def may_begin(channel: Channel, attempt_id: str) -> bool:
     """Return False if the driver of a watched sweep has asked an attempt to stop before it has begun.
 
-    The request is read again instead of using the last poll. A stopping driver drops the attempts that no
-    worker has taken and publishes its request, but Ray Tune still starts their workers. With a request that
-    is `POLL_SECONDS` old, they would train and leave a checkpoint that is not in the ledger.
+    The request is read again, because the last poll may be `POLL_SECONDS` old. A stopping driver drops the
+    attempts that no worker has taken, but Ray Tune still starts their workers. With an old request, they
+    would train and leave a checkpoint that is not in the ledger.
     """
     if (request := _stop_requests.get(channel)) is not None:
         request.read()

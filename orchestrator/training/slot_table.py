@@ -17,9 +17,9 @@ class Request:
 
     Attributes:
         assignment: Assignment of the attempt.
-        worker: Id of the worker; a worker has one attempt at a time.
+        worker: Id of the worker, which has one attempt at a time.
         first: Whether the attempt has no slot yet.
-        answer: Receives the outcome; it can be cancelled while the request is queued.
+        answer: Future of the outcome; it can be cancelled while the request is queued.
         at: Time of the request, by the monotonic clock.
     """
 
@@ -36,11 +36,11 @@ class Request:
 
     def failed(self, failure: str, message: str) -> Outcome:
         """Return the outcome of an attempt that ends with a failure."""
-        return Outcome(self.attempt_id, 0, done=True, metrics={}, failure=failure, message=message)
+        return Outcome(self.attempt_id, 0, done=True, failure=failure, message=message)
 
     @property
     def program(self) -> object:
-        """Return the key of the compiled program; trials of one engine share it."""
+        """Return the key of the compiled program, which the trials of one engine share."""
         return self.assignment.settings.static(), self.assignment.data
 
     def supersedes(self, other: Request) -> bool:
@@ -50,11 +50,11 @@ class Request:
 
 @dataclass
 class Slot:
-    """A slot that holds an attempt.
+    """A slot with an attempt.
 
     Attributes:
         attempt: Attempt in the slot.
-        request: Last one of its worker.
+        request: Last request of its worker.
         training: Whether the engine trains the attempt towards a report.
         answered_at: Time of the last answer, or None while the worker waits for one.
     """
@@ -74,8 +74,8 @@ class SlotTable:
     """The K slots of one engine and the first-come, first-served queue for them.
 
     Attributes:
-        size: K.
-        occupied: Slots that hold an attempt, by index.
+        size: Number of slots K.
+        occupied: Slots with an attempt, by index.
         program: Key of the program that the occupied slots share.
         tested: Id of the attempt that is trained alone until its next report, or None.
     """
@@ -137,7 +137,7 @@ class SlotTable:
         return any(slot.pending and slot.request.attempt_id == self.tested for slot in self.occupied.values())
 
     def passed(self, attempt_id: str) -> None:
-        """Record that an attempt need not be trained alone any more."""
+        """Record that an attempt no longer needs to be trained alone."""
         if self.tested == attempt_id:
             self.tested = None
 
@@ -152,8 +152,8 @@ class SlotTable:
         """Return a free slot and the queued request that gets it, or None if all requests must wait.
 
         A request for another program waits until every slot is free, and later requests do not overtake it.
-        An attempt that must be trained alone waits until no slot trains. Its first answer says that it is
-        next, so that its worker knows before the attempt can do harm; it gets a slot with the next request.
+        An attempt that must be trained alone waits until no slot trains. Its first answer announces this to
+        its worker, before the attempt can do harm; it gets a slot with the next request.
         """
         self._queue = self.queue
         while self._queue and (request := self._next()) is not None:
@@ -162,9 +162,7 @@ class SlotTable:
                 continue
             if request.assignment.alone and self.tested is None:
                 self.tested = request.attempt_id
-                request.answer.set_result(
-                    Outcome(request.attempt_id, 0, done=False, metrics={}, queued=True, alone=True)
-                )
+                request.answer.set_result(Outcome(request.attempt_id, 0, queued=True, alone=True))
                 continue
             self.program = request.program
             return next(index for index in range(self.size) if index not in self.occupied), request
@@ -178,18 +176,18 @@ class SlotTable:
         return first if self._fits(first) and not (first.assignment.alone and training) else None
 
     def _fits(self, request: Request) -> bool:
-        """Return True if there is a free slot of a request's program."""
+        """Return True if a slot of a request's program is free."""
         return not self.occupied or (len(self.occupied) < self.size and request.program == self.program)
 
 
 @dataclass
 class Occupancy:
-    """Slot-seconds in use and in all since the first trial, without compilation.
+    """Slot-seconds in use and in total since the first trial, without compilation.
 
     Attributes:
-        slots: K.
+        slots: Number of slots K.
         busy: Slot-seconds in which a trial was trained, evaluated or saved, alone or with its neighbours.
-        elapsed: Seconds in all.
+        elapsed: Total time in seconds.
     """
 
     slots: int

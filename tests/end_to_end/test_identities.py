@@ -352,7 +352,7 @@ def written_reports(folder: Path, start: int, held: float | None) -> list[dict[s
         "resume": None if held is None else str(resume),
         "reports": None,
         "attempt": "s-0.1",
-        "answers_by_step": None,
+        "answers": None,
         "checkpoints": None,
     }
     (folder / "trial.json").write_text(json.dumps(facts))

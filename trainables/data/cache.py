@@ -1,8 +1,8 @@
 """Arrays encoded once and memory-mapped afterwards.
 
 An entry is a folder `<task>-<key>` with one `.npy` file an array and a `manifest.json` that names their sizes
-and SHA-256 sums. It is staged beside its final folder and renamed under a lock, so that a reader sees a whole
-entry or none. Every array is verified when it is opened; a damaged entry is built again.
+and SHA-256 sums. It is written to a temporary folder and renamed under a lock, so that readers never see an
+incomplete entry. Every array is verified when it is opened; a damaged entry is built again.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Cache:
     Args:
         root: Folder of all entries.
         task: First part of the entry's name.
-        key: Everything that the content depends on; JSON values.
-        build: Writes the arrays and returns facts (JSON values) to be kept beside them.
-        report: Called with progress; with "waiting for another process" while another process builds.
+        key: All values on which the content depends, as JSON values.
+        build: Function that writes the arrays and returns facts (JSON values) to store beside them.
+        report: Function that is called with progress, also while another process builds the entry.
 
     Raises:
         Refusal: `root` cannot be written.
@@ -98,14 +98,14 @@ class Cache:
         return _digest(self._manifest["files"])
 
     def arrays(self, names: Iterable[str]) -> list[np.ndarray]:
-        """Open arrays read-only, having verified them; build the entry again if one is damaged."""
+        """Verify arrays and open them read-only; build the entry again if one is damaged."""
         wanted = [f"{name}.npy" for name in names]
         if not all(self._sound(name) for name in wanted):
             self._manifest = self._make(damaged=True)
         return [np.load(self._folder / name, mmap_mode="r", allow_pickle=False) for name in wanted]
 
     def rows(self, name: str) -> int:
-        """Return the number of rows of an array, having verified it; a damaged entry is built again."""
+        """Return the number of rows of an array after verifying it; a damaged entry is built again."""
         return len(self.arrays([name])[0])
 
     def _sound(self, name: str) -> bool:
@@ -115,7 +115,7 @@ class Cache:
         return path.is_file() and path.stat().st_size == expected["bytes"] and _measured(path) == expected
 
     def _make(self, *, damaged: bool = False) -> dict[str, Any]:
-        """Build the entry, or take the one that another process has just built."""
+        """Build the entry, or use the one that another process has just built."""
         _refuse_in_script_of_a_worker(self._folder)
         with self._locked():
             manifest = _read(self._folder)

@@ -1,8 +1,8 @@
 """Reads CIFAR-10 in its two published formats, binary records and Python batches.
 
-A Python batch is a pickle. Its sizes are checked before it is unpickled, and the unpickler builds plain
-values only: what the file says of its array is recorded and then checked. The unpickler and NumPy's
-`__setstate__` trust sizes and shapes: a damaged file could fill the memory or end the process.
+A Python batch is a pickle. A damaged one could fill the memory or end the process, because the unpickler and
+NumPy's `__setstate__` trust its sizes and shapes. The sizes are therefore checked before it is unpickled. The
+unpickler constructs only plain values, and records the description of the array, which is then checked.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read a batch: pixels (n, 1024, 3) uint8, row after row, and labels (n,) int32.
 
     Raises:
-        BadData: It is truncated, in another format, empty, or has a label out of range.
+        BadData: The batch is truncated, empty or in another format, or has a label out of range.
     """
     planes, labels = _binary(path) if path.suffix == ".bin" else _python(path)
     if not len(labels):
@@ -75,7 +75,9 @@ def grey(pixels: np.ndarray) -> np.ndarray:
 def _binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
     size = path.stat().st_size
     if size % _RECORD:
-        raise BadData(str(path), f"must hold whole records of {_RECORD} bytes", f"{size:,} bytes", _AGAIN)
+        raise BadData(
+            str(path), f"must consist of complete records of {_RECORD} bytes", f"{size:,} bytes", _AGAIN
+        )
     records = np.fromfile(path, np.uint8).reshape(-1, _RECORD)
     return records[:, 1:], records[:, 0].astype(np.int64)
 
@@ -88,7 +90,7 @@ def _python(path: Path) -> tuple[np.ndarray, np.ndarray]:
     except Exception as error:
         # Bytes that are no batch may ask for anything: a missing mark, 2**60 pixels, a method of a list.
         got = str(error) or type(error).__name__
-        raise BadData(str(path), "must be a whole Python batch of CIFAR-10", got, _AGAIN) from error
+        raise BadData(str(path), "must be a complete Python batch of CIFAR-10", got, _AGAIN) from error
     labels = _labels(path, batch)
     rows = batch[b"data"].bytes_of((len(labels), IMAGE_BYTES))
     if rows is None:
@@ -119,7 +121,7 @@ def _labels(path: Path, batch: Any) -> np.ndarray:
 
 
 class _Recorded:
-    """What a pickle says of a NumPy object: the arguments it is made with, and the state it is given."""
+    """The description of a NumPy object in a pickle: its constructor arguments and its state."""
 
     # A pickle may make an object without calling `__init__`.
     arguments: tuple[Any, ...] = ()
@@ -140,7 +142,7 @@ class _Array(_Recorded):
     """`numpy._reconstruct(...)`, filled with (version, shape, dtype, column by column?, bytes)."""
 
     def bytes_of(self, shape: tuple[int, int]) -> bytes | None:
-        """Return the bytes of a uint8 array of this shape, row by row; None if the array is another."""
+        """Return the bytes of a uint8 array of this shape, row by row; None for another array."""
         if not isinstance(self.state, tuple) or len(self.state) != 5:
             return None
         _, own_shape, dtype, by_columns, content = self.state
@@ -154,7 +156,7 @@ class _Array(_Recorded):
         return content if whole and by_columns in (False, 0) else None
 
     def __str__(self) -> str:
-        """Return its shape and the code of its dtype, as far as the file has them."""
+        """Return the shape and the code of the dtype, if the file has them."""
         state = self.state if isinstance(self.state, tuple) else ()
         shape, dtype = (*state[1:3], None, None)[:2]
         code = dtype.arguments[0] if isinstance(dtype, _Dtype) and dtype.arguments else dtype
@@ -162,7 +164,7 @@ class _Array(_Recorded):
 
 
 class _PlainValues(pickle.Unpickler):
-    """Unpickles built-in values and records what is said of NumPy arrays; refuses every other name."""
+    """Unpickles built-in values and records descriptions of NumPy arrays; refuses every other name."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return the stand-in for one of the three names that an array needs.

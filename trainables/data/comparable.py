@@ -1,4 +1,4 @@
-"""How data differ from the published ones: in the options of a task, and in the numbers of their examples."""
+"""Differences between data and the published ones, in the options of a task and the numbers of examples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def other_options(published: Mapping[str, Any], options: Mapping[str, Any]) -> l
     """Return the options that are not the published ones, such as `length 512 instead of 2,048`.
 
     Args:
-        published: Published by name: the published value, or a tuple of several.
+        published: Published value of each option, or a tuple of several.
         options: Options of a task.
     """
     return [

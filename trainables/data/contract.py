@@ -26,11 +26,11 @@ def violations(task: Task, options: Mapping[str, Any], folder: Path) -> list[str
 
     Args:
         task: Task.
-        options: Small ones, for a check in seconds.
+        options: Options of the task, small enough for a check in seconds.
         folder: Data folder; the encoded arrays are left in its cache.
 
     Raises:
-        Refusal: The options or the data are refused, so that nothing can be checked.
+        Refusal: The task refuses the options or the data.
     """
     before = _entries(folder)
     broken = list(_declarations(task, folder))
@@ -60,7 +60,7 @@ def _declarations(task: Task, folder: Path) -> Iterator[str]:
         task.check({_NO_OPTION: 1}, folder)
     except Refusal as refusal:
         if _NO_OPTION not in str(refusal):
-            yield f"an unknown option must be named in its refusal, got {refusal}"
+            yield f"an unknown option must be named in its refusal (got {refusal})"
     else:
         yield "an unknown option must be refused"
 
@@ -80,7 +80,7 @@ def _shapes(signature: Signature, split: Split) -> Iterator[str]:
     for name, (shape, dtypes) in wanted.items():
         array = getattr(split, name)
         if array.shape != shape or array.dtype.name not in dtypes:
-            yield f"{name} must be {shape} of {' or '.join(dtypes)}, got {array.shape} of {array.dtype}"
+            yield f"{name} must be {shape} of {' or '.join(dtypes)} (got {array.shape} of {array.dtype})"
         if array.flags.writeable:
             yield f"{name} must be read-only"
     if not examples:
@@ -122,7 +122,7 @@ def _values(signature: Signature, split: Split) -> Iterator[str]:
     if np.asarray(split.inputs)[padded].any():
         yield "inputs beyond the true length must be zero"
     if signature.vocabulary and split.inputs.max() >= signature.vocabulary:
-        yield f"tokens must be under {signature.vocabulary}, got {split.inputs.max()}"
+        yield f"tokens must be under {signature.vocabulary} (got {split.inputs.max()})"
     if signature.output == "steps":
         yield from _targets_by_step(signature, split, padded)
     elif (
@@ -143,7 +143,7 @@ def _targets_by_step(signature: Signature, split: Split, padded: np.ndarray) -> 
 
 
 def _of_its_length(signature: Signature, split: Split) -> Signature:
-    """Return the signature of a further test split, whose sequences have a length of their own."""
+    """Return the signature of a further test split, with the length of its sequences."""
     return replace(signature, length=split.inputs.shape[split.lengths.ndim])
 
 
@@ -163,7 +163,7 @@ def _entries(folder: Path) -> set[str]:
 
 
 def _again(task: Task, options: Mapping[str, Any], folder: Path) -> TaskData:
-    """Load once more with nothing cached."""
+    """Load the task again without its cache."""
     with TemporaryDirectory() as temporary:
         fresh = Path(temporary)
         for name in _entries(folder) - {".cache"}:

@@ -26,8 +26,8 @@ def in_order(
 
     Args:
         function: Module-level function; its result may depend on its chunk alone.
-        chunks: May be endless; only a few are taken in advance.
-        processes: Workers to start; if 1, this process does the work.
+        chunks: Chunks, possibly without end; only a few are read in advance.
+        processes: Number of worker processes; with 1, this process does the work.
     """
     if processes == 1:
         yield from map(function, chunks)

@@ -19,7 +19,7 @@ def divided(task: str, examples: int, share: float, seed: int) -> tuple[np.ndarr
     """Divide the training examples by seed; return the indices of training and of validation, ascending.
 
     Args:
-        task: Name of the task, for the refusal.
+        task: Name of the task, for messages.
         examples: Number of training examples.
         share: Share of the examples that is held out for validation.
         seed: Seed of the draw.
@@ -40,9 +40,9 @@ def divided(task: str, examples: int, share: float, seed: int) -> tuple[np.ndarr
 
 
 def mixed(examples: int, seed: int) -> np.ndarray:
-    """Return the indices of examples in an order of which any first part is a fair sample.
+    """Return the indices of examples in an order in which the first part is a fair sample of all.
 
-    Needed by data sets that are sorted by class: a report may read only the first examples of validation.
+    Data sets that are sorted by class need it, because a report may read only the first validation examples.
     """
     return np.random.default_rng(seed).permutation(examples)
 
@@ -51,7 +51,7 @@ def majority(targets: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Return the rate of the most frequent class of validation and of test.
 
     Args:
-        targets: Classes of "validation" and "test", of any shape; those that are `IGNORED` do not count.
+        targets: Classes of "validation" and "test", of any shape; `IGNORED` ones do not count.
     """
     return {split: float(_rates(targets[split]).max()) for split in ("validation", "test")}
 

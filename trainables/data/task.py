@@ -1,8 +1,7 @@
-"""The contract of a task: three disjoint splits in one shape, a metric, a chance level, and a source.
+"""The contract of a task: three disjoint splits of the same shape, a metric, a chance level, and a source.
 
-A task subclasses `Task` with two methods: `find` returns cheaply which source would be used, and `encode`
-writes that source's arrays once. `Task` does the rest: checked options, the cache, lazily opened splits,
-digests.
+A task subclasses `Task` with two methods: `find` returns the source of the data without reading it, and
+`encode` writes its arrays once. `Task` checks options, caches arrays, opens splits and computes digests.
 
 Letters: n examples, L length, F features a step, C classes.
 """
@@ -31,32 +30,32 @@ Metric = Literal["accuracy", "mse", "bits"]
 """Share of right answers, mean squared error, or bits per prediction (cross-entropy to the base 2)."""
 
 Progress = Callable[[str, int, int], None]
-"""Called as `progress(what, done, total)`, from the calling process only."""
+"""Function `progress(what, done, total)`, called only in the calling process."""
 
 SPLITS = ("train", "validation", "test")
 
 PAD, UNKNOWN, END = 0, 1, 2
-"""Token numbers that every vocabulary starts with: padding, an unknown token, the end of the sequence."""
+"""First token numbers of every vocabulary: padding, an unknown token, the end of the sequence."""
 
 IGNORED = -1
-"""Target of a step that is not to be predicted: neither the loss nor the metric counts it."""
+"""Target of a step without a prediction, which counts neither in the loss nor in the metric."""
 
 SPECIALS = 3
-"""Number of reserved tokens; the first token of a task's own."""
+"""Number of reserved tokens, and the first token of a task."""
 
 _CACHE = ".cache"
 """Folder of the encoded arrays, in the data folder."""
 
 MOST_NUMBERS = 2**32
-"""Most numbers of all inputs of a task together, several times those of the largest published data."""
+"""Largest total number of input values of a task, several times that of the largest published data."""
 
 
 class Scale(NamedTuple):
-    """How stored numbers become model inputs: `(stored - shift) * factor`.
+    """The scaling of stored numbers to model inputs: `(stored - shift) * factor`.
 
     Attributes:
         shift: One number for all features, or F numbers.
-        factor: Likewise.
+        factor: One number for all features, or F numbers.
     """
 
     shift: tuple[float, ...] = (0.0,)
@@ -68,16 +67,16 @@ IDENTITY = Scale()
 
 @dataclass(frozen=True)
 class Signature:
-    """Everything that a model must know about a task's arrays.
+    """The properties of a task's arrays on which a model depends.
 
     Attributes:
-        output: What is predicted.
-        classes: C, or 1 for `value`.
+        output: Kind of prediction.
+        classes: Number of classes C, or 1 for `value`.
         vocabulary: Number of tokens, specials included, or None for real-valued inputs.
         features: F of real-valued inputs, 1 for tokens.
         length: L, the padded length of every sequence.
-        towers: Sequences an example has: 1, or 2 for pairs.
-        scale: Maps stored numbers to model inputs; ignored for tokens.
+        towers: Number of sequences of an example: 1, or 2 for pairs.
+        scale: Scaling of stored numbers to model inputs; ignored for tokens.
         metric: Score of validation and test.
     """
 
@@ -92,7 +91,7 @@ class Signature:
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Signature:
-        """Return the signature that `asdict` turned into a document."""
+        """Return the signature from its document, the result of `asdict`."""
         shift, factor = document["scale"]
         return Signature(**{**document, "scale": Scale(tuple(shift), tuple(factor))})
 
@@ -121,12 +120,12 @@ class Remote:
     """One published file that can be fetched.
 
     Attributes:
-        url: Its address.
-        place: Path in the data folder: of the file, or of the folder unpacked from an archive.
-        sha256: Its published sum, or None if none is published.
-        size: Its size in bytes, or None if it is not published.
-        inside: For an archive, the folder in it that becomes `place`; "" for all of it, None for a file
-            that is not unpacked.
+        url: Address of the file.
+        place: Path in the data folder, of the file or of the folder unpacked from an archive.
+        sha256: Published SHA-256, or None.
+        size: Published size in bytes, or None.
+        inside: Folder of an archive that becomes `place`; "" for the whole archive, None for a file that is
+            not unpacked.
         unpacked: Largest size of the unpacked part, in bytes.
         members: Largest number of files and folders of the unpacked part.
     """
@@ -146,7 +145,7 @@ class Remote:
 
 
 def long_range_arena(inside: str, place: str, *, unpacked: int, members: int) -> Remote:
-    """Return one folder of the archive of Long Range Arena, whose authors publish no sum."""
+    """Return one folder of the archive of Long Range Arena, which has no published checksum."""
     return Remote(
         url="https://storage.googleapis.com/long-range-arena/lra_release.gz",
         place=place,
@@ -160,15 +159,15 @@ def long_range_arena(inside: str, place: str, *, unpacked: int, members: int) ->
 
 @dataclass(frozen=True)
 class Source:
-    """The source that a task's data would come from.
+    """The source of a task's data.
 
     Attributes:
-        phrase: One phrase for print, MLflow and the report.
-        comparable: Whether scores compare with the papers'.
-        note: Why they do not, or what differs although they do; '' if nothing.
-        files: Files and folders that are read; empty if the data is generated or embedded.
-        identity: Digest of content that is not in `files` (an embedded text).
-        kind: Short name by which `encode` distinguishes the sources of one task.
+        phrase: Description in one phrase.
+        comparable: Whether scores can be compared with published ones.
+        note: Reason why scores cannot be compared, or another remark; '' if there is none.
+        files: Files and folders that are read; empty for generated or embedded data.
+        identity: Digest of content outside `files`, such as an embedded text.
+        kind: Short name of the source for `encode`.
     """
 
     phrase: str
@@ -179,7 +178,7 @@ class Source:
     kind: str = "generated"
 
     def departing(self, departures: Sequence[str]) -> Source:
-        """Return the source with how its data differ from the published ones, if they do."""
+        """Return the source with a note on differences from the published data, if there are any."""
         if not departures:
             return self
         note = "; ".join(filter(None, (self.note, ", ".join(departures))))
@@ -194,9 +193,9 @@ class Encoding:
         signature: Signature of the arrays.
         chance: Metric of the best constant answer, on "validation" and on "test".
         trivial_loss: Loss, in nats or squared units, of the best constant answer.
-        note: Remark for readers of the scores that `find` could not make; '' if none.
+        note: Remark on the scores that requires the data; '' if there is none.
         characters: Characters of the tokens from `SPECIALS` on; '' if tokens are not characters.
-        comparable: Whether scores compare with the papers', as far as `find` could not see.
+        comparable: Whether scores can be compared with published ones, according to the data.
     """
 
     signature: Signature
@@ -209,12 +208,11 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Requirement:
-    """What an answer requires of a network, which tests prove with controls that lack it.
+    """The abilities that a task requires of a network, which tests verify with controls that lack them.
 
     Attributes:
-        memory: Most steps between a step that matters and the step that answers; 0 if no layer needs a
-            memory.
-        order: Whether the order of steps matters: the bag of a sequence's steps does not decide the answer.
+        memory: Largest number of steps between a relevant step and the answer; 0 if no memory is needed.
+        order: Whether the answer depends on the order of the steps.
     """
 
     memory: int
@@ -233,18 +231,18 @@ class TaskData:
 
     Attributes:
         signature: Signature of the arrays.
-        train: Split that gradients are computed on.
-        validation: Split that trials are compared on.
-        open_test: Opens the test split; nothing of it is read before.
-        source: Source in one phrase.
-        comparable: Whether scores compare with the papers'.
-        note: Why they do not, or another remark; '' if none.
+        train: Split for gradients.
+        validation: Split for comparisons of trials.
+        open_test: Function that opens the test split, which is not read before.
+        source: Description of the source in one phrase.
+        comparable: Whether scores can be compared with published ones.
+        note: Reason why scores cannot be compared, or another remark; '' if there is none.
         digest: SHA-256 of the content of all three splits.
         chance: Metric of the best constant answer, on "validation" and on "test".
-        trivial_loss: Loss of the best constant answer; a training loss must fall below it.
+        trivial_loss: Loss of the best constant answer.
         characters: Characters of the tokens from `SPECIALS` on; '' if tokens are not characters.
         further: Names of further test splits, such as "x2"; their sequences may be longer than L.
-        open_further: Opens one of them by its name; nothing of it is read before.
+        open_further: Function that opens one of them by its name.
     """
 
     signature: Signature
@@ -275,14 +273,14 @@ class TaskData:
         return self.open_further(name.removeprefix("test_"))
 
     def facts(self) -> dict[str, Any]:
-        """Return what a checkpoint says of the data: JSON values."""
+        """Return the facts about the data in a checkpoint, as JSON values."""
         return {"signature": asdict(self.signature), "characters": self.characters}
 
     def constant_answer(self, score: str) -> dict[str, float]:
         """Return the score of the best constant answer, on "validation" and on "test".
 
         Args:
-            score: Task's metric, or "loss".
+            score: Metric of the task, or "loss".
         """
         if score == "loss":
             return dict.fromkeys(self.chance, self.trivial_loss)
@@ -293,18 +291,18 @@ class Task(ABC):
     """A data set with its protocol.
 
     Attributes:
-        name: Its name in `TASKS` and in a search-space file.
+        name: Name in `TASKS` and in a search-space file.
         title: One line for `data list` and the reference page.
         metric: Score of its splits.
         options: Options that a search-space file may give.
         remotes: Published files that it reads.
-        texts: Example as texts, one a tower; empty if an example is numbers.
-        pooling: How networks pool the steps of a sequence where a file does not say.
-        carries_state: Whether examples are consecutive segments, over which networks carry their states where
-            a file does not say otherwise.
-        published: Options of the published data; others make scores incomparable. A tuple where the
-            papers have several values.
-        of_generator: Options that are without effect where files are read.
+        texts: Example as texts, one a tower; empty if examples are numbers.
+        pooling: Default pooling of the steps of a sequence.
+        carries_state: Whether examples are consecutive segments, so that networks carry their states by
+            default.
+        published: Options of the published data, as tuples where papers have several values. With other
+            values, scores cannot be compared.
+        of_generator: Options that have no effect if files are read.
         version: Version of the encoding. Increase it when `encode` writes other arrays or facts.
     """
 
@@ -322,38 +320,32 @@ class Task(ABC):
 
     @property
     def direction(self) -> Literal["maximize", "minimize"]:
-        """Whether a higher or a lower metric is better."""
+        """Direction of the metric: whether higher or lower is better."""
         return "maximize" if self.metric == "accuracy" else "minimize"
 
     @abstractmethod
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Return the source that would be used, reading no more than headers.
+        """Return the source of the data, after reading at most headers.
 
         Raises:
-            BadData: A file is missing, or is not in the format that its name promises.
+            BadData: A file is missing, or is not in the format that its name indicates.
         """
 
     def outline(self, options: Mapping[str, Any]) -> Signature | None:
-        """Return the signature that published data have under these options; nothing is read.
+        """Return the signature of published data with these options; None if it depends on the data.
 
-        `encode` may return another vocabulary, scale or number of classes: those of the data that it reads.
+        `encode` may return another vocabulary, scale or number of classes, according to the data.
 
         Args:
-            options: Every option of the task, such as `completed` returns.
-
-        Returns:
-            The signature, or None if it depends on the data.
+            options: All options of the task, such as `completed` returns.
         """
         return None
 
     def requires(self, options: Mapping[str, Any]) -> Requirement | None:
-        """Return what an answer requires, if the last step or the step itself answers (`pooling: last`).
+        """Return the requirements of the task with `pooling: last`; None if unknown, as for natural data.
 
         Args:
-            options: Every option of the task, such as `completed` returns.
-
-        Returns:
-            The requirement, or None if it is not known, as for natural data: a control then tells more.
+            options: All options of the task, such as `completed` returns.
         """
         return None
 
@@ -363,7 +355,7 @@ class Task(ABC):
         They are evaluated with test, at the end of a sweep, and their metrics are named `test/accuracy_x2`.
 
         Args:
-            options: Every option of the task, such as `completed` returns.
+            options: All options of the task, such as `completed` returns.
         """
         return ()
 
@@ -399,18 +391,18 @@ class Task(ABC):
         raise Refusal(f"task {self.name}", "an example must be numbers", repr(text[:40]), "Give its array.")
 
     def validate(self, options: Mapping[str, Any]) -> None:  # noqa: B027 (most tasks have no such rule)
-        """Refuse options that are legal one by one but contradict each other.
+        """Check that options do not contradict each other.
 
         Raises:
-            Refusal: Names the options.
+            Refusal: Options contradict each other.
         """
 
     def checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return every option of the task, defaults filled in; nothing is read or allocated.
+        """Return all options of the task, with defaults; nothing is read or allocated.
 
         Raises:
-            Refusal: An option is unknown or out of bounds, or the options contradict each other, or ask for
-                too many examples of their length.
+            Refusal: An option is unknown or out of bounds, options contradict each other, or the data would
+                be too large.
         """
         complete = completed(self.name, self.options, options)
         self.validate(complete)
@@ -427,11 +419,11 @@ class Task(ABC):
         return complete
 
     def check(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Return the source that would be used, in under half a second and without writing anything.
+        """Return the source of the data, in under half a second and without writing anything.
 
         Raises:
             Refusal: An option is unknown or out of bounds.
-            BadData: A file is missing, or is not in the format that its name promises.
+            BadData: A file is missing, or is not in the format that its name indicates.
         """
         complete = self.checked(options)
         source = self.find(complete, folder)
@@ -442,11 +434,11 @@ class Task(ABC):
         return not (source.files and option in self.of_generator)
 
     def signature(self, options: Mapping[str, Any], folder: Path) -> Signature | None:
-        """Return the signature of the arrays if they were encoded earlier, else None; nothing is written.
+        """Return the signature of the arrays if they are in the cache, else None.
 
         Raises:
             Refusal: An option is unknown or out of bounds.
-            BadData: A file is missing, or is not in the format that its name promises.
+            BadData: A file is missing, or is not in the format that its name indicates.
         """
         complete = completed(self.name, self.options, options)
         source = self.check(complete, folder)
@@ -454,12 +446,12 @@ class Task(ABC):
         return Signature.from_document(facts["signature"]) if facts else None
 
     def load(self, options: Mapping[str, Any], folder: Path, progress: Progress | None = None) -> TaskData:
-        """Return the data, encoded into `folder/.cache` by the first call and memory-mapped afterwards.
+        """Return the data, which the first call encodes into `folder/.cache`, as memory-mapped arrays.
 
         Raises:
-            Refusal: An option is unknown or out of bounds, asks for more data than the memory holds, or the
-                cache cannot be written.
-            BadData: The source is not in its published format; names file, row and remedy.
+            Refusal: An option is unknown or out of bounds, the data exceed the memory, or the cache cannot be
+                written.
+            BadData: The source is not in its published format.
         """
         report = progress or _silent
         complete = completed(self.name, self.options, options)
@@ -480,7 +472,7 @@ class Task(ABC):
         return _data(cache, source, self.further(complete))
 
     def _key(self, complete: Mapping[str, Any], source: Source) -> dict[str, Any]:
-        """Return everything that the encoded arrays depend on."""
+        """Return all values on which the encoded arrays depend."""
         return {
             "options": dict(complete),
             "version": self.version,
@@ -489,16 +481,16 @@ class Task(ABC):
 
 
 def completed(task: str, declared: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return every declared option, defaults filled in, in the declared order.
+    """Return all declared options, with defaults, in the declared order.
 
     Raises:
-        Refusal: An unknown name, another type than the default's, or a value out of bounds.
+        Refusal: A name is unknown, a value has another type than the default, or is out of bounds.
     """
     for name in given:
         if name not in declared:
             near = difflib.get_close_matches(name, declared, 1)
             remedy = f"Did you mean {near[0]}?" if near else f"Options: {', '.join(declared) or 'none'}."
-            raise Refusal(f"task {task}: options.{name}", "must be an option of the task", repr(name), remedy)
+            raise Refusal(f"task {task}: options.{name}", "is not an option of the task", "", remedy)
     return {
         name: _value(task, name, option, given.get(name, option.default)) for name, option in declared.items()
     }
@@ -530,7 +522,7 @@ def _silent(what: str, done: int, total: int) -> None:
 def _facts(encoding: Encoding) -> dict[str, Any]:
     """Return the facts of an encoding for the cache.
 
-    The digest of the data covers them, so what is comparable has no such fact, as in earlier versions.
+    They are part of the digest of the data, so comparability is a fact only of data that are not comparable.
     """
     facts = asdict(encoding)
     return {name: fact for name, fact in facts.items() if name != "comparable" or not fact}
@@ -557,7 +549,7 @@ def _data(cache: Cache, source: Source, further: tuple[str, ...]) -> TaskData:
 
 
 def _rows(cache: Cache) -> dict[str, int]:
-    """Return the number of examples of each split; nothing of the splits is read."""
+    """Return the number of examples of each split, without reading the splits."""
     return {split: cache.rows(f"{split}.lengths") for split in SPLITS}
 
 

@@ -16,10 +16,10 @@ class Block(NamedTuple):
     """Some examples of a split.
 
     Attributes:
-        examples: Examples on the device; those that fill the block up are zeros, or any.
-        counts: (n,) float32, 1 for each example and 0 for what fills the block up.
-        rounds: How many times the program has to take some of them at once.
-        places: (n,) which example of the split each is, -1 for what fills the block up.
+        examples: Examples on the device; padding rows hold arbitrary values.
+        counts: (n,) float32, 1 for each example and 0 for padding.
+        rounds: Number of groups that the program processes one after the other.
+        places: (n,) index of each example in the split, -1 for padding.
     """
 
     examples: Examples
@@ -33,9 +33,9 @@ def blocks(examples: Examples, size: int, rows: int, together: int) -> Iterator[
 
     Args:
         examples: Examples on the host.
-        size: At most all of them.
-        rows: Rows of every block, so that one program serves every split; a multiple of `together`.
-        together: Examples that the program takes at once.
+        size: Number of examples to read.
+        rows: Rows of every block, a multiple of `together`; equal rows let one program serve every split.
+        together: Examples that the program processes at once.
     """
     for start in range(0, size, rows):
         stop = min(start + rows, size)
@@ -51,9 +51,9 @@ def blocks_of_streams(examples: Examples, size: int, rows: int, streams: int) ->
 
     Args:
         examples: Examples on the host, in the order of the text.
-        size: At most all of them.
+        size: Number of examples to read.
         rows: Rows of every block, a multiple of `streams`.
-        streams: How many, all of which the program takes at once.
+        streams: Number of streams, all of which the program processes at once.
     """
     length = -(-size // streams)
     places = np.arange(length)[:, None] + length * np.arange(streams)

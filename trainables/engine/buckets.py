@@ -1,4 +1,4 @@
-"""Which compiled program serves how many of an engine's slots."""
+"""Sizes of the compiled programs that advance several slots of an engine at once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import defaultdict
 
 
 class Buckets:
-    """The sizes of the programs that advance several slots at once, and what they have cost so far.
+    """The sizes of the programs that advance several slots at once, and their costs so far.
 
-    Compiling a program takes seconds, so a larger one that has run stands in for one that has not been
-    compiled, until what it spent on slots without a trial would have paid for compiling. A choice that knew
-    how many calls are to come would save at most half of both (the ski rental problem).
+    Compiling a program takes seconds. A larger program that is already compiled is therefore used until the
+    time that it has wasted on empty slots exceeds the time of compilation. The total cost is at most twice
+    that of the best choice (the ski rental problem).
 
     Args:
         slots: K of the engine.
@@ -22,11 +22,11 @@ class Buckets:
         self._wasted: defaultdict[int, float] = defaultdict(float)
 
     def choose(self, active: int, most: int) -> int:
-        """Return the size of the program that is to serve so many slots.
+        """Return the size of the program for a number of slots.
 
         Args:
             active: Slots with steps left, at least 1.
-            most: Slots that the device's memory has room for.
+            most: Largest number of slots that fit into the memory of the device.
         """
         fitting = bucket(active, self._slots)
         ready = [size for size in self._compile_seconds if fitting <= size <= bucket(most, self._slots)]
@@ -39,8 +39,8 @@ class Buckets:
         Args:
             size: Size of its program.
             active: Slots with a trial that it served.
-            seconds: Seconds that the device took.
-            compiling: Seconds that went into compiling the program, 0.0 if it was there.
+            seconds: Time of the call in seconds.
+            compiling: Time of compilation in seconds, 0.0 if the program was compiled before.
         """
         self._compile_seconds.setdefault(size, compiling)
         fitting = bucket(active, self._slots)

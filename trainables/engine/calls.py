@@ -48,7 +48,7 @@ class Calls:
         Args:
             slots: All K, stacked.
             picks: (b,) int32, different slots.
-            live: (b,) booleans; what is picked and not live only fills the bucket and stays as it is.
+            live: (b,) booleans; picked slots that are not live only fill the bucket and do not change.
             steps: Int32 scalar, at most `MOST_STEPS`.
             train: All training examples.
 
@@ -72,11 +72,11 @@ class Calls:
         """Sum loss and metric over some examples, `evaluated` at a time.
 
         Args:
-            trained: One slot's.
-            memory: Memory of the examples before.
-            examples: Multiple of `evaluated`.
-            counts: What each of them counts, float32.
-            rounds: Int32 scalar, how many times `evaluated` examples are read.
+            trained: Trained part of one slot.
+            memory: Memory after the previous examples.
+            examples: Examples, whose number is a multiple of `evaluated`.
+            counts: Weight of each example, float32.
+            rounds: Int32 scalar, number of times that `evaluated` examples are read.
 
         Returns:
             The memory after the last examples, and the sums.
@@ -95,10 +95,7 @@ class Calls:
     def evaluate_each(
         self, trained: Any, memory: Any, examples: Examples, counts: Array, rounds: Array
     ) -> tuple[Any, Sums]:
-        """Return the memory, and loss, metric and what is counted of each example, as arrays (n,).
-
-        Arguments are those of `evaluate`.
-        """
+        """Return the memory, and the loss, metric and weight of each example, arrays (n,); see `evaluate`."""
         scorer = self.program.scorer(trained)
 
         def write(index: Array, carry: tuple[Any, Sums]) -> tuple[Any, Sums]:

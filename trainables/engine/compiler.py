@@ -1,4 +1,4 @@
-"""Compiles the device calls of an engine, each once, and takes the time of it."""
+"""Compilation of the device calls of an engine, and its time."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Compiler:
 
         Args:
             key: Key of the program.
-            function: Pure.
-            arguments: Arguments of the shapes and types of every later call.
-            donate: Places of arguments whose memory the results may take.
+            function: Pure function.
+            arguments: Arguments with the shapes and types of every later call.
+            donate: Positions of the arguments whose memory the results may reuse.
             options: Options of XLA, for this program.
         """
         if key not in self._programs:

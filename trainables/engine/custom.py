@@ -22,13 +22,13 @@ from trainables.program import Program, ProgramData, Tree
 from trainables.trial import ProgramSettings
 
 BLOCK = 8
-"""Batches that an evaluation hands to the device at once."""
+"""Number of batches of a block, which an evaluation sends to the device at once."""
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Stepped:
-    """What training changes, and a checkpoint holds.
+    """The part of a slot that training changes and a checkpoint holds.
 
     Attributes:
         state: State of the user's program.
@@ -48,7 +48,7 @@ class CustomProgram:
 
     @staticmethod
     def of(program: Program, settings: ProgramSettings, data: ProgramData) -> CustomProgram:
-        """Return the program for a static choice, once the shapes of what it returns are known to be right.
+        """Return the program of a static choice, after checking the shapes of its results.
 
         Args:
             program: Program of the user.
@@ -56,8 +56,7 @@ class CustomProgram:
             data: Data that it trains on and evaluates.
 
         Raises:
-            Refusal: An evaluation does not score every example, or a step has no mean loss. Both would be
-                broadcast, and the results be wrong.
+            Refusal: An evaluation does not score every example, or a step has no mean loss.
         """
         made = CustomProgram(program, settings)
         train, validation = (
@@ -83,17 +82,17 @@ class CustomProgram:
 
     @property
     def evaluated(self) -> int:
-        """Return how many examples are evaluated at once."""
+        """Return the number of examples that are evaluated at once."""
         return self.program.batch_size
 
     @property
     def block(self) -> int:
-        """Return the examples that an evaluation hands to the device at once."""
+        """Return the number of examples that an evaluation sends to the device at once."""
         return BLOCK * self.evaluated
 
     @property
     def carries(self) -> bool:
-        """Return False: examples do not go on from one another."""
+        """Return False, because no example continues another one."""
         return False
 
     @property
@@ -108,12 +107,12 @@ class CustomProgram:
 
     @property
     def stacks(self) -> bool:
-        """Return True unless the settings ask for reproducible bits: a small program gains on a CPU too."""
+        """Return True unless the settings ask for reproducible bits; small programs gain on a CPU too."""
         return not self.bits
 
     @property
     def key(self) -> Hashable:
-        """Return nothing: one program evaluates every split."""
+        """Return an empty key, because one program evaluates every split."""
         return None
 
     def of_split(self, split: Any) -> CustomProgram:
@@ -143,7 +142,7 @@ class CustomProgram:
         return jax.eval_shape(self.initialise, self.free(self.settings))
 
     def cost(self) -> None:
-        """Return None: which numbers of the state are trained is not known."""
+        """Return None, because it is unknown which numbers of the state are parameters."""
 
     def order(self, step: Array, steps: int, examples: int, seed: Array) -> Array:
         """Return the examples of consecutive steps: all of them in the order of each epoch."""
@@ -168,7 +167,7 @@ class CustomProgram:
         return moved, outcome
 
     def scorer(self, trained: Stepped) -> Scorer:
-        """Return what evaluates a slot."""
+        """Return the functions that evaluate a slot."""
 
         def each(memory: Any, chosen: Any, counts: Array) -> tuple[Any, Sums]:
             scores = self.program.evaluate(trained.state, chosen)
@@ -181,12 +180,12 @@ class CustomProgram:
         return Scorer(tuple, sums, each)
 
     def apart(self, trained: Stepped) -> dict[str, np.ndarray]:
-        """Return the arrays by the paths in the tree, on the host; a key by its data."""
+        """Return the arrays on the host, by their paths in the tree; keys as their data."""
         leaves = jax.tree_util.tree_leaves_with_path(trained)
         return {_name(path): _array(leaf) for path, leaf in leaves}
 
     def together(self, arrays: Mapping[str, np.ndarray]) -> Stepped:
-        """Return the state that `apart` took apart.
+        """Return the state from the arrays of `apart`.
 
         Raises:
             Refusal: Names, shapes or types are not those of the program.
@@ -200,7 +199,7 @@ class CustomProgram:
 
 
 def _shape(examples: int, leaf: Any) -> jax.ShapeDtypeStruct:
-    """Return the shape of so many examples of an array."""
+    """Return the shape of a number of examples of an array."""
     return jax.ShapeDtypeStruct((examples, *leaf.shape[1:]), jnp.result_type(leaf.dtype))
 
 
@@ -222,7 +221,7 @@ def _key(words: Array) -> Array:
 
 
 def _stays_finite(before: Tree, after: Tree) -> Array:
-    """Return whether every number that was finite still is; a state may hold others from its start."""
+    """Return True if all numbers that were finite still are; a state may start with others."""
 
     def lost(old: Array, new: Array) -> Array:
         if not jnp.issubdtype(new.dtype, jnp.inexact):
@@ -245,7 +244,7 @@ def _data(leaf: Any) -> Any:
 
 
 def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type in a file: NumPy does not read back those of machine learning, such as bfloat16."""
+    """Return the type of an array in a file; NumPy cannot read types such as bfloat16."""
     return dtype if dtype.isbuiltin == 1 else np.dtype(f"uint{8 * dtype.itemsize}")
 
 

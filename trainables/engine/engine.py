@@ -1,4 +1,4 @@
-"""K slots on one device: trials come, are asked for steps, report and go."""
+"""An engine with K slots on one device, each of which trains one trial at a time."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from trainables.program import ProgramData
 from trainables.trial import ProgramSettings, TrialSettings
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0}
-"""For what runs once a trial: mostly random draws, which take a CPU 4 times as long to compile optimised."""
+"""XLA options of programs that run once a trial, which compile 4 times as long on a CPU if optimised."""
 
 DETERMINISTIC = {"xla_gpu_deterministic_ops": True, "xla_gpu_autotune_level": 0}
-"""For `reproducible: bits`: no atomic additions, and no kernels chosen by measuring them."""
+"""XLA options of `reproducible: bits`, without atomic additions and without autotuning."""
 
 
 EngineSettings: TypeAlias = TrialSettings | ProgramSettings
-"""What an engine trains."""
+"""Settings of a trial that an engine can train."""
 
 
 @dataclass
 class Asked:
-    """What a slot is asked for and has not reported yet.
+    """The steps that a slot still has to do before its report.
 
     Attributes:
-        steps: Left to do.
-        calls: Calls of the rounds so far.
-        seconds: Seconds of the rounds so far, without compilation.
+        steps: Number of remaining steps.
+        calls: Device calls of the rounds so far.
+        seconds: Time of the rounds so far, without compilation.
     """
 
     steps: int
@@ -53,7 +53,7 @@ class Asked:
     seconds: float = 0.0
 
     def ended(self, call: Call, seconds: float) -> bool:
-        """Add what a round brought; return True if no further round is to come."""
+        """Add the calls of a round; return True if it was the last one."""
         log, _ = call
         self.calls.append(call)
         self.seconds += seconds
@@ -63,12 +63,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class Round:
-    """What a round of device calls brought to an end, by slot.
+    """The results of a round of device calls, by slot.
 
     Attributes:
-        steps: Steps that the round has taken.
+        steps: Number of steps of the round.
         reports: Reports of the slots that have no steps left or are frozen.
-        failures: What the calls of single slots raised; the states of these slots are lost.
+        failures: Exceptions of calls of single slots, whose states are lost.
     """
 
     steps: Mapping[int, int]
@@ -79,11 +79,16 @@ class Round:
 class Engine:
     """The training program of one static choice on one device, with K slots.
 
-    One thread uses an engine. A slot is free, or holds a trial from `admit` or `restore` to `evict`.
+        engine = Engine(settings, data, slots=8)
+        engine.admit(0, settings)
+        report = engine.advance({0: 500})[0]
+        scores = engine.evaluate(0)
+
+    Only one thread may use an engine. A slot is free, or holds a trial from `admit` or `restore` to `evict`.
 
     Attributes:
         data: Data of the task of its trials.
-        slots: K.
+        slots: Number of slots K.
     """
 
     def __init__(
@@ -122,7 +127,7 @@ class Engine:
 
     @property
     def width(self) -> int:
-        """Return how many slots a device call may serve: K, or less once memory has been too small."""
+        """Return the largest number of slots of a device call: K, or fewer after memory ran out."""
         return self._slots.width
 
     @property
@@ -132,19 +137,19 @@ class Engine:
 
     @property
     def compiled(self) -> float:
-        """Return the seconds spent compiling in all."""
+        """Return the total time of compilation in seconds."""
         return self._compiler.seconds
 
     @cached_property
     def cost(self) -> Cost | None:
-        """Return parameters and state of the network, from shapes alone; None of a user's program."""
+        """Return the numbers of parameters and of the state, from shapes alone; None for a user's program."""
         return self._program.cost()
 
     def admit(self, slot: int, settings: EngineSettings) -> None:
         """Start a trial in a slot, from its seed.
 
         Raises:
-            Refusal: If the settings are of another static choice, or the trial is too long.
+            Refusal: The settings are of another static choice, or the trial is too long.
         """
         self._check(settings)
         self._compiled[slot] = self._compiler.seconds
@@ -154,10 +159,10 @@ class Engine:
         self._place(slot, draw(*arguments))
 
     def restore(self, slot: int, settings: EngineSettings, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on with a trial in a slot, from a snapshot; hyperparameters and seed are those of the settings.
+        """Continue a trial in a slot from a snapshot, with the hyperparameters and the seed of the settings.
 
         Raises:
-            Refusal: If the settings are of another static choice, or the arrays do not fit the model.
+            Refusal: The settings are of another static choice, or the arrays do not fit the model.
         """
         self._check(settings)
         self._compiled[slot] = self._compiler.seconds
@@ -166,7 +171,7 @@ class Engine:
         self._place(slot, state)
 
     def evict(self, slot: int) -> None:
-        """Free a slot, whatever it was asked for."""
+        """Free a slot, and drop its remaining steps."""
         self._taken.remove(slot)
         self._asked.pop(slot, None)
         self._slots.clear(slot)
@@ -178,10 +183,10 @@ class Engine:
 
         Args:
             steps: Slot -> steps from now, each at least 1.
-            stop: Called after every round; once it returns True, the reports of what was done are returned.
+            stop: Function that is called after every round and returns True to end early.
 
         Raises:
-            Exception: What the call of a slot raised.
+            Exception: A device call failed.
         """
         for slot, count in steps.items():
             self.ask(slot, count)
@@ -196,7 +201,7 @@ class Engine:
         return {slot: done[slot] if slot in done else self.cut(slot) for slot in steps}
 
     def ask(self, slot: int, steps: int) -> None:
-        """Let a slot take part in the next rounds, until it has done that many steps."""
+        """Ask a slot for a number of steps, which the next rounds take."""
         assert steps >= 1
         assert slot in self._taken, f"slot {slot} holds no trial"
         assert slot not in self._asked, f"slot {slot} has steps left"
@@ -205,15 +210,15 @@ class Engine:
     def round(self, *, size: int | None = None, most: int = MOST_STEPS) -> Round:
         """Run device calls of a second or two for the slots with steps left.
 
-        A slot with fewer steps than its neighbours is done first and no longer computed; one that meets a
-        loss or gradient that is not finite is frozen, and its neighbours go on untouched.
+        A slot that has no steps left is no longer computed. A slot with a loss or gradient that is not finite
+        is frozen, without an effect on its neighbours.
 
         Args:
-            size: Size of the program for several slots, to repeat a recorded stretch; chosen by default.
-            most: Steps that a slot may take.
+            size: Size of the program for several slots, to repeat a recorded stretch; None to choose one.
+            most: Largest number of steps of a slot.
 
         Raises:
-            Exception: If a call failed that served several slots; the states of all slots are lost.
+            Exception: A call of several slots failed; the states of all slots are lost.
         """
         began, before = time.perf_counter(), self._compiler.seconds
         left = {slot: min(asked.steps, most) for slot, asked in self._asked.items()}
@@ -228,7 +233,7 @@ class Engine:
         return Round(taken, {slot: self.cut(slot) for slot in done}, failures)
 
     def cut(self, slot: int) -> TrainReport:
-        """Return the report of what a slot has done since it asked, at least a round, and ask it no more."""
+        """Return the report of a slot's steps so far, at least one round, and drop its remaining steps."""
         asked = self._asked.pop(slot)
         compiled = self._compiler.seconds - self._compiled[slot]
         self._compiled[slot] = self._compiler.seconds
@@ -240,14 +245,14 @@ class Engine:
         Args:
             slot: Slot with a trial.
             split: Name of `TaskData.split`; those of test are opened at the first such call.
-            examples: How many; None for all of them.
+            examples: Number of examples; None for all of them.
         """
         parts = self._evaluations("evaluate", slot, split, examples)
         sums = np.asarray(jax.device_get([part for part, _ in parts]), np.float64)
         return self._metrics(*np.sum(sums, axis=0))
 
     def evaluate_each(self, slot: int, split: str = "test") -> tuple[dict[str, float], np.ndarray]:
-        """Return what `evaluate` returns of a whole split, and the score of each of its n examples.
+        """Return the loss and the metric of a slot on a whole split, and the score of each of its n examples.
 
         Args:
             slot: Slot with a trial.
@@ -293,7 +298,7 @@ class Engine:
         return {"loss": mean, self._program.metric: scored}
 
     def snapshot(self, slot: int) -> dict[str, np.ndarray]:
-        """Return what `restore` needs to go on from here, by name, on the host."""
+        """Return the arrays that `restore` needs, by name, on the host."""
         return self._program.apart(self._trained(slot))
 
     def _check(self, settings: EngineSettings) -> None:

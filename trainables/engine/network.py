@@ -40,16 +40,16 @@ from trainables.optim import (
 from trainables.trial import TrialSettings
 
 BLOCK = 8
-"""Batches that an evaluation hands to the device at once."""
+"""Number of batches of a block, which an evaluation sends to the device at once."""
 
 EVALUATED_STEPS = 2**20
-"""Steps of sequences that a GPU evaluates at once: what one trial's batch leaves idle, many batches fill."""
+"""Steps of sequences that a GPU evaluates at once, because one batch would leave it idle."""
 
 STREAMS = 16
-"""Rows of an evaluation with carried states, whatever the batch of training: bits do not depend on it."""
+"""Rows of an evaluation with carried states, so that its bits do not depend on the batch size of training."""
 
 BLOCK_OF_STREAMS = 32 * STREAMS
-"""Segments that such an evaluation hands to the device at once."""
+"""Segments that an evaluation with carried states sends to the device at once."""
 
 Tree = Any
 
@@ -72,18 +72,18 @@ class Sequences(NamedTuple):
 
 
 class Before(NamedTuple):
-    """What rows read before their segments.
+    """The memory of rows before their segments.
 
     Attributes:
-        goes_on: (B,) booleans, true for a segment that goes on from the memory; others begin.
-        memory: Memory of each row, a value: no gradient passes from segment to segment.
+        goes_on: (B,) booleans, true for a segment that continues from the memory.
+        memory: Memory of each row; no gradient passes from segment to segment.
     """
 
     goes_on: Array
     memory: Memory
 
     def memory_of(self, model: Model) -> Memory:
-        """Return the memory that each row starts from, which may be a trained one where it begins."""
+        """Return the memory from which each row starts; the initial one may be trained."""
         rows = len(self.goes_on)
 
         def chosen(carried: Array, initial: Array) -> Array:
@@ -110,10 +110,10 @@ class NetworkProgram:
     """One static choice, for one task's signature.
 
     Attributes:
-        settings: Any trial's; only the static part is read.
+        settings: Settings of any trial; only the static part is read.
         signature: Signature of the task's arrays.
         padded: Whether any sequence is shorter than L.
-        evaluated: Examples an evaluation takes at once.
+        evaluated: Number of examples that are evaluated at once.
         carries: Whether rows read consecutive examples, each from the states after the one before.
     """
 
@@ -128,8 +128,8 @@ class NetworkProgram:
         """Return the program of a trial's static choice, for the training split of its task.
 
         Raises:
-            Refusal: States are carried over padded sequences, or over fewer of them than a batch has rows; or
-                labels are smoothed, and targets are no classes.
+            Refusal: States are carried over padded sequences, or over fewer sequences than rows of a batch;
+                or labels are smoothed although targets are not classes.
         """
         if signature.output == "value" and settings.training.label_smoothing is not None:
             raise Refusal(
@@ -145,7 +145,7 @@ class NetworkProgram:
         if program.padded or len(train) < program.batch:
             raise Refusal(
                 "training.carry_state",
-                "there must be a whole segment of the text for each row of a batch",
+                "every row of a batch needs a segment of the text",
                 f"{len(train)} segments for {program.batch} rows",
                 "Write a smaller batch_size, or carry_state: false.",
             )
@@ -163,7 +163,7 @@ class NetworkProgram:
 
     @property
     def block(self) -> int:
-        """Return the examples that an evaluation hands to the device at once."""
+        """Return the number of examples that an evaluation sends to the device at once."""
         return BLOCK_OF_STREAMS if self.carries else BLOCK * self.settings.training.batch_size
 
     @property
@@ -183,14 +183,14 @@ class NetworkProgram:
 
     @property
     def key(self) -> Hashable:
-        """Return what tells the programs of different splits apart."""
+        """Return the key that distinguishes the programs of different splits."""
         return self.padded, self.evaluated, self.carries
 
     def of_split(self, split: Split) -> NetworkProgram:
         """Return the program that evaluates a split, whose sequences may have another length.
 
-        States are carried over segments of the length of training. Longer ones, of further test splits, start
-        with the initial state: their scores say what a context of their length is worth.
+        States are carried over segments of the length of training. The longer segments of further test splits
+        start with the initial state, so that their scores measure the worth of a context of their length.
         """
         if self.settings.training.carry_state and _steps(split) == self.signature.length:
             return replace(self, padded=False, evaluated=STREAMS, carries=True)
@@ -218,7 +218,7 @@ class NetworkProgram:
         return jax.eval_shape(self._started, params, stats, free_of(self.settings))
 
     def cost(self) -> Cost:
-        """Return parameters and state, from shapes alone; nothing is compiled."""
+        """Return the numbers of parameters and of the state, from shapes alone."""
         params = self.layout.params
         of_layers = (
             math.prod(shape)
@@ -244,7 +244,7 @@ class NetworkProgram:
         return rows + one_direction * (2 if self.settings.model.bidirectional else 1)
 
     def scorer(self, trained: Trained) -> Scorer:
-        """Return what evaluates a slot."""
+        """Return the functions that evaluate a slot."""
         model = self._trained(trained)
 
         def start() -> Tree:
@@ -274,7 +274,7 @@ class NetworkProgram:
         return self._names.apart(trained)
 
     def together(self, arrays: Mapping[str, np.ndarray]) -> Trained:
-        """Return the state that `apart` took apart.
+        """Return the state from the arrays of `apart`.
 
         Raises:
             Refusal: Names, shapes or types are not those of the model.
@@ -320,7 +320,7 @@ class NetworkProgram:
         Args:
             slot: Slot's state.
             train: All training examples.
-            rows: (accumulate * B,) of them, which the step trains on.
+            rows: (accumulate * B,) indices of the examples of the step.
             record: Whether to compute the hidden-state norms.
         """
         training, trained, values = self.settings.training, slot.trained, slot.free.values
@@ -353,7 +353,7 @@ class NetworkProgram:
         return replace(slot, trained=moved, finite=finite), outcome._replace(rate=rates.learning_rate)
 
     def _going_on(self, step: Array, rows: Array, memory: Memory | None, examples: int) -> Carried | None:
-        """Return where the rows stand after a step; at the end of an epoch no example goes on from them."""
+        """Return the next example of each row after a step; at the end of an epoch no example follows."""
         if memory is None:
             return None
         ended = step % (examples // self.batch) == 0
@@ -365,7 +365,7 @@ class NetworkProgram:
         """Go through the micro-batches of one step, of the examples in rows (accumulate * B,).
 
         Returns:
-            What is gathered, and the memory of all rows after their examples.
+            Gradients and sums, and the memory of all rows after their examples.
         """
         training, trained = self.settings.training, slot.trained
         micro, size = training.accumulate, training.batch_size
@@ -410,10 +410,10 @@ class NetworkProgram:
         label_smoothing: Array | None,
         counted: Array | None,
     ) -> tuple[Array, tuple[Tree, StepMetrics, Memory | None]]:
-        """Return what one batch minimises, and aside new running statistics, outcome and memory.
+        """Return the minimised loss of one batch, and new running statistics, outcome and memory.
 
-        The loss of the outcome is not smoothed, so that it can be compared with those of evaluations. Of a
-        micro-batch it is the share in the mean over the whole step, in which so much is `counted`.
+        The loss of the outcome has no label smoothing, so that it can be compared with evaluations. For a
+        micro-batch it is the share in the mean over the step, whose total weight is `counted`.
         """
         model = self.layout.model(params, stats)
         memory = None if before is None else before.memory_of(model)
@@ -450,7 +450,7 @@ class NetworkProgram:
         return SlotState(trained=trained, free=free, finite=jnp.bool_(True))
 
     def _before_the_first(self, params: Array, stats: Array) -> Carried:
-        """Return what rows carry before their first examples."""
+        """Return the carried state of rows before their first examples."""
         model = self.layout.model(self.layout.params.unpack(params), self.layout.stats.unpack(stats))
         return Carried(jnp.full(self.batch, -1, jnp.int32), model.initial_memory(self.batch))
 
@@ -463,7 +463,7 @@ class NetworkProgram:
         return sums._replace(metric=sums.loss / math.log(2)) if self.signature.metric == "bits" else sums
 
     def _counted(self, chosen: Sequences) -> Array:
-        """Return how many targets count of some examples."""
+        """Return the number of targets that count in some examples."""
         return jnp.sum(self._weights(chosen, jnp.ones(len(chosen.lengths))))
 
     def _weights(self, chosen: Sequences, examples: Array) -> Array:
@@ -487,7 +487,7 @@ def _padded(split: Split) -> bool:
 
 
 def _evaluated(settings: TrialSettings, steps: int) -> int:
-    """Return how many examples are evaluated at once: a batch on a CPU, up to a block of them on a GPU."""
+    """Return the number of examples that are evaluated at once: a batch on a CPU, up to a block on a GPU."""
     batch = settings.training.batch_size
     if jax.default_backend() == "cpu":
         return batch

@@ -1,4 +1,4 @@
-"""From a trial's settings to the program that an engine runs for it."""
+"""The program and the data that an engine needs for the settings of a trial."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def data_of(settings: TrialSettings | ProgramSettings, folder: Path) -> TaskData
         folder: Folder of the data sets.
 
     Raises:
-        BadData: They cannot be read.
+        BadData: The data cannot be read.
     """
     if isinstance(settings, ProgramSettings):
         return ProgramData.of(loaded(settings), folder)

@@ -1,4 +1,4 @@
-"""What training reports: step by step on the device, and as a whole to the caller of an engine."""
+"""Reports of training: step by step on the device, and in total for the caller of an engine."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from trainables.per_step import PerStep
 from trainables.stretches import Stretch, merged
 
 MOST_STEPS = 512
-"""Steps that one call can record; a longer request is several calls."""
+"""Largest number of steps of one device call."""
 
 
 class StepMetrics(NamedTuple):
-    """What one step reports, all scalars but the norms.
+    """The report of one step; all fields but the norms are scalars.
 
     Attributes:
-        loss: Mean over what is counted.
-        metric: Sum over what is counted.
-        counted: Sequences, or steps with a target for an output by step.
+        loss: Mean over the counted predictions.
+        metric: Sum over the counted predictions.
+        counted: Number of sequences, or of steps with a target for an output by step.
         tokens: Unpadded steps read.
         norms: (depth,) hidden-state norms; 0 unless recorded.
         rate: Learning rate outside the recurrence.
@@ -40,14 +40,14 @@ class StepMetrics(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What a call of several steps reports.
+    """The report of a call of several steps.
 
     Attributes:
-        loss, metric, counted, tokens: Loss, metric, counted, tokens of `StepMetrics`, (MOST_STEPS,).
-        norms: (depth,), of the last step.
+        loss, metric, counted, tokens: Fields of `StepMetrics` for each step, (MOST_STEPS,).
+        norms: (depth,), norms of the last step.
         rate: Rate of the last step.
-        step: Updates the slot has done in all.
-        taken: Updates the slot has done in this call.
+        step: Total number of updates of the slot.
+        taken: Number of updates in this call.
         finite: False if the slot is frozen.
     """
 
@@ -63,7 +63,7 @@ class Log(NamedTuple):
 
 
 def nothing(depth: int) -> StepMetrics:
-    """Return the outcome of no batch, to add others to."""
+    """Return the outcome of zero batches, to which others are added."""
     zero = jnp.float32(0)
     return StepMetrics(zero, zero, zero, jnp.int32(0), jnp.zeros(depth), zero)
 
@@ -107,14 +107,14 @@ class TrainReport:
     Attributes:
         step: Updates done in all.
         steps: Updates done since it was asked.
-        per_step: What `loss` and `metric` summarise: of these steps, and of earlier ones after `after`.
+        per_step: Losses and metrics of these steps, and of the earlier steps that `after` adds.
         learning_rate: Learning rate of the last step, outside the recurrence.
         tokens: Unpadded steps of sequences read.
-        hidden_norms: Mean Euclidean norm of x_t over the last batch and its unpadded steps, a layer each.
+        hidden_norms: Mean Euclidean norm of x_t over the last batch and its unpadded steps, for each layer.
         finite: False if a loss or gradient was not finite: the slot is frozen at the step before it.
-        train_seconds: Wall-clock time of its rounds without compilation; slots that shared them share it.
-        compile_seconds: Wall-clock time the engine has spent compiling since the slot's last report.
-        stretches: Stretches which programs trained these steps.
+        train_seconds: Wall-clock time of its rounds without compilation, divided among the slots of a round.
+        compile_seconds: Wall-clock time of compilation since the slot's last report.
+        stretches: Programs that trained these steps.
     """
 
     step: int
@@ -142,18 +142,18 @@ class TrainReport:
         return float(metric / counted) if self.finite else math.nan
 
     def after(self, earlier: PerStep) -> TrainReport:
-        """Return the report with the loss and the metric of earlier steps as well, which were not reported.
+        """Return the report with the loss and the metric of earlier steps that were not reported.
 
         Args:
-            earlier: Earlier of the steps between the last report and these, by attempts that had to stop.
+            earlier: Steps since the last report by attempts that were stopped.
         """
         return replace(self, per_step=self.per_step.after(earlier))
 
     def curve(self, scores: Mapping[str, float]) -> dict[str, float]:
-        """Return the point of each curve that this stretch of training adds, by name.
+        """Return the new point of each curve by name.
 
         Args:
-            scores: Scores of the evaluation on validation that follows it.
+            scores: Scores of the validation after this training.
         """
         # A program need not score its training examples, and its only score may be the loss.
         scored = [] if math.isnan(self.metric) else [name for name in scores if name != "loss"]
@@ -168,7 +168,7 @@ class TrainReport:
 
 
 def cut(log: Log) -> Log:
-    """Return a slot's log, on the host, without the rows of steps that the slot did not take."""
+    """Return the log of a slot on the host, without the rows of steps that it did not take."""
     columns = ("loss", "metric", "counted", "tokens")
     return log._replace(**{name: getattr(log, name)[: int(log.taken)] for name in columns})
 

@@ -1,7 +1,7 @@
-"""How many slots an engine should have, measured on the device.
+"""The best number of slots of an engine, measured on the device.
 
-On a GPU one small model leaves most of the device idle, so slots are nearly free until it is full. On a CPU
-one model fills a core and slots are served in turn: one slot wins, and there is an engine a core.
+On a GPU, one small model leaves most of the device idle, so further slots are nearly free until it is full.
+On a CPU, one model fills a core, so an engine has one slot and each core an engine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainables.errors import Refusal
 from trainables.trial import ProgramSettings, TrialSettings
 
 WORTH = 1.05
-"""How many times as fast twice the slots must be to be tried further: less is within the noise."""
+"""Least speedup by twice the slots for which larger numbers are tried; a smaller one is within the noise."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Size:
 
     Attributes:
         slots: Number of slots K that trains most steps a second, all slots together.
-        rates: Steps a second of all slots together, by number of slots tried.
+        rates: Steps a second of all slots together, by number of slots.
     """
 
     slots: int
@@ -80,15 +80,15 @@ def _measured(
 
 
 def steps_per_second(engine: Engine, slots: int, seconds: float) -> float:
-    """Return the steps a second of an engine's first slots together, compilation apart.
+    """Return the steps a second of the first slots of an engine together, without compilation.
 
     Args:
         engine: Engine with trials in these slots.
-        slots: How many.
-        seconds: Seconds to train for.
+        slots: Number of slots.
+        seconds: Time to train.
 
     Raises:
-        Refusal: If the loss or the gradient of a trial is not finite, so that it takes no further steps.
+        Refusal: The loss or the gradient of a trial is not finite, so that it takes no further steps.
     """
     _seconds(engine, slots, 2)  # A first call is slower than the rest.
     steps = 1
@@ -98,7 +98,7 @@ def steps_per_second(engine: Engine, slots: int, seconds: float) -> float:
 
 
 def _seconds(engine: Engine, slots: int, steps: int) -> float:
-    """Return the seconds in which an engine's first slots take their next steps."""
+    """Return the time in seconds for the next steps of the first slots of an engine."""
     reports = engine.advance(dict.fromkeys(range(slots), steps))
     if not all(report.finite for report in reports.values()):
         must, remedy = "its training loss must be finite to measure its speed", "Lower the learning rates."

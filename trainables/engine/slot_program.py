@@ -1,8 +1,8 @@
-"""What an engine of slots knows of a static choice: pure functions, and a few sizes.
+"""The interface between an engine and the program of a static choice: pure functions, and a few sizes.
 
-The network of a search-space file is one implementation, `trainables.engine.network`; a program of one's own,
-`trainables.program`, is another. Everything that differs between trials of one static choice is an argument,
-so a new trial compiles nothing.
+The networks of search-space files (`trainables.engine.network`) and programs of users
+(`trainables.engine.custom`) implement it. Everything that differs between trials of one static choice is an
+argument, so a new trial compiles nothing.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Examples: TypeAlias = Any
 
 
 class Scorer(NamedTuple):
-    """What evaluates one trained state.
+    """The functions that evaluate one trained state.
 
     Attributes:
-        start: () -> the memory before the first examples; () if examples do not go on from one another.
-        sums: (memory, examples, counts (n,)) -> the memory after them, and sums over the examples, each times
-            what it counts.
+        start: Function () -> the memory before the first examples; () if no example continues another one.
+        sums: Function (memory, examples, counts (n,)) -> the memory after the examples, and sums over them,
+            weighted by their counts.
         each: Same for every example, as arrays (n,).
     """
 
@@ -41,18 +41,18 @@ class Scorer(NamedTuple):
 
 
 class SlotProgram(Protocol):
-    """One static choice.
+    """The program of one static choice.
 
     Attributes:
         depth: Number of hidden-state norms that a step records.
         batch: Examples of one step.
-        evaluated: Examples that an evaluation takes at once.
-        block: Examples that an evaluation hands to the device at once, a multiple of `evaluated`.
+        evaluated: Number of examples that are evaluated at once.
+        block: Number of examples that an evaluation sends to the device at once, a multiple of `evaluated`.
         carries: Whether rows read consecutive examples, each from the memory of the one before.
         metric: Name of the score that is reported beside the loss.
-        bits: Whether a trial's numbers must not depend on its neighbours on a GPU either.
-        stacks: Whether a device call serves several slots where the caller does not say.
-        key: Tells the programs of different splits apart.
+        bits: Whether the results of a trial must not depend on its neighbours, even on a GPU.
+        stacks: Whether a device call serves several slots by default.
+        key: Key that distinguishes the programs of different splits.
     """
 
     @property
@@ -90,14 +90,14 @@ class SlotProgram(Protocol):
         """Return the shapes and types of a slot's arrays."""
 
     def cost(self) -> Cost | None:
-        """Return parameters and state, from shapes alone, or None if it is not known which is which."""
+        """Return the numbers of parameters and of the state, from shapes alone; None if unknown."""
 
     def order(self, step: Array, steps: int, examples: int, seed: Array) -> Array:
         """Return the examples of consecutive steps, int32 (steps, batch).
 
         Args:
             step: Int32, updates done before the first of these.
-            steps: How many.
+            steps: Number of steps.
             examples: Number of training examples.
             seed: (2,) uint32.
         """
@@ -110,18 +110,18 @@ class SlotProgram(Protocol):
         Args:
             slot: Slot's state.
             train: All training examples.
-            rows: (batch,) of them, which the step trains on.
+            rows: (batch,) indices of the examples of the step.
             record: Whether to compute the hidden-state norms.
         """
 
     def scorer(self, trained: Any) -> Scorer:
-        """Return what evaluates a slot."""
+        """Return the functions that evaluate a slot."""
 
     def apart(self, trained: Any) -> dict[str, np.ndarray]:
         """Return the arrays of a checkpoint by name, on the host."""
 
     def together(self, arrays: Mapping[str, np.ndarray]) -> Any:
-        """Return the state that `apart` took apart.
+        """Return the state from the arrays of `apart`.
 
         Raises:
             Refusal: Names, shapes or types are not those of the program.
@@ -139,5 +139,5 @@ def at(examples: Examples, rows: Array) -> Examples:
 
 
 def on_device(examples: Examples) -> Examples:
-    """Return examples on the device; a CPU maps the file's pages and copies nothing."""
+    """Return examples on the device; on a CPU they are memory-mapped, not copied."""
     return jax.tree.map(jax.device_put, examples)

@@ -1,8 +1,8 @@
 """The states of an engine's slots on the device, and the device calls that advance them.
 
-`SeparateSlots` calls one program for one slot after the other, so a trial's numbers cannot depend on its
-neighbours. A CPU gains nothing from more. `StackedSlots` advances several slots as one program, which fills a
-GPU; the last bits of a trial's numbers then depend on the size of that program.
+`SeparateSlots` calls one program for each slot in turn, so the results of a trial cannot depend on its
+neighbours. This is as fast as possible on a CPU. `StackedSlots` advances several slots with one program,
+which fills a GPU. The last bits of the results then depend on the size of that program.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from trainables.engine.state import SlotState, Trained, blank, copied, put, take
 from trainables.stretches import Stretch
 
 CALL_SECONDS = 1.5
-"""Seconds that a round of device calls aims at, so that a signal or an eviction never waits long."""
+"""Target duration of a round of device calls, so that signals and evictions do not wait long."""
 
 
 Call: TypeAlias = tuple[Log, Stretch]
-"""What a device call did for one slot: the log of its steps, and by which program."""
+"""The log of one slot's steps in a device call, and the program that took them."""
 
 
 class Slots(Protocol):
@@ -47,17 +47,17 @@ class Slots(Protocol):
         """Forget the state of a slot, if it has one."""
 
     def trained(self, slot: int) -> Trained:
-        """Return what training has changed in a slot."""
+        """Return the part of a slot that training changes."""
 
     def advance(self, steps: Mapping[int, int], size: int | None) -> Iterator[tuple[int, Call | Exception]]:
         """Advance slots by some of their steps; yield each slot's call, or the exception that ended it.
 
         Args:
-            steps: Left to do, by slot.
-            size: Size of the program for several slots, at least their number; chosen by default.
+            steps: Number of remaining steps by slot.
+            size: Size of the program for several slots, at least their number; None to choose one.
 
         Raises:
-            Exception: If a device call failed that served several slots; the states of all slots are lost.
+            Exception: A call of several slots failed; the states of all slots are lost.
         """
 
 
@@ -86,7 +86,7 @@ class SeparateSlots:
         self._step_seconds: float | None = None
 
     def place(self, slot: int, state: SlotState) -> None:
-        """Put a copy of a state into a free slot: later calls reuse the memory of what they are given."""
+        """Put a copy of a state into a free slot, because later calls overwrite their arguments."""
         self._states[slot] = self._compiler.get("copy", copied, (state,))(state)
 
     def clear(self, slot: int) -> None:
@@ -94,11 +94,11 @@ class SeparateSlots:
         self._states.pop(slot, None)
 
     def trained(self, slot: int) -> Trained:
-        """Return what training has changed in a slot."""
+        """Return the part of a slot that training changes."""
         return self._states[slot].trained
 
     def advance(self, steps: Mapping[int, int], size: int | None) -> Iterator[tuple[int, Call | Exception]]:
-        """Advance one slot after the other; an exception ends the slot that raised it and no other."""
+        """Advance one slot after the other; an exception ends only its own slot."""
         most = steps_in(CALL_SECONDS / len(steps), self._step_seconds)
         for slot, left in steps.items():
             try:
@@ -142,15 +142,15 @@ class StackedSlots:
         self._state = self._compiler.get("put", put, arguments, donate=(0,))(*arguments)
 
     def clear(self, slot: int) -> None:
-        """Leave the state of a slot where it is: it fills a bucket until another one takes its place."""
+        """Do nothing: the old state can still fill a bucket, until another one replaces it."""
 
     def trained(self, slot: int) -> Trained:
-        """Return what training has changed in a slot."""
+        """Return the part of a slot that training changes."""
         arguments = (self._state.trained, np.int32(slot))
         return self._compiler.get("take", take, arguments)(*arguments)
 
     def advance(self, steps: Mapping[int, int], size: int | None) -> Iterator[tuple[int, Call | Exception]]:
-        """Advance as many slots at a time as memory allows, each by the fewest steps left of its bucket."""
+        """Advance as many slots together as memory allows, by the fewest remaining steps among them."""
         waiting = sorted(steps)
         while waiting:
             group = waiting[: self.width]
@@ -166,9 +166,9 @@ class StackedSlots:
             yield from zip(group, calls, strict=True)
 
     def _together(self, group: Sequence[int], size: int, most: int) -> list[Call]:
-        """Advance a group of slots by at most `most` steps in one device call of a program of a size.
+        """Advance a group of slots by at most `most` steps in one device call.
 
-        A size's first call leaves the state it was given alone, so that nothing is lost if memory runs out.
+        The first call of each size of program works on a copy, so that nothing is lost if memory runs out.
         """
         steps = min(most, steps_in(CALL_SECONDS, self._step_seconds.get(size)))
         picks = _filled(group, size, self._slots)
@@ -196,7 +196,7 @@ class StackedSlots:
         """Return a copy of the state for a program's first call.
 
         Raises:
-            MemoryError: If the program needs more than the device has free.
+            MemoryError: The device has too little free memory for the program.
         """
         stats = jax.devices()[0].memory_stats() or {}
         free = stats.get("bytes_limit", math.inf) - stats.get("bytes_in_use", 0)
@@ -206,12 +206,12 @@ class StackedSlots:
 
 
 def steps_in(seconds: float, step_seconds: float | None) -> int:
-    """Return how many steps fit into a call of some seconds; one, until a step has been timed."""
+    """Return the number of steps of a call with a target duration; 1 until a step has been timed."""
     return 1 if step_seconds is None else max(1, min(MOST_STEPS, int(seconds / step_seconds)))
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Return True if an error says that the device's memory is too small."""
+    """Return True if an error reports that the memory of the device is exhausted."""
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 

@@ -1,12 +1,12 @@
-"""What a slot holds: arrays on the device, packed into vectors, and as the named arrays of a checkpoint.
+"""The state of a slot: packed vectors on the device, and named arrays in a checkpoint.
 
 An engine stacks the states of K slots on a leading axis. Hyperparameters are part of a state, so they are
-traced numbers and differ by slot, but not of a checkpoint: they come from the settings.
+traced numbers and can differ by slot. They are not part of a checkpoint, because they come from the settings.
 
-Training keeps parameters and moments as vectors: an update is then one kernel instead of a few for each of a
-model's dozens of arrays, and a loop carries, selects and stacks three arrays instead of hundreds. The model
-sees its arrays all the same, as slices. On a CPU, with two blocks, this saved a third of the program and of
-the time to compile it.
+Training keeps parameters and moments as vectors. An update is then one kernel instead of a few for each of
+the dozens of arrays of a model, and a loop carries three arrays instead of hundreds. The model reads its
+arrays as slices of the vectors. On a CPU, with two blocks, this saved a third of the program and of its
+compilation.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Tree = Any
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Carried:
-    """Where each of R rows stands that read consecutive examples, one a step.
+    """The positions of R rows that read consecutive examples, one a step.
 
     Attributes:
-        following: (R,) int32, the example that goes on from the memory; -1 if none does.
-        memory: Memory of the network after the example before, (R, ...) each.
+        following: (R,) int32, the example that continues from the memory; -1 if there is none.
+        memory: Memory of the network after the previous example, (R, ...) each.
     """
 
     following: Array
@@ -48,15 +48,15 @@ class Carried:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Trained:
-    """What training changes, and a checkpoint holds.
+    """The part of a slot that training changes and a checkpoint holds.
 
     Attributes:
         params: (P,) float32, packed.
         stats: (S,) float32, packed running statistics of batch normalisation.
         moments: Moments of the optimiser, packed as the parameters are.
         step: Int32, updates done.
-        plateau: Plateau of the schedule `plateau`; None under the others, which remember nothing.
-        carried: Carried of the rows of a batch; None if every example starts with the initial state.
+        plateau: State of the schedule `plateau`; None for other schedules.
+        carried: Positions of the rows of a batch; None if every example starts with the initial state.
     """
 
     params: Array
@@ -89,10 +89,10 @@ class SlotState:
     """One slot.
 
     Attributes:
-        trained: What a checkpoint holds: `Trained`, or another tree with a `step`.
-        free: Free from the settings.
-        finite: False from the first loss or gradient on that is not finite, or, in a user's program, from the
-            first number of its state that no longer is: Slot is frozen.
+        trained: Part that a checkpoint holds: `Trained`, or another tree with a `step`.
+        free: Free hyperparameters.
+        finite: False once a loss or gradient, or a number in the state of a user's program, was not finite.
+            The slot is then frozen.
     """
 
     trained: Any
@@ -132,11 +132,11 @@ class Packing:
     """The order of a tree's arrays in a vector: one group of the optimiser after the other.
 
     Attributes:
-        names: Names of the arrays in the vector's order, such as `blocks/0/layer/theta`.
+        names: Names of the arrays in the order of the vector, such as `blocks/0/layer/theta`.
         shapes: Shapes of the arrays in the same order.
-        leaves: Place of each array of the order among the tree's leaves.
+        leaves: Index of each array among the leaves of the tree.
         structure: Structure of the tree.
-        groups: Groups where in the vector each group begins.
+        groups: Position in the vector at which each group begins.
     """
 
     names: tuple[str, ...]
@@ -156,12 +156,12 @@ class Packing:
         return jnp.concatenate([jnp.ravel(leaves[place]) for place in self.leaves] or [jnp.zeros(0)])
 
     def unpack(self, vector: Array) -> Tree:
-        """Return the tree that `pack` made a vector of."""
+        """Return the tree from its vector."""
         parts = dict(zip(self.leaves, self.split(vector).values(), strict=True))
         return jax.tree.unflatten(self.structure, [parts[place] for place in range(len(parts))])
 
     def split(self, vector: Any) -> dict[str, Any]:
-        """Return the arrays by name, of a vector on host or device."""
+        """Return the arrays of a vector by name."""
         arrays, start = {}, 0
         for name, shape in zip(self.names, self.shapes, strict=True):
             stop = start + math.prod(shape)
@@ -200,10 +200,10 @@ class Names:
     """Names such as `params/blocks/0/layer/theta`, `moments/mu/head/kernel`, `step`.
 
     Attributes:
-        params: Packing of the parameters, and of what the optimiser remembers of each.
+        params: Packing of the parameters and of the moments of the optimiser.
         stats: Packing of the running statistics.
-        training: Its optimiser and its schedule say what is remembered between updates.
-        carried: Shapes and types of what rows carry from example to example, or None.
+        training: Training settings, whose optimiser and schedule decide the state between updates.
+        carried: Shapes and types of the state that rows carry from example to example, or None.
     """
 
     params: Packing
@@ -225,10 +225,10 @@ class Names:
         return {name: np.array(array) for name, array in arrays.items()}
 
     def together(self, arrays: Mapping[str, np.ndarray]) -> Trained:
-        """Return the state that `apart` took apart.
+        """Return the state from the arrays of `apart`.
 
         Raises:
-            Refusal: If names, shapes or types are not those of the model.
+            Refusal: Names, shapes or types are not those of the model.
         """
         self._check(arrays)
         vectors = {group: _vector(group, packing, arrays) for group, packing in self._vectors.items()}
@@ -246,7 +246,7 @@ class Names:
 
     @cached_property
     def _shapes(self) -> dict[str, Any]:
-        """Shapes and types of what the optimiser and the schedule remember."""
+        """Shapes and types of the state of the optimiser and the schedule."""
         params = jax.ShapeDtypeStruct((self.params.size,), jnp.float32)
         return {
             "moments": jax.eval_shape(transformation(self.training.optimizer).init, params),
@@ -255,14 +255,14 @@ class Names:
 
     @cached_property
     def _remembered(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """The same by name, in the order of the tree's leaves."""
+        """Shapes and types of the state of the optimiser and the schedule, by name."""
         return {
             name: leaf for group, tree in self._shapes.items() for name, leaf in named(group, tree).items()
         }
 
     @cached_property
     def _carried(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """What rows carry by name, such as `carried/memory/0/layer`, in the order of the tree's leaves."""
+        """Shapes and types of the carried state by name, such as `carried/memory/0/layer`."""
         return named("carried", self.carried)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""One causal softmax attention with rotary positions: the line that recurrences are measured against."""
+"""A causal softmax attention with rotary positions, as a baseline for recurrences."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from trainables.layers.layer import normal
 from trainables.settings import Count, LayerSettings, Need, Option, divisible
 
 ROWS = 128
-"""Queries in a chunk."""
+"""Number of queries in a chunk."""
 
 
 class Cache(NamedTuple):
     """Keys and values of the last `context` - 1 rows, the latest ones last.
 
     Attributes:
-        keys: before their rotation, (context - 1, N).
+        keys: Keys before their rotation, (context - 1, N).
         values: (context - 1, D).
-        seen: how many of them are rows of the sequence, a float scalar.
+        seen: Number of these rows that belong to the sequence, a float scalar.
     """
 
     keys: Array
@@ -76,12 +76,12 @@ class Attention(ChunkedLayer):
         """Draw the parameters.
 
         Args:
-            d_model: width D; also the channels of all values.
-            d_state: channels N of all keys.
-            rngs: the source of randomness; its keys may be traced.
-            heads: number of heads H; N is a multiple of 2 H, D of H.
-            context: rows that a query sees; also bounds the state of a step.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            d_model: Width D; also the channels of all values.
+            d_state: Channels N of all keys.
+            rngs: Source of randomness; its keys may be traced.
+            heads: Number of heads H; N is a multiple of 2 H, D of H.
+            context: Rows that a query sees; also bounds the state of a step.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
         """
         self.heads, self.context, self.bidirectional = heads, context, bidirectional
         self.W_q = nnx.Param(normal(rngs.params(), (d_state, d_model), 1 / d_model))
@@ -125,11 +125,11 @@ class Attention(ChunkedLayer):
         return states @ weights[...].T
 
     def states(self, coefficients: None, inputs: Array) -> Array:
-        """Return the norms of all keys and values that a row sees, (L, 1)."""
+        """Return the norm of all keys and values that each row sees, (L, 1)."""
         return self.states_from(coefficients, self.start(len(inputs)), inputs)
 
     def states_from(self, coefficients: None, state: Cache, inputs: Array) -> Array:
-        """Return the same after a cache, whose unseen rows are zero."""
+        """Return the norms after a cache, whose unused rows are zero."""
         rows = jnp.concatenate([inputs @ self.W_k[...].T, inputs @ self.W_v[...].T], axis=1)
         powers = jnp.sum(jnp.concatenate([self.memory(state), rows]) ** 2, axis=1)
         return jnp.sqrt(jnp.convolve(powers, jnp.ones(len(state.keys) + 1), mode="valid")[:, None])

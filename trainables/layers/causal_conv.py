@@ -12,7 +12,7 @@ def causal_conv(weights: Array, before: Array, rows: Array) -> tuple[Array, Arra
 
     Args:
         weights: (C, W); the last column weighs the present row.
-        before: the W - 1 rows before the first, (W - 1, C).
+        before: The W - 1 rows before the first, (W - 1, C).
         rows: x, (L, C).
 
     Returns:

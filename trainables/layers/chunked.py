@@ -1,4 +1,4 @@
-"""Layers that run in chunks of time and keep, for the reverse pass, what they read and one state a chunk."""
+"""Layers that run in chunks of time and keep only their inputs and one state a chunk for the reverse pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainables.layers.recurrence import in_chunks, in_chunks_from
 
 
 class ChunkedLayer(Layer):
-    """A layer described by what it does with a chunk of rows; its whole output is a read-out of the rows.
+    """A layer that is defined by its operation on a chunk of rows.
 
     States may be large, so `run` returns their norms (L, 1) alone.
     """
@@ -28,7 +28,7 @@ class ChunkedLayer(Layer):
 
     @abstractmethod
     def chunk(self, coefficients: Any, state: Any, u: Array) -> tuple[Any, Array]:
-        """Return the next state and what is read, one row for each row of u (S, D)."""
+        """Return the next state and the answers, one row for each row of u (S, D)."""
 
     @abstractmethod
     def memory(self, state: Any) -> Array:
@@ -72,10 +72,10 @@ class ChunkedLayer(Layer):
         return outputs, self.states_from(coefficients, state, inputs), last
 
     def advance(self, coefficients: Any, state: Any, inputs: Array) -> tuple[Any, Array]:
-        """Return the next state, and what is read of it."""
+        """Return the next state, and its answer."""
         state, answers = self.chunk(coefficients, state, inputs[None])
         return state, jax.tree.map(lambda rows: rows[0], answers)
 
     def skip(self, u: Array) -> Array:
-        """Return zeros: nothing passes the layer by."""
+        """Return zeros, because no input bypasses the layer."""
         return jnp.zeros_like(u)

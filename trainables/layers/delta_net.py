@@ -25,7 +25,7 @@ STEPS: Mapping[str, int] = MappingProxyType({"sequential": 32, "chunked": 32, "a
 """Steps of the delta rule in a chunk, by algorithm; the kernels cut theirs again."""
 
 STEPS_ON_A_GPU: Mapping[str, int] = MappingProxyType({**STEPS, "chunked": 64, "auto": 64})
-"""The same on a GPU, where fewer chunks are fewer kernels to start. Source: docs/benchmarks/gated.md."""
+"""Steps in a chunk on a GPU, where each chunk costs kernel launches. Source: docs/benchmarks/gated.md."""
 
 FEW = 64
 """On a CPU, heads with fewer numbers than this run in a loop. Source: docs/benchmarks/gated.md."""
@@ -39,7 +39,7 @@ class Projections(NamedTuple):
 
     Attributes:
         into: W_q, W_k and W_v below one another, (R, D) with R = N + J (N + D).
-        conv: their convolutions, (R, 4).
+        conv: Weights of their convolutions, (R, 4).
         sizes: W_beta, (J H, D).
     """
 
@@ -101,13 +101,13 @@ class DeltaNet(ChunkedLayer):
         """Draw the parameters.
 
         Args:
-            d_model: width D; also the channels of all values.
-            d_state: channels N of all keys.
-            rngs: the source of randomness; its keys may be traced.
-            heads: number of heads H, a divisor of N and D.
-            signed: whether beta is doubled.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
-            algorithm: of the delta rule: "sequential", "chunked", "pallas" or "auto".
+            d_model: Width D; also the channels of all values.
+            d_state: Channels N of all keys.
+            rngs: Source of randomness; its keys may be traced.
+            heads: Number of heads H, a divisor of N and D.
+            signed: Whether beta is doubled.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
+            algorithm: Algorithm of the delta rule: "sequential", "chunked", "pallas" or "auto".
         """
         self.heads, self.signed = heads, signed
         self.bidirectional, self.algorithm = bidirectional, algorithm
@@ -163,7 +163,7 @@ class DeltaNet(ChunkedLayer):
         )
 
     def log_decays(self, u: Array) -> Array | None:
-        """Return log a of every step, (J S, H), or None if nothing decays, as here."""
+        """Return log a of every step, (J S, H); None for a layer without decays, such as this one."""
         return None
 
     def normalised(self, u: Array, answers: Array) -> Array:

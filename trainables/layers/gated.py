@@ -18,12 +18,12 @@ class GatedLayer(Layer):
     """A layer with the recurrence x_t = a(u_t) * x_{t-1} + b(u_t).
 
     It runs in chunks of time: a and b are computed from the rows of a chunk, and once more in the reverse
-    pass, so that what is kept of a sequence is what the layer reads.
+    pass, so that only the inputs of the layer are kept.
 
     Attributes:
-        planes: whether states are complex, as planes (2, N).
+        planes: Whether states are complex, as planes (2, N).
         algorithm: "sequential", "associative", "pallas" or "auto".
-        together: sequences that run at the same time, under `vmap`.
+        together: Sequences that run at the same time, under `vmap`.
     """
 
     states_at_hand = False
@@ -32,7 +32,7 @@ class GatedLayer(Layer):
     together: int = 32
 
     def over(self, batch: int) -> GatedLayer:
-        """Return the layer with chunks that suit a batch of so many sequences."""
+        """Return the layer with the best chunks for a batch of a number of sequences."""
         layer = nnx.clone(self)  # Only a module of this trace may be changed.
         layer.together = batch
         return layer
@@ -63,7 +63,7 @@ class GatedLayer(Layer):
         return outputs, self.states(coefficients, inputs)
 
     def respond_from(self, coefficients: Any, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
-        """Return the outputs (L, D) after a state, the states, and the last of them."""
+        """Return the outputs (L, D) after a state, all states, and the last state."""
 
         def chunk(state: Array, rows: Array) -> tuple[Array, Array]:
             states = self._from(coefficients, state, rows)
@@ -73,7 +73,7 @@ class GatedLayer(Layer):
         return outputs, self._states_from(coefficients, state, inputs), last
 
     def advance(self, coefficients: Any, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the next state, twice."""
+        """Return the next state, which is also its row."""
         decay, now = jax.tree.map(lambda row: row[0], self.gates(coefficients, inputs[None]))
         state = (times if self.planes else jnp.multiply)(decay, state) + now
         return state, state

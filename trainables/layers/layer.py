@@ -36,11 +36,11 @@ class Layer(nnx.Module):
     By default the output is C x_t + D u_t, with C (D, N), C_backward (D, N) if bidirectional, and D (D,).
 
     Attributes:
-        settings: what the layer accepts; its constructor takes its defaults from here.
-        recurrent: names of the parameters trained at the recurrent rate, without weight decay.
-        undecayed: names of further parameters without weight decay, trained at the general rate.
-        in_pairs: whether a state that is run stands for itself and for its conjugate.
-        bidirectional: whether the layer also reads the sequence backwards.
+        settings: Options and ranges of the layer, with the defaults of its constructor.
+        recurrent: Names of the parameters trained at the recurrent rate, without weight decay.
+        undecayed: Names of further parameters without weight decay, trained at the general rate.
+        in_pairs: Whether each computed state represents itself and its conjugate.
+        bidirectional: Whether the layer also reads the sequence backwards.
     """
 
     settings: ClassVar[LayerSettings]
@@ -54,7 +54,7 @@ class Layer(nnx.Module):
 
     @property
     def states_at_hand(self) -> bool:
-        """Return whether the outputs are computed from the states; if not, states cost extra."""
+        """Return True if the outputs are computed from the states; if not, states cost extra."""
         return True
 
     @final
@@ -68,7 +68,7 @@ class Layer(nnx.Module):
 
         Args:
             u: (L, D).
-            length: true length of the sequence, an int scalar; L if None. Rows from `length` on are padding:
+            length: True length of the sequence, an int scalar; L if None. Rows from `length` on are padding:
                 they change no row before them, in either direction.
 
         Returns:
@@ -87,14 +87,14 @@ class Layer(nnx.Module):
         """Advance by one step: inference as an RNN, for layers that only look back.
 
         Args:
-            state: returned by `initial_state` or by the step before.
+            state: Returned by `initial_state` or by the step before.
             u: (D,).
 
         Returns:
             The next state, and the output (D,).
 
         Raises:
-            Refusal: the layer also reads the sequence backwards.
+            Refusal: The layer also reads the sequence backwards.
         """
         only_looks_back(self)
         coefficients = self.coefficients()
@@ -110,25 +110,25 @@ class Layer(nnx.Module):
         Segments carried one after the other answer as the whole sequence does, but for rounding.
 
         Args:
-            state: returned by `initial_state`, by `step`, or for the segment before.
-            u: the segment (L, D), all of it true steps.
+            state: Returned by `initial_state`, by `step`, or for the segment before.
+            u: The segment (L, D), all of it true steps.
 
         Raises:
-            Refusal: the layer also reads the sequence backwards.
+            Refusal: The layer also reads the sequence backwards.
         """
         outputs, _, state = self.run_from(state, u)
         return outputs, state
 
     @final
     def run_from(self, state: Any, u: Array) -> tuple[Array, Array, Any]:
-        """Return what `carry` does, and between the two the hidden states (L, any), as `run` returns them."""
+        """Return the outputs of `carry`, the hidden states (L, any) as in `run`, and the last state."""
         only_looks_back(self)
         coefficients = self.coefficients()
         outputs, states, state = self.respond_from(coefficients, state, self.inputs(coefficients, u))
         return outputs + self.skip(u), self.real(states), state
 
     def coefficients(self) -> Any:
-        """Return what both directions compute from the parameters alone; nothing by default."""
+        """Return values that both directions compute from the parameters alone; nothing by default."""
         return None
 
     def inputs(self, coefficients: Any, u: Array) -> Any:
@@ -152,7 +152,7 @@ class Layer(nnx.Module):
     def respond_until(
         self, coefficients: Any, inputs: Any, length: Array | None, *, backward: bool
     ) -> tuple[Array, Any]:
-        """Return what `respond` does for a sequence with `length` true steps, which come first.
+        """Return the outputs and the states of a sequence with `length` true steps, which come first.
 
         Rows behind them may hold anything finite. A layer whose states may grow without inputs therefore
         overrides this, and keeps them finite there and the outputs 0: infinity times the gradient 0 of the
@@ -174,11 +174,11 @@ class Layer(nnx.Module):
         return backwards(length, self.respond_until(coefficients, turned, length, backward=True)[0])
 
     def over(self, batch: int) -> Layer:
-        """Return the layer to use under `vmap` over a batch of so many sequences; by default this one."""
+        """Return the layer to use for a batch of a number of sequences; by default this one."""
         return self
 
     def skip(self, u: Array) -> Array:
-        """Return what passes the recurrence by, for u (L, D) or (D,)."""
+        """Return the term of the output that bypasses the recurrence, for u (L, D) or (D,)."""
         return self.D[...] * u
 
     def real(self, states: Any) -> Array:
@@ -199,10 +199,10 @@ class Folded(NamedTuple):
     """A diagonal recurrence x_t = decay * x_{t-1} + B u_t with the read-out Re(C x_t).
 
     Attributes:
-        decay: planes (2, N).
-        into: rows of B, (2 N, D); None in a layer that computes its inputs otherwise.
-        out: columns of C, (2 N, D), the imaginary ones negated.
-        out_backward: those of the reverse direction; None in a layer that only looks back.
+        decay: Planes (2, N).
+        into: Rows of B, (2 N, D); None in a layer that computes its inputs otherwise.
+        out: Columns of C, (2 N, D), the imaginary ones negated.
+        out_backward: Read-out of the reverse direction; None in a layer that only looks back.
     """
 
     decay: Array
@@ -218,8 +218,8 @@ class DiagonalLayer(Layer):
     through the padding first.
 
     Attributes:
-        algorithm: a name of `recurrence.ALGORITHMS`, or "auto".
-        activations: type of the recurrence's inputs and states.
+        algorithm: A name of `recurrence.ALGORITHMS`, or "auto".
+        activations: Type of the recurrence's inputs and states.
     """
 
     algorithm: str
@@ -227,7 +227,7 @@ class DiagonalLayer(Layer):
 
     @property
     def may_grow(self) -> bool:
-        """Return whether training may move eigenvalues outside the unit circle; by default not."""
+        """Return True if training may move eigenvalues outside the unit circle; by default not."""
         return False
 
     @abstractmethod
@@ -279,13 +279,13 @@ class DiagonalLayer(Layer):
         return jnp.zeros(jax.eval_shape(self.coefficients).decay.shape)
 
     def advance(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return decay * state + inputs, twice."""
+        """Return decay * state + inputs, which is also its row."""
         state = times(coefficients.decay, state) + inputs
         return state, state
 
 
 class Fixed(nnx.BatchStat):
-    """An array drawn once and never trained; kept with the running statistics of a model."""
+    """An array that is drawn once, never trained, and stored with the running statistics of a model."""
 
 
 def backwards(length: Array | None, rows: Array) -> Array:
@@ -297,7 +297,7 @@ def backwards(length: Array | None, rows: Array) -> Array:
 
 
 def only_looks_back(layer: Layer) -> None:
-    """Raise Refusal if a layer cannot run step by step, or from a state."""
+    """Check that a layer can run step by step; raise Refusal otherwise."""
     if layer.bidirectional:
         raise Refusal(
             type(layer).__name__,
@@ -312,7 +312,7 @@ Bounds: TypeAlias = tuple[float | Array, float | Array]
 
 
 SLOWEST = 2.0**-24
-"""-log of the largest modulus below 1 in float32."""
+"""Negative logarithm of the largest modulus below 1 in float32."""
 
 
 def ring(key: Array, shape: tuple[int, ...], bounds: Bounds) -> Array:

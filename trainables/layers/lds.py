@@ -85,17 +85,17 @@ class LDS(DiagonalLayer):
         """Draw the parameters.
 
         Args:
-            d_model: width D.
-            d_state: eigenvalues N in all.
-            rngs: the source of randomness; its keys may be traced.
-            eigenvalues: how they are parameterised: "unit", "standard" or "hinge".
-            projections: number r of random projections of the input, or 0 for a system a channel.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            d_model: Width D.
+            d_state: Eigenvalues N in all.
+            rngs: Source of randomness; its keys may be traced.
+            eigenvalues: How they are parameterised: "unit", "standard" or "hinge".
+            projections: Number r of random projections of the input, or 0 for a system a channel.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
             algorithm: "blocks" of steps without their states, or that of the recurrence: a name of
                 `recurrence.ALGORITHMS`. "auto" is the fastest.
 
         Raises:
-            Refusal: a system would have an odd number of eigenvalues.
+            Refusal: A system would have an odd number of eigenvalues.
         """
         systems = 1 if projections else d_model
         if d_state % (2 * systems):
@@ -122,7 +122,7 @@ class LDS(DiagonalLayer):
             self.projections = Fixed(normal(rngs.params(), (projections, d_model)))
 
     def coefficients(self) -> Folded:
-        """Return the recurrence of the eigenvalues that are run, N/2 or N, once for each projection."""
+        """Return the recurrence of N/2 or N eigenvalues, once for each projection."""
         eigenvalues = spectrum(self.kind, *(getattr(self, name)[...] for name in PARAMETERS[self.kind]))
         backward = self._out(self.C_backward_re, self.C_backward_im) if self.bidirectional else None
         return Folded(
@@ -134,7 +134,7 @@ class LDS(DiagonalLayer):
 
     @property
     def states_at_hand(self) -> bool:
-        """Return whether the outputs are computed from the states."""
+        """Return True if the outputs are computed from the states."""
         return not self.by_blocks
 
     def inputs(self, coefficients: Folded, u: Array) -> Array:
@@ -143,7 +143,7 @@ class LDS(DiagonalLayer):
 
     @property
     def may_grow(self) -> bool:
-        """Return whether training may move eigenvalues outside the unit circle."""
+        """Return True if training may move eigenvalues outside the unit circle."""
         return self.kind != "unit"
 
     def respond(self, coefficients: Folded, inputs: Array, *, backward: bool) -> tuple[Array, Array]:
@@ -153,7 +153,7 @@ class LDS(DiagonalLayer):
     def respond_until(
         self, coefficients: Folded, inputs: Array, length: Array | None, *, backward: bool
     ) -> tuple[Array, Array]:
-        """Return the same for a sequence with `length` true steps, which come first."""
+        """Return the outputs and the states of a sequence with `length` true steps, which come first."""
         length = length if self.may_grow else None
         states = self.states(coefficients, inputs, length=length)
         if not self.by_blocks:
@@ -183,7 +183,7 @@ class LDS(DiagonalLayer):
         return super().respond_from(coefficients, state, self._planes(inputs))
 
     def advance(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return decay * state + inputs, twice."""
+        """Return decay * state + inputs, which is also its row."""
         return super().advance(coefficients, state, self._planes(inputs[None])[0])
 
     def skip(self, u: Array) -> Array:
@@ -200,7 +200,7 @@ class LDS(DiagonalLayer):
 
     @property
     def by_blocks(self) -> bool:
-        """Return whether the states inside blocks of steps are never formed."""
+        """Return True if the states inside blocks of steps are not computed."""
         if self.chosen != "auto":
             return self.chosen == "blocks"
         width, count = self.C_re.shape[-2:]
@@ -213,7 +213,7 @@ class LDS(DiagonalLayer):
         return jnp.stack([driven, jnp.zeros_like(driven)], axis=1)
 
     def _out(self, of_re: nnx.Param, of_im: nnx.Param) -> Array:
-        """Return the columns of C that read the eigenvalues that are run, averaged over projections.
+        """Return the columns of C for the computed eigenvalues, averaged over projections.
 
         Re(a x + b conj(x)) = Re((a + conj(b)) x): a pair needs one state.
         """
@@ -230,8 +230,8 @@ def spectrum(kind: str, *parameters: Array) -> Array:
     """Return one eigenvalue of every pair and then, for "hinge", the others too.
 
     Args:
-        kind: a name of `PARAMETERS`.
-        parameters: those of the kind, (N/2,) each.
+        kind: Parameterisation, a name of `PARAMETERS`.
+        parameters: Parameters of this kind, (N/2,) each.
 
     Returns:
         Planes (2, N/2) of numbers whose conjugates are the other half; for "hinge" planes (2, N).
@@ -246,7 +246,7 @@ def spectrum(kind: str, *parameters: Array) -> Array:
 
 
 def whole_spectrum(kind: str, *parameters: Array) -> Array:
-    """Return all eigenvalues, planes (2, N): each number of the first half, then its partner."""
+    """Return all eigenvalues, planes (2, N): the first half, then their partners."""
     eigenvalues = spectrum(kind, *parameters)
     if kind == "hinge":
         return eigenvalues
@@ -261,10 +261,10 @@ def initial_parameters(kind: str, key: Array, pairs: int, systems: int) -> tuple
     no power of them overflows. "standard" draws until no root is real: it can represent pairs alone.
 
     Args:
-        kind: a name of `PARAMETERS`.
-        key: may be traced.
-        pairs: of eigenvalues a system.
-        systems: how many.
+        kind: Parameterisation, a name of `PARAMETERS`.
+        key: Random key; may be traced.
+        pairs: Number of pairs of eigenvalues of each system.
+        systems: Number of systems.
 
     Returns:
         The parameters, (systems * pairs,) each.

@@ -22,9 +22,9 @@ class Bases(NamedTuple):
     """The linear systems.
 
     Attributes:
-        decay: eigenvalues of every system, planes (2, r * n).
-        out: averages the systems out of their bases, (2 * r * n, n): Re(sum_j W_j s_j) / r for planes s.
-        into: the way into every basis, planes (n, 2, r * n): W_j^-1 k.
+        decay: Eigenvalues of every system, planes (2, r * n).
+        out: Matrix (2 * r * n, n) that averages the systems: Re(sum_j W_j s_j) / r for planes s.
+        into: Matrices W_j^-1 into every basis, planes (n, 2, r * n).
     """
 
     decay: Array
@@ -36,15 +36,15 @@ Last = TypeVar("Last")
 """The last states of a layer, or None where they are not formed."""
 
 Answer: TypeAlias = Callable[[int, Array, Array], tuple[Array, Last]]
-"""(layer, drives (G, 2, r * n), inputs (..., G)) -> the average (..., n) of its systems, and what is last."""
+"""Function (layer, drives (G, 2, r * n), inputs (..., G)) -> average (..., n) of the systems, last states."""
 
 
 class LDStack(Layer):
     """Layers of r systems with one input each; y_t = C h_t + D u_t, h_t the last layer's average.
 
     System j runs s_t = lambda * s_{t-1} + g_j^T u_t + k_t in the basis of its eigenvectors; W_j = W g_j leads
-    out of this basis. The average over j is the result of a linear step. What the nonlinearity rho would have
-    added to it is the correction k of the next layer, which the inverse of W_j brings into every basis.
+    out of this basis. The average over j is the result of a linear step. The effect of the nonlinearity rho
+    is the correction k of the next layer, which the inverse of W_j transforms into every basis.
 
     Since systems are linear, a later layer runs on its corrections alone and adds its average to the first
     layer's; the average of W_j W_j^-1 k is k, so that its linear step is h - k.
@@ -86,13 +86,13 @@ class LDStack(Layer):
         """Draw the parameters such that W belongs to one real system.
 
         Args:
-            d_model: width D.
-            d_state: state size n, even.
-            rngs: the source of randomness; its keys may be traced.
-            rho: the nonlinearity, a name of `NONLINEARITIES`.
-            stack_depth: number of linear layers; 1 is a plain LDS.
-            projections: number r of random projections.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            d_model: Width D.
+            d_state: State size n, even.
+            rngs: Source of randomness; its keys may be traced.
+            rho: The nonlinearity, a name of `NONLINEARITIES`.
+            stack_depth: Number of linear layers; 1 is a plain LDS.
+            projections: Number r of random projections.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
             algorithm: "blocks" of steps without their states, or that of the recurrence: a name of
                 `recurrence.ALGORITHMS`. "auto" is the fastest.
 
@@ -100,7 +100,7 @@ class LDStack(Layer):
             Refusal: n is odd.
         """
         if d_state % 2 or d_state < 2:
-            raise Refusal("LDStack: d_state", "d_state must be even", str(d_state), "Eigenvalues are pairs.")
+            raise Refusal("LDStack: d_state", "must be even", str(d_state), "Eigenvalues are pairs.")
         self.bidirectional, self.chosen = bidirectional, algorithm
         # Of the states, which are computed where a sequence goes on.
         self.algorithm = "auto" if algorithm == "blocks" else algorithm
@@ -177,7 +177,7 @@ class LDStack(Layer):
         inputs: Array,
         length: Array | None = None,
     ) -> tuple[Array, list[Array]]:
-        """Return the last layer's states h (L, n), and the last states of every layer, of those before."""
+        """Return the last layer's states h (L, n) after given states, and the last states of every layer."""
         decay, out, _ = coefficients
 
         def answer(layer: int, drives: Array, inputs: Array) -> tuple[Array, Array]:
@@ -200,7 +200,7 @@ class LDStack(Layer):
 
     @property
     def by_blocks(self) -> bool:
-        """Return whether the states inside blocks of steps are never formed."""
+        """Return True if the states inside blocks of steps are not computed."""
         if self.chosen != "auto":
             return self.chosen == "blocks"
         copies, size = len(self.projections), len(self.W_re)
@@ -217,7 +217,7 @@ class LDStack(Layer):
         return jnp.tile(eigenvalues, (1, len(self.projections[...])))
 
     def _scalars(self) -> Array:
-        """Return what every eigenvalue takes of the scalar inputs, planes (r, 2, r * n): its system's."""
+        """Return the weights of the scalar inputs in every eigenvalue, planes (r, 2, r * n)."""
         taken = jnp.repeat(jnp.eye(len(self.projections[...])), len(self.W_re), axis=1)
         return planar(taken, jnp.zeros_like(taken))
 

@@ -78,18 +78,18 @@ class LiquidS4(S4):
         """Draw the parameters as S4 does.
 
         Args:
-            d_model: width D.
-            d_state: states N a channel; N/2 are stored.
-            rngs: the source of randomness; its keys may be traced.
-            dt_init: range of the steps, log-uniform; may be traced.
-            order: largest number P of inputs in a product.
+            d_model: Width D.
+            d_state: States N a channel; N/2 are stored.
+            rngs: Source of randomness; its keys may be traced.
+            dt_init: Range of the steps, log-uniform; may be traced.
+            order: Largest number P of inputs in a product.
             kernel: "pb" or "kb".
-            copies: number of copies of Lambda, P and B.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            copies: Number of copies of Lambda, P and B.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
             algorithm: "convolution", which "auto" is, or "sequential".
 
         Raises:
-            Refusal: N is odd, or D is no multiple of `copies`.
+            Refusal: N is odd, or D is not a multiple of `copies`.
         """
         super().__init__(
             d_model,
@@ -103,7 +103,7 @@ class LiquidS4(S4):
         self.order, self.decays = order, kernel == "kb"
 
     def respond(self, coefficients: System, inputs: Array, *, backward: bool) -> tuple[Array, State]:
-        """Return the outputs (L, D), and the states, which cost extra and only if they are used."""
+        """Return the outputs (L, D), and the states, which are computed only if they are used."""
         outputs, states = super().respond(coefficients, inputs, backward=backward)
         if self.algorithm == "sequential":
             return outputs, states
@@ -111,7 +111,7 @@ class LiquidS4(S4):
         return outputs + self._responses(coefficients, coefficients.readout(backward), products), states
 
     def respond_from(self, coefficients: System, state: State, inputs: Array) -> tuple[Array, State, State]:
-        """Return the outputs (L, D) after a state, the states, and the last of them."""
+        """Return the outputs (L, D) after a state, all states, and the last state."""
         if self.algorithm == "sequential":
             return Layer.respond_from(self, coefficients, state, inputs)
         (memory, before), out, length = state, coefficients.readout(False), len(inputs)

@@ -81,20 +81,20 @@ class LRU(DiagonalLayer):
         """Draw the parameters as the paper does.
 
         Args:
-            d_model: width D.
-            d_state: complex channels N of the state; real ones if dense.
-            rngs: the source of randomness; its keys may be traced.
-            r_init: range of the moduli (r_min, r_max), within [0, 1]; may be traced.
-            theta_init: range of the phases, in radians a step; may be traced.
-            stable: keep moduli below 1 by a second exponential. It also learns the logarithm of each phase,
+            d_model: Width D.
+            d_state: Complex channels N of the state; real ones if dense.
+            rngs: Source of randomness; its keys may be traced.
+            r_init: Range of the moduli (r_min, r_max), within [0, 1]; may be traced.
+            theta_init: Range of the phases, in radians a step; may be traced.
+            stable: Keep moduli below 1 by a second exponential. It also learns the logarithm of each phase,
                 which the paper introduces later, in section 3.4, with small phases alone.
-            cartesian: learn real and imaginary part of each eigenvalue, not modulus and phase; without
+            cartesian: Learn real and imaginary part of each eigenvalue, not modulus and phase; without
                 `stable`, because nothing then keeps moduli below 1.
-            normalise: scale the input of each channel by a learned gamma, initially sqrt(1 - |lambda|^2).
-            dense: a dense real transition instead, of table 1; without the three options above.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
-            algorithm: of the recurrence: a name of `recurrence.ALGORITHMS`, or "auto".
-            activations: type of the recurrence's inputs and states.
+            normalise: Scale the input of each channel by a learned gamma, initially sqrt(1 - |lambda|^2).
+            dense: A dense real transition instead, of table 1; without the three options above.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
+            algorithm: Algorithm of the recurrence, a name of `recurrence.ALGORITHMS`, or "auto".
+            activations: Type of the recurrence's inputs and states.
         """
         self.bidirectional, self.algorithm, self.activations = bidirectional, algorithm, activations
         self.stable, self.cartesian = stable, cartesian
@@ -133,7 +133,7 @@ class LRU(DiagonalLayer):
 
     @property
     def may_grow(self) -> bool:
-        """Return whether training may move eigenvalues outside the unit circle."""
+        """Return True if training may move eigenvalues outside the unit circle."""
         return self.dense or not self.stable
 
     def coefficients(self) -> Folded:
@@ -166,7 +166,7 @@ class LRU(DiagonalLayer):
         return super().states(coefficients, inputs, reverse=reverse, length=length)
 
     def respond_from(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
-        """Return the outputs (L, D) after a state, the states, and the last of them."""
+        """Return the outputs (L, D) after a state, all states, and the last state."""
         if not self.dense:
             return super().respond_from(coefficients, state, inputs)
         states = self.states(coefficients, inputs.at[0].add(coefficients.decay @ state))
@@ -177,7 +177,7 @@ class LRU(DiagonalLayer):
         return jnp.zeros(len(self.A)) if self.dense else super().initial_state()
 
     def advance(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the next state, twice."""
+        """Return the next state, which is also its row."""
         if self.dense:
             state = coefficients.decay @ state + inputs
             return state, state

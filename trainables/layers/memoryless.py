@@ -1,4 +1,4 @@
-"""The control without recurrence: what it learns, no layer needs a memory for."""
+"""The control without recurrence, which can learn only tasks that require no memory."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Memoryless(Layer):
         """Draw D as the other layers do.
 
         Args:
-            d_model: width D.
-            d_state: ignored.
-            rngs: the source of randomness; its keys may be traced.
-            bidirectional: ignored; `settings` requires it to be false.
+            d_model: Width D.
+            d_state: Ignored.
+            rngs: Source of randomness; its keys may be traced.
+            bidirectional: Ignored; `settings` requires False.
         """
         self.bidirectional = False
         self.D = nnx.Param(normal(rngs.params(), (d_model,)))
@@ -53,5 +53,5 @@ class Memoryless(Layer):
         return jnp.zeros(0)
 
     def advance(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the state (0,), twice."""
+        """Return the state (0,), which is also its row."""
         return state, state

@@ -43,11 +43,11 @@ class MinGRU(GatedLayer):
         """Draw matrices by Glorot's rule.
 
         Args:
-            d_model: width D.
-            d_state: state size N.
-            rngs: the source of randomness; its keys may be traced.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
-            algorithm: of the recurrence: "sequential", "associative", "pallas" or "auto".
+            d_model: Width D.
+            d_state: State size N.
+            rngs: Source of randomness; its keys may be traced.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
+            algorithm: Algorithm of the recurrence: "sequential", "associative", "pallas" or "auto".
         """
         self.bidirectional, self.algorithm = bidirectional, algorithm
         self.W_z = nnx.Param(GLOROT(rngs.params(), (d_state, d_model)))

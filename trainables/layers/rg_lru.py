@@ -16,11 +16,13 @@ from trainables.layers.recurrence import planar, polar
 from trainables.settings import GATED_ALGORITHM, Count, LayerSettings, Option, Range, divisible
 
 SHARPNESS = 8.0
-"""How much faster an open gate forgets: c of the paper's a^(c r)."""
+"""Factor c by which an open gate forgets faster, in the paper's a^(c r)."""
 
 SMALLEST = 1e-30
-"""Below it, 1 - a^2 has no gradient, which would be infinite at 0. The published code limits the slope of the
-square root to 1,000 for bfloat16."""
+"""Value below which 1 - a^2 has no gradient, because that of its square root is infinite at 0.
+
+The published code limits the slope of the square root to 1,000 for bfloat16.
+"""
 
 WIDTH = 64
 """Width of the dense blocks that the blocks of the gates are joined to."""
@@ -30,11 +32,11 @@ class Gates(NamedTuple):
     """What a sequence needs of the parameters.
 
     Attributes:
-        blocks: weights of r and, below them, of i, joined to G blocks of m channels, (G, 2 m, m) with
+        blocks: Weights of r and, below them, of i, joined to G blocks of m channels, (G, 2 m, m) with
             N = G * m: one product for both.
         speeds: -8 softplus(Lambda), (N,).
         out: C (D, N), or its real and negated imaginary parts side by side, (D, 2 N).
-        out_backward: those of the reverse direction, or None.
+        out_backward: Read-out of the reverse direction, or None.
     """
 
     blocks: Array
@@ -104,15 +106,15 @@ class RGLRU(GatedLayer):
         """Draw the parameters as the published code does.
 
         Args:
-            d_model: width D.
-            d_state: channels N, real or complex.
-            rngs: the source of randomness; its keys may be traced.
-            heads: number of blocks H of the gates, a divisor of N.
-            complex: whether channels are complex, with angles up to 0.1 pi at first.
-            r_init: range of exp(-softplus(Lambda)), within (0, 1); a half-open gate decays by its fourth
+            d_model: Width D.
+            d_state: Channels N, real or complex.
+            rngs: Source of randomness; its keys may be traced.
+            heads: Number of blocks H of the gates, a divisor of N.
+            complex: Whether channels are complex, with angles up to 0.1 pi at first.
+            r_init: Range of exp(-softplus(Lambda)), within (0, 1); a half-open gate decays by its fourth
                 power. May be traced.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
-            algorithm: of the recurrence: "sequential", "associative", "pallas" or "auto".
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
+            algorithm: Algorithm of the recurrence: "sequential", "associative", "pallas" or "auto".
 
         Raises:
             Refusal: N is not a multiple of H.

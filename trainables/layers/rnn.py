@@ -26,8 +26,8 @@ class DenseRNN(Layer):
     Source: LRU, section 3.1 and table 6.
 
     Attributes:
-        rho: the nonlinearity, a name of `NONLINEARITIES`.
-        may_grow: whether nothing bounds the states.
+        rho: The nonlinearity, a name of `NONLINEARITIES`.
+        may_grow: Whether the states are unbounded.
     """
 
     recurrent = frozenset({"A", "B"})
@@ -49,10 +49,10 @@ class DenseRNN(Layer):
         matrix lie outside, and 1.02^16384 overflows.
 
         Args:
-            d_model: width D.
-            d_state: state size N.
-            rngs: the source of randomness; its keys may be traced.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            d_model: Width D.
+            d_state: State size N.
+            rngs: Source of randomness; its keys may be traced.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
             transition_init: "glorot", as published, or "bounded": A is shrunk where needed so that its
                 1,024th power has norm 1 or less.
         """
@@ -81,7 +81,7 @@ class DenseRNN(Layer):
         return self.read(coefficients, states, backward=backward), states
 
     def respond_from(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
-        """Return the outputs (L, D) after a state, the states, and the last of them."""
+        """Return the outputs (L, D) after a state, all states, and the last state."""
         states = self.states(coefficients, inputs.at[0].add(self.A[...] @ state))
         return self.read(coefficients, states, backward=False), states, states[-1]
 
@@ -90,7 +90,7 @@ class DenseRNN(Layer):
         return jnp.zeros(len(self.A))
 
     def advance(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the next state, twice."""
+        """Return the next state, which is also its row."""
         state = NONLINEARITIES[self.rho][0](self.A[...] @ state + inputs)
         return state, state
 
@@ -117,12 +117,12 @@ class LinearRNN(DenseRNN):
         """Draw the parameters as `DenseRNN` does.
 
         Args:
-            d_model: width D.
-            d_state: state size N.
-            rngs: the source of randomness; its keys may be traced.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            d_model: Width D.
+            d_state: State size N.
+            rngs: Source of randomness; its keys may be traced.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
             transition_init: "glorot" or "bounded", see `DenseRNN`.
-            algorithm: of the recurrence: "sequential", "associative" or "auto".
+            algorithm: Algorithm of the recurrence: "sequential", "associative" or "auto".
         """
         super().__init__(
             d_model, d_state, rngs=rngs, bidirectional=bidirectional, transition_init=transition_init
@@ -134,7 +134,7 @@ class LinearRNN(DenseRNN):
         return linear_recurrence(self.A[...], inputs, algorithm=self.algorithm, length=length)
 
     def advance(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the next state, twice."""
+        """Return the next state, which is also its row."""
         state = self.A[...] @ state + inputs
         return state, state
 
@@ -184,10 +184,10 @@ class LSTM(Layer):
         """Draw matrices by Glorot's rule; the bias is 1 for the forget gate, else 0.
 
         Args:
-            d_model: width D.
-            d_state: size N of the cell.
-            rngs: the source of randomness; its keys may be traced.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            d_model: Width D.
+            d_state: Size N of the cell.
+            rngs: Source of randomness; its keys may be traced.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
         """
         self.bidirectional = bidirectional
         self.W = nnx.Param(_gates(rngs.params(), d_state, d_model, 4))
@@ -247,10 +247,10 @@ class GRU(Layer):
         """Draw W and C by Glorot's rule and orthogonal matrices U; the bias is 0.
 
         Args:
-            d_model: width D.
-            d_state: number of units N.
-            rngs: the source of randomness; its keys may be traced.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            d_model: Width D.
+            d_state: Number of units N.
+            rngs: Source of randomness; its keys may be traced.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
         """
         self.bidirectional = bidirectional
         self.W = nnx.Param(_gates(rngs.params(), d_state, d_model, 3).reshape(3, d_state, d_model))
@@ -277,7 +277,7 @@ class GRU(Layer):
         return jnp.zeros(self.U.shape[-1])
 
     def advance(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the next state, twice."""
+        """Return the next state, which is also its row."""
         weights = self.U[...]
         reset, update = jax.nn.sigmoid(inputs[:2] + weights[:2] @ state)
         candidate = jnp.tanh(inputs[2] + weights[2] @ (reset * state))

@@ -44,7 +44,7 @@ class Turning(NamedTuple):
         angles: W_theta, (H * K, D); the last pair of a head of odd size is not rotated.
         into: P^T B / sqrt(trace(B^T B)), (2 * H * K, D).
         out: C P, (D, 2 * H * K).
-        out_backward: those of the reverse direction, or None.
+        out_backward: Read-out of the reverse direction, or None.
     """
 
     angles: Array
@@ -119,15 +119,15 @@ class RotGated(GatedLayer):
         radian around theta.
 
         Args:
-            d_model: width D.
-            d_state: real channels N of the state.
-            rngs: the source of randomness; its keys may be traced.
-            heads: number of heads H, a divisor of N with Dh >= 2.
-            gamma_init: range of the decays at u = 0, within (0, 1); may be traced.
-            theta_init: range of the angles at u = 0, in radians a step; may be traced.
-            start: the state before the first step: "zero", or "learned", at first with E||x_0||^2 = 1 a head.
-            bidirectional: whether to read the sequence backwards too, with all but C shared.
-            algorithm: of the recurrence: "sequential", "associative", "pallas" or "auto".
+            d_model: Width D.
+            d_state: Real channels N of the state.
+            rngs: Source of randomness; its keys may be traced.
+            heads: Number of heads H, a divisor of N with Dh >= 2.
+            gamma_init: Range of the decays at u = 0, within (0, 1); may be traced.
+            theta_init: Range of the angles at u = 0, in radians a step; may be traced.
+            start: The state before the first step: "zero", or "learned", at first with E||x_0||^2 = 1 a head.
+            bidirectional: Whether to read the sequence backwards too, with all but C shared.
+            algorithm: Algorithm of the recurrence: "sequential", "associative", "pallas" or "auto".
 
         Raises:
             Refusal: N is not a multiple of H, or a head would have fewer than two channels.

@@ -15,8 +15,7 @@ EXACT = jax.lax.Precision.HIGHEST
 
 
 SQUARINGS = 129
-"""Most squarings: those of the largest finite row sum in float32, below 2^128. An infinite one would ask for
-two thousand million."""
+"""Largest number of squarings, that for the largest finite row sum in float32, below 2^128."""
 
 
 def rotation(weights: Array) -> Array:

@@ -7,8 +7,8 @@ sequence. In the coordinates P^T x the input matrix is therefore P^T xi B, the o
 acts on pairs of channels: a complex recurrence with decay gamma exp(i theta). P is orthogonal, so no norm
 changes.
 
-Options take single parts away: the normaliser xi, P, and the training of theta and of gamma. Layers of one
-seed then differ in that part alone, because all others are drawn as before.
+Options remove single parts: the normaliser xi, P, and the training of theta and of gamma. Layers of the same
+seed then differ only in that part, because all others are drawn as before.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _unchanged(rate: Array, power: Array) -> Factors:
 NORMALISERS: Mapping[str, Callable[[Array, Array], Factors]] = MappingProxyType(
     {"input": _on_inputs, "state": _on_states, "learned": _unchanged, "none": _unchanged}
 )
-"""By name: (-log(gamma) (H,), Tr B^T B (H,)) -> factors of gamma and of B in each head.
+"""Functions by name: (-log(gamma) (H,), Tr B^T B (H,)) -> factors of gamma and of B in each head.
 
 Source: RotRNN, equation 11 (input) and lemma 3 (state), with c = 1.
 """
@@ -136,19 +136,19 @@ class RotRNN(DiagonalLayer):
         """Draw the parameters as the paper does.
 
         Args:
-            d_model: width D.
-            d_state: real channels N of the state.
-            rngs: the source of randomness; its keys may be traced.
-            heads: number of heads H, a divisor of N with Dh >= 2.
-            gamma_init: range of the decays, within (0, 1); may be traced.
-            theta_init: range of the angles, in radians a step; may be traced.
-            normalisation: a name of `NORMALISERS`; "learned" starts as "input" does.
+            d_model: Width D.
+            d_state: Real channels N of the state.
+            rngs: Source of randomness; its keys may be traced.
+            heads: Number of heads H, a divisor of N with Dh >= 2.
+            gamma_init: Range of the decays, within (0, 1); may be traced.
+            theta_init: Range of the angles, in radians a step; may be traced.
+            normalisation: A name of `NORMALISERS`; "learned" starts as "input" does.
             basis: "learned" for P = expm(M - M^T), or "identity".
-            train_theta: whether the angles are trained.
-            train_gamma: whether the decays are trained.
-            bidirectional: whether to read the sequence backwards too, with P, Theta and B shared.
-            algorithm: of the recurrence: a name of `recurrence.ALGORITHMS`, or "auto".
-            activations: type of the recurrence's inputs and states.
+            train_theta: Whether the angles are trained.
+            train_gamma: Whether the decays are trained.
+            bidirectional: Whether to read the sequence backwards too, with P, Theta and B shared.
+            algorithm: Algorithm of the recurrence, a name of `recurrence.ALGORITHMS`, or "auto".
+            activations: Type of the recurrence's inputs and states.
 
         Raises:
             Refusal: N is not a multiple of H, or a head would have fewer than two channels.

@@ -28,9 +28,9 @@ class System(NamedTuple):
         eigenvalues: Lambda.
         low_rank: P.
         into: B.
-        step: steps of the discretisation, (D, 1).
+        step: Step sizes of the discretisation, (D, 1).
         out: C.
-        out_backward: that of the reverse direction; None in a layer that only looks back.
+        out_backward: Read-out of the reverse direction; None in a layer that only looks back.
     """
 
     eigenvalues: Array
@@ -120,16 +120,16 @@ class S4(Layer):
         """Start from HiPPO-LegS as the published code does; draw C, D and the steps.
 
         Args:
-            d_model: width D.
-            d_state: states N a channel; N/2 are stored.
-            rngs: the source of randomness; its keys may be traced.
-            dt_init: range of the steps, log-uniform; may be traced.
-            copies: number K of copies of Lambda, P and B.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            d_model: Width D.
+            d_state: States N a channel; N/2 are stored.
+            rngs: Source of randomness; its keys may be traced.
+            dt_init: Range of the steps, log-uniform; may be traced.
+            copies: Number K of copies of Lambda, P and B.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
             algorithm: "convolution", which "auto" is, or "sequential".
 
         Raises:
-            Refusal: N is odd, or D is no multiple of K.
+            Refusal: N is odd, or D is not a multiple of K.
         """
         _check_sizes(d_model, d_state, copies)
         self.bidirectional, self.algorithm = bidirectional, algorithm
@@ -159,7 +159,7 @@ class S4(Layer):
         )
 
     def respond(self, coefficients: System, inputs: Array, *, backward: bool) -> tuple[Array, Any]:
-        """Return 2 Re(C x), (L, D), and the states, which cost extra and only if they are used."""
+        """Return 2 Re(C x), (L, D), and the states, which are computed only if they are used."""
         if self.algorithm == "sequential":
             return super().respond(coefficients, inputs, backward=backward)
         response = kernel(coefficients, coefficients.readout(backward), len(inputs))
@@ -170,10 +170,10 @@ class S4(Layer):
         return jax.lax.scan(partial(self.advance, coefficients), self.initial_state(), inputs)[1]
 
     def respond_from(self, coefficients: System, state: Any, inputs: Array) -> tuple[Array, Any, Any]:
-        """Return the outputs (L, D) after a state, the states, and the last of them.
+        """Return the outputs (L, D) after a state, all states, and the last state.
 
-        What a convolution lacks of them are two matrix products: of the state with what every step reads of
-        it, and of the inputs with what each leaves of itself. Their matrices are those of all sequences.
+        A convolution is completed by two matrix products: the response of every step to the first state, and
+        the contribution of every input to the last state. All sequences share their matrices.
         """
         outputs, states, last = super().respond_from(coefficients, state, inputs)
         if self.algorithm == "sequential":
@@ -209,7 +209,7 @@ class S4(Layer):
 
 def _check_sizes(d_model: int, d_state: int, copies: int) -> None:
     if d_state % 2 or d_state < 2:
-        raise Refusal("S4: d_state", "d_state must be even", str(d_state), "States come in pairs.")
+        raise Refusal("S4: d_state", "must be even", str(d_state), "States come in pairs.")
     if copies < 1 or d_model % copies:
         raise Refusal(
             "S4: copies",
@@ -240,7 +240,7 @@ def kernel(system: System, out: Array, length: int) -> Array:
     """Return 2 Re(C A^t B) of the discretised system for t = 0 .. L - 1.
 
     Args:
-        system: every channel's.
+        system: System of every channel.
         out: C, (D, N/2).
         length: L.
 

@@ -1,4 +1,4 @@
-"""S4D: a diagonal state-space model of its own for every channel."""
+"""S4D: a separate diagonal state-space model for every channel."""
 
 from __future__ import annotations
 
@@ -83,20 +83,20 @@ class S4D(Layer):
         """Draw the parameters as the paper does.
 
         Args:
-            d_model: width D.
-            d_state: states N a channel; N/2 are stored.
-            rngs: the source of randomness; its keys may be traced.
-            dt_init: range of the steps, log-uniform; may be traced.
-            spectrum: what A starts from: "legs", "inv" or "lin".
+            d_model: Width D.
+            d_state: States N a channel; N/2 are stored.
+            rngs: Source of randomness; its keys may be traced.
+            dt_init: Range of the steps, log-uniform; may be traced.
+            spectrum: What A starts from: "legs", "inv" or "lin".
             discretisation: "zoh" or "bilinear".
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
             algorithm: "convolution" by Fourier transforms, which "auto" is, or that of the recurrence.
 
         Raises:
             Refusal: N is odd.
         """
         if d_state % 2 or d_state < 2:
-            raise Refusal("S4D: d_state", "d_state must be even", str(d_state), "States come in pairs.")
+            raise Refusal("S4D: d_state", "must be even", str(d_state), "States come in pairs.")
         self.bidirectional, self.algorithm, self.discretisation = bidirectional, algorithm, discretisation
         shape = (d_model, d_state // 2)
         eigenvalues = SPECTRA[spectrum](d_state // 2)
@@ -120,7 +120,7 @@ class S4D(Layer):
     def respond(self, coefficients: Planes, inputs: Array, *, backward: bool) -> tuple[Array, Array]:
         """Return 2 Re(C x), (L, D), and the states.
 
-        A convolution has no states: they are computed beside it, and only if they are used.
+        A convolution computes no states, so they are computed separately, and only if they are used.
         """
         if not self._convolves():
             return super().respond(coefficients, inputs, backward=backward)
@@ -139,10 +139,10 @@ class S4D(Layer):
         return recurrence(_flat(coefficients.decay), driven, initial=state, algorithm=algorithm)
 
     def respond_from(self, coefficients: Planes, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
-        """Return the outputs (L, D) after a state, the states, and the last of them.
+        """Return the outputs (L, D) after a state, all states, and the last state.
 
-        What a convolution lacks of them are two matrix products: of the state with what every step reads of
-        it, and of the inputs with what each leaves of itself. Their matrices are those of all sequences.
+        A convolution is completed by two matrix products: the response of every step to the first state, and
+        the contribution of every input to the last state. All sequences share their matrices.
         """
         states = self._states_from(coefficients, state, inputs)
         if not self._convolves():
@@ -169,7 +169,7 @@ class S4D(Layer):
         return jnp.zeros((2, self.A_im.size))
 
     def advance(self, coefficients: Planes, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the next state, twice."""
+        """Return the next state, which is also its row."""
         state = times(_flat(coefficients.decay), state) + coefficients.driven(inputs)
         return state, state
 
@@ -189,8 +189,8 @@ def kernel(decay: Array, readout: Array, length: int) -> Array:
     sum is a matrix product.
 
     Args:
-        decay: planes (2, D, N).
-        readout: planes (2, D, N).
+        decay: Planes (2, D, N).
+        readout: Planes (2, D, N).
         length: L.
 
     Returns:

@@ -86,18 +86,18 @@ class S5(DiagonalLayer):
         """Draw the parameters as the paper does.
 
         Args:
-            d_model: width D.
-            d_state: states P; P/2 are stored.
-            rngs: the source of randomness; its keys may be traced.
-            dt_init: range of the steps, log-uniform; may be traced.
-            blocks: number J of copies of HiPPO-N of size P/J that the transition starts from.
+            d_model: Width D.
+            d_state: States P; P/2 are stored.
+            rngs: Source of randomness; its keys may be traced.
+            dt_init: Range of the steps, log-uniform; may be traced.
+            blocks: Number J of copies of HiPPO-N of size P/J that the transition starts from.
             discretisation: "zoh" or "bilinear".
-            readout_init: distribution of C: "lecun_normal" or "trunc_standard_normal" before the change to
+            readout_init: Distribution of C: "lecun_normal" or "trunc_standard_normal" before the change to
                 the basis of the eigenvectors, or "complex_normal" in that basis.
-            clip_eigenvalues: keep the real parts of the eigenvalues below -1e-4.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
-            algorithm: of the recurrence: a name of `recurrence.ALGORITHMS`, or "auto".
-            activations: type of the recurrence's inputs and states.
+            clip_eigenvalues: Keep the real parts of the eigenvalues below -1e-4.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
+            algorithm: Algorithm of the recurrence, a name of `recurrence.ALGORITHMS`, or "auto".
+            activations: Type of the recurrence's inputs and states.
 
         Raises:
             Refusal: P is not a multiple of 2 J.
@@ -118,7 +118,7 @@ class S5(DiagonalLayer):
 
     @property
     def may_grow(self) -> bool:
-        """Return whether training may move eigenvalues outside the unit circle: unless they are clipped."""
+        """Return True if training may move eigenvalues outside the unit circle: unless they are clipped."""
         return not self.clip_eigenvalues
 
     def coefficients(self) -> Folded:

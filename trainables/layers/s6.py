@@ -86,13 +86,13 @@ class S6(ChunkedLayer):
         """Draw the parameters.
 
         Args:
-            d_model: width D.
-            d_state: states N of each channel.
-            rngs: the source of randomness; its keys may be traced.
+            d_model: Width D.
+            d_state: States N of each channel.
+            rngs: Source of randomness; its keys may be traced.
             expand: E / D.
-            signed: whether eigenvalues reach -1.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
-            algorithm: of the recurrence: "sequential", "associative", "pallas" or "auto".
+            signed: Whether eigenvalues reach -1.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
+            algorithm: Algorithm of the recurrence: "sequential", "associative", "pallas" or "auto".
         """
         self.signed, self.bidirectional, self.algorithm = signed, bidirectional, algorithm
         width, rank = expand * d_model, math.ceil(d_model / 16)
@@ -112,7 +112,7 @@ class S6(ChunkedLayer):
 
     @property
     def chunk_size(self) -> int:
-        """Return the rows of a chunk: few, for its states are (S, E, N). Source: docs/benchmarks/gated.md."""
+        """Return the rows of a chunk; its states are large, (S, E, N). Source: docs/benchmarks/gated.md."""
         return pace(self.algorithm).size // 4
 
     def chunk(self, coefficients: None, state: State, u: Array) -> tuple[State, Array]:

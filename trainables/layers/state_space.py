@@ -1,4 +1,4 @@
-"""What state-space models start from: discretisations dx/dt = A x + B u, and the spectra of A.
+"""Discretisations of state-space models dx/dt = A x + B u, and initial spectra of A.
 
 Source: S5, section 2.1 and appendix A (discretisation), appendix B.1 (the normal part of HiPPO-LegS); S4D,
 section 4 (its three spectra).
@@ -45,7 +45,7 @@ def _inverse(a: Array) -> Array:
 DISCRETISATIONS: Mapping[str, Callable[[Array, Array], tuple[Array, Array]]] = MappingProxyType(
     {"zoh": _hold, "bilinear": _bilinear}
 )
-"""By name: (eigenvalues, planes (..., 2, N); dt (..., N)) -> decay and factor of B, planes."""
+"""Functions by name: (eigenvalues, planes (..., 2, N); dt (..., N)) -> decay and factor of B, planes."""
 
 
 @cache
@@ -82,4 +82,4 @@ def _linear(count: int) -> Matrix:
 SPECTRA: Mapping[str, Callable[[int], Matrix]] = MappingProxyType(
     {"legs": _legs, "inv": _inv, "lin": _linear}
 )
-"""By name: N/2 -> the N/2 eigenvalues, one of each conjugate pair."""
+"""Functions by name: N/2 -> N/2 eigenvalues, one of each conjugate pair."""

@@ -41,13 +41,13 @@ class URNN(Layer):
     def __init__(self, d_model: int, d_state: int, *, rngs: nnx.Rngs, bidirectional: bool = False) -> None:
         """Draw the parameters as the published code does, but for V and C.
 
-        Theirs are uniform, these normal and truncated, both with the variance of Glorot's rule.
+        V and C are truncated normal instead of uniform, with the same variance of Glorot's rule.
 
         Args:
-            d_model: width D.
-            d_state: complex units N.
-            rngs: the source of randomness; its keys may be traced.
-            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            d_model: Width D.
+            d_state: Complex units N.
+            rngs: Source of randomness; its keys may be traced.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
         """
         self.bidirectional = bidirectional
         units, of_v, of_h0 = (d_state,), (6 / (2 + 2 * d_state)) ** 0.5, (3 / (2 * d_state)) ** 0.5

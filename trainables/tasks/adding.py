@@ -41,7 +41,7 @@ class Adding(Task):
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Return what would be generated; nothing is read."""
+        """Return the source of generated data; nothing is read."""
         phrase = f"adding problems generated with T = {options['length']} (seed {options['seed']})"
         return Source(phrase, comparable=True)
 
@@ -50,9 +50,9 @@ class Adding(Task):
         return Signature("value", 1, None, features=2, length=options["length"], metric="mse")
 
     def requires(self, options: Mapping[str, Any]) -> Requirement:
-        """Return that the first marked number may be the first step.
+        """Return a memory of the whole length, because the first marked number may be the first step.
 
-        Pooled by their mean, steps need no memory: the sum of number times marker is the answer.
+        With mean pooling no memory is needed, because the sum of number times marker is the answer.
         """
         return Requirement(options["length"] - 1, order=False)
 

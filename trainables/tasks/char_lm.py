@@ -1,10 +1,10 @@
 """Character-level language modelling: the next character of a text, in bits per character.
 
-A text is cut into consecutive segments of L characters, each of which asks for the character after every one
-of its own. With `training.carry_state` a row of a batch reads segment after segment, in training, validation
-and test, and every layer goes on from its state; without, each segment begins with the initial state. The
-further test splits x2, x4 and x8 have segments of 2 L, 4 L and 8 L characters, each of which begins with the
-initial state, and score their later halves: their bits say what a context of that length is worth.
+A text is cut into consecutive segments of L characters. The target at each step is the next character. With
+`training.carry_state`, a row of a batch reads segment after segment, in training, validation and test, and
+every layer continues from its state. Otherwise each segment begins with the initial state. The further test
+splits x2, x4 and x8 have segments of 2 L, 4 L and 8 L characters, which begin with the initial state. Only
+their later halves are scored, so that their bits measure the worth of a context of that length.
 
 Source: Mahoney 2011, http://mattmahoney.net/dc/textdata.html (text8 and enwik8); the usual division of both
 is 90, 5 and 5 million characters (Mikolov et al. 2012, Graves 2013).
@@ -39,7 +39,7 @@ from trainables.settings import MOST_EXAMPLES, Option
 from trainables.tasks import pydoc_passages
 
 _SHARES = (0.9, 0.05, 0.05)
-"""Of training, validation and test, in the order of the text."""
+"""Shares of training, validation and test, in the order of the text."""
 
 _TIMES = (2, 4, 8)
 
@@ -51,9 +51,9 @@ class _Text:
     """A published text.
 
     Attributes:
-        remote: Its archive.
-        characters: Its length.
-        alphabet: Its different bytes in their order; None for all that a byte can be.
+        remote: Archive of the text.
+        characters: Number of characters.
+        alphabet: Distinct bytes in their order; None for all 256.
     """
 
     remote: Remote
@@ -136,7 +136,7 @@ class CharLm(Task):
         return Signature("steps", classes, classes + 1, features=1, length=length, metric=self.metric)
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
-        """Write segments of each part of the text; a rest that is shorter than a segment is left out."""
+        """Write segments of each part of the text, without a remainder that is shorter than a segment."""
         numbers = _read(source)[: options["characters"] or None]
         ends = np.cumsum([round(share * len(numbers)) for share in _SHARES[:-1]])
         parts = dict(zip(SPLITS, np.split(numbers, ends), strict=True))
@@ -195,7 +195,7 @@ def _read(source: Source) -> np.ndarray:
 def _write(out: Writer, split: str, numbers: np.ndarray, length: int) -> np.ndarray:
     """Write a part of the text as segments; return the targets.
 
-    Of a further test split, whose segments are longer, only the later half is scored.
+    In a further test split, only the later half of each segment is scored.
     """
     segments = (len(numbers) - 1) // length
     used = segments * length
@@ -212,9 +212,9 @@ def _write(out: Writer, split: str, numbers: np.ndarray, length: int) -> np.ndar
 
 
 def _cross_entropy(train: np.ndarray, targets: np.ndarray) -> float:
-    """Return the bits per character of always answering with the frequencies of training.
+    """Return the bits per character of always predicting the frequencies of the training text.
 
-    A character that training does not have counts as if it were there once.
+    Characters that do not occur in the training text count as if they occurred once.
     """
     size = int(max(train.max(), targets.max())) + 1
     counts = np.maximum(np.bincount(train.ravel(), minlength=size), 1)

@@ -44,7 +44,7 @@ class Copy(Task):
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Return what would be generated; nothing is read."""
+        """Return the source of generated data; nothing is read."""
         phrase = f"copy sequences generated with T = {options['delay']} (seed {options['seed']})"
         return Source(phrase, comparable=True)
 
@@ -54,7 +54,7 @@ class Copy(Task):
         return Signature("steps", _SYMBOLS + 1, _DELIMITER + 1, features=1, length=length)
 
     def requires(self, options: Mapping[str, Any]) -> Requirement:
-        """Return that every symbol is asked for as many steps later as lie between the two rows."""
+        """Return the distance between a symbol and the step that recalls it."""
         return Requirement(options["delay"] + _COPIED, order=True)
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:

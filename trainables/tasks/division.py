@@ -1,7 +1,7 @@
 """The division of generated sequences among splits: each belongs to one, by a hash of its tokens.
 
-A sequence that is drawn several times stays in its split, so that splits are disjoint however few sequences a
-rule allows.
+A sequence that is drawn several times always belongs to the same split, so splits are disjoint even if a rule
+allows few sequences.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _SHARES: Mapping[str, range] = MappingProxyType(
 """Tenths of all sequences that belong to each split."""
 
 _MOST_ROWS = 20_000
-"""Rows that are drawn at once, of sequences that are not long."""
+"""Largest number of rows that are drawn at once."""
 
 _MOST_TOKENS = 2**27
-"""Tokens that are drawn at once: 1 GiB of 64-bit numbers, and a few arrays of that size."""
+"""Largest number of tokens that are drawn at once; they take 1 GiB as 64-bit numbers."""
 
 _FRUITLESS = 50
-"""Rounds of drawing without a sequence of a split after which it is taken to have none."""
+"""Number of rounds without a sequence of a split after which the split counts as empty."""
 
 Drawn = tuple[np.ndarray, ...]
-"""Arrays of as many rows, first the tokens (n, L)."""
+"""Arrays with equal numbers of rows, of which the first holds the tokens (n, L)."""
 
 
 def drawn(
@@ -37,14 +37,14 @@ def drawn(
     """Draw sequences until there are enough of a split.
 
     Args:
-        task: Name of the task, for the refusal.
+        task: Name of the task, for messages.
         split: "train", "validation" or "test"; None for all sequences.
-        rows: How many are wanted.
-        length: L, of the longest sequence.
-        draw: Called with a number of rows; returns their arrays.
+        rows: Number of sequences of the split.
+        length: L, the length of the longest sequence.
+        draw: Function of a number of rows that returns their arrays.
 
     Yields:
-        Which of the wanted rows come next, and their arrays.
+        The range of the next rows, and their arrays.
 
     Raises:
         Refusal: The rule has no sequence for the split.

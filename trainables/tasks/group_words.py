@@ -26,7 +26,7 @@ from trainables.settings import Option
 from trainables.tasks.lengths import OPTIONS, LengthTask
 
 _MOST_MOVED = 2
-"""Elements that a swap moves, or none: the identity is a symbol too."""
+"""Largest number of elements that a swap moves; the identity, which moves none, is a symbol too."""
 
 Permutation = tuple[int, ...]
 
@@ -56,16 +56,16 @@ class GroupWords(LengthTask):
             raise Refusal(f"task {self.name}: options.swaps", must, got, "Swaps are in S3 and S5.")
 
     def phrase(self, options: Mapping[str, Any]) -> str:
-        """Return what is generated, in words."""
+        """Return a description of the generated data."""
         return f"words of {'swaps in ' if options['swaps'] else ''}{options['group']}"
 
     def sizes(self, options: Mapping[str, Any]) -> tuple[int, int]:
-        """Return a token and a class an element, and padding."""
+        """Return the numbers of tokens and classes: one an element, and a token for padding."""
         elements = len(multiplication(options["group"]))
         return elements + 1, elements
 
     def requires(self, options: Mapping[str, Any]) -> Requirement:
-        """Return that every element counts; Z60 alone commutes."""
+        """Return a memory of the whole length, and an order unless the group is Z60, which commutes."""
         return Requirement(options["length"] - 1, order=options["group"] != "Z60")
 
     def draw(

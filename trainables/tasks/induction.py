@@ -1,7 +1,7 @@
-"""Induction heads: a trigger and the token after it, once among random tokens; at the end the trigger again.
+"""Induction heads: recall of the token that followed a trigger.
 
-The answer is the token that followed the trigger. Tokens other than the trigger are uniform, and the pair's
-place is too.
+The trigger occurs once among random tokens, and again at the end. The answer is the token that followed it.
+Tokens other than the trigger are uniform, and so is the place of the pair.
 
 Source: Gu & Dao 2023 (Mamba, arXiv 2312.00752), section 4.1.2, appendix E.1 and table 11: V = 16, L = 256 in
 training, 64 to 1,048,576 in test.
@@ -19,7 +19,7 @@ from trainables.settings import MOST_EXAMPLES, Option
 from trainables.tasks.recall import SIZES, Part, RecallTask, names_of_longer, times_of
 
 _SHORTEST = 3
-"""Trigger, answer, trigger."""
+"""Length of the shortest sequence: trigger, answer, trigger."""
 
 _TIMES = (2, 4, 8, 16, 32, 64)
 
@@ -46,24 +46,24 @@ class Induction(RecallTask):
         return (Part(times_of(split) * options["length"], 1, rows),)
 
     def further(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the names of the test splits of longer sequences, such as "x2"."""
+        """Return the names of the test splits with longer sequences, such as "x2"."""
         return names_of_longer(options, _TIMES)
 
     def outline(self, options: Mapping[str, Any]) -> Signature:
-        """Return the signature: the classes are the tokens beside the trigger."""
+        """Return the signature: the classes are all tokens except for the trigger."""
         symbols = options["symbols"]
         return Signature("steps", symbols, symbols + 2, features=1, length=options["length"])
 
     def requires(self, options: Mapping[str, Any]) -> Requirement:
-        """Return that the answer may be the second step."""
+        """Return a memory of almost the whole length, because the answer may be the second step."""
         return Requirement(options["length"] - 2, order=True)
 
     def phrase(self, options: Mapping[str, Any]) -> str:
-        """Return what is generated, in words."""
+        """Return a description of the generated data."""
         return f"a trigger among {options['length']} tokens of {options['symbols']}"
 
     def departure(self, options: Mapping[str, Any]) -> str:
-        """Return that training has a number of sequences."""
+        """Return the departure that training has a limited number of sequences."""
         return f"{options['examples']:,} training sequences instead of an unlimited stream"
 
     def draw(

@@ -1,11 +1,11 @@
-"""Tasks with a rule for every length: trained on sequences of up to L steps, tested on longer ones too.
+"""Tasks whose rule applies to any length, which are also tested on sequences longer than those of training.
 
 Validation and test have the lengths of training. The further test splits x2, x4 and x8 hold sequences of up
-to 2 L, 4 L and 8 L steps, and score only what lies beyond half of that: x4 scores steps 2 L + 1 to 4 L, so
-that the lengths of training contribute nothing to it.
+to 2 L, 4 L and 8 L steps, of which only the later half is scored: x4 scores steps 2 L + 1 to 4 L. The lengths
+of training therefore contribute nothing to these scores.
 
-Every sequence belongs to one split: a short one, of which there are few, is drawn several times in training,
-as in the published streams, and never in two splits.
+Every sequence belongs to one split. Short sequences, of which there are few, occur several times in training,
+as in the published streams, but never in two splits.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class LengthTask(Task):
         """
 
     def further(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the names of the test splits of longer sequences, such as "x2"."""
+        """Return the names of the test splits with longer sequences, such as "x2"."""
         return tuple(f"x{times}" for times in _TIMES if times <= options["reach"])
 
     def validate(self, options: Mapping[str, Any]) -> None:
@@ -87,14 +87,14 @@ class LengthTask(Task):
             )
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Return what would be generated; nothing is read."""
+        """Return the source of generated data; nothing is read."""
         phrase = f"{self.phrase(options)}, up to {options['length']} steps (seed {options['seed']})"
         note = f"{options['examples']:,} training sequences instead of the published unlimited stream"
         return Source(phrase, comparable=False, note=note)
 
     @abstractmethod
     def phrase(self, options: Mapping[str, Any]) -> str:
-        """Return what is generated, in words."""
+        """Return a description of the generated data."""
 
     def outline(self, options: Mapping[str, Any]) -> Signature:
         """Return the signature of sequences of tokens."""
@@ -150,5 +150,5 @@ class LengthTask(Task):
 
 
 def _ignored(split: str, longest: int) -> int:
-    """Return how many first steps a split does not score: half of a longer sequence."""
+    """Return the number of first steps that a split does not score: half of a longer sequence."""
     return longest // 2 if split not in SPLITS else 0

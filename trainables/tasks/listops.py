@@ -43,7 +43,7 @@ _TOKENS: Mapping[str, int] = {
     CLOSE: CLOSE_TOKEN,
     "X": CLOSE_TOKEN,
 }
-"""Some readers of LRA's files write the closing bracket as X; both are one token."""
+"""Token numbers; X is the closing bracket in some versions of LRA's files."""
 
 
 class ListOps(Task):
@@ -80,7 +80,7 @@ class ListOps(Task):
     }
 
     def validate(self, options: Mapping[str, Any]) -> None:
-        """Refuse lengths that no expression can have, or that do not fit."""
+        """Refuse lengths that no expression has, or that exceed the length of the arrays."""
         if options["source"] == "published":
             return
         low, high, length = options["min_length"], options["max_length"], options["length"]
@@ -109,7 +109,7 @@ class ListOps(Task):
         return all(options[name] == self.published[name] for name in self.of_generator)
 
     def published_rows(self, source: Source) -> tuple[int, int, int] | None:
-        """Return the expressions of LRA's splits, which its files and its rule have alike."""
+        """Return the numbers of expressions of the published splits, for files and generated ones."""
         return (96_000, 2000, 2000) if source.kind == "published" else None
 
     def outline(self, options: Mapping[str, Any]) -> Signature:
@@ -128,7 +128,7 @@ class ListOps(Task):
         return Encoding(self.outline(options), majority(targets), entropy(targets["validation"]))
 
     def tokens(self, text: str, length: int, characters: str) -> np.ndarray:
-        """Return the token numbers of an expression, uncut: its beginning would have another value."""
+        """Return the token numbers of a whole expression, whose beginning would have another value."""
         try:
             numbers, _ = parsed(text)
         except ValueError as error:
@@ -144,7 +144,7 @@ def parsed(expression: str) -> tuple[list[int], int]:
     """Return the token numbers of an expression and its value, 0 to 9; parentheses are ignored.
 
     Raises:
-        ValueError: An unknown token, an operator without arguments, brackets that do not match.
+        ValueError: A token is unknown, an operator has no arguments, or brackets do not match.
     """
     tokens = _numbers(expression)
     return tokens, _value(tokens)
@@ -269,7 +269,7 @@ def _parsed_part(part: tuple[str, int, list[str]]) -> list[tuple[bytes, int]]:
 
 
 def _row(where: str, line: str) -> tuple[bytes, int]:
-    """Return the tokens and the value of one row, having checked the value by evaluating the expression."""
+    """Return the tokens and the value of one row, after checking the value against the expression."""
     fields = line.split("\t")
     if len(fields) != 2:
         raise BadData(where, "must be an expression TAB its value", f"{len(fields)} fields", _AGAIN)

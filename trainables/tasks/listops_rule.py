@@ -1,7 +1,7 @@
-"""Generates ListOps expressions by the rule of Long Range Arena, thousands of trees at a time.
+"""Generator of ListOps expressions by the rule of Long Range Arena, thousands of trees at a time.
 
-Level by level: one array holds all nodes of one depth, of all trees of a chunk; the children of a node are
-neighbours in the next array. A tree grows only while it can still be short enough, and only trees of an
+Trees grow level by level. One array holds all nodes of one depth of all trees of a chunk. The children of a
+node are neighbours in the next array. A tree grows only while it can still be short enough. Only trees of an
 accepted length get digits, a value and a text.
 
 Source: Nangia & Bowman 2018, and Long Range Arena's `data/listops.py`. A node above depth 10 is an operator
@@ -38,12 +38,12 @@ _OPERATOR_RATE = 0.25
 _MAX_CHILDREN = 10
 _TREES_A_CHUNK = 8192
 _BARREN_CHUNKS = 50
-"""After so many consecutive chunks without a new expression, the requested lengths count as impossible."""
+"""Number of consecutive chunks without a new expression after which the lengths count as impossible."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What to generate: expressions with `min_length < length < max_length`, parentheses not counted."""
+    """The rule: expressions with `min_length < length < max_length`, parentheses not counted."""
 
     seed: int
     min_length: int
@@ -70,9 +70,9 @@ class _Level:
     """The nodes of one depth.
 
     Attributes:
-        tree: (m,) the tree of each node, ascending.
-        operator: (m,) whether it is an operator.
-        children: (operators,) how many nodes of the next level are its own.
+        tree: (m,) tree of each node, ascending.
+        operator: (m,) whether the node is an operator.
+        children: (operators,) number of children of each operator in the next level.
     """
 
     tree: np.ndarray
@@ -180,7 +180,7 @@ def _filled(
 def _combined(
     operators: np.ndarray, values: np.ndarray, starts: np.ndarray, children: np.ndarray
 ) -> np.ndarray:
-    """Apply each operator (o,) to its own run of the child values."""
+    """Apply each operator (o,) to the values of its children, which are consecutive."""
     results = (
         np.minimum.reduceat(values, starts),
         np.maximum.reduceat(values, starts),
@@ -194,7 +194,7 @@ def _combined(
 
 
 def _medians(values: np.ndarray, starts: np.ndarray, children: np.ndarray) -> np.ndarray:
-    """Return the median of each run, halves cut off."""
+    """Return the median of each run of values, rounded down."""
     column = np.arange(_MAX_CHILDREN)
     inside = column < children[:, None]
     indices = np.minimum(starts[:, None] + column, len(values) - 1)

@@ -17,21 +17,21 @@ import numpy as np
 from scipy.fft import dct
 
 FEATURES = 20
-"""Coefficients of a frame."""
+"""Number of coefficients of a frame."""
 
 HOP = 100
-"""Samples from one frame to the next."""
+"""Number of samples from one frame to the next."""
 
 _WINDOW = 200
 _FILTERS = 64
 _FLOOR = 1e-6
-"""Added to the power before its logarithm."""
+"""Number that is added to the power before its logarithm."""
 
 _FULL_SCALE = 2**15
 
 
 def frames(samples: int) -> int:
-    """Return the number of frames of so many samples."""
+    """Return the number of frames of a number of samples."""
     return 1 + samples // HOP
 
 
@@ -39,7 +39,7 @@ def coefficients(sound: np.ndarray, rate: int) -> np.ndarray:
     """Return the coefficients of sounds.
 
     Args:
-        sound: 16-bit samples (n, S), S more than half a frame.
+        sound: 16-bit samples (n, S), where S exceeds half a frame.
         rate: Samples a second.
 
     Returns:
@@ -56,7 +56,7 @@ def coefficients(sound: np.ndarray, rate: int) -> np.ndarray:
 
 @cache
 def _filters(rate: int) -> np.ndarray:
-    """Return the weight of each frequency (101,) in each of the 64 filters; a filter between two has none."""
+    """Return the weight of each frequency (101,) in each of the 64 filters; narrow filters may have none."""
     frequencies = np.linspace(0, rate / 2, _WINDOW // 2 + 1)
     corners = _hertz(np.linspace(0, _mels(rate / 2), _FILTERS + 2))
     widths = np.diff(corners)

@@ -1,6 +1,6 @@
 """Sequential MNIST: a digit read pixel by pixel, row after row or in one fixed, shuffled order; ten classes.
 
-The papers do not agree on the shuffled order, so that its name is an option and part of the record:
+Papers use different shuffled orders, so the name of the order is an option and part of the record:
 `seed-92916` is `RandomState(92916).permutation(784)`, `bit-reversal` is the order of S4 and S5. LDStack used
 a list of its own.
 
@@ -41,7 +41,7 @@ _FILES = {
     ),
     "t10k-labels-idx1-ubyte": (4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
 }
-"""Each file, with the size and the SHA-256 of its packed form."""
+"""Files, with the size and the SHA-256 of their compressed form."""
 
 
 class SequentialMnist(Task):
@@ -67,7 +67,7 @@ class SequentialMnist(Task):
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Return MNIST's four files, having read their headers."""
+        """Return MNIST's four files, after checking their headers."""
         paths = tuple(_located(folder, name) for name in _FILES)
         counts = tuple(_checked(images, labels) for images, labels in (paths[:2], paths[2:]))
         note = (

@@ -28,10 +28,10 @@ SYMBOLS = "+-*()="
 """Tokens after the digits, in their order."""
 
 _SHORTEST = 2
-"""Tokens of a digit and =."""
+"""Length of the shortest expression, a digit and =."""
 
 _SHORTEST_PAIR = 5
-"""Tokens of (a + b), the shortest expression with brackets and two digits."""
+"""Length of (a + b), the shortest expression with brackets and two digits."""
 
 
 class Modular(LengthTask):
@@ -54,7 +54,7 @@ class Modular(LengthTask):
     }
 
     def validate(self, options: Mapping[str, Any]) -> None:
-        """Refuse lengths that no expression has, and values by step of an expression with brackets."""
+        """Refuse lengths that no expression has, and values by step for expressions with brackets."""
         super().validate(options)
         where = f"task {self.name}: options"
         if options["min_length"] < _SHORTEST:
@@ -65,17 +65,17 @@ class Modular(LengthTask):
             raise Refusal(f"{where}.answer", must, "steps", "Set brackets: false, or answer: end.")
 
     def phrase(self, options: Mapping[str, Any]) -> str:
-        """Return what is generated, in words."""
+        """Return a description of the generated data."""
         kind = "with" if options["brackets"] else "without"
         operators = " ".join(options["operators"])
         return f"arithmetic modulo {options['modulus']} with {operators}, {kind} brackets"
 
     def sizes(self, options: Mapping[str, Any]) -> tuple[int, int]:
-        """Return padding, digits and symbols, and a class a digit."""
+        """Return the numbers of tokens (padding, digits, symbols) and of classes (digits)."""
         return 1 + options["modulus"] + len(SYMBOLS), options["modulus"]
 
     def requires(self, options: Mapping[str, Any]) -> Requirement:
-        """Return that every digit counts; sums alone have no order."""
+        """Return a memory of the whole length, and an order unless there are only sums."""
         return Requirement(options["length"] - 1, order=options["brackets"] or options["operators"] != "+")
 
     def draw(
@@ -118,7 +118,7 @@ def _values(digits: np.ndarray, chosen: np.ndarray, operators: str, modulus: int
     Args:
         digits: (n, k).
         chosen: (n, k) numbers of the operators that follow them.
-        operators: their symbols.
+        operators: Symbols of the operators.
         modulus: m.
     """
     values = np.empty_like(digits)

@@ -1,10 +1,10 @@
 """Multi-query associative recall: pairs of a key and a value, then the keys again; recall each value.
 
-A sequence begins with n pairs. The rest of it is slots of two steps: each key returns once, in a slot of its
-own, and its value is asked for at that step. The gap g to a slot has the probability p ~ g^(a - 1). Keys are
-the numbers 1 to V/2 - 1, values V/2 to V - 1, both without repetition; other steps hold the filler 0, or
-random numbers. The further test splits x2, x4 and x8 hold as many pairs in 2 L, 4 L and 8 L steps; the
-mixture has tests of its own, of more pairs in more steps.
+A sequence begins with n pairs. The rest consists of slots of two steps. Each key returns once, in a slot of
+its own, and its value is the target at that step. The gap g to a slot has the probability p ~ g^(a - 1). Keys
+are the numbers 1 to V/2 - 1, values V/2 to V - 1, both without repetition. Other steps hold the filler 0 or
+random numbers. The further test splits x2, x4 and x8 hold equally many pairs in 2 L, 4 L and 8 L steps. The
+mixture has its own tests, with more pairs in more steps.
 
 Source: Arora et al. 2023 (Zoology, arXiv 2312.04927), appendix C, and its code `multiquery_ar.py`; the
 mixture is the one of its later configurations (Arora et al. 2024, "Based").
@@ -33,7 +33,7 @@ from trainables.tasks.recall import (
 )
 
 _STEPS_A_PAIR = 4
-"""Two of the pair, and two of the slot in which its key returns."""
+"""Number of steps a pair: two for the pair, and two for the slot in which its key returns."""
 
 _MIXTURE = ((64, 4, 5), (128, 8, 1), (256, 16, 1), (256, 32, 1), (256, 64, 1))
 """Length, pairs, and share of training: 100,000 of the first kind and 20,000 of each other, of 180,000."""
@@ -112,18 +112,18 @@ class Mqar(RecallTask):
         return Signature("steps", options["vocabulary"], options["vocabulary"] + 1, features=1, length=length)
 
     def requires(self, options: Mapping[str, Any]) -> Requirement:
-        """Return that a value is asked for up to the whole length later, by the key before it."""
+        """Return a memory of the whole length, and an order, because a value belongs to the key before it."""
         length = max(part.length for part in self.parts(options, "train"))
         return Requirement(length - 2, order=True)
 
     def phrase(self, options: Mapping[str, Any]) -> str:
-        """Return what is generated, in words."""
+        """Return a description of the generated data."""
         if options["mixture"]:
             return "the published mixture of 4 to 64 pairs in 64 to 256 steps"
         return f"{options['pairs']} pairs in {options['length']} steps"
 
     def departure(self, options: Mapping[str, Any]) -> str:
-        """Return that no paper has such sequences, or so many of them; '' if one has."""
+        """Return the departure from all published sequences and their number; '' if there is none."""
         rows = _OF_THE_MIXTURE if options["mixture"] else _OF_ONE_KIND
         other = other_options({"examples": rows}, options)
         if not options["mixture"] and (options["length"], options["pairs"]) not in _KINDS:

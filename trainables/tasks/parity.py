@@ -28,15 +28,15 @@ class Parity(LengthTask):
     published: ClassVar[Mapping[str, Any]] = {"length": 40, "min_length": 3, "answer": "end"}
 
     def phrase(self, options: Mapping[str, Any]) -> str:
-        """Return what is generated, in words."""
+        """Return a description of the generated data."""
         return "rows of bits"
 
     def sizes(self, options: Mapping[str, Any]) -> tuple[int, int]:
-        """Return three tokens and two classes."""
+        """Return the numbers of tokens and classes: three, with padding, and two."""
         return 3, 2
 
     def requires(self, options: Mapping[str, Any]) -> Requirement:
-        """Return that every bit counts, in any order."""
+        """Return a memory of the whole length, without an order."""
         return Requirement(options["length"] - 1, order=False)
 
     def draw(

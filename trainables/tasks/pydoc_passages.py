@@ -1,7 +1,7 @@
 """Pairs of passages from Python's own documentation: "do the two come from the same topic?"
 
-The stand-in for the AAN pairs of Retrieval: real English, part of every Python, with two texts and two
-classes like AAN, and nothing to download. Its accuracy does not compare with AAN's.
+They are the stand-in for the AAN pairs of Retrieval: real English that is part of every Python installation,
+with two texts and two classes. Accuracies cannot be compared with those on AAN.
 
 A topic's text is cut into passages, the passages are divided among the three splits, and only then are pairs
 drawn, so that no passage is in two splits. Paragraphs that several topics share are kept in the largest only.
@@ -24,7 +24,7 @@ from trainables.errors import Refusal
 
 _SHARES = {"train": 0.7, "validation": 0.15, "test": 0.15}
 _PASSAGES_A_TOPIC = 30
-"""A topic of fewer passages is left out: it would have too few pairs in validation and test."""
+"""Minimum number of passages of a topic, so that validation and test have enough pairs."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def whole_text() -> str:
 
 @cache
 def alphabet() -> str:
-    """Return the different characters of the whole text in their order."""
+    """Return the distinct characters of the whole text in their order."""
     return "".join(sorted(set(whole_text())))
 
 
@@ -122,9 +122,9 @@ def _divided(passages: Sequence[Sequence[str]], rng: np.random.Generator) -> dic
 
 
 def _pairs(rng: np.random.Generator, passages: Sequence[Sequence[str]], size: int, split: str) -> Pairs:
-    """Draw `size` distinct pairs of passages, half of them alike.
+    """Draw `size` distinct pairs of passages, half of them from one topic.
 
-    Both halves hold each topic equally often, so that no topic reveals the answer.
+    Both halves contain each topic equally often, so that no topic reveals the answer.
     """
     quotas = _quotas([len(topic) * (len(topic) - 1) // 2 for topic in passages], size // 2)
     if quotas.sum() < size // 2:

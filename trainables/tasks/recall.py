@@ -1,4 +1,4 @@
-"""Tasks of recall: tokens by a published rule, with targets at the steps that ask for something."""
+"""Tasks of recall: tokens by a published rule, with targets at the steps of queries."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Part:
     """Sequences of one kind in a split.
 
     Attributes:
-        length: Steps of a sequence.
-        items: What a sequence asks for, or holds: its pairs, or its tokens to be copied.
+        length: Number of steps of a sequence.
+        items: Number of pairs, or of tokens to copy, in a sequence.
         rows: Number of sequences.
     """
 
@@ -55,7 +55,7 @@ class RecallTask(Task):
 
     @abstractmethod
     def parts(self, options: Mapping[str, Any], split: str) -> tuple[Part, ...]:
-        """Return what a split holds: "train", "validation", "test", or a further test split."""
+        """Return the parts of a split: "train", "validation", "test", or a further test split."""
 
     @abstractmethod
     def draw(
@@ -101,27 +101,27 @@ class RecallTask(Task):
         return targets
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Return what would be generated; nothing is read."""
+        """Return the source of generated data; nothing is read."""
         note = self.departure(options)
         phrase = f"{self.phrase(options)} (seed {options['seed']})"
         return Source(phrase, comparable=not note, note=note)
 
     @abstractmethod
     def phrase(self, options: Mapping[str, Any]) -> str:
-        """Return what is generated, in words."""
+        """Return a description of the generated data."""
 
     @abstractmethod
     def departure(self, options: Mapping[str, Any]) -> str:
-        """Return how the sequences depart from the published ones, beside the options; '' if they do not."""
+        """Return differences from the published sequences, besides options; '' if there are none."""
 
 
 def names_of_longer(options: Mapping[str, Any], times: Sequence[int] = TIMES) -> tuple[str, ...]:
-    """Return the names of the test splits of sequences of some times L that the option `reach` allows."""
+    """Return the names of the test splits with multiples of the length L that the option `reach` allows."""
     return tuple(f"x{number}" for number in times if number <= options["reach"])
 
 
 def times_of(split: str) -> int:
-    """Return how many times L the sequences of a split are: 8 in "test_x8", 1 in "test"."""
+    """Return the length of the sequences of a split as a multiple of L: 8 for "test_x8", 1 for "test"."""
     return int(split.removeprefix("test_x")) if split.startswith("test_x") else 1
 
 
@@ -141,7 +141,7 @@ def chosen(rng: np.random.Generator, rows: int, count: int, choices: int) -> np.
 def weighted(rng: np.random.Generator, rows: int, count: int, weights: np.ndarray) -> np.ndarray:
     """Return (rows, count) different places of `weights` in each row, drawn one after another.
 
-    Exponential times with these rates come in the order of weighted draws without replacement.
+    The order of exponential times with these rates is that of weighted draws without replacement.
 
     Source: Efraimidis & Spirakis 2006, Information Processing Letters 97, algorithm A.
     """

@@ -102,7 +102,7 @@ class Retrieval(Task):
         )
 
     def published_rows(self, source: Source) -> tuple[int, int, int] | None:
-        """Return the pairs of LRA's splits; the stand-in is no published data."""
+        """Return the numbers of pairs in LRA's splits; None for the stand-in, which is not published."""
         return (147_086, 18_090, 17_437) if source.kind == "aan" else None
 
     def outline(self, options: Mapping[str, Any]) -> Signature:
@@ -111,7 +111,7 @@ class Retrieval(Task):
         return Signature("class", 2, _VOCABULARY, features=1, length=length, towers=2)
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
-        """Write character numbers, the vocabulary taken from training alone."""
+        """Write character numbers, with the vocabulary of the training split."""
         if source.kind == "aan":
             length = options["length"]
             encoder = _AanEncoder(dict(zip(SPLITS, source.files, strict=True)), length, progress)
@@ -198,7 +198,7 @@ def _row(where: str, fields: list[str]) -> Row:
 
 
 class _AanEncoder:
-    """Encodes the three files; each row is read twice: once to be checked and counted, once to be written."""
+    """Encodes the three files. Each row is read twice: to check and count it, and to write it."""
 
     def __init__(self, paths: Mapping[str, Path], length: int, progress: Progress) -> None:
         self._paths, self._length, self._progress = paths, length, progress

@@ -1,4 +1,4 @@
-"""Selective copying: data tokens at random places among noise, then as many steps that ask for them in order.
+"""Selective copying: data tokens at random places among noise, which have to be recalled in order at the end.
 
 The places are uniform without repetition, so that no fixed delay recalls the tokens. Of V symbols one is
 noise; the symbol that asks is one more. The generator of the published figures was not released. The further
@@ -56,7 +56,7 @@ class SelectiveCopy(RecallTask):
         return (Part(times_of(split) * options["length"] + options["tokens"], options["tokens"], rows),)
 
     def further(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the names of the test splits of longer sequences, such as "x2"."""
+        """Return the names of the test splits with longer sequences, such as "x2"."""
         return names_of_longer(options)
 
     def outline(self, options: Mapping[str, Any]) -> Signature:
@@ -66,21 +66,21 @@ class SelectiveCopy(RecallTask):
         return Signature("steps", symbols - 1, symbols + 2, features=1, length=length)
 
     def requires(self, options: Mapping[str, Any]) -> Requirement:
-        """Return that the first token is asked for after all others."""
+        """Return a memory of the whole length, because the first token is recalled after all others."""
         return Requirement(options["length"], order=True)
 
     def phrase(self, options: Mapping[str, Any]) -> str:
-        """Return what is generated, in words."""
+        """Return a description of the generated data."""
         return f"{options['tokens']} tokens among {options['length']} steps"
 
     def departure(self, options: Mapping[str, Any]) -> str:
-        """Return that training has a number of sequences."""
+        """Return the departure that training has a limited number of sequences."""
         return f"{options['examples']:,} training sequences instead of an unlimited stream"
 
     def draw(
         self, options: Mapping[str, Any], rng: np.random.Generator, part: Part, rows: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw sequences: data tokens are the numbers from 0, then noise, then the symbol that asks."""
+        """Draw sequences; data tokens have the first numbers, followed by noise and the query symbol."""
         length, count = part.length - part.items, part.items
         classes = options["symbols"] - 1
         data = rng.integers(classes, size=(rows, count))

@@ -28,7 +28,7 @@ from trainables.settings import Option
 from trainables.tasks import mfcc
 
 RATE = 16_000
-"""Samples a second, and the longest clip."""
+"""Samples a second, and samples of the longest clip."""
 
 _FOLDER = "speech_commands_v0.02"
 _NOISE = "_background_noise_"
@@ -39,7 +39,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "commands": ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes"),
     "auxiliary": ("bed", "bird", "cat", "dog", "happy", "house", "marvin", "sheila", "tree", "wow"),
 }
-"""The two parts of ten words that the option `words` may keep: commands, and what most speakers said once."""
+"""Groups of ten words that the option `words` selects: commands, and words that most speakers said once."""
 
 _BUCKETS = 2**27 - 1
 _SEED_OF_THE_ORDER = 0
@@ -91,7 +91,7 @@ class SpeechCommands(Task):
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Return the folder of words, having checked its two lists."""
+        """Return the folder of words, after checking its two lists."""
         root = folder / _FOLDER
         if not root.is_dir():
             remedy = "Fetch it (`data fetch speech_commands`)."
@@ -125,7 +125,7 @@ class SpeechCommands(Task):
         )
 
     def validate(self, options: Mapping[str, Any]) -> None:
-        """Refuse averaged samples where coefficients are computed: their frames are of 16 kHz."""
+        """Refuse averaged samples with coefficients, whose frames require 16 kHz."""
         if options["features"] == "mfcc" and options["every"] != 1:
             raise Refusal(
                 "task speech_commands: options.every",
@@ -149,7 +149,7 @@ class SpeechCommands(Task):
         for split in SPLITS:
             ordered = [clip for clip in clips if clip.split == split]
             if not ordered:
-                raise BadData(str(root), f"must hold recordings of {split}", "none", _AGAIN)
+                raise BadData(str(root), f"must hold recordings of {split}", "", _AGAIN)
             shuffled = [ordered[index] for index in mixed(len(ordered), _SEED_OF_THE_ORDER)]
             targets[split] = np.array([clip.label for clip in shuffled], np.int32)
             out.put(f"{split}.targets", targets[split])
@@ -182,7 +182,7 @@ def _asked(options: Mapping[str, Any]) -> int:
 
 
 def _words(root: Path, kept: str) -> list[str]:
-    """Return the words of the tree that are kept, in the order of their classes."""
+    """Return the selected words in the order of their classes."""
     found = sorted(path.name for path in root.iterdir() if path.is_dir() and path.name != _NOISE)
     return found if kept == "all" else [word for word in found if word in WORDS[kept]]
 
@@ -211,7 +211,7 @@ def _listed(root: Path) -> dict[str, str]:
 
 
 def _clips(root: Path, words: list[str]) -> tuple[list[Clip], int]:
-    """Return the recordings of some words in the order of their names, and the number of those left out.
+    """Return the recordings of some words in the order of their names, and the number of excluded ones.
 
     A recording in neither list belongs to training, unless its speaker is held out: version 0.02 dropped a
     few recordings that a folder made from several archives may still have.

@@ -86,7 +86,7 @@ class Text(Task):
         return Signature("class", 2, _VOCABULARY, features=1, length=options["length"])
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
-        """Write character numbers, the vocabulary taken from the training reviews kept for training."""
+        """Write character numbers, with the vocabulary of the reviews in the training split."""
         test_texts, test_labels = _reviews(source.files[2:], progress)
         read, read_labels = _reviews(source.files[:2], progress)
         fresh = _first_seen(read, test_texts)

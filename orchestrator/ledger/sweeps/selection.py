@@ -6,6 +6,9 @@ A trial is a candidate if it belongs to the search, is COMPLETE and has a value.
 2. the value, which with several objectives is that of the first one;
 3. the number.
 
+After a race, its candidates come first, ordered by the mean of their retrainings with fresh seeds instead of
+their own values, which were selected.
+
 The order in which trials finish or rows are read has no effect.
 """
 
@@ -13,9 +16,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
 
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.sweeps.records import CheckpointRecord, SweepRecord, TrialRecord, by_trial
+from orchestrator.ledger.sweeps.records import (
+    UNFINISHED_TRIAL,
+    CheckpointRecord,
+    SweepRecord,
+    TrialRecord,
+    by_trial,
+)
 
 Constraints = Mapping[str, Mapping[str, float]]
 """Bounds `at_least` and `at_most` by metric, as in the document of a sweep."""
@@ -54,7 +65,11 @@ def total_violation(constraints: Constraints, metrics: Mapping[str, float]) -> f
 
 
 def ranked(
-    trials: Iterable[TrialRecord], *, maximize: bool, violations: Mapping[str, float] | None = None
+    trials: Iterable[TrialRecord],
+    *,
+    maximize: bool,
+    violations: Mapping[str, float] | None = None,
+    racing: int = 0,
 ) -> list[TrialRecord]:
     """Return the candidates, the best one first.
 
@@ -62,14 +77,47 @@ def ranked(
         trials: Trials of one sweep, in any order and of any role and state.
         maximize: Whether a larger value is better.
         violations: `total_violation` by trial key; missing trials are feasible.
+        racing: Number of candidates of the race, see `racing_of`; 0 without a race.
     """
-    broken = violations or {}
+    trials, broken = list(trials), violations or {}
     keyed = [
         (order(trial.value, trial.number, maximize=maximize, violation=broken.get(trial.key, 0.0)), trial)
         for trial in trials
         if trial.role == "search" and trial.state == "COMPLETE" and trial.value is not None
     ]
-    return [trial for _, trial in sorted(keyed, key=lambda pair: pair[0])]
+    candidates = [trial for _, trial in sorted(keyed, key=lambda pair: pair[0])]
+    raced = candidates[:racing]
+    means = {trial.key: _fresh_mean(trials, trial, maximize=maximize) for trial in raced}
+    return [*sorted(raced, key=lambda trial: -means[trial.key]), *candidates[racing:]]
+
+
+def racing_of(document: Mapping[str, Any]) -> int:
+    """Return the number of candidates of the race in the document of a sweep; 0 without a race."""
+    return int(((document.get("confirm") or {}).get("race") or {}).get("top", 0))
+
+
+def fresh_values(
+    trials: Iterable[TrialRecord], candidate: TrialRecord, *, maximize: bool
+) -> list[float | None]:
+    """Return the values of a trial's confirmations, larger is better.
+
+    A running confirmation has None. One that has ended without a value is worse than any other: -inf.
+    """
+    known = confirmations_of(trials, candidate)
+    values = [trial.value if trial.state == "COMPLETE" else None for trial in known]
+    return [
+        (value if maximize else -value)
+        if value is not None
+        else (None if trial.state in UNFINISHED_TRIAL else -math.inf)
+        for trial, value in zip(known, values, strict=True)
+    ]
+
+
+def _fresh_mean(trials: Iterable[TrialRecord], candidate: TrialRecord, *, maximize: bool) -> float:
+    """Return the mean of the finished confirmations, larger is better; -inf without one."""
+    values = fresh_values(trials, candidate, maximize=maximize)
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else -math.inf
 
 
 def best_trial(
@@ -78,6 +126,7 @@ def best_trial(
     maximize: bool,
     violations: Mapping[str, float] | None = None,
     checkpoints: Mapping[str, Sequence[CheckpointRecord]] | None = None,
+    racing: int = 0,
 ) -> TrialRecord | None:
     """Return the best trial of a search, or None without a candidate.
 
@@ -87,8 +136,9 @@ def best_trial(
         violations: `total_violation` by trial key; missing trials are feasible.
         checkpoints: Checkpoints by trial key, to choose a trial whose weights can be loaded: a candidate must
             still have the checkpoint of its best step. None if any trial is a candidate.
+        racing: Number of candidates of the race, see `racing_of`.
     """
-    candidates = ranked(trials, maximize=maximize, violations=violations)
+    candidates = ranked(trials, maximize=maximize, violations=violations, racing=racing)
     if checkpoints is not None:
         candidates = [t for t in candidates if best_checkpoint(t, checkpoints.get(t.key, ()))]
     return candidates[0] if candidates else None
@@ -123,7 +173,7 @@ def best_of_sweep(ledger: Ledger, sweep: SweepRecord, *, with_checkpoint: bool =
         sweep: Record of the sweep.
         with_checkpoint: Whether a candidate must still have the checkpoint of its best step.
     """
-    if not with_checkpoint and not sweep.document.get("constraints"):
+    if not (with_checkpoint or sweep.document.get("constraints") or racing_of(sweep.document)):
         return ledger.best_value(sweep.id, maximize=sweep.facts["direction"] == "maximize")
     checkpoints = by_trial(ledger.checkpoints(sweep.id)) if with_checkpoint else None
     return best_of_trials(ledger, sweep, ledger.trials(sweep.id), checkpoints)
@@ -148,6 +198,7 @@ def best_of_trials(
         maximize=sweep.facts["direction"] == "maximize",
         violations=violations_of(ledger, sweep),
         checkpoints=checkpoints,
+        racing=racing_of(sweep.document),
     )
 
 

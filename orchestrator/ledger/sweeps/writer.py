@@ -544,7 +544,7 @@ def _end_attempt(
     if attempt.state != "RUNNING":
         return False
     if trial_state == "COMPLETE" and (value is None or not math.isfinite(value)):
-        raise ValueError(f"{trial.key}: a COMPLETE trial must have a finite value, got {value}")
+        raise ValueError(f"{trial.key}: a COMPLETE trial must have a finite value (got {value})")
     ended = {"state": state, "cause": cause, "ended_at": tx.now, "outage_seconds": outage_seconds}
     tx.change(ATTEMPTS, attempt, **ended)
     finished_at = tx.now if trial_state in FINISHED_TRIAL else None

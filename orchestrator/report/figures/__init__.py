@@ -19,7 +19,7 @@ def figure(name: str, history: History, summary: Summary) -> go.Figure:
     """Return a figure of `FIGURES`.
 
     Raises:
-        BadInput: no figure has that name, or the sweep has too few trials for it.
+        BadInput: No figure has that name, or the sweep has too few trials for it.
     """
     if name not in FIGURES:
         near = get_close_matches(name, FIGURES, n=1, cutoff=0.4)

@@ -14,13 +14,14 @@ from orchestrator.ledger.sweeps.selection import ranked
 from orchestrator.report.figures import style
 from orchestrator.report.history import History
 from orchestrator.report.summary import TimeSpent
+from orchestrator.report.tuning import TuningComparison
 
 _NORM = re.compile(r"hidden_norm/layer_(\d+)")
 _MANY = 100
 """Number of trials above which the curves in the background are thinned more."""
 
 _GOOD = 30
-"""Number of the best complete trials that are then drawn in the foreground."""
+"""Number of the best trials that are then drawn in the foreground."""
 
 
 def learning_curves(
@@ -29,7 +30,8 @@ def learning_curves(
     """Draw a metric over the steps of every trial: pruned and failed trials faint, the chosen one on top."""
     trials = [trial for trial in history.search() if trial.key != chosen]
     most = style.MOST_POINTS if len(trials) <= _MANY else 60
-    good = {trial.key for trial in _best(history, _GOOD if len(trials) > _MANY else len(trials))}
+    best_first = ranked(history.trials, maximize=history.maximize, violations=history.violations())
+    good = {trial.key for trial in best_first[: _GOOD if len(trials) > _MANY else len(trials)]}
     groups = (
         ("pruned", [trial for trial in trials if trial.state == "PRUNED"], style.PRUNED, 0.45),
         ("failed", [trial for trial in trials if trial.state == "FAILED"], style.FAILED, 0.45),
@@ -67,10 +69,6 @@ def learning_curves(
     if chance is not None:
         figure.add_hline(chance, line={"dash": "dot", "color": style.CHANCE}, annotation_text="chance")
     return style.framed(figure, x="step", y=metric)
-
-
-def _best(history: History, count: int) -> list[TrialRecord]:
-    return ranked(history.trials, maximize=history.maximize, violations=history.violations())[:count]
 
 
 def _curves(
@@ -113,7 +111,7 @@ def hidden_norms(history: History, key: str) -> go.Figure:
 def hidden_norm_spread(history: History, keys: Sequence[str]) -> go.Figure:
     """Draw the mean hidden-state norm of each layer over steps, with a band of one standard deviation.
 
-    Steps reported by a single trial are left out.
+    Steps that only one trial reported are left out.
     """
     figure = go.Figure()
     numbers = layers(history, keys)
@@ -142,7 +140,7 @@ def hidden_norm_spread(history: History, keys: Sequence[str]) -> go.Figure:
 def spread(history: History, keys: Sequence[str], metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the steps of a metric, and its mean and sample standard deviation over the trials at each step.
 
-    All three have the shape `(steps,)`. Steps reported by a single trial are left out.
+    All three have the shape `(steps,)`. Steps that only one trial reported are left out.
     """
     values: defaultdict[int, list[float]] = defaultdict(list)
     for key in keys:
@@ -177,14 +175,10 @@ def optimisation_history(history: History, chosen: str | None) -> go.Figure:
 def best_so_far(
     trials: Sequence[TrialRecord], *, maximize: bool, violations: Mapping[str, float] | None = None
 ) -> list[tuple[int, float]]:
-    """Return the best value so far at the number of each complete trial.
+    """Return the numbers of the complete trials, each with the best value so far.
 
-    The last pair repeats the best value at the number of the last trial.
-
-    Args:
-        trials: Trials of the search.
-        maximize: Whether a larger value is better.
-        violations: Violations of the constraints, by trial key.
+    The last pair repeats the best value at the number of the last trial. `violations` holds the violation of
+    the constraints by trial key.
     """
     rank = {
         trial.key: index
@@ -240,3 +234,35 @@ def spending_bar(spending: TimeSpent) -> go.Figure:
         )
     style.framed(figure, x=f"{unit} of all attempts together", y="", height=170)
     return figure.update_layout(barmode="stack", legend={"traceorder": "normal"})
+
+
+def tuning_curves(compared: TuningComparison) -> go.Figure:
+    """Draw the median of the best of k trials of each sweep, with its band.
+
+    Ends of a band that nothing excludes are not drawn.
+    """
+    figure = go.Figure()
+    for curve, colour in zip(compared.curves, style.shades(len(compared.curves)), strict=True):
+        budgets = np.arange(1, curve.trials + 1)
+        for edge, fill in ((curve.high, None), (curve.low, "tonexty")):
+            values = np.asarray(edge)
+            figure.add_scatter(
+                x=budgets,
+                y=np.where(np.isfinite(values), values, np.nan),
+                mode="lines",
+                line={"color": colour, "width": 0.5, "shape": "hv"},
+                fill=fill,
+                legendgroup=curve.name,
+                showlegend=False,
+                hoverinfo="skip",
+            )
+        figure.add_scatter(
+            x=budgets,
+            y=curve.median,
+            name=f"{curve.name} ({curve.trials} trials)",
+            mode="lines",
+            line={"color": colour, "width": 2.5},
+            legendgroup=curve.name,
+        )
+    style.framed(figure, x="k: number of trials", y=f"median of the best {compared.metric}")
+    return figure.update_xaxes(type="log")

@@ -27,11 +27,10 @@ _GRID = 50
 """Number of grid lines of a surface in each direction."""
 
 _CORE = 0.02
-"""Distance within which two trials count as one, in lengths of an axis."""
+"""Distance, as a share of an axis, within which two trials count as one."""
 
 _REACH = 0.25
-"""Distance from the nearest trial beyond which nothing is drawn, in lengths of an axis."""
-
+"""Distance from the nearest trial, as a share of an axis, beyond which the surface is blank."""
 
 Kind = Literal["linear", "log", "category"]
 
@@ -169,21 +168,17 @@ def slices(over: Sequence[Axis], trials: TrialValues, metric: str) -> go.Figure:
                 hoverinfo="text+y",
                 **subplot,
             )
-        _set_ticks(figure, axis, subplot)
+        figure.update_xaxes(**_ticks(axis, 0.05), **subplot)
     style.framed(figure, x="", y="", height=90 + 280 * rows)
     for index, axis in enumerate(over):
         figure.update_xaxes(title_text=axis.name, row=index // columns + 1, col=index % columns + 1)
     return figure.update_yaxes(title_text=metric, col=1)
 
 
-def _set_ticks(figure: go.Figure, axis: Axis, subplot: dict[str, int]) -> None:
-    ticks = axis.ticks()
-    figure.update_xaxes(
-        tickvals=[tick[0] for tick in ticks],
-        ticktext=[tick[1] for tick in ticks],
-        range=[-0.05, 1.05],
-        **subplot,
-    )
+def _ticks(axis: Axis, margin: float) -> dict[str, Any]:
+    """Return the ticks and the range of an axis of a figure, with a margin on both sides."""
+    positions, texts = zip(*axis.ticks(), strict=True)
+    return {"tickvals": positions, "ticktext": texts, "range": [-margin, 1.0 + margin]}
 
 
 def parallel_coordinates(
@@ -307,20 +302,14 @@ def contour(across: Axis, up: Axis, trials: TrialValues, metric: str, *, maximiz
         showlegend=False,
     )
     style.framed(figure, x=across.name, y=up.name, height=440)
-    for update, axis in ((figure.update_xaxes, across), (figure.update_yaxes, up)):
-        ticks = axis.ticks()
-        update(
-            tickvals=[tick[0] for tick in ticks], ticktext=[tick[1] for tick in ticks], range=[-0.03, 1.03]
-        )
-    return figure
+    figure.update_xaxes(**_ticks(across, 0.03))
+    return figure.update_yaxes(**_ticks(up, 0.03))
 
 
 def over_both(
     across: Axis, up: Axis, trials: TrialValues
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return positions on both axes, values and numbers of the complete trials that have both; all have shape
-    `(n,)`.
-    """
+    """Return the positions, values and numbers, shape `(n,)` each, of the complete trials on both axes."""
     x, y = trials.positions[across.name], trials.positions[up.name]
     has_both = trials.complete & ~np.isnan(x) & ~np.isnan(y)
     return x[has_both], y[has_both], trials.values[has_both], trials.numbers[has_both]

@@ -18,7 +18,7 @@ CHANCE = "#555555"
 SCALE = "Viridis"
 
 MOST_POINTS = 200
-"""Points of a curve that is drawn by itself; a screen does not show more."""
+"""Largest number of points of a curve; a screen does not show more."""
 
 _Item = TypeVar("_Item")
 
@@ -53,11 +53,7 @@ def thinned(items: Sequence[_Item], most: int = MOST_POINTS) -> list[_Item]:
 
 
 def joined(curves: Iterable[tuple[str, Sequence[int], Sequence[float]]]) -> dict[str, Any]:
-    """Join curves into one trace with gaps between them: a thousand traces would stall a browser.
-
-    Args:
-        curves: Name, steps and values of each curve.
-    """
+    """Join curves, each a name, steps and values, into one trace: a thousand traces would stall a browser."""
     x: list[int] = []
     y: list[float] = []
     names: list[str] = []

@@ -1,16 +1,13 @@
-"""Report to the sweep that runs this script. Needs Python 3.8 and nothing else; it may be copied.
+"""Client of a script that a sweep runs. It needs only Python 3.8, and may be copied.
 
     import sweep_client
 
-    trial = sweep_client.trial()
-    for step in range(trial.start, 1000):
-        ...
-        if step % 100 == 99 and not trial.report(step + 1, {"val/loss": loss}):
+    trial = sweep_client.trial() for step in range(trial.start, 1000):
+        ... if step % 100 == 99 and not trial.report(step + 1, {"val/loss": loss}):
             break
 
-A function `train(trial)` that a search-space file names gets the same object. Outside a sweep,
-`trial(lr=0.1)` has the hyperparameters that it is given, or those of the command line (`--lr 0.2`), and
-`report` prints.
+A function `train(trial)` of a search-space file gets the same object. Outside a sweep, `trial(lr=0.1)` has
+the given hyperparameters or those of the command line (`--lr 0.2`), and `report` prints.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 _PATIENCE = 0.04
-"""Wait between two looks for an answer, as a share of the time for which it has been waited for."""
+"""Poll interval for an answer, as a share of the time waited so far."""
 
 
 class Trial:
@@ -38,12 +35,12 @@ class Trial:
     Attributes:
         params: Hyperparameters by name.
         seed: Seed of the trial, for random numbers.
-        folder: Folder for files of one's own, empty at the start of every attempt.
-        resume: Folder of the checkpoint to go on from, or None to start at step 0.
-        start: Step to go on from: 0, or that of the checkpoint.
-        steps: Steps of the whole trial.
-        interval: Steps between two reports that the file asks for.
-        stopping: True once the sweep asks this trial to save and leave.
+        folder: Folder for the script's own files, empty at the start of every attempt.
+        resume: Folder of the checkpoint to resume, or None to start at step 0.
+        start: First step: 0, or the step of the checkpoint.
+        steps: Number of steps of the whole trial.
+        interval: Number of steps between two reports, as in the file.
+        stopping: Whether the sweep has asked this trial to save and exit.
     """
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
@@ -57,7 +54,7 @@ class Trial:
         self.stopping = False
         self._attempt = facts["attempt"]
         self._reports = facts["reports"]
-        self._answers = facts["answers_by_step"]
+        self._answers = facts["answers"]
         self._checkpoints = facts["checkpoints"]
         self._sent = 0
         self._offset = 0
@@ -67,22 +64,22 @@ class Trial:
     def report(
         self, step: int, metrics: Mapping[str, float], checkpoint: str | os.PathLike[str] | None = None
     ) -> bool:
-        """Report metrics at a step, and a checkpoint; return True if the trial should go on.
+        """Report metrics at a step, and a checkpoint; return True if the trial should continue.
 
-        The call returns once the report and a copy of the checkpoint are safe: the folder may be used again.
-        A folder inside `folder` is read where it is; any other is copied first.
-        After the sweep has answered that it stops the trial, the next call ends the process. Of several
-        processes that train together (`WORLD_SIZE`), the one of rank 0 reports, and all get its answer.
+        The call returns when the report and a copy of the checkpoint are safe, so the folder may be reused. A
+        folder inside `folder` is read where it is; any other one is copied first. After the sweep has
+        answered that it stops the trial, the next call ends the process. If several processes train together
+        (`WORLD_SIZE`), the one of rank 0 reports, and all get its answer.
 
         Args:
-            step: Steps done so far, more than in the report before.
-            metrics: Numbers by name, the objective of the sweep among them; True is 1.
-            checkpoint: Folder with everything needed to go on from this step, or None: a trial that is
-                interrupted goes on from its last checkpoint, and without any starts again at step 0.
+            step: Number of completed steps, more than in the last report.
+            metrics: Numbers by name, including the objective of the sweep; True is 1.
+            checkpoint: Folder with everything needed to resume from this step, or None. An interrupted trial
+                resumes from its last checkpoint, and starts again at step 0 without one.
 
         Raises:
-            TypeError: A metric is no number.
-            RuntimeError: What should be the answer to this report is none, or that of a later one.
+            TypeError: A metric is not a number.
+            RuntimeError: The answer to this report is invalid, or belongs to a later report.
         """
         if self._is_over:
             raise SystemExit(0)
@@ -92,7 +89,7 @@ class Trial:
         if self._reports is None:
             name = None if checkpoint is None else os.fspath(checkpoint)
             line = {"step": done, "metrics": numbers, "checkpoint": name}
-            print(json.dumps(line), flush=True)  # noqa: T201 - outside a sweep it is for a person
+            print(json.dumps(line), flush=True)  # noqa: T201 - for a person, outside a sweep
             return not self.stopping
         if _rank() == 0:
             name = None if checkpoint is None else self._handed_over(Path(checkpoint))
@@ -103,9 +100,9 @@ class Trial:
         return not (self._is_over or self.stopping)
 
     def stop_on_sigterm(self) -> None:
-        """Note SIGTERM in `stopping`, so that the next report is the last one, instead of ending at once.
+        """Set `stopping` at SIGTERM instead of exiting, so that the next report is the last one.
 
-        A process that this one forks ends at SIGTERM as it would have done before.
+        A forked process keeps the earlier handler.
         """
         self._handler = signal.signal(signal.SIGTERM, self._stop)
         os.register_at_fork(after_in_child=self._leave_sigterm)
@@ -118,7 +115,7 @@ class Trial:
             signal.signal(signal.SIGTERM, signal.SIG_DFL if self._handler is None else self._handler)
 
     def _handed_over(self, checkpoint: Path) -> str:
-        """Return what names a checkpoint in a report: its path, or the name of a copy that is taken."""
+        """Return the name of a checkpoint for a report: its path, or the name of a new copy."""
         real, own = checkpoint.resolve(), self.folder.resolve()
         if own in (real, *real.parents) and real.is_dir():
             return str(real)
@@ -127,9 +124,9 @@ class Trial:
         return name
 
     def _answer(self, step: int) -> bool:
-        """Wait for the line that answers the report of a step; return True if it says to go on.
+        """Wait for the answer to the report of a step; return True if the trial continues.
 
-        Answers to earlier steps are those of other reports of this attempt, such as of another `Trial`.
+        Answers to earlier steps belong to other reports of this attempt, such as those of another `Trial`.
         """
         since = time.monotonic()
         while True:
@@ -140,7 +137,7 @@ class Trial:
                 self._offset += len(line)
                 word, answered = _read(line)
                 if word not in ("continue", "stop") or answered is None or answered > step:
-                    text = "the answer to the report of step {} must be `continue {}` or `stop {}`, got {!r}"
+                    text = "the answer to the report of step {} must be `continue {}` or `stop {}` (got {!r})"
                     raise RuntimeError(text.format(step, step, step, line[:80]))
                 if answered == step:
                     return word == "continue"
@@ -149,13 +146,13 @@ class Trial:
 
 
 def _read(line: bytes) -> tuple[str, int | None]:
-    """Return the word of an answer and the step of the report that it answers, None if it names none."""
+    """Return the word of an answer and the step of its report, or None for an invalid step."""
     word, _, step = line.decode("utf-8", "replace").strip().partition(" ")
     return word, int(step) if step.isascii() and step.isdigit() else None
 
 
 def _number(name: str, value: Any) -> float:
-    """Return a metric as a whole number, which keeps all its digits, or as another one."""
+    """Return a metric as an integer, which keeps all its digits, or as a float."""
     if isinstance(value, (str, bytes)):
         raise TypeError(f"could not convert the text {value!r} of the metric {name} to a number")
     try:
@@ -165,7 +162,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _rank() -> int:
-    """Return which of the processes that train together this one is: as torchrun, Lightning and MPI say."""
+    """Return the rank of this process among those that train together, from torchrun, Lightning or MPI."""
     for ranks, size in (
         (("RANK", "LOCAL_RANK"), "WORLD_SIZE"),
         (("OMPI_COMM_WORLD_RANK",), "OMPI_COMM_WORLD_SIZE"),
@@ -176,7 +173,7 @@ def _rank() -> int:
 
 
 def _copy(folder: Path, copy: Path) -> None:
-    """Copy a folder with its links as they are, and without what is neither a file nor a folder."""
+    """Copy a folder with its links as they are, but only files, folders and links."""
 
     def left_out(at: str, names: Iterable[str]) -> set[str]:
         kinds = {name: stat.S_IFMT(Path(at, name).lstat().st_mode) for name in names}
@@ -184,7 +181,7 @@ def _copy(folder: Path, copy: Path) -> None:
             name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
         }
         for name in sorted(others):
-            print(f"{name} is no file, and left out of the checkpoint", flush=True)  # noqa: T201 - into the log
+            print(f"{name} is not a file, and is left out of the checkpoint", flush=True)  # noqa: T201 - into the log
         return others
 
     shutil.copytree(folder, copy, symlinks=True, ignore=left_out)
@@ -199,11 +196,11 @@ def _copy(folder: Path, copy: Path) -> None:
 def trial(**params: Any) -> Trial:
     """Return the trial that this process runs.
 
-    Outside a sweep, it has the hyperparameters of the command line, and steps, interval and seed as
-    `SWEEP_STEPS`, `SWEEP_INTERVAL` and `SWEEP_SEED` say (1000, 100 and 0 by default).
+    Outside a sweep, it has the hyperparameters of the command line, and the steps, interval and seed of
+    `SWEEP_STEPS`, `SWEEP_INTERVAL` and `SWEEP_SEED` (by default 1000, 100 and 0).
 
     Args:
-        params: What hyperparameters are that neither the sweep nor the command line gives.
+        params: Defaults of hyperparameters that neither the sweep nor the command line sets.
     """
     path = os.environ.get("SWEEP_TRIAL")
     if path is not None:
@@ -212,10 +209,10 @@ def trial(**params: Any) -> Trial:
         found.stop_on_sigterm()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
-                # Whole lines: otherwise those of two processes or threads come mixed.
+                # Write complete lines, so that those of two processes or threads do not mix.
                 stream.reconfigure(line_buffering=True, write_through=False)
         return found
-    alone: dict[str, Any] = dict.fromkeys(("resume", "attempt", "reports", "answers_by_step", "checkpoints"))
+    alone: dict[str, Any] = dict.fromkeys(("resume", "attempt", "reports", "answers", "checkpoints"))
     counts = {name: int(os.environ.get(f"SWEEP_{name.upper()}") or value) for name, value in _COUNTS.items()}
     given = {**params, **_of_command_line(params)}
     return Trial({**alone, **counts, "params": given, "folder": ".", "start": 0})
@@ -227,7 +224,7 @@ _COUNTS = {"steps": 1000, "interval": 100, "seed": 0}
 def _of_command_line(defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return the hyperparameters of a command line: `name=value`, `--name=value`, or `--name value`.
 
-    The last form is for names that have a default; any other word is the script's own.
+    The last form is only for names with a default; other words belong to the script.
     """
     words = sys.argv[1:]
     given: dict[str, Any] = {}

@@ -224,7 +224,7 @@ def test_a_verb_of_this_ledger_refuses_while_the_variable_names_a_service(
     before = contents(here)
     assert run_command([verb, *ARGUMENTS.get(verb, [])]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("SWEEP_URL: must")
+    assert line.startswith("SWEEP_URL must")
     assert "secret" not in line
     assert contents(here) == before
 
@@ -279,7 +279,7 @@ def test_an_option_without_effect_there_is_refused(
             value = [] if parameter.is_flag else ["1"]
             assert run_command([*verb.split(), *words, "--server", SERVICE, parameter.opts[0], *value]) == 2
             [line] = capsys.readouterr().err.splitlines()
-            assert line.startswith(f"{parameter.opts[0]}: must be left out of `{verb.split()[-1]}`")
+            assert line.startswith(f"{parameter.opts[0]} must be left out of `{verb.split()[-1]}`")
     assert not (here / "mlruns" / "something").exists()
 
 

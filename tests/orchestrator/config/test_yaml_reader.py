@@ -65,7 +65,7 @@ def test_every_key_knows_its_line() -> None:
         ("a: b: c", "f:1", "YAML 1.2"),
         ("a: 1\n b: 2", "f:2", "YAML 1.2"),
         ("a: @b", "f:1", "YAML 1.2"),
-        ("# only a comment", "f", "must hold a value"),
+        ("# only a comment", "f", "is empty"),
     ],
 )
 def test_refuses(text: str, where: str, must: str) -> None:

@@ -47,14 +47,14 @@ def _replace_by_link(path: Path) -> None:
 
 
 HARM: dict[str, Callable[[Paths], None]] = {
-    "must be a folder under its root, got a symbolic link to /": lambda paths: _replace_by_link(
+    "must be a folder below the root (got a symbolic link to /)": lambda paths: _replace_by_link(
         paths.artifacts
     ),
-    f"{SWEEP}-0: must be a folder under": lambda paths: _replace_by_link(
+    f"{SWEEP}-0 must be a folder below": lambda paths: _replace_by_link(
         paths.trial_checkpoints(SWEEP, f"{SWEEP}-0")
     ),
-    "must not be writable by other users, got mode 777": lambda paths: paths.root.chmod(0o777),
-    "must be a file readable by its owner alone, got mode 644": lambda paths: paths.token.chmod(0o644),
+    "must not be writable by other users (got mode 777)": lambda paths: paths.root.chmod(0o777),
+    "must be a file readable by its owner alone (got mode 644)": lambda paths: paths.token.chmod(0o644),
 }
 
 
@@ -104,7 +104,7 @@ def test_a_network_without_encoder_has_the_width_of_the_task(tmp_path: Path) -> 
     """Every width that can be drawn is checked before the first trial."""
     text = edited("layer: rotrnn,", "layer: rotrnn, encoder: none,")
     signature = Signature("class", 10, 18, 1, 2048)
-    with pytest.raises(BadInput, match=r"space: model.d_model: .* number of tokens, one-hot: 18, got 32"):
+    with pytest.raises(BadInput, match=r"space: model.d_model: .* number of tokens, one-hot: 18 \(got 32\)"):
         preflight.check_widths(loaded(tmp_path, text), signature)
     preflight.check_widths(loaded(tmp_path, text, overrides=["model.d_model=18"]), signature)
     both = loaded(tmp_path, text, overrides=["search.d_model={choice: [18, 20]}", "published="])
@@ -155,7 +155,7 @@ def test_a_budget_that_ends_before_the_first_report_gives_a_warning(
 @pytest.mark.slow
 def test_the_cost_of_another_program_is_unknown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "time and memory: unknown" in validated(file, capsys, "--set", "model.d_state=32")
-    assert '"estimate": null' in validated(file, capsys, "--set", "training.batch_size=4", "--json")
+    assert '"seconds": null' in validated(file, capsys, "--set", "training.batch_size=4", "--json")
 
 
 @pytest.mark.parametrize(("method", "registers"), [("predict", True), ("answer", False)])

@@ -87,20 +87,19 @@ def experiment(
 ) -> Experiment:
     only = Arm("rotrnn", None, {}, FIGURE, "", None)
     return Experiment(
-        "table-1",
-        profile,
-        profile is None,
-        "T",
-        "S",
-        "C",
-        3,
-        metric,
-        True,
-        reduction,
-        False,
-        None,
-        (only,),
-        (),
+        name="table-1",
+        profile=profile,
+        is_published_size=profile is None,
+        title="T",
+        source="S",
+        claim="C",
+        metric=metric,
+        reduction=reduction,
+        maximize=True,
+        claims=(),
+        seeds=3,
+        measure=None,
+        arms=(only,),
     )
 
 

@@ -46,8 +46,8 @@ def test_an_unknown_sweep_is_refused_with_the_known_ones(ledger: Ledger) -> None
 
 
 def test_write_leaves_complete_files_only(ledger: Ledger, tmp_path: Path) -> None:
-    files = report.write(ledger, sweeps.SWEEP_ID, tmp_path / "report")
-    report.write(ledger, sweeps.SWEEP_ID, tmp_path / "report")
+    files = report.write_history(read(ledger, sweeps.SWEEP_ID), tmp_path / "report")
+    report.write_history(read(ledger, sweeps.SWEEP_ID), tmp_path / "report")
     assert {path.name for path in (tmp_path / "report").iterdir()} == {
         *("report.html", "report.md", "leaderboard.csv", "hidden_norms.html")
     }
@@ -67,5 +67,5 @@ def test_a_report_that_cannot_be_written_leaves_nothing_beside_it(ledger: Ledger
     folder = tmp_path / "report"
     (folder / "report.html").mkdir(parents=True)
     with pytest.raises(OSError):
-        report.write(ledger, sweeps.SWEEP_ID, folder)
+        report.write_history(read(ledger, sweeps.SWEEP_ID), folder)
     assert [path.name for path in folder.iterdir()] == ["report.html"]

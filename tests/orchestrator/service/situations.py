@@ -28,6 +28,7 @@ def queued(sweep_id: str = "a", **changes: Any) -> Situation:
 def started(sweep_id: str = "a", at: float = 100.0, **changes: Any) -> Situation:
     """Return the situation of a submission whose driver was started and runs, without its lease yet."""
     own = {name: changes.pop(name) for name in list(changes) if name in Submission.__dataclass_fields__}
+    own.setdefault("reported_before", at)
     made = submission(sweep_id, state="STARTED", starts=1, started_at=at, driver=DRIVER, **own)
     return Situation(made, **{"process": "alive", **changes})
 

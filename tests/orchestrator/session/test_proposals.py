@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import load
+from orchestrator.ledger.sweeps.selection import best_of_sweep
+from orchestrator.session.limits import DIVERGED
 from orchestrator.session.proposals import pick, several_programs
+from orchestrator.session.session import Session
 from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
 
 CONFIRM = "confirm: {seeds: 2}\n"
@@ -187,3 +190,74 @@ def test_a_search_of_initialisation_ranges_is_one_program(sessions: Sessions) ->
     path = sessions.folder / "ranges.yaml"
     path.write_text(file)
     assert not several_programs(load(path, profile=None, gpus=0))
+
+
+RACE = "confirm: {race: {top: 2, runs: 5}}\n"
+
+
+def test_a_race_retrains_the_leader_and_its_challenger_in_turn(sessions: Sessions) -> None:
+    """The search value does not decide: the better candidate is the one with the better fresh mean."""
+    sweep = sessions.sweep(3, RACE)
+    session = sessions.open(sweep, capacity=3)
+    searched = [launch(session) for _ in range(3)]
+    for assignment, value in zip(searched, (0.9, 0.8, 0.3), strict=True):
+        train(session, assignment, value=value)
+    lucky, better, _ = (sessions.ledger.trial(assignment.trial_key) for assignment in searched)
+    retrained = []
+    while not session.finished:
+        assignment = launch(session)
+        params = sessions.ledger.trial(assignment.trial_key).params
+        retrained.append(params)
+        step = len(retrained) * 0.01
+        train(session, assignment, value=(0.6 if params == lucky.params else 0.75) + step)
+    assert retrained[:2] == [lucky.params, better.params]
+    assert {retrained.count(lucky.params), retrained.count(better.params)} <= {2, 3}
+    assert len(retrained) in (4, 5)
+    record = sessions.ledger.sweep(sweep.id)
+    assert record is not None
+    winner = best_of_sweep(sessions.ledger, record)
+    assert winner is not None
+    assert winner.key == better.key
+
+
+def test_the_next_driver_continues_a_race_as_it_would_have_gone_on(sessions: Sessions) -> None:
+    def values(key: str) -> float:
+        return {"0": 0.9, "1": 0.8}.get(key[-1], 0.5) if "-c" not in key else 0.5 + 0.1 * int(key[-1])
+
+    def finish(session: Session, *, killed: bool) -> list[str]:
+        seen = []
+        while not session.finished:
+            assignment = launch(session)
+            seen.append(str(sessions.ledger.trial(assignment.trial_key).params))
+            train(session, assignment, value=values(assignment.trial_key))
+            if killed:
+                session = sessions.open(session.sweep)
+        return seen
+
+    undisturbed = finish(sessions.open(sessions.sweep(2, RACE)), killed=False)
+    (sessions.folder / "other").mkdir()
+    sessions = Sessions(sessions.folder / "other")
+    assert finish(sessions.open(sessions.sweep(2, RACE)), killed=True) == undisturbed
+    assert len(undisturbed) > 4
+
+
+def test_a_failed_retraining_loses_the_race(sessions: Sessions) -> None:
+    sweep = sessions.sweep(2, RACE)
+    session = sessions.open(sweep, capacity=3)
+    unstable, steady = launch(session), launch(session)
+    train(session, unstable, value=0.9)
+    train(session, steady, value=0.5)
+    while not session.finished:
+        assignment = launch(session)
+        if (
+            sessions.ledger.trial(assignment.trial_key).params
+            == sessions.ledger.trial(unstable.trial_key).params
+        ):
+            session.failed(assignment.attempt_id, DIVERGED, "the loss is NaN")
+        else:
+            train(session, assignment, value=0.5)
+    record = sessions.ledger.sweep(sweep.id)
+    assert record is not None
+    winner = best_of_sweep(sessions.ledger, record)
+    assert winner is not None
+    assert winner.key == steady.trial_key

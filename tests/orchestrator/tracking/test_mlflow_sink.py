@@ -20,7 +20,7 @@ from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.sweeps.records import Event, ReportRecord
-from orchestrator.scripts.script_attempt import _is_name
+from orchestrator.scripts.script_attempt import LONGEST_NAME
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
 from orchestrator.tracking.mlflow_private import trial_curves
@@ -395,7 +395,7 @@ NAMES = (
 def test_any_name_that_a_script_may_report_is_delivered(sink: MlflowSink, destination: Destination) -> None:
     """Under a name of its own, and beside the value of the trial, which MLflow shows as `sweep:objective`."""
     trial = sweeps.trial(0)
-    assert all(_is_name(name) for name in NAMES)
+    assert all(name.isprintable() and len(name) <= LONGEST_NAME for name in NAMES)
     values = {name: float(number) for number, name in enumerate(NAMES)}
     report = ReportRecord(trial.key, 10, f"{trial.key}.1", values, 1_790_000_000.0)
     batch = [

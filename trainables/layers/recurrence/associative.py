@@ -25,7 +25,7 @@ def prefixes(advances: Sequence[Advance], series: Array) -> Array:
     interleaving, XLA for CPU fuses the levels into one another and compiles for minutes at L 1,024.
 
     Args:
-        advances: number k advances by 2^k steps; at least ceil(log2 L) of them.
+        advances: Number k advances by 2^k steps; at least ceil(log2 L) of them.
         series: (L, ...).
     """
     length, rest = len(series), series.shape[1:]

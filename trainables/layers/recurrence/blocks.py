@@ -20,10 +20,10 @@ from trainables.layers.recurrence.padding import until
 from trainables.layers.recurrence.planar import conjugate, table, times
 
 SIZES = (8, 16, 32, 64)
-"""Steps that a block may have."""
+"""Numbers of steps that a block may have."""
 
 MOVED = 150
-"""Multiplications that take a CPU as long as moving one number; source: docs/benchmarks/recurrence.md."""
+"""Multiplications that take a CPU as long as moving one number. Source: docs/benchmarks/recurrence.md."""
 
 
 def block_size(inputs: int, states: int, outputs: int) -> int:
@@ -32,7 +32,7 @@ def block_size(inputs: int, states: int, outputs: int) -> int:
 
 
 def pays_off(inputs: int, states: int, outputs: int) -> bool:
-    """Tell whether blocks are faster than states on a CPU, for G inputs, N states and W outputs."""
+    """Return True if blocks are faster than states on a CPU, for G inputs, N states and W outputs."""
     by_states = 2 * states * (outputs + MOVED)
     return _cost(block_size(inputs, states, outputs), inputs, states, outputs) < by_states
 
@@ -43,11 +43,11 @@ def outputs_by_blocks(
     """Return Re(C x_t), (L, W), where x_t = decay * x_{t-1} + inputs_t @ drives from zero.
 
     Args:
-        decay: planes (2, N).
-        out: columns of C, (2 N, W), the imaginary ones negated.
-        drives: what each state takes of each input, planes (G, 2, N).
+        decay: Planes (2, N).
+        out: Columns of C, (2 N, W), the imaginary ones negated.
+        drives: Weight of each input in each state, planes (G, 2, N).
         inputs: (L, G).
-        last: length of the true sequence, for decays that may grow; inputs from there on must be 0, and
+        last: Length of the true sequence, for decays that may grow; inputs from there on must be 0, and
             outputs there are.
     """
     (length, count), width = inputs.shape, out.shape[1]
@@ -72,7 +72,7 @@ def _cost(size: int, inputs: int, states: int, outputs: int) -> float:
 
 
 def _from_step_to_step(responses: Array) -> Array:
-    """Return what step t answers to step s <= t, (S G, S W), for responses (S, W, G) by t - s."""
+    """Return the responses of step t to step s <= t, (S G, S W), from responses (S, W, G) by t - s."""
     size, _, count = responses.shape
     steps = jnp.arange(size)
     lag = steps - steps[:, None]

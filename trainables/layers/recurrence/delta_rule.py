@@ -1,4 +1,4 @@
-"""The delta rule: a matrix S (K, V) that replaces what it answers to a key by a new value.
+"""The delta rule: a matrix S (K, V) that maps keys to values, and replaces the value of a key at each step.
 
     S <- a_t S                                       a decay a_t in (0, 1], 1 without a gate
     S <- S + b_t k_t (v_t - S^T k_t)^T               a step of size b_t in (0, 2)
@@ -28,9 +28,9 @@ def delta_rule(steps: Steps, state: Array, algorithm: str) -> tuple[Array, Array
     """Return the outputs of one head, (R / every, V), and its next state (K, V).
 
     Args:
-        steps: for several steps an output, the last steps of each output answer its query.
+        steps: Steps of the head. With several steps an output, the last one of each output answers its query.
         state: S before the first step, (K, V).
-        algorithm: a name of `RULES`.
+        algorithm: A name of `RULES`.
     """
     with jax.default_matmul_precision("highest"):
         return RULES[algorithm](steps, state)
@@ -56,4 +56,4 @@ def _sequential(steps: Steps, state: Array) -> tuple[Array, Array]:
 RULES: Mapping[str, Callable[[Steps, Array], tuple[Array, Array]]] = MappingProxyType(
     {"sequential": _sequential, "chunked": run_chunk_by_hand, "pallas": pallas_delta.solve}
 )
-"""By name: (steps, state) -> outputs, next state."""
+"""Algorithms by name: (steps, state) -> outputs, next state."""

@@ -35,9 +35,9 @@ def linear_recurrence(
     Args:
         transition: A, (N, N).
         inputs: (L, N).
-        reverse: whether time runs from L - 1 down to 0.
+        reverse: Whether time runs from L - 1 down to 0.
         algorithm: "sequential"; "associative", with powers of A by squaring; or "auto".
-        length: of the true sequence, if padding follows; inputs from there on must be 0.
+        length: Length of the true sequence, if padding follows; inputs from there on must be 0.
     """
     return _linear(algorithm, reverse, transition, inputs, length)
 
@@ -46,10 +46,10 @@ def nonlinear_recurrence(rho: str, transition: Array, inputs: Array, *, length: 
     """Return every state of x_t = rho(A x_{t-1} + inputs_t) from zero, one step after the other.
 
     Args:
-        rho: a name of `NONLINEARITIES`.
+        rho: A name of `NONLINEARITIES`.
         transition: A, (N, N).
         inputs: (L, N).
-        length: of the true sequence, if padding follows.
+        length: Length of the true sequence, if padding follows.
     """
     return _nonlinear(rho, transition, inputs, length)
 
@@ -61,7 +61,7 @@ NONLINEARITIES: Mapping[str, tuple[Callable[[Array], Array], Callable[[Array], A
         "elu": (jax.nn.elu, lambda x: jnp.where(x > 0, 1, x + 1)),
     }
 )
-"""By name: the function, and its slope as a function of its value."""
+"""Nonlinearities by name: the function, and its slope as a function of its value."""
 
 
 Kept: TypeAlias = tuple[Array, Array, Array | None]

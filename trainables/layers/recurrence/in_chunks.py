@@ -1,4 +1,4 @@
-"""A function applied to chunks of rows one after the other, of which little is remembered.
+"""A function that is applied to chunks of rows one after the other, with little memory.
 
 `lax.scan` over chunks wants the chunks outermost. Under `vmap` the batch is outermost, so XLA copies what
 goes in, what comes out, and the gradients of both. Here every chunk is cut from its sequence and written to
@@ -19,17 +19,17 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 REMEMBERED = "remembered"
-"""Name (`checkpoint_name`) of what is kept of every chunk besides; the rest is computed again."""
+"""Name (`checkpoint_name`) of further values that are kept of every chunk; others are computed again."""
 
 
 def in_chunks(body: Callable[[Any, Any], tuple[Any, Any]], state: Any, rows: Any, size: int) -> Any:
-    """Return what `body` answers to each chunk of rows, joined; only states between chunks are remembered.
+    """Return the joined results of `body` for each chunk of rows; only states between chunks are kept.
 
     Args:
         body: (state, rows of a chunk) -> (next state, rows of answers); a row depends on no later one.
-        state: before the first row.
-        rows: a tree of arrays (L, ...) of real numbers.
-        size: rows in a chunk; zeros fill up the last one.
+        state: State before the first row.
+        rows: A tree of arrays (L, ...) of real numbers.
+        size: Rows in a chunk; zeros fill up the last one.
     """
     return _scanned(body, state, rows, size)[0]
 
@@ -37,7 +37,7 @@ def in_chunks(body: Callable[[Any, Any], tuple[Any, Any]], state: Any, rows: Any
 def in_chunks_from(
     body: Callable[[Any, Any], tuple[Any, Any]], state: Any, rows: Any, size: int
 ) -> tuple[Any, Any]:
-    """Return what `in_chunks` does, and the state after the last row; rows that fill no chunk are one."""
+    """Return the result of `in_chunks`, and the state after the last row; the last chunk may be shorter."""
     length = len(jax.tree.leaves(rows)[0])
     whole = length - length % min(size, length)
     answers, state = _scanned(body, state, jax.tree.map(lambda series: series[:whole], rows), size)
@@ -91,7 +91,7 @@ def _placed(index: Array, series: Array, part: Array) -> Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _cut(fixed: Any, rows: Any, index: Array, size: int) -> tuple[Any, Any]:
-    """Return a chunk of `fixed`, and `rows`, which have the same numbers and take the gradient."""
+    """Return a chunk of `fixed`, and `rows`, which have the same values and receive the gradient."""
     return jax.tree.map(partial(_at, index, size), fixed), rows
 
 
@@ -109,7 +109,7 @@ _cut.defvjp(_cut_forward, _cut_backward)
 
 @jax.custom_vjp
 def _written(index: Array, answers: Array, part: Array) -> Array:
-    """Return `answers` with a chunk in its place, where zeros were that nothing else has read."""
+    """Return `answers` with a chunk written to its place, which held zeros."""
     return _placed(index, answers, part)
 
 

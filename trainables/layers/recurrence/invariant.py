@@ -26,11 +26,11 @@ from trainables.layers.recurrence.planar import conjugate, times
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One way to compute the states.
+    """An algorithm that computes the states.
 
     Attributes:
-        solve: (decay, inputs, reverse) -> states; see `sequential.solve` for the shapes.
-        adjoint: (decay, states, cotangent, reverse) -> gradients by decay and by inputs.
+        solve: Function (decay, inputs, reverse) -> states; see `sequential.solve` for the shapes.
+        adjoint: Function (decay, states, cotangent, reverse) -> gradients by decay and by inputs.
     """
 
     solve: Callable[[Array, Array, bool], Array]
@@ -45,11 +45,11 @@ ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
         "pallas": Algorithm(pallas.solve, pallas.adjoint),
     }
 )
-"""Interchangeable ways to compute the same states."""
+"""Algorithms by name, which compute the same states."""
 
 
 class Choice(NamedTuple):
-    """The algorithm that is fastest for at most `channels` parallel channels and at least `length` steps."""
+    """The fastest algorithm for at most `channels` parallel channels and at least `length` steps."""
 
     channels: float
     length: int
@@ -62,13 +62,13 @@ FASTEST: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
         "gpu": (Choice(math.inf, 0, "pallas"),),
     }
 )
-"""By backend: the first choice that fits, where channels of all sequences count.
+"""Choices by backend, of which the first that fits counts; the channels of all sequences are added.
 
 Source: docs/benchmarks/recurrence.md.
 """
 
 UNMEASURED = (Choice(math.inf, 0, "associative"),)
-"""For other backends: XLA's own operations in O(log L) depth."""
+"""Algorithm for other backends, which consists of XLA operations in O(log L) depth."""
 
 
 def recurrence(
@@ -83,13 +83,13 @@ def recurrence(
     """Return every state of x_t = decay * x_{t-1} + inputs_t.
 
     Args:
-        decay: planes (2, N), the same at every step.
-        inputs: planes (L, 2, N); bfloat16 inputs give bfloat16 states, carried in the type of `decay`.
-        initial: planes (2, N), the state before the first step; zero if None.
-        reverse: whether time runs from L - 1 down to 0.
-        algorithm: a name of `ALGORITHMS`, or "auto" for the one measured fastest for this device and size.
-        length: of the true sequence, for decays that may grow; from there on inputs and the gradients by
-            states must be 0.
+        decay: Planes (2, N), the same at every step.
+        inputs: Planes (L, 2, N); bfloat16 inputs give bfloat16 states, carried in the type of `decay`.
+        initial: Planes (2, N), the state before the first step; zero if None.
+        reverse: Whether time runs from L - 1 down to 0.
+        algorithm: A name of `ALGORITHMS`, or "auto" for the one measured fastest for this device and size.
+        length: Length of the true sequence, for decays that may grow; inputs and the gradients by states
+            behind it must be 0.
 
     Returns:
         The states, planes (L, 2, N); with a length, those from there on are finite, and may be 0.
@@ -167,8 +167,8 @@ def _over_leading_axes(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make `vmap` put its axis in front of the arguments instead of tracing through `function`.
 
     Args:
-        function: takes arrays with common leading axes, of which those of the first argument may be 1 and are
-            then broadcast; returns arrays that have these leading axes too.
+        function: Function of arrays with common leading axes, which its results also have. Axes of size 1 of
+            the first argument are broadcast.
     """
     lifted = custom_vmap(function)
 

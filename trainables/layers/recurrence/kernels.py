@@ -1,4 +1,4 @@
-"""What the kernels of all recurrences share: loops over time, masked numbers of planes, and the launch.
+"""Parts of the kernels of all recurrences: loops over time, masked numbers of planes, and the launch.
 
 A number is a block of channels, with one plane if it is real and two if it is complex. Arrays in memory have
 the shape (..., planes, N).
@@ -37,11 +37,11 @@ class Span:
     """The steps and channels that a program loops over.
 
     Attributes:
-        first: index of its first step.
-        size: number of steps, a multiple of `AHEAD`.
-        end: index behind the last step of the sequence.
-        channels: mask of the channels of its block that exist, (1, block).
-        reverse: whether time runs from the last step down.
+        first: Index of its first step.
+        size: Number of steps, a multiple of `AHEAD`.
+        end: Index behind the last step of the sequence.
+        channels: Mask of the channels of its block that exist, (1, block).
+        reverse: Whether time runs from the last step down.
     """
 
     first: Array | int
@@ -57,7 +57,7 @@ def chunk_size(length: int) -> int:
 
 
 def channel_block(channels: int) -> int:
-    """Return how many channels one program has, a power of two."""
+    """Return the number of channels of one program, a power of two."""
     return min(128, pl.next_power_of_2(channels))
 
 
@@ -76,11 +76,11 @@ def launch(
     """Run a kernel once for each point of the grid, on a GPU compiled, elsewhere interpreted.
 
     Args:
-        kernel: takes a program's parts of all inputs and then of all outputs.
-        grid: the number of programs along each axis.
-        inputs: how each array is cut, and the array.
-        outputs: the same of what is written; of arrays, only the shape and the type matter.
-        warps: groups of 32 threads in a program.
+        kernel: Function of the parts of all inputs and then of all outputs that belong to a program.
+        grid: The number of programs along each axis.
+        inputs: How each array is cut, and the array.
+        outputs: How each output is cut, and an array of its shape and type.
+        warps: Groups of 32 threads in a program.
     """
     specs, arrays = zip(*inputs, strict=True)
     call = partial(

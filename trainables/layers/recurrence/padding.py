@@ -1,7 +1,7 @@
 """Rows of a sequence without its padding.
 
-A state whose decay is above 1 in modulus goes on growing through the padding, where it may overflow: infinity
-times the gradient there, which is 0, is nan. So may a gradient that runs through the padding.
+A state with a decay above 1 in modulus continues to grow in the padding, where it may overflow. The gradient
+there is 0, and infinity times 0 is nan. A gradient that runs through the padding may overflow as well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from jax import numpy as jnp
 
 
 def until(length: Array | None, rows: Array) -> Array:
-    """Return rows (L, ...) with zeros from row `length` on; as they are if that is None."""
+    """Return rows (L, ...) with zeros from row `length` on; None changes nothing."""
     if length is None:
         return rows
     time = jnp.expand_dims(jnp.arange(len(rows)), tuple(range(1, rows.ndim)))
@@ -22,8 +22,8 @@ def until(length: Array | None, rows: Array) -> Array:
 def until_if_overflown(length: Array | None, rows: Array) -> Array:
     """Return rows (L, ...) that grow to the last one, with zeros from row `length` on if that is not finite.
 
-    A loop and no `cond`, which under `vmap` would always compute both sides and write all rows anew: that
-    makes a training step of a layer a fifth slower, and a loop that does not run costs nothing.
+    It is a loop because, under `vmap`, a `cond` always computes both sides and writes all rows. That makes a
+    training step of a layer a fifth slower, whereas a loop that does not run costs nothing.
     """
     if length is None:
         return rows

@@ -43,11 +43,11 @@ class Tiles:
     """How arrays are cut: a program works on one row (sequence), one chunk of time and one block of channels.
 
     Attributes:
-        rows: sequences in the batch.
+        rows: Sequences in the batch.
         length: L.
         channels: N.
-        size: steps a chunk, a power of two near sqrt(L).
-        block: channels a program, a power of two.
+        size: Steps a chunk, a power of two near sqrt(L).
+        block: Channels a program, a power of two.
     """
 
     rows: int
@@ -63,7 +63,7 @@ class Tiles:
 
     @property
     def chunks(self) -> int:
-        """Return how many chunks cover the sequence."""
+        """Return the number of chunks that cover the sequence."""
         return pl.cdiv(self.length, self.size)
 
     def grid(self, chunks: int) -> tuple[int, int, int]:

@@ -1,7 +1,7 @@
 """The delta rule as a GPU kernel: a program runs all steps of a head, with its matrix S (K, V) in registers.
 
 The steps are cut into chunks of `SIZE`, each of which is the few matrix products of the WY form. A program
-has up to `BLOCK` columns of S, for what is added to a column depends on no other one. For the reverse pass
+has up to `BLOCK` columns of S, because columns do not depend on each other. For the reverse pass
 the matrices before all chunks are kept; a second kernel runs the chunks backwards, computes each again and
 applies its derivative, which JAX derives.
 
@@ -24,16 +24,16 @@ from trainables.layers.recurrence.kernels import Reference, Shape, launch
 from trainables.layers.recurrence.wy_form import AT_ONCE, Steps, at_once, run_chunk
 
 SIZE = 32
-"""Steps in a chunk."""
+"""Number of steps in a chunk."""
 
 BLOCK = 64
-"""Most columns of S in a program."""
+"""Largest number of columns of S in a program."""
 
 SMALLEST = 16
 """Shortest side of a matrix in a product."""
 
 WARPS = 4
-"""Groups of 32 threads in a program."""
+"""Number of groups of 32 threads in a program."""
 
 
 def solve(steps: Steps, state: Array) -> tuple[Array, Array]:
@@ -95,7 +95,7 @@ _solve.defvjp(_forward, _backward)
 
 
 def _launch(kernel: Callable[..., None], inputs: Sequence[Array], outputs: Sequence[Shape]) -> list[Array]:
-    """Run a kernel in one program that sees all arrays whole."""
+    """Run a kernel in a single program, which reads whole arrays."""
 
     def whole(like: Shape) -> pl.BlockSpec:
         return pl.BlockSpec(like.shape, lambda _: (0,) * len(like.shape))

@@ -50,8 +50,8 @@ class Tiles:
         length: L.
         planes: 1 for real numbers, 2 for complex ones.
         channels: N.
-        size: steps a chunk, a power of two near sqrt(L).
-        block: channels a program, a power of two.
+        size: Steps a chunk, a power of two near sqrt(L).
+        block: Channels a program, a power of two.
     """
 
     length: int
@@ -67,7 +67,7 @@ class Tiles:
 
     @property
     def chunks(self) -> int:
-        """Return how many chunks cover the sequence."""
+        """Return the number of chunks that cover the sequence."""
         return pl.cdiv(self.length, self.size)
 
     def grid(self, chunks: int) -> tuple[int, int]:

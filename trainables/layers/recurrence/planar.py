@@ -70,8 +70,8 @@ def into(u: Array, weights: Array, activations: str) -> Array:
 
     Args:
         u: (L, D).
-        weights: rows of B, (2 N, D).
-        activations: type that inputs and states are kept in, "float32" or "bfloat16".
+        weights: Rows of B, (2 N, D).
+        activations: Type that inputs and states are kept in, "float32" or "bfloat16".
     """
     inputs = _matmul(activations, u.astype(activations), weights.T.astype(activations))
     return inputs.reshape(len(u), 2, -1)
@@ -81,8 +81,8 @@ def real_part(states: Array, weights: Array) -> Array:
     """Return Re(C x) in float32, (L, D).
 
     Args:
-        states: planes (L, 2, N).
-        weights: rows of C, (2 N, D), imaginary ones negated.
+        states: Planes (L, 2, N).
+        weights: Rows of C, (2 N, D), imaginary ones negated.
     """
     return _matmul(weights.dtype.name, states.reshape(len(states), -1), weights.astype(states.dtype))
 
@@ -116,8 +116,8 @@ def doublings(decay: Array, count: int) -> Array:
     """Return decay^(2^k) for k = 0 .. count - 1, planes (count, ..., 2, N).
 
     Args:
-        decay: planes (..., 2, N).
-        count: how many, at least 1.
+        decay: Planes (..., 2, N).
+        count: Number of powers, at least 1.
     """
 
     def step(power: tuple[Twofold, Twofold], _: None) -> tuple[tuple[Twofold, Twofold], Array]:

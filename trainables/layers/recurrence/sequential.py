@@ -23,10 +23,10 @@ def solve(decay: Array, inputs: Array, reverse: bool, initial: Array | None = No
     """Run x_t = decay * x_{t-1} + inputs_t.
 
     Args:
-        decay: planes, leading axes that broadcast against those of `inputs`: (..., 2, N).
-        inputs: planes with time: (..., L, 2, N).
-        reverse: whether time runs from L - 1 down to 0.
-        initial: state before the first step, (..., 2, N); zero if None.
+        decay: Planes, leading axes that broadcast against those of `inputs`: (..., 2, N).
+        inputs: Planes with time: (..., L, 2, N).
+        reverse: Whether time runs from L - 1 down to 0.
+        initial: State before the first step, (..., 2, N); zero if None.
 
     Returns:
         All states, of the shape and type of `inputs`; the state itself is kept in the type of `decay`.
@@ -59,10 +59,10 @@ def adjoint(
     """Run the conjugate recurrence against time: g_t = cotangent_t + conj(decay) * g_{t+1}.
 
     Args:
-        decay: as in `solve`.
-        states: what `solve` returned.
-        cotangent: gradient of the loss by the states, (..., L, 2, N).
-        reverse: as in `solve`: the direction of the states, not of their gradient.
+        decay: As in `solve`.
+        states: Result of `solve`.
+        cotangent: Gradient of the loss by the states, (..., L, 2, N).
+        reverse: As in `solve`: the direction of the states, not of their gradient.
         initial: g after the last step, (..., 2, N); zero if None.
 
     Returns:

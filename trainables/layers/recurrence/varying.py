@@ -1,8 +1,8 @@
 """The time-varying recurrence x_t = decay_t * x_{t-1} + inputs_t, elementwise, in chunks of time.
 
-A layer computes decays and inputs of such a recurrence from what it reads, so a sequence has three arrays of
+A layer computes decays and inputs of such a recurrence from its own inputs, so a sequence has three arrays of
 the size of its states. In `in_chunks` they are computed for a few steps at a time, and again in the reverse
-pass: what is kept of a sequence is what the layer reads and one state a chunk.
+pass. Only the inputs of the layer and one state a chunk are kept.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def varying_recurrence(
 
     Args:
         decays: (L, ...), or planes (L, 2, N).
-        inputs: of the same shape.
-        initial: the state before the first step, of the shape of one row.
-        planes: whether numbers are complex, as planes.
-        algorithm: a name of `SOLVERS`.
+        inputs: Array of the same shape.
+        initial: The state before the first step, of the shape of one row.
+        planes: Whether numbers are complex, as planes.
+        algorithm: A name of `SOLVERS`.
 
     Returns:
         The states, of the shape of `inputs`.
@@ -40,11 +40,11 @@ def varying_recurrence(
 
 @dataclass(frozen=True)
 class Pace:
-    """How a layer runs a varying recurrence.
+    """The algorithm and the chunks with which a layer runs a varying recurrence.
 
     Attributes:
-        algorithm: of the steps of a chunk, a name of `SOLVERS`.
-        size: steps in a chunk.
+        algorithm: Algorithm within a chunk, a name of `SOLVERS`.
+        size: Steps in a chunk.
     """
 
     algorithm: str
@@ -58,23 +58,26 @@ PACES: Mapping[str, Pace] = MappingProxyType(
         "pallas": Pace("pallas", 1024),
     }
 )
-"""By the name of a layer's option; chunks of 32 steps stay in a processor's cache."""
+"""Paces by the option of a layer; chunks of 32 steps fit into the cache of a processor."""
 
 
 FASTEST: Mapping[str, str] = MappingProxyType({"cpu": "sequential", "gpu": "pallas"})
-"""By JAX's name of a platform. Source: docs/benchmarks/gated.md."""
+"""Names of the fastest paces by JAX platform. Source: docs/benchmarks/gated.md."""
 
 
 ROWS, LONGEST = 1024, 128
-"""Most rows of a longer chunk, in all sequences of a batch and in one. Source: docs/benchmarks/gated.md."""
+"""Largest numbers of rows of a longer chunk, in all sequences of a batch and in one.
+
+Source: docs/benchmarks/gated.md.
+"""
 
 
 def pace(algorithm: str, together: int = 32) -> Pace:
     """Return the pace of a layer.
 
     Args:
-        algorithm: the layer's option; "auto" is the one of `FASTEST`, or associative.
-        together: sequences that run at the same time; with fewer than 32, chunks of a loop are longer.
+        algorithm: Option of the layer; "auto" is the one of `FASTEST`, or associative.
+        together: Sequences that run at the same time; with fewer than 32, chunks of a loop are longer.
     """
     chosen = PACES[FASTEST.get(jax.default_backend(), "associative") if algorithm == "auto" else algorithm]
     size = chosen.size
@@ -89,11 +92,12 @@ Solve = Callable[[Array, Array, Array, bool], Array]
 
 @dataclass(frozen=True)
 class Solver:
-    """One way to compute the states.
+    """An algorithm that computes the states.
 
     Attributes:
-        solve: (decays, inputs, initial, planes) -> states.
-        adjoint: (decays, states, initial, cotangent, planes) -> gradients by decays, inputs and initial.
+        solve: Function (decays, inputs, initial, planes) -> states.
+        adjoint: Function (decays, states, initial, cotangent, planes) -> gradients by decays, inputs and
+            initial.
     """
 
     solve: Solve
@@ -158,7 +162,7 @@ def _mirrored(
 def _against_time(
     decays: Array, states: Array, initial: Array, cotangent: Array, planes: bool
 ) -> tuple[Array, Array, Array]:
-    """Compute the same with a loop that runs backwards, which reverses no array."""
+    """Compute the same gradients with a loop that runs backwards, so that no array is reversed."""
 
     def step(arriving: Parts, now: tuple[Parts, Parts]) -> tuple[Parts, Parts]:
         gradient = _sum(now[1], arriving)
@@ -210,4 +214,4 @@ SOLVERS: Mapping[str, Solver] = MappingProxyType(
         "pallas": Solver(pallas_varying.solve, pallas_varying.adjoint),
     }
 )
-"""Interchangeable ways to compute the same states."""
+"""Algorithms by name, which compute the same states."""

@@ -47,7 +47,7 @@ def run_chunk(steps: Steps, state: Array, inverse: Callable[[Array], Array]) -> 
     """Return the outputs of one chunk, (R / every, V), and the next state (K, V).
 
     Args:
-        steps: all steps of the chunk.
+        steps: All steps of the chunk.
         state: S before the first step, (K, V).
         inverse: A (R, R), strictly lower triangular -> the inverse of 1 + A.
     """
@@ -59,7 +59,7 @@ def run_chunk(steps: Steps, state: Array, inverse: Callable[[Array], Array]) -> 
 def _run(
     steps: Steps, state: Array, inverse: Callable[[Array], Array]
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Return the outputs and the next state, and besides the inverse (R, R) and the updates u (R, V)."""
+    """Return the outputs, the next state, the inverse (R, R) and the updates u (R, V)."""
     queries, keys, values, sizes, _ = steps
     fading = _fading(steps)
     inverted = inverse(jnp.tril(sizes[:, None] * (keys @ keys.T) * fading.between, -1))
@@ -76,9 +76,9 @@ class _Fading(NamedTuple):
 
     Attributes:
         between: D_ij from step j to step i >= j, zeros elsewhere, (R, R).
-        kept: from the start to step i, (R,).
-        rest: from step i to the end, (R,).
-        whole: from the start to the end.
+        kept: Product from the start to step i, (R,).
+        rest: Product from step i to the end, (R,).
+        whole: From the start to the end.
     """
 
     between: Array
@@ -111,7 +111,7 @@ def _answering(fading: _Fading, count: int) -> _Fading:
 
 @jax.custom_vjp
 def run_chunk_by_hand(steps: Steps, state: Array) -> tuple[Array, Array]:
-    """Return what `run_chunk` does; the derivative, written by hand, has two thirds of the products."""
+    """Return the results of `run_chunk`; the hand-written derivative has two thirds of the products."""
     return run_chunk(steps, state, in_blocks)
 
 
@@ -169,12 +169,12 @@ def _of_log_decays(
     """Return the gradient by log a, (R,), of what each product of decays contributes to the loss.
 
     Args:
-        ahead: by the logarithms of the decays between answering steps and all, (R / every, R).
-        among: by those between all steps, (R, R).
-        read: from the start to answering steps, (R / every,).
-        answered: from the start to each step, (R,).
-        at_the_end: from each step to the end, (R,).
-        whole: from the start to the end.
+        ahead: Gradients by the log decays between answering steps and all steps, (R / every, R).
+        among: Gradients by those between all steps, (R, R).
+        read: Gradients by those from the start to answering steps, (R / every,).
+        answered: Gradients by those from the start to each step, (R,).
+        at_the_end: Gradients by those from each step to the end, (R,).
+        whole: Gradient by that from the start to the end.
     """
     rows, together = len(among), len(among) // len(ahead)
     of_answering = jnp.zeros((len(ahead), together)).at[:, -1].set(jnp.sum(ahead, axis=1) + read)
@@ -188,7 +188,7 @@ run_chunk_by_hand.defvjp(_forward, _backward)
 
 
 def _with_rule(inverse: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Return the function with the derivative of an inverse, which needs nothing but the answer."""
+    """Return a function with the derivative of an inverse, which depends only on the inverse."""
     differentiable = jax.custom_vjp(inverse)
 
     def forward(lower: Array) -> tuple[Array, Array]:
@@ -221,7 +221,7 @@ def in_blocks(lower: Array) -> Array:
 
 
 def at_once(lower: Array) -> Array:
-    """Return the same by products of whole matrices, for n a power of two; no rows are cut."""
+    """Return the inverse by products of whole matrices, for a power of two n."""
     return _joined(jnp.eye(len(lower)), lower, 1)
 
 

@@ -21,7 +21,7 @@ FOLDERS = {"easy": "curv_baseline", "intermediate": "curv_contour_length_9", "ha
 """The folder of each difficulty."""
 
 EMPTY = Path("curv_baseline/imgs/0/sample_172.png")
-"""An image of the release that is an empty file; its metadata names it. Public loaders leave it out, too."""
+"""The image of the release that is an empty file. Public loaders also leave it out."""
 
 _ROOTS = ("", "lra_release/lra_release", "lra_release")
 _FIELDS = 11
@@ -45,7 +45,7 @@ def located(folder: Path, side: int, difficulty: str) -> Path | None:
 
 
 def metadata(folder: Path) -> tuple[Path, ...]:
-    """Return the metadata files in the order of their numbers, having checked the first line.
+    """Return the metadata files in the order of their numbers, after checking the first line.
 
     Raises:
         BadData: The folder has no metadata, or the first line is not in the published format.
@@ -53,13 +53,13 @@ def metadata(folder: Path) -> tuple[Path, ...]:
     inner = folder / "metadata"
     paths = sorted(inner.glob("*.npy"), key=lambda path: (len(path.stem), path.stem))
     if not paths:
-        raise BadData(str(inner), "must hold metadata files <k>.npy", "none", _AGAIN)
+        raise BadData(str(inner), "must hold metadata files <k>.npy", "", _AGAIN)
     next(_rows(folder, paths[0]), None)
     return tuple(paths)
 
 
 def rows(folder: Path, paths: tuple[Path, ...]) -> list[Row]:
-    """Read all metadata, without the line of an image that the release holds as an empty file.
+    """Read all metadata, without the line of the empty image.
 
     Raises:
         BadData: A line is not in the published format, or the lines do not name images of both classes.
@@ -73,7 +73,7 @@ def rows(folder: Path, paths: tuple[Path, ...]) -> list[Row]:
 
 
 def is_empty(row: Row) -> bool:
-    """Return True for the one image that is an empty file in the release itself, unless it is mended."""
+    """Return True for the image that is an empty file in the release, if it is still empty."""
     is_known = row.image.parts[-len(EMPTY.parts) :] == EMPTY.parts
     return is_known and row.image.is_file() and row.image.stat().st_size == 0
 

@@ -1,7 +1,7 @@
 """The fields that snakes grow in: many images at once, one paddle of each at a time.
 
-A field keeps the taken space, and the same widened by the margin, as uint8 with 255 for 1. Both arrays have a
-rim so wide that no paddle leaves them; the values in the rim are never read.
+A field holds the occupied space, and the same space widened by the margin, as uint8 with 255 for 1. Both
+arrays have a rim that is wide enough for all paddles; the values in the rim are never read.
 
 Letters: b fields, a of them in use, S side, W side with both rims, n candidates.
 """
@@ -46,9 +46,9 @@ class Fields:
     """The occupied space of b images of one scene and margin.
 
     Args:
-        scene: the image size.
-        table: the paddles.
-        number: b.
+        scene: Sizes of the image.
+        table: Tables of the paddles.
+        number: Number of fields b.
     """
 
     def __init__(self, scene: Scene, table: Tables, number: int) -> None:
@@ -75,7 +75,7 @@ class Fields:
         self.taken[rows], self.widened[rows] = other.taken[others], other.widened[others]
 
     def occupy(self, rows: np.ndarray, ends: Ends) -> None:
-        """Mark the space of each snake's last paddle as taken."""
+        """Mark the space of the last paddle of each snake as occupied."""
         for field, stamps in ((self.taken, self.table.solid), (self.widened, self.table.wide)):
             at = self._flat(ends.head[:, None] + stamps.offsets[ends.heading])
             indices = rows[:, None] * field.shape[1] + at

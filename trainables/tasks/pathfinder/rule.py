@@ -1,4 +1,4 @@
-"""The parts of a Pathfinder image: the published sizes, and tables of everything that has few values.
+"""The parts of a Pathfinder image: the published sizes, and precomputed tables of paddles.
 
 A snake is a row of short lines ("paddles"). The first paddle of a snake is its seed. Seeds have a heading of
 whole degrees; every further paddle ends on one of the few pixels of a circle, so that headings, weights and
@@ -24,30 +24,30 @@ BORDER = 1
 SEED_HEADINGS = 360
 
 TAKEN = 77
-"""The least occupancy that stops a seed: above 0.3."""
+"""Smallest occupancy that prevents a seed, just above 0.3."""
 
 CROSSING = 459
 """Two paddles cross where their occupancies add up to 1.8."""
 
 CONTOURS = {"easy": 6, "intermediate": 9, "hard": 14}
-"""Paddles of each of the two long snakes, by difficulty."""
+"""Number of paddles of each of the two long snakes, by difficulty."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The numbers of one image size, in pixels: published ones, but those of 16 pixels.
+    """The sizes of an image, in pixels; those of 16 pixels are not published.
 
     Attributes:
         side: S.
-        margins: free space around a paddle; one of them is drawn for each image.
-        seed_distance: between the origins of the two long snakes.
-        marker_radius: of the two discs.
-        paddle: length of a paddle.
-        thickness: of a paddle.
-        continuity: how strongly a snake keeps its heading.
-        distractor_paddles: of all distractors together.
-        distractor_contrast: brightness of distractors before the stretch to 0..255; markers have 1.
-        target_contrast: brightness of the two long snakes, likewise.
+        margins: Free space around a paddle, of which one is drawn for each image.
+        seed_distance: Distance between the origins of the two long snakes.
+        marker_radius: Radius of the two discs.
+        paddle: Length of a paddle.
+        thickness: Thickness of a paddle.
+        continuity: How strongly a snake keeps its heading.
+        distractor_paddles: Total number of paddles of all distractors.
+        distractor_contrast: Brightness of distractors before the stretch to 0..255; markers have 1.
+        target_contrast: Brightness of the two long snakes before the stretch.
     """
 
     side: int
@@ -84,7 +84,7 @@ class Stamps:
 
 @dataclass(frozen=True)
 class Tables:
-    """Everything that the paddles of one scene and margin have in common; values are uint8, 255 for 1.
+    """Tables of the paddles of one scene and margin; values are uint8, with 255 for 1.
 
     Seeds are drawn from their tail along the heading, all other paddles from their head backwards.
 
@@ -95,12 +95,12 @@ class Tables:
         seed_pivot: (360, 2) from a seed's tail to its pivot.
         seed_head: (360, 2) from a seed's tail to its head.
         seed_space: (360, k, 2) offsets from a seed's tail that must be free.
-        lines: the drawn paddles.
-        solid: the space that paddles take, where it is enough to stop a seed.
-        core: the space that paddles take, where it is enough to cross another paddle.
-        wide: the space that paddles take, widened by the margin.
-        radius: the greatest offset of any of these stamps.
-        margin: m.
+        lines: Drawn paddles.
+        solid: Occupied space of paddles that is enough to prevent a seed.
+        core: Occupied space of paddles that is enough for a crossing.
+        wide: Occupied space of paddles, widened by the margin.
+        radius: Largest offset of these stamps.
+        margin: Margin m.
     """
 
     circle: np.ndarray

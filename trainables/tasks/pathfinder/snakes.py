@@ -52,8 +52,8 @@ class Drawing:
         images: (b, S, S) uint8.
         labels: (b,) int32, 1 where the two discs mark one snake.
         discs: (b, 2, 2) the pixels that are marked.
-        snakes: the two long snakes, (b, 2, c) paddles flattened to (b, 2c).
-        distractors: the short snakes.
+        snakes: Paddles of the two long snakes, (b, 2, c) flattened to (b, 2c).
+        distractors: Paddles of the short snakes.
     """
 
     images: np.ndarray
@@ -67,7 +67,7 @@ def drawn(rng: np.random.Generator, side: int, contour: int, number: int) -> Dra
     """Draw `number` images, half of them with label 1 on average.
 
     Args:
-        rng: the source of randomness.
+        rng: Source of randomness.
         side: S, of `SCENES`.
         contour: c, paddles of each of the two long snakes.
         number: b.
@@ -120,11 +120,11 @@ def _drawn(
 
 
 def _long_snakes(rng: np.random.Generator, fields: Fields, contour: int) -> Paddles:
-    """Grow the two long snakes of every field; mark their space in the fields as taken.
+    """Grow the two long snakes of every field, and mark their space in the fields as occupied.
 
-    Few trials succeed. They run side by side, and a new trial starts in the row of each that has ended. Each
-    success goes to the next field that has no snakes; all successes take the same number of rounds, so that
-    none is favoured.
+    Few attempts succeed. They run in parallel, and each ended attempt is replaced by a new one. A success
+    fills the next field without snakes. All successes take the same number of rounds, so the selection has no
+    bias.
     """
     number = len(fields.taken)
     heads = np.zeros((number, 2, contour, 2), np.int64)
@@ -141,10 +141,10 @@ def _long_snakes(rng: np.random.Generator, fields: Fields, contour: int) -> Padd
 
 
 class _Pairs:
-    """Trials to grow two snakes, each in a field of its own, at different stages.
+    """Attempts to grow two snakes, at different stages and each in a separate field.
 
     Attributes:
-        fields: of the trials.
+        fields: Fields of the attempts.
         heads: (b, 2, c, 2) the pixels that the paddles so far are drawn from.
         headings: (b, 2, c) index in the tables' headings.
     """

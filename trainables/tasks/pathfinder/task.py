@@ -1,6 +1,6 @@
 """Pathfinder and Path-X: do the two discs lie on one dashed line? Two classes.
 
-Pathfinder's images have 32 x 32 pixels, those of Path-X 128 x 128. `pathfinder16` is no published task.
+Pathfinder's images have 32 x 32 pixels, those of Path-X 128 x 128. `pathfinder16` is not published.
 
 The images are Long Range Arena's if the data folder has them, else drawn by their rule.
 
