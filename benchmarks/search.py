@@ -1,7 +1,8 @@
-"""Worth of a sampler under early stopping: rank of the chosen setting against random search at equal cost.
+"""Worth of a sampler under early stopping, and of a race; `docs/search.md` shows the results.
 
-    python -m benchmarks.search [--cost 64] [--workers 8] [--repetitions 200] [--landscapes S1 S2 S3 S4 S5]
-                                [--curves FOLDER] [--samplers tpe] [--processes 2] [--json FILE]
+    python -m benchmarks.search --curves FOLDER            all parts, about half an hour on two cores
+    python -m benchmarks.search --parts small race --curves FOLDER
+    python -m benchmarks.search --dry-run                  each part once on a small landscape, without curves
 
 Sweeps are simulated: `workers` trials run at a time, each of 20 steps, under ASHA (rungs at .1, .4 and 1 of
 the steps, reduction 4), until trials have been launched for `cost` complete trainings. Proposals and stops
@@ -14,6 +15,10 @@ Landscapes: S1 and S2 are kernel regressions on the curves of ConvNeXt and DeBER
 are the settings themselves, of which the nearest one not tried yet replaces a proposal), S3 and S4 random
 8-dimensional functions whose value at .1 of the steps has a correlation of .78 or .53 with the final one,
 S5 random 4-dimensional ones (.78).
+
+The part `race` retrains the three best trials of a stopped random search of 64 settings on a pool, whose
+final values are taken as true means, with noise of seeds and of 2,000 examples (half of it the same for all
+seeds). The part `time` measures the CPU time of a suggestion after many trials.
 """
 
 from __future__ import annotations
@@ -38,8 +43,10 @@ from orchestrator.config.resolve import load
 from orchestrator.config.space import Distribution
 from orchestrator.config.strategy import options_section
 from orchestrator.config.sweep_config import Objective, Sampler, Scheduler, SweepConfig
+from orchestrator.ledger.sweeps.records import TrialRecord, trial_key
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
+from orchestrator.study.race import next_candidate
 from orchestrator.study.study import Study
 
 STEPS = 20
@@ -103,7 +110,8 @@ def _cosines(dimensions: int, draws: np.random.Generator) -> tuple[np.ndarray, n
 @cache
 def pool(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return settings in the unit cube, and values at the rungs, of a published table of learning curves."""
-    rows = [json.loads(line) for line in lzma.open(folder / f"{name}.jsonl.xz", "rt")]
+    with lzma.open(folder / f"{name}.jsonl.xz", "rt") as file:
+        rows = [json.loads(line) for line in file]
     settings, values = [], []
     for row in rows:
         if "learning_curves" in row:
@@ -245,56 +253,178 @@ def run(
     return scene.rank(best) if math.isfinite(best) else 1.0, asked, len(curves)
 
 
-def _one(
-    seed: int, *, name: str, sampler: str, cost: int, workers: int, curves: Path | None, options: Mapping[str, Any]
-) -> tuple[float, float, int]:
-    return run(landscape(name, seed, curves), sampler, seed, cost, workers, options)
+def _one(seed: int, *, name: str, sampler: str, part: Part, curves: Path | None) -> tuple[float, float, int]:
+    return run(landscape(name, seed, curves), sampler, seed, part.cost, part.workers, {})
 
 
 def ratio(ranks: Sequence[float], others: Sequence[float], draws: int = 2_000) -> tuple[float, float, float]:
     """Return the ratio of mean ranks, and its bootstrapped interval of 95 %."""
     generator = np.random.default_rng(0)
-    one, other = np.array(ranks), np.array(others)
-    resampled = [
-        generator.choice(one, len(one)).mean() / generator.choice(other, len(other)).mean() for _ in range(draws)
-    ]
-    low, high = np.percentile(resampled, [2.5, 97.5])
-    return float(one.mean() / other.mean()), float(low), float(high)
+    means = [generator.choice(values, (draws, len(values))).mean(axis=1) for values in (ranks, others)]
+    low, high = np.percentile(means[0] / means[1], [2.5, 97.5])
+    return float(np.mean(ranks) / np.mean(others)), float(low), float(high)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a table of ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cost", type=int, default=64)
-    parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--repetitions", type=int, default=200)
-    parser.add_argument("--landscapes", nargs="+", default=["S3", "S4", "S5"], choices=[*RANDOM, *CURVES])
-    parser.add_argument("--curves", type=Path)
-    parser.add_argument("--sampler", default="tpe")
-    parser.add_argument("--options", type=json.loads, default={})
-    parser.add_argument("--processes", type=int, default=2)
-    given = parser.parse_args(arguments)
-    ratios = []
-    with ProcessPoolExecutor(given.processes) as executor:
-        for name in given.landscapes:
-            one = partial(
-                _one, name=name, cost=given.cost, workers=given.workers, curves=given.curves
-            )
-            chunk = max(1, given.repetitions // (4 * given.processes))
-            seeds = range(given.repetitions)
-            found = list(
-                executor.map(partial(one, sampler=given.sampler, options=given.options), seeds, chunksize=chunk)
-            )
-            chance = list(executor.map(partial(one, sampler="random", options={}), seeds, chunksize=chunk))
+@dataclass(frozen=True)
+class Part:
+    """One part of the table: a cost in complete trainings, workers, landscapes and repetitions."""
+
+    cost: int
+    workers: int
+    landscapes: Sequence[str]
+    repetitions: int
+
+
+SURROGATES = ("S1", "S2", "S3", "S4", "S5")
+PARTS = {
+    "main": Part(64, 8, SURROGATES, 200),
+    "pools": Part(32, 8, ("P1", "P2"), 200),
+    "small": Part(16, 8, SURROGATES, 200),
+    "wide": Part(64, 32, SURROGATES, 60),
+    "long": Part(256, 32, ("S3", "S4"), 20),
+}
+
+
+def compare(part: Part, sampler: str, curves: Path | None, processes: int) -> None:
+    """Print the ratio of a sampler on each landscape, and their geometric mean."""
+    ratios, seeds = [], range(part.repetitions)
+    with ProcessPoolExecutor(processes) as executor:
+        for name in part.landscapes:
+            one = partial(_one, name=name, part=part, curves=curves)
+            chunk = max(1, part.repetitions // (4 * processes))
+            found = list(executor.map(partial(one, sampler=sampler), seeds, chunksize=chunk))
+            chance = list(executor.map(partial(one, sampler="random"), seeds, chunksize=chunk))
             middle, low, high = ratio([each[0] for each in found], [each[0] for each in chance])
             ratios.append(middle)
             asks = sum(each[2] for each in found)
             print(
-                f"{name}: {middle:.2f} [{low:.2f}, {high:.2f}]  {asks / given.repetitions:.0f} trials,"
+                f"{name}: {middle:.2f} [{low:.2f}, {high:.2f}]  {asks / part.repetitions:.0f} trials,"
                 f" {1e3 * sum(each[1] for each in found) / asks:.1f} ms of CPU a suggestion",
                 flush=True,
             )
-    print(f"geometric mean: {math.exp(np.mean(np.log(ratios))):.2f}")
+    print(f"geometric mean: {math.exp(np.mean(np.log(ratios))):.2f}", flush=True)
+
+
+def suggestion_seconds(trials: int, asks: int = 20) -> float:
+    """Return the CPU seconds of a suggestion of TPE after so many trials, a quarter of them complete."""
+    scene, sweep = random_function(8, 0.78, 0), sweep_of(8, "tpe", 0, {})
+    draws = np.random.default_rng(0)
+    records = []
+    for number in range(trials):
+        point = draws.uniform(size=scene.dimensions)
+        is_complete = number % 4 == 0
+        step = STEPS if is_complete else RUNGS[0]
+        record = TrialRecord(
+            key=trial_key(sweep.id, number, "search"),
+            sweep_id=sweep.id,
+            number=number,
+            role="search",
+            state="COMPLETE" if is_complete else "PRUNED",
+            cause=None,
+            params={f"x{axis}": float(value) for axis, value in enumerate(point)},
+            system_attrs={},
+            seed=number,
+            value=float(scene.values(point)[-1 if is_complete else 0]),
+            best_step=step,
+            step=step,
+            total_steps=STEPS,
+            attempts=1,
+            created_at=float(number),
+        )
+        records.append(record)
+    study = Study(sweep, records)
+    study.ask(trials)  # builds the caches
+    started = time.process_time()
+    for number in range(trials + 1, trials + 1 + asks):
+        study.ask(number)
+    return (time.process_time() - started) / asks
+
+
+def raced(table: np.ndarray, deviation: float, unstable: float, draws: np.random.Generator) -> float:
+    """Return the gain in points of a race between the three best of 64 random trials, over the best one.
+
+    Args:
+        table: Values at the rungs in percent, of shape [settings, 3].
+        deviation: Standard deviation over seeds, in points.
+        unstable: Share of settings of which 30 % of the seeds lose 10 points.
+        draws: Random numbers.
+    """
+    rows = table[draws.choice(len(table), 64, replace=False)]
+    shares = np.clip(rows[:, -1] / 100, 0.0, 1.0)
+    examples = 100 * np.sqrt(np.maximum(shares * (1 - shares), 1e-4) / 2_000)
+    shared, shaky = draws.normal(size=64), draws.random(64) < unstable
+
+    def seed_of(trial: int) -> float:
+        return float(draws.normal() * deviation - 10.0 * (shaky[trial] and draws.random() < 0.3))
+
+    def final(trial: int) -> float:
+        noise = math.sqrt(0.5) * (shared[trial] + draws.normal()) * examples[trial]
+        return float(rows[trial, -1] + seed_of(trial) + noise)
+
+    seen: list[list[float]] = [[] for _ in RUNGS[:-1]]
+    complete = []
+    for trial in range(64):
+        offset, goes_on = seed_of(trial), True
+        for values, early in zip(seen, rows[trial, :-1], strict=True):
+            values.append(early + offset + examples[trial] * draws.normal())
+            if goes_on := len(values) < 4 or values[-1] >= np.quantile(values, 0.75):
+                continue
+            break
+        if goes_on:
+            noise = math.sqrt(0.5) * (shared[trial] + draws.normal()) * examples[trial]
+            complete.append((rows[trial, -1] + offset + noise, trial))
+    best = [trial for _, trial in sorted(complete, reverse=True)[:3]]
+    truth = [rows[trial, -1] - 3.0 * shaky[trial] for trial in best]
+    fresh: list[list[float]] = [[] for _ in best]
+    while (index := next_candidate(fresh, 6)) is not None:
+        fresh[index].append(final(best[index]))
+    means = [np.mean(values) if values else -math.inf for values in fresh]
+    return float(truth[int(np.argmax(means))] - truth[0])
+
+
+def race(curves: Path, repetitions: int) -> None:
+    """Print the gain of a race for several deviations of the seeds, as the mean over both pools."""
+    for deviation, unstable in ((0.3, 0.0), (1.0, 0.0), (2.0, 0.0), (1.0, 0.15)):
+        gains, errors = [], []
+        for name in ("convnext-tiny", "deberta-base"):
+            values = pool(curves, name)[1]
+            table = 100 * values[np.isfinite(values).all(axis=1)] / (100 if np.nanmax(values) > 1 else 1)
+            draws = np.random.default_rng(5)
+            each = [raced(table, deviation, unstable, draws) for _ in range(repetitions)]
+            gains.append(np.mean(each))
+            errors.append(1.96 * np.std(each) / math.sqrt(repetitions))
+        print(
+            f"race, seeds {deviation:g}, {unstable:.0%} unstable: {np.mean(gains):.3f} points"
+            f" +- {np.hypot(*errors) / 2:.3f} ({gains[0]:.3f} ConvNeXt, {gains[1]:.3f} DeBERTa)",
+            flush=True,
+        )
+
+
+DRY = {"main": Part(2, 2, ("S5",), 2)}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    format_of = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=format_of)
+    names = [*PARTS, "time", "race"]
+    parser.add_argument("--parts", nargs="+", default=names, choices=names)
+    parser.add_argument("--curves", type=Path, help="folder of the learning curves")
+    parser.add_argument("--sampler", default="tpe")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--dry-run", action="store_true")
+    given = parser.parse_args(arguments)
+    if given.curves is None and not given.dry_run:
+        parser.error("--curves is needed for the landscapes of published curves")
+    for name, part in (DRY if given.dry_run else PARTS).items():
+        if name in given.parts:
+            print(f"{name}: cost {part.cost}, {part.workers} workers, {part.repetitions} repetitions")
+            compare(part, given.sampler, given.curves, given.processes)
+    if "time" in given.parts:
+        for trials in (50,) if given.dry_run else (100, 1_000, 5_000):
+            print(f"a suggestion after {trials} trials: {1e3 * suggestion_seconds(trials):.1f} ms of CPU")
+    if "race" in given.parts and given.curves is not None:
+        race(given.curves, 1_500)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,7 @@ class SamplerSettings:
         finite: Whether every distribution must have finitely many values; each combination is one trial.
         ranges: Smallest number of searched ranges of numbers.
         packages: Packages that must be installed beside the locked ones.
+        under_stopping: What it misses if a scheduler stops trials early, in words; '' if nothing.
     """
 
     summary: str
@@ -98,6 +99,7 @@ class SamplerSettings:
     finite: bool = False
     ranges: int = 0
     packages: tuple[str, ...] = ()
+    under_stopping: str = ""
 
     def section(self) -> type[Section]:
         """Return the options as a section of the file."""

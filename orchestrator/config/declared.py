@@ -54,6 +54,7 @@ DECLARED: dict[str, Any] = {
         several_objectives=True,
         warm_start=True,
         packages=("torch", "scipy"),
+        under_stopping="learns from complete trials alone, so most trials teach it nothing",
     ),
     "orchestrator.study.samplers:Cmaes": SamplerSettings(
         summary="CMA-ES, for ranges of numbers: Optuna's CmaEsSampler.",
@@ -84,6 +85,7 @@ DECLARED: dict[str, Any] = {
         },
         ranges=2,
         packages=("cmaes",),
+        under_stopping="takes the last value of a stopped trial for a final one, so it favours early values",
     ),
     "orchestrator.study.samplers:Qmc": SamplerSettings(
         summary="Quasi-random points: Optuna's QMCSampler.",
@@ -115,6 +117,7 @@ DECLARED: dict[str, Any] = {
         },
         constraints=True,
         several_objectives=True,
+        under_stopping="breeds from complete trials alone, so most trials teach it nothing",
     ),
     "orchestrator.schedule.schedulers:Asha": SchedulerSettings(
         summary="Asynchronous successive halving.",

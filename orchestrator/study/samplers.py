@@ -163,6 +163,7 @@ class GaussianProcess(SamplerAdapter):
         several_objectives=True,
         warm_start=True,
         packages=("torch", "scipy"),
+        under_stopping="learns from complete trials alone, so most trials teach it nothing",
     )
     history = 250
 
@@ -210,6 +211,7 @@ class Cmaes(SamplerAdapter):
         },
         ranges=2,
         packages=("cmaes",),
+        under_stopping="takes the last value of a stopped trial for a final one, so it favours early values",
     )
     joint = (FloatDistribution, IntDistribution)
 
@@ -302,6 +304,7 @@ class Nsgaii(SamplerAdapter):
         },
         constraints=True,
         several_objectives=True,
+        under_stopping="breeds from complete trials alone, so most trials teach it nothing",
     )
 
     @staticmethod

@@ -144,6 +144,16 @@ def test_the_cost_is_that_of_the_same_program(file: Path, capsys: pytest.Capture
     assert "warning" not in printed
 
 
+def test_a_sampler_that_cannot_use_stopped_trials_gives_a_warning(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warning = "warning: nsgaii breeds from complete trials alone"
+    stopping = ("--set", "scheduler=asha", "--set", "sampler=nsgaii")
+    assert warning in validated(file, capsys, *stopping)
+    assert "warning" not in validated(file, capsys, *stopping[:2], "--set", "sampler=tpe")
+    assert "warning" not in validated(file, capsys, "--set", "scheduler=none", *stopping[2:])
+
+
 @pytest.mark.slow
 def test_a_budget_that_ends_before_the_first_report_gives_a_warning(
     file: Path, capsys: pytest.CaptureFixture[str]
