@@ -1,8 +1,8 @@
 """Worth of a sampler under early stopping, and of a race; `docs/search.md` shows the results.
 
-    python -m benchmarks.search --curves FOLDER            all parts, about half an hour on two cores
+    python -m benchmarks.search --curves FOLDER            all parts
     python -m benchmarks.search --parts small race --curves FOLDER
-    python -m benchmarks.search --dry-run                  each part once on a small landscape, without curves
+    python -m benchmarks.search --dry-run                  one small landscape, without curves
 
 Sweeps are simulated: `workers` trials run at a time, each of 20 steps, under ASHA (rungs at .1, .4 and 1 of
 the steps, reduction 4), until trials have been launched for `cost` complete trainings. Proposals and stops
