@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.search import main, random_function, ratio, suggestion_seconds
+from benchmarks.search import main, raced, random_function, ratio, suggestion_seconds
 
 
 def test_a_dry_run_prints_a_ratio_and_the_time_of_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,3 +36,13 @@ def test_equal_ranks_have_a_ratio_of_1_within_its_interval() -> None:
     ranks = np.random.default_rng(0).uniform(size=200).tolist()
     middle, low, high = ratio(ranks, ranks)
     assert low < middle == 1 < high
+
+
+def test_a_race_gains_where_seeds_differ_and_not_where_they_do_not() -> None:
+    draws = np.random.default_rng(0)
+    finals = np.sort(draws.normal(80.0, 2.0, 512))
+    table = np.stack([finals - 20, finals - 10, finals], axis=1)
+    noisy = [raced(table, 2.0, 0.0, draws) for _ in range(300)]
+    exact = [raced(np.round(table), 1e-9, 0.0, draws) for _ in range(300)]
+    assert np.mean(noisy) > 3 * np.std(noisy) / np.sqrt(len(noisy))
+    assert np.mean(exact) < np.mean(noisy) / 2
