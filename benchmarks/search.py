@@ -171,9 +171,51 @@ def _kernel(one: np.ndarray, other: np.ndarray, scales: np.ndarray) -> np.ndarra
     return np.asarray(np.exp(-0.5 * (differences**2).sum(axis=-1)))
 
 
+def digits() -> Landscape:
+    """Return the accuracy of real trainings: a small perceptron on 600 handwritten digits of scikit-learn.
+
+    Searched are the learning rate, the penalty, the batch size, the width and the momentum. The value is the
+    accuracy on 600 other digits.
+    """
+    from sklearn.datasets import load_digits  # takes seconds to import
+    from sklearn.neural_network import MLPClassifier
+
+    data = load_digits()
+    inputs, labels = data.data / 16.0, data.target
+    order = np.random.default_rng(0).permutation(len(labels))
+    train, test = order[:600], order[600:1200]
+
+    @cache
+    def trained(point: tuple[float, ...]) -> np.ndarray:
+        model = MLPClassifier(
+            (round(4 * 16 ** point[3]),),
+            solver="sgd",
+            learning_rate_init=1e-4 * 1e4 ** point[0],
+            alpha=1e-6 * 1e6 ** point[1],
+            batch_size=round(8 * 16 ** point[2]),
+            momentum=0.99 * point[4],
+            random_state=0,
+        )
+        values = []
+        for step in range(1, STEPS + 1):
+            model.partial_fit(inputs[train], labels[train], classes=range(10))
+            if step in RUNGS:
+                values.append(model.score(inputs[test], labels[test]))
+        return np.array(values)
+
+    def values(point: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return trained(tuple(point.tolist()))
+
+    sample = np.random.default_rng(1).uniform(size=(400, 5))
+    return Landscape(5, values, np.sort([values(point)[-1] for point in sample]))
+
+
 @cache
 def landscape(name: str, seed: int, curves: Path | None) -> Landscape:
     """Return a landscape by its name; S3 to S5 are twenty functions each, chosen by the seed."""
+    if name == "digits":
+        return digits()
     if name in RANDOM:
         return random_function(*RANDOM[name], seed=seed % 20)
     assert curves is not None, f"{name} needs --curves"
@@ -282,6 +324,7 @@ PARTS = {
     "small": Part(16, 8, SURROGATES, 200),
     "wide": Part(64, 32, SURROGATES, 60),
     "long": Part(256, 32, ("S3", "S4"), 20),
+    "real": Part(32, 8, ("digits",), 40),
 }
 
 
