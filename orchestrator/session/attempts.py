@@ -330,6 +330,11 @@ class Attempts:
             self._lost_at.append(self._clock())
         self._board.retry(key, trial_state, self._clock() + wait)
 
+    def pause(self, attempt_id: str) -> None:
+        """End an attempt whose trial waits at its rung until it is promoted."""
+        self._writer.end_attempt(attempt_id, "ENDED", "paused", trial_state="WAITING")
+        self._board.enter(self.remove(attempt_id).trial.key, "WAITING")
+
     def settle(self, attempt_id: str, state: TrialState, cause: str | None = None) -> None:
         """End an attempt and its trial."""
         run = self.running[attempt_id]
@@ -414,9 +419,15 @@ def launched(
         compilations=str(paths.compilations),
         store=paths.stored(ledger_id, sweep.id, trial.key),
         observed=sweep.observed_metrics if sweep.trainable is not None else (),
-        copied=SCHEDULERS.settings(sweep.scheduler.name).mutations is not None,
+        copied=_resumes(sweep),
     )
     return run, assignment
+
+
+def _resumes(sweep: SweepConfig) -> bool:
+    """Return True if the scheduler of a sweep continues trials from any of their checkpoints."""
+    resumes = SCHEDULERS.settings(sweep.scheduler.name).resumes
+    return resumes is not None and resumes.items() <= sweep.scheduler.options.items()
 
 
 def _resume(row: CheckpointRecord, folder: Path) -> SavedCheckpoint:
