@@ -267,7 +267,7 @@ class HyperbandRule(AsyncHyperBandScheduler):
         self._milestones, self._keep = milestones, keep
         self._sign = 1 if settings["mode"] == "max" else -1
         self._passed: dict[str, int] = {}
-        self._values: list[list[float]] = [[] for _ in milestones]
+        self._best: list[list[tuple[float, str]]] = [[] for _ in milestones]
         self._kept: set[str] = set()
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
@@ -276,19 +276,19 @@ class HyperbandRule(AsyncHyperBandScheduler):
         if passed <= self._passed.get(trial.trial_id, 0) and result[self._time_attr] < self._max_t:
             return str(TrialScheduler.CONTINUE)
         self._passed[trial.trial_id] = passed
-        self._rank(trial.trial_id, passed - 1, self._sign * result[str(self.metric)])
         decision = str(super().on_trial_result(tune_controller, trial, result))
-        is_over = result[self._time_attr] >= self._max_t
-        return str(TrialScheduler.CONTINUE) if trial.trial_id in self._kept and not is_over else decision
+        if passed and result[self._time_attr] < self._max_t and self._keep:
+            insort(self._best[passed - 1], (-self._sign * result[str(self.metric)], trial.trial_id))
+            if self._is_kept(trial.trial_id):
+                return str(TrialScheduler.CONTINUE)
+        return decision
 
-    def _rank(self, key: str, rung: int, value: float) -> None:
-        """Record the value of a trial at a rung, and keep the trial if it is among the best there."""
-        if not self._keep or rung < 0:
-            return
-        values = self._values[rung]
-        insort(values, value)
-        if len(values) >= KEPT_FROM and value >= values[-self._keep :][0]:
+    def _is_kept(self, key: str) -> bool:
+        """Return True if a trial is among the best at one of its rungs, now or when it was last compared."""
+        rungs = [rung[: self._keep] for rung in self._best if len(rung) >= KEPT_FROM]
+        if any(key == other for rung in rungs for _, other in rung):
             self._kept.add(key)
+        return key in self._kept
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """Choose the bracket of a trial; leave the global generator as it was."""

@@ -335,6 +335,21 @@ class Attempts:
         self._writer.end_attempt(attempt_id, "ENDED", "paused", trial_state="WAITING")
         self._board.enter(self.remove(attempt_id).trial.key, "WAITING")
 
+    def prune(self, trial: TrialRecord) -> None:
+        """End a paused trial.
+
+        It gets no further attempt: a driver that dies after the start of one would have promoted the trial.
+        """
+        best = _of_kind(self._writer.ledger.trial_checkpoints(trial.key), "best")
+        value, best_step, metrics = None, None, None
+        if best is not None:
+            value, best_step, metrics = best.metrics[self._sweep.metric], best.step, best.metrics
+        now = events.milliseconds(self._writer.ledger.now())
+        ended = events.trial_ended(trial.key, "PRUNED", None, trial.step, value, now)
+        self._writer.prune(trial.key, value, best_step, [ended])
+        self._board.enter(trial.key, "PRUNED")
+        self._study.tell(trial.number, "PRUNED", value, trial.step, metrics)
+
     def settle(self, attempt_id: str, state: TrialState, cause: str | None = None) -> None:
         """End an attempt and its trial."""
         run = self.running[attempt_id]

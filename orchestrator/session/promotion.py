@@ -6,6 +6,7 @@ Source: Li et al., A System for Massively Parallel Hyperparameter Tuning (MLSys 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,12 +22,13 @@ class _Standing(NamedTuple):
 class Rungs:
     """The values of all trials at each rung, and which trials are paused there.
 
-    One of `reduction` trials of a rung may go on. A trial that is among them when it arrives does not pause.
-    The others wait until more trials have arrived, which never make the rank of a paused trial better, but
-    raise the number that may go on.
+    One of `reduction` trials of a rung goes on. A trial that is among the best of those that have reported
+    when it arrives does not pause. The others wait until more trials have arrived, or failed on their way:
+    that never raises the rank of a paused trial, but it raises the number of those that go on.
 
-    A report that passes several rungs at once counts at the last of them. All state follows from the reports
-    in their order of arrival, except for the trials that went on and have not reported since: `resume` them.
+    A report that passes several rungs at once counts at the last of them. Which trials pause follows from the
+    reports in their order of arrival. A trial that went on and has not reported since, or has failed, must be
+    named with `resume` or `fail`, in any order.
 
     Args:
         milestones: Steps of the rungs, rising; one at or after the last step of a trial is never reached.
@@ -41,6 +43,7 @@ class Rungs:
         self._milestones, self._reduction, self._sign = milestones, reduction, sign
         self._standings: list[list[_Standing]] = [[] for _ in milestones]
         self._passed: dict[str, int] = {}
+        self._failed: Counter[int] = Counter()
         self.paused: dict[str, int] = {}
         self._promotable: list[str] | None = None
 
@@ -60,7 +63,7 @@ class Rungs:
         standings = self._standings[passed - 1]
         insort(standings, _Standing(-self._sign * value, len(standings), key))
         self._promotable = None
-        if any(standing.key == key for standing in self._leading(passed - 1)):
+        if any(standing.key == key for standing in self._best_of(passed - 1, len(standings))):
             return True
         self.paused[key] = passed - 1
         return False
@@ -70,6 +73,12 @@ class Rungs:
         if self.paused.pop(key, None) is not None:
             self._promotable = None
 
+    def fail(self, key: str) -> None:
+        """Count a trial that has failed among those at its next rung, as the worst one."""
+        self.resume(key)
+        self._failed[self._passed.get(key, 0)] += 1
+        self._promotable = None
+
     @property
     def promotable(self) -> Sequence[str]:
         """Return the paused trials that may go on: by falling rung, and at each rung the best ones first."""
@@ -77,7 +86,7 @@ class Rungs:
             self._promotable = [
                 standing.key
                 for rung in reversed(range(len(self._milestones)))
-                for standing in self._leading(rung)
+                for standing in self._best_of(rung, len(self._standings[rung]) + self._failed[rung])
                 if self.paused.get(standing.key) == rung
             ]
         return self._promotable
@@ -93,6 +102,6 @@ class Rungs:
         highest = max(self.paused.values())
         return next(each.key for each in self._standings[highest] if self.paused.get(each.key) == highest)
 
-    def _leading(self, rung: int) -> Sequence[_Standing]:
-        standings = self._standings[rung]
-        return standings[: int(len(standings) / self._reduction)]
+    def _best_of(self, rung: int, trials: int) -> Sequence[_Standing]:
+        """Return those that go on from a rung of so many trials, the best first."""
+        return self._standings[rung][: int(trials / self._reduction)]

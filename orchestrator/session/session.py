@@ -298,14 +298,15 @@ class Session:
         """Settle the paused trials at the end of the search, when none of them can be promoted any more."""
         for key in tuple(self._rungs.paused):
             self._rungs.resume(key)
-            self._attempts.settle(self._attempts.launch(self.ledger.trial(key)).attempt_id, "PRUNED")
+            self._attempts.prune(self.ledger.trial(key))
 
     def follow(self, rungs: Rungs) -> None:
-        """Pause trials at rungs, and resume those that they promote.
+        """Pause trials at rungs, and resume those that are promoted.
+
+        Trials that have ended, or gone on, since the reports that the rungs have seen are not paused.
 
         Args:
-            rungs: Rungs that have seen the reports of earlier drivers. Those of the trials that have ended or
-                went on since are resumed; the other trials that they paused stay paused.
+            rungs: Rungs that have seen the reports of earlier drivers.
         """
         unfinished = set(self._board.retries.in_order())
         for key in tuple(rungs.paused):
@@ -313,6 +314,9 @@ class Session:
                 self._board.retries.remove(key)
             else:
                 rungs.resume(key)
+        for trial in self.ledger.trials(self.sweep.id, role="search"):
+            if trial.state == "FAILED":
+                rungs.fail(trial.key)
         self._rungs = rungs
 
     def _has_reported(self, key: str) -> bool:
@@ -409,6 +413,8 @@ class Session:
         if wait is None:
             self._diverged += cause == DIVERGED
             self._attempts.settle(attempt_id, "FAILED", f"{cause}: {message}" if message else cause)
+            if run.trial.role == "search":
+                self._rungs.fail(run.trial.key)
         else:
             self._attempts.requeue(attempt_id, cause, wait)
 

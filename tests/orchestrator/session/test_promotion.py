@@ -55,6 +55,21 @@ def test_a_report_that_skips_rungs_counts_at_the_last_of_them() -> None:
     assert arrive(rungs, 10, b=0.1, c=0.2) == {"b": False, "c": True}
 
 
+def test_a_failed_trial_counts_at_the_rung_that_it_has_not_reached() -> None:
+    """One in four of those that have begun goes on, although two of four have diverged."""
+    rungs = Rungs((10, 20), 4)
+    arrive(rungs, 10, a=0.5, b=0.9)
+    rungs.fail("c")
+    assert rungs.promotable == []
+    rungs.fail("d")
+    assert rungs.promotable == ["b"]
+    rungs.resume("b")
+    rungs.fail("b")
+    arrive(rungs, 10, e=0.1)
+    arrive(rungs, 10, f=0.1, g=0.1, h=0.1)
+    assert rungs.promotable == ["a"], "b has failed on its way to the second rung"
+
+
 def test_a_trial_pauses_at_the_first_report_at_or_after_a_rung_alone() -> None:
     rungs = Rungs((10,), 2)
     assert arrive(rungs, 5, a=0.1) == {"a": True}
@@ -240,6 +255,17 @@ def test_a_driver_killed_between_a_report_and_its_pause_has_paused_the_trial(ses
     driver = Driver(sessions, sweep)
     assert launch(driver.session).trial_key.endswith("-1")
     assert driver.session._rungs.paused == {f"{sweep.id}-0": 0}
+
+
+def test_a_trial_that_is_never_promoted_has_one_attempt(sessions: Sessions) -> None:
+    """A second one, from which it were pruned, would look like a promotion if the driver died in between."""
+    sweep = promoting(sessions, 2)
+    driver = Driver(sessions, sweep)
+    assert [driver.train(value) for value in (0.5, 0.4, 0.5)] == [("0", 10), ("1", 10), ("0", 15)]
+    assert driver.session.next_assignment() is None
+    pruned = sessions.ledger.trials(sweep.id)[1]
+    assert (pruned.state, pruned.attempts, pruned.value, pruned.best_step) == ("PRUNED", 1, 0.5, 10)
+    assert pruned.finished_at is not None
 
 
 def test_an_ended_trial_is_never_promoted(sessions: Sessions) -> None:
