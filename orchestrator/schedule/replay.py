@@ -11,8 +11,11 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from statistics import fmean
 from typing import Any, Literal
 
+import numpy as np
 from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.assignment import shown_as
@@ -64,7 +67,7 @@ class Replayed:
     best: int | None = None
 
 
-class Observer:
+class ReplayObserver:
     """Learns what happens in a replay, as a study does; this one ignores it."""
 
     def reported(self, number: int, step: int, value: float) -> None:
@@ -93,11 +96,11 @@ class Replay:
         launch: Callable[[int], LearningCurve | None],
         workers: int,
         tail: Tail = "runs",
-        observer: Observer | None = None,
+        observer: ReplayObserver | None = None,
         pace: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self._sweep, self._launch, self._workers, self._tail = sweep, launch, workers, tail
-        self._observer, self._pace = observer or Observer(), pace
+        self._observer, self._pace = observer or ReplayObserver(), pace
         self._sign = 1 if sweep.direction == "maximize" else -1
         self._scheduler = schedulers.build(sweep, ())
         adapter = SCHEDULERS[sweep.scheduler.name]
@@ -278,7 +281,8 @@ def repeated(sweep: SweepConfig, trials: Iterable[TrialRecord], reports: Iterabl
     A trial that has gone on must not have been stopped, or must have been promoted since. One that is PRUNED
     must have been stopped at its last report, or paused and never promoted.
     """
-    scheduler, rungs = (built := schedulers.build(sweep, ())), built.rungs
+    scheduler = schedulers.build(sweep, ())
+    rungs = scheduler.rungs
     stopped, allowed, differing, count = set[str](), set[str](), set[str](), 0
     is_complete = False
     for report in sorted(reports, key=lambda report: report.at):
@@ -299,3 +303,83 @@ def repeated(sweep: SweepConfig, trials: Iterable[TrialRecord], reports: Iterabl
     ended = [trial for trial in trials if trial.role == "search" and trial.state in ("COMPLETE", "PRUNED")]
     differing |= {trial.key for trial in ended if (trial.state == "PRUNED") != (trial.key in stopped)}
     return Repetition(count, sorted(differing))
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What a scheduler costs and finds, over several replays.
+
+    Attributes:
+        cost: Cost as a share of that without stopping: the least and the most that the curves allow.
+        time: Time until the last trial has ended, in whole trainings, as such a pair.
+        found: Mean value of the best complete trial; None if no replay has one.
+        regret: Mean difference to the best trial whose curve is complete; as `found`.
+        same: Share of the replays that have found that trial.
+        unfinished: Share of the replays without a complete trial.
+        unknown: Mean number of trials that went on beyond their curves: one of them may be better.
+    """
+
+    cost: tuple[float, float]
+    time: tuple[float, float]
+    found: float | None
+    regret: float | None
+    same: float
+    unfinished: float
+    unknown: float
+
+
+def worth(sweep: SweepConfig, draws: Sequence[Sequence[LearningCurve]], workers: int) -> Worth:
+    """Replay the scheduler of a sweep on each draw of trials, in their order.
+
+    A trial that goes on beyond its curve once stops at once and once runs to its last step, which gives the
+    two ends of `cost` and `time`. Its unknown values enter neither the rungs nor `found`.
+
+    Args:
+        sweep: Specification with the scheduler.
+        draws: Curves of the trials of each replay, in the order in which they begin.
+        workers: Number of trials that run at a time.
+    """
+    sign = 1 if sweep.direction == "maximize" else -1
+    steps = sweep.training.steps
+    ends: dict[Tail, list[tuple[float, float]]] = {"stops": [], "runs": []}
+    found, regrets, unknown, same = list[float](), list[float](), 0, 0
+    for curves in draws:
+        whole = sum(_whole(curve, steps) for curve in curves)
+        launch = partial(_nth, curves)
+        replayed = Replay(sweep, launch, workers, "runs").run()
+        ends["runs"].append((replayed.cost / whole, replayed.time))
+        if replayed.unknown:
+            replayed = Replay(sweep, launch, workers, "stops").run()
+        ends["stops"].append((replayed.cost / whole, replayed.time))
+        unknown += len(replayed.unknown)
+        best = [sign * max(sign * value for value in curve.values) for curve in curves if _is_complete(curve)]
+        if replayed.best is not None:
+            values = curves[replayed.best].values
+            found.append(sign * max(sign * value for value in values))
+            regrets.append(max(sign * value for value in best) - sign * found[-1])
+            same += regrets[-1] <= 0
+    low, high = (np.mean(np.array(ends[tail]), axis=0) for tail in ("stops", "runs"))
+    return Worth(
+        cost=(float(low[0]), float(high[0])),
+        time=(float(low[1]), float(high[1])),
+        found=fmean(found) if found else None,
+        regret=fmean(regrets) if regrets else None,
+        same=same / len(draws),
+        unfinished=1 - len(found) / len(draws),
+        unknown=unknown / len(draws),
+    )
+
+
+def _nth(curves: Sequence[LearningCurve], number: int) -> LearningCurve | None:
+    return curves[number] if number < len(curves) else None
+
+
+def _is_complete(curve: LearningCurve) -> bool:
+    return curve.ending == "COMPLETE"
+
+
+def _whole(curve: LearningCurve, steps: int) -> float:
+    """Return the cost of a trial that nothing stops; one that fails does so all the same."""
+    if curve.ending == "FAILED":
+        return curve.cost * (curve.steps[-1] / steps if curve.steps else 0.0)
+    return curve.cost
