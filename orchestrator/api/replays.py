@@ -158,16 +158,15 @@ def read_alternative(text: str) -> Scheduler:
     options = {
         key: _value(value) for key, _, value in (pair.partition("=") for pair in rest.split(",") if pair)
     }
+    if name in SCHEDULERS and SCHEDULERS.settings(name).mutations is not None:
+        must = "must leave the hyperparameters of a trial as they are"
+        raise BadInput("--scheduler", must, f"`{name}`", "Name another one.")
     try:
-        scheduler = read_scheduler({name: options})
+        return read_scheduler({name: options})
     except Violation as violation:
         raise BadInput(
             "--scheduler", violation.must, violation.got or f"`{text}`", violation.remedy
         ) from None
-    if SCHEDULERS.settings(name).mutations is not None:
-        must = "must leave the hyperparameters of a trial as they are"
-        raise BadInput("--scheduler", must, f"`{name}`", "Name another one.")
-    return scheduler
 
 
 def _value(text: str) -> Any:

@@ -108,6 +108,7 @@ class Replay:
         self._curves: list[LearningCurve] = []
         self._shown: list[list[int]] = []  # indices of the reports on which the scheduler may decide
         self._position: list[int] = []
+        self._trained: list[int] = []
         self._best: list[float] = []
         self._running: list[tuple[float, int, int]] = []
         self._events = 0
@@ -137,6 +138,8 @@ class Replay:
         for key in self._scheduler.rungs.paused:
             number = _number(key)
             self._end(number, "PRUNED", self._step(number))
+        steps, trained = self._sweep.training.steps, zip(self._curves, self._trained, strict=True)
+        self._result.cost = math.fsum(curve.cost * done / steps for curve, done in trained)
         return self._result
 
     def _resumed(self, *, is_open: bool) -> int | None:
@@ -152,6 +155,7 @@ class Replay:
         self._curves.append(curve)
         self._shown.append(_decisive(curve.steps, self._milestones))
         self._position.append(0)
+        self._trained.append(0)
         self._best.append(-math.inf)
         return len(self._curves) - 1
 
@@ -165,7 +169,7 @@ class Replay:
         else:
             after = self._end_of(number)
         spent = curve.cost * (after - before) / self._sweep.training.steps
-        self._result.cost += spent
+        self._trained[number] += after - before
         self._events += 1
         heapq.heappush(self._running, (now + spent * self._pace(), self._events, number))
 
