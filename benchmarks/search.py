@@ -116,8 +116,14 @@ def pool(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     for row in rows:
         if "learning_curves" in row:
             curve = [value for _, value in row["learning_curves"]["matched"]]
-            logs = ("learning_rate",)
-            keys = ("num_train_epochs", "train_batch_size", "learning_rate", "warmup_steps", "cls_drop_out")
+            logs: tuple[str, ...] = ("learning_rate",)
+            keys: tuple[str, ...] = (
+                "num_train_epochs",
+                "train_batch_size",
+                "learning_rate",
+                "warmup_steps",
+                "cls_drop_out",
+            )
         else:
             curve = [point["top_1"] for point in row["learning_curve"]]
             logs = ("lr", "weight_decay", "batch_size")
@@ -226,13 +232,15 @@ def sweep_of(dimensions: int, sampler: str, seed: int, options: Mapping[str, Any
     """Return the specification of a simulated sweep."""
     base = load(FILE, profile=None, gpus=8)
     search = {f"x{axis}": Distribution("uniform", 0.0, 1.0) for axis in range(dimensions)}
-    given = options_section("sampler", sampler)(seed=seed, **options).model_dump(mode="json")
-    asha = options_section("scheduler", "asha")(reduction=4.0, grace=SHARES[0]).model_dump(mode="json")
+    given = (
+        options_section("sampler", sampler).model_validate({"seed": seed, **options}).model_dump(mode="json")
+    )
+    asha = options_section("scheduler", "asha").model_validate({"reduction": 4.0, "grace": SHARES[0]})
     return replace(
         base,
         search=search,
         sampler=Sampler(sampler, given),
-        scheduler=Scheduler("asha", asha),
+        scheduler=Scheduler("asha", asha.model_dump(mode="json")),
         objectives=(Objective(METRIC, "maximize"),),
         constraints=(),
         published=None,
@@ -246,7 +254,7 @@ def run(
     """Simulate one sweep; return the rank of the chosen setting, CPU seconds of suggestions, and trials."""
     sweep = sweep_of(scene.dimensions, sampler, seed, options)
     study = Study(sweep)
-    rule = schedulers.build(sweep, ())._rule
+    rule: Any = schedulers.build(sweep, ())._rule
     pace = np.random.default_rng([seed, 1])
     running: list[tuple[float, int, int]] = []
     curves: dict[int, np.ndarray] = {}
@@ -410,7 +418,7 @@ def raced(table: np.ndarray, deviation: float, unstable: float, draws: np.random
         offset, goes_on = seed_of(trial), True
         for values, early in zip(seen, rows[trial, :-1], strict=True):
             values.append(early + offset + examples[trial] * draws.normal())
-            if goes_on := len(values) < 4 or values[-1] >= np.quantile(values, 0.75):
+            if goes_on := len(values) < 4 or bool(values[-1] >= np.quantile(values, 0.75)):
                 continue
             break
         if goes_on:
@@ -421,7 +429,7 @@ def raced(table: np.ndarray, deviation: float, unstable: float, draws: np.random
     fresh: list[list[float]] = [[] for _ in best]
     while (index := next_candidate(fresh, 6)) is not None:
         fresh[index].append(final(best[index]))
-    means = [np.mean(values) if values else -math.inf for values in fresh]
+    means = [float(np.mean(values)) if values else -math.inf for values in fresh]
     return float(truth[int(np.argmax(means))] - truth[0])
 
 
@@ -435,10 +443,10 @@ def race(curves: Path, repetitions: int) -> None:
             draws = np.random.default_rng(5)
             each = [raced(table, deviation, unstable, draws) for _ in range(repetitions)]
             gains.append(np.mean(each))
-            errors.append(1.96 * np.std(each) / math.sqrt(repetitions))
+            errors.append(1.96 * float(np.std(each)) / math.sqrt(repetitions))
         print(
             f"race, seeds {deviation:g}, {unstable:.0%} unstable: {np.mean(gains):.3f} points"
-            f" +- {np.hypot(*errors) / 2:.3f} ({gains[0]:.3f} ConvNeXt, {gains[1]:.3f} DeBERTa)",
+            f" +- {math.hypot(*errors) / 2:.3f} ({gains[0]:.3f} ConvNeXt, {gains[1]:.3f} DeBERTa)",
             flush=True,
         )
 

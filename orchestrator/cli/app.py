@@ -52,6 +52,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Results": {
         "report": "orchestrator.cli.result_verbs:report",
         "compare": "orchestrator.cli.result_verbs:compare",
+        "replay": "orchestrator.cli.replay_verb:replay",
         "evaluate": "orchestrator.cli.result_verbs:evaluate",
         "export": "orchestrator.cli.result_verbs:export",
         "export-study": "orchestrator.cli.result_verbs:export_study",

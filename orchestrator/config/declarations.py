@@ -117,6 +117,8 @@ class SchedulerSettings:
         needs: Rules that its options must keep together.
         stops_trials: Whether it may end a trial before its last step.
         mutations: Name of the option that lists hyperparameters which it changes while trials run, or None.
+        resumes: Options with which it continues trials from their checkpoints, so that each report of a
+            script must have one; empty if it always does, None if it never does.
     """
 
     summary: str
@@ -124,6 +126,7 @@ class SchedulerSettings:
     needs: tuple[Need, ...] = ()
     stops_trials: bool = True
     mutations: str | None = None
+    resumes: Mapping[str, Any] | None = None
 
     def section(self) -> type[Section]:
         """Return the options as a section of the file."""

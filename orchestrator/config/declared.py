@@ -126,7 +126,28 @@ DECLARED: dict[str, Any] = {
                 "number", "One in this many goes on at each rung.", 4.0, above=1, at_most=100
             ),
             "grace": Setting("number", "Share of the steps before the first stop.", 0.1, above=0, at_most=1),
+            "mode": Setting(
+                "word",
+                "`stop` ends a trial that is not among the best of its rung, `promote` pauses it.",
+                "stop",
+                choices=("stop", "promote"),
+            ),
+            "keep": Setting(
+                "whole",
+                "A trial that is among so many best of at least eight at a rung is never stopped.",
+                0,
+                at_least=0,
+                at_most=100,
+            ),
         },
+        needs=(
+            Need(
+                ("keep", "mode"),
+                lambda keep, mode: not keep or mode == "stop",
+                "keep must be left out where mode is promote, which stops no trial before the sweep ends",
+            ),
+        ),
+        resumes={"mode": "promote"},
     ),
     "orchestrator.schedule.schedulers:Hyperband": SchedulerSettings(
         summary="Asynchronous Hyperband: successive halving with several first rungs.",
@@ -175,5 +196,6 @@ DECLARED: dict[str, Any] = {
             ),
         ),
         mutations="mutations",
+        resumes={},
     ),
 }

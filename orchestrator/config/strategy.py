@@ -91,6 +91,20 @@ def read_strategy(
     return sampler, scheduler
 
 
+def read_scheduler(value: Any) -> Scheduler:
+    """Return a scheduler by itself, every option with a value.
+
+    Args:
+        value: Name, or {name: {options}}, as a file writes it.
+
+    Raises:
+        Violation: The name or an option is unknown.
+    """
+    scheduler = Scheduler(*_read("scheduler", value))
+    _check_needs(("scheduler", scheduler.name), SCHEDULERS.settings(scheduler.name).needs, scheduler.options)
+    return scheduler
+
+
 def _default_scheduler(file: StudySections, objectives: int) -> Any:
     """Return the scheduler of a file that names none.
 

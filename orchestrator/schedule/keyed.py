@@ -24,6 +24,7 @@ from orchestrator.ledger.sweeps.records import (
     is_confirmation,
     trial_key_of,
 )
+from orchestrator.session.promotion import Rungs
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,10 @@ class KeyedScheduler(TrialScheduler):
     """Shows every attempt to a stopping rule as its trial, after replaying the reports of earlier runs.
 
     Args:
-        rule: Scheduler that only compares trials and stops them. It recognises a replayed result by the
-            missing `queued`.
+        rule: Scheduler that only compares trials, and stops or pauses them. It recognises a replayed
+            result by the missing `queued`.
         histories: Reports of earlier runs, the oldest first.
+        rungs: Rungs at which the rule pauses trials; none if it pauses none.
 
     Attributes:
         adopt: Function that is called with Tune's controller before it adds the first trial.
@@ -108,9 +110,11 @@ class KeyedScheduler(TrialScheduler):
         stopped: Keys of the trials of earlier runs whose last report the rule answered with STOP.
     """
 
-    def __init__(self, rule: TrialScheduler, histories: Iterable[TrialReport] = ()) -> None:
+    def __init__(
+        self, rule: TrialScheduler, histories: Iterable[TrialReport] = (), rungs: Rungs | None = None
+    ) -> None:
         super().__init__()
-        self._rule = rule
+        self._rule, self.rungs = rule, rungs or Rungs()
         self.adopt: Callable[[Any], object] = lambda controller: None
         self.controller: Any = None
         self._trials: dict[str, Any] = {}
@@ -148,12 +152,14 @@ class KeyedScheduler(TrialScheduler):
         """Keep the trial: the session may retry it."""
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Return the rule's decision; a confirmation and an attempt without a report always continue."""
+        """Return CONTINUE or STOP; a confirmation and an attempt without a report always continue."""
         key = trial_key_of(trial.trial_id)
         if is_confirmation(key) or result["queued"] or result["training"]:
             return str(TrialScheduler.CONTINUE)
         self._shown[key] = result["step"]
-        return str(self._rule.on_trial_result(NO_CONTROLLER, self._keyed(key), result))
+        decision = str(self._rule.on_trial_result(NO_CONTROLLER, self._keyed(key), result))
+        # The attempt of a paused trial ends. The session launches the next one.
+        return str(TrialScheduler.STOP) if decision == TrialScheduler.PAUSE else decision
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         """Show the rule the last report of an attempt if Tune has not, because the stopper ended the attempt.

@@ -78,6 +78,7 @@ def run(
     ray_private.withdraw_stop(channel)
     scheduler = schedulers.build(session.sweep, curves)
     session.settle_stopped(scheduler.stopped)
+    session.follow(scheduler.rungs)
     gpu = session.sweep.resources.gpu
     idle = pool(gpu, str(session.paths.compilations), session.sweep.trainable)
     try:

@@ -433,10 +433,10 @@ class ScriptAttempt:
         return {name: value for name, value in metrics.items() if name in self._names}
 
     def _check_copied(self, report: Report) -> None:
-        """Require a checkpoint if the scheduler copies trials."""
+        """Require a checkpoint if the scheduler continues trials from it."""
         is_last = report.step >= self._settings.training.steps
         if self._assignment.copied and report.checkpoint is None and not is_last:
-            must = "must include a checkpoint, because the scheduler copies trials from it"
+            must = "must include a checkpoint, because the scheduler continues trials from it"
             remedy = "Write trial.report(..., checkpoint=folder), or choose another scheduler."
             raise Refusal("a report of the script", must, f"none at step {report.step}", remedy)
 

@@ -312,6 +312,26 @@ class Attempts:
             self._lost_at.append(self._clock())
         self._board.retry(key, trial_state, self._clock() + wait)
 
+    def pause(self, attempt_id: str) -> None:
+        """End an attempt whose trial waits at its rung until it is promoted."""
+        self._writer.end_attempt(attempt_id, "ENDED", "paused", trial_state="WAITING")
+        self._board.enter(self.remove(attempt_id).trial.key, "WAITING")
+
+    def prune(self, trial: TrialRecord) -> None:
+        """End a paused trial.
+
+        It gets no further attempt: a driver that dies after the start of one would have promoted the trial.
+        """
+        best = _of_kind(self._writer.ledger.trial_checkpoints(trial.key), "best")
+        value, best_step, metrics = None, None, None
+        if best is not None:
+            value, best_step, metrics = best.metrics[self._sweep.metric], best.step, best.metrics
+        now = events.milliseconds(self._writer.ledger.now())
+        ended = events.trial_ended(trial.key, "PRUNED", None, trial.step, value, now)
+        self._writer.prune(trial.key, value, best_step, [ended])
+        self._board.enter(trial.key, "PRUNED")
+        self._study.tell(trial.number, "PRUNED", value, trial.step, metrics)
+
     def settle(self, attempt_id: str, state: TrialState, cause: str | None = None) -> None:
         """End an attempt and its trial."""
         run = self.running[attempt_id]
@@ -389,9 +409,15 @@ def launched(
         compilations=str(paths.compilations),
         store=paths.stored(ledger_id, sweep.id, trial.key),
         observed=sweep.observed_metrics if sweep.trainable is not None else (),
-        copied=SCHEDULERS.settings(sweep.scheduler.name).mutations is not None,
+        copied=_resumes(sweep),
     )
     return run, assignment
+
+
+def _resumes(sweep: SweepConfig) -> bool:
+    """Return True if the scheduler of a sweep continues trials from any of their checkpoints."""
+    resumes = SCHEDULERS.settings(sweep.scheduler.name).resumes
+    return resumes is not None and resumes.items() <= sweep.scheduler.options.items()
 
 
 def _of_kind(rows: Sequence[CheckpointRecord], kind: CheckpointKind) -> CheckpointRecord | None:

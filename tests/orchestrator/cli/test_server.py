@@ -51,7 +51,7 @@ OTHER: Mapping[str, tuple[list[str], str]] = {
 """Verbs whose output names a token, a user or this machine, and what they print of the service."""
 
 HERE_ONLY = {
-    *("experiment", "compare", "evaluate", "export", "export-study", "export-tensorboard"),
+    *("experiment", "compare", "replay", "evaluate", "export", "export-study", "export-tensorboard"),
     *("ui", "check", "gc", "recover"),
 }
 """Verbs that need the machine of the ledger."""
@@ -62,6 +62,7 @@ ALONE = {"init", "import", "serve", "data", "cluster"}
 ARGUMENTS: Mapping[str, list[str]] = {
     "experiment": ["small.yaml"],
     "compare": [sweeps.SWEEP_ID],
+    "replay": [sweeps.SWEEP_ID],
     "export-study": [sweeps.SWEEP_ID, "study.db"],
     "export-tensorboard": [sweeps.SWEEP_ID, "curves"],
     "evaluate": [TRIAL],

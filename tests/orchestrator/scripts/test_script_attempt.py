@@ -338,7 +338,9 @@ def test_a_failure_is_an_outcome_with_its_cause(runs: Runs, text: str, message: 
 def test_a_report_without_the_objective_is_refused(runs: Runs) -> None:
     assigned = replace(runs.function(FUNCTION), observed=("val/accuracy",))
     (outcome,) = runs.all(assigned)
-    assert "must hold val/accuracy, which the search-space file names (got val/loss" in str(outcome.message)
+    assert "must include val/accuracy, which the search-space file names (got val/loss" in str(
+        outcome.message
+    )
 
 
 def test_a_report_that_others_may_copy_needs_a_checkpoint(runs: Runs) -> None:
