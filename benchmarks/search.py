@@ -177,6 +177,7 @@ def _kernel(one: np.ndarray, other: np.ndarray, scales: np.ndarray) -> np.ndarra
     return np.asarray(np.exp(-0.5 * (differences**2).sum(axis=-1)))
 
 
+@cache
 def digits() -> Landscape:
     """Return the accuracy of real trainings: a small perceptron on 600 handwritten digits of scikit-learn.
 
