@@ -8,6 +8,8 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,9 @@ ALTERNATIVES = (
 """Schedulers that are replayed if none is named."""
 
 MOST_PER_DRAW = 64
+LONGEST_LINE = 16 << 20
+"""Largest number of bytes of a line of a table, once unpacked."""
+
 STEPS = 1000
 """Steps into which a published curve is divided: each trial's clock is the share of its own length."""
 
@@ -202,17 +207,37 @@ def read_table(file: Path, values: str, length: str | None = None) -> list[Learn
             whose list ends before it, or which has a value that is not finite, has failed there.
 
     Raises:
-        BadInput: A line has no such field.
+        BadInput: The file cannot be read, has no curve, or a line has no such field.
     """
-    with lzma.open(file, "rt") if file.suffix == ".xz" else file.open() as lines:
-        return [_curve(f"{file}:{number}", line, values, length) for number, line in enumerate(lines, 1)]
+    try:
+        with lzma.open(file) if file.suffix == ".xz" else file.open("rb") as lines:
+            curves = [
+                _curve(f"{file}:{number}", line, values, length)
+                for number, line in enumerate(iter(partial(lines.readline, LONGEST_LINE + 1), b""), 1)
+            ]
+    except FileNotFoundError:
+        raise BadInput(str(file), "does not exist", "", "Name another file with --curves.") from None
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise BadInput(str(file), "cannot be read", str(error), "Download it again.") from None
+    if not curves:
+        raise BadInput(str(file), "has no learning curve", "", "Name another file with --curves.")
+    return curves
 
 
-def _curve(where: str, line: str, values: str, length: str | None) -> LearningCurve:
-    row = json.loads(line)
+def _curve(where: str, line: bytes, values: str, length: str | None) -> LearningCurve:
+    if len(line) > LONGEST_LINE:
+        raise BadInput(where, f"must be shorter than {LONGEST_LINE:,} bytes", "", "Write one trial a line.")
+    try:
+        row = json.loads(line.decode())
+    except UnicodeDecodeError:
+        raise BadInput(where, "must be UTF-8 text", "", "Save the table as JSON lines.") from None
+    except (ValueError, RecursionError) as error:
+        got = str(error).partition(": line")[0]
+        raise BadInput(where, "must be JSON", got, "Write one JSON object a line.") from None
     try:
         points = _points(row, values.split("."))
-        total = row[length] if length else points[-1][0]
+        total = float(row[length] if length else points[-1][0])
+        _check_steps([step for step, _ in points], total)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         must = f"must have a list of reports at {values}" + (f", and {length}" if length else "")
         raise BadInput(where, must, f"{type(error).__name__}: {error}", "Name other fields.") from None
@@ -220,6 +245,14 @@ def _curve(where: str, line: str, values: str, length: str | None) -> LearningCu
     is_whole = len(finite) == len(points) and bool(points) and points[-1][0] >= total
     steps = [round(STEPS * step / total) for step, _ in finite]
     return LearningCurve(steps, [value for _, value in finite], "COMPLETE" if is_whole else "FAILED")
+
+
+def _check_steps(steps: Sequence[float], total: float) -> None:
+    """Raise ValueError unless steps are positive, finite and rising, and the whole length is positive."""
+    if not 0 < total < math.inf:
+        raise ValueError(f"a length of {total}")
+    if not all(low < high < math.inf for low, high in pairwise([0.0, *steps])):
+        raise ValueError("steps that do not rise from above 0")
 
 
 def _points(row: Any, path: Sequence[str]) -> list[tuple[float, float]]:

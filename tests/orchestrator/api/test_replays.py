@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from orchestrator.api.local_sweep import Sweep
-from orchestrator.api.replays import ALTERNATIVES, read_alternative, read_table, replay_curves, replay_sweep
+from orchestrator.api.replays import (
+    ALTERNATIVES,
+    LONGEST_LINE,
+    read_alternative,
+    read_table,
+    replay_curves,
+    replay_sweep,
+)
 from orchestrator.errors import BadInput
 from tests import sweeps
 
@@ -89,3 +96,38 @@ def test_an_alternative_has_the_options_of_a_file() -> None:
     scheduler = read_alternative("asha:mode=promote,reduction=3")
     assert scheduler.name == "asha"
     assert scheduler.options == {"mode": "promote", "reduction": 3.0, "grace": 0.1, "keep": 0}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "does not exist"),
+        (b"", "has no learning curve"),
+        (b"\n", "table.jsonl:1: must be JSON"),
+        (b'{"curve": [[1, 0.5]]}\n{"curve": [[1, 0', "table.jsonl:2: must be JSON"),
+        (b"\xff\xfe{}", "must be UTF-8 text"),
+        (b'{"curve": [[0, 0.5]]}', "table.jsonl:1: must have a list of reports"),
+        (b'{"curve": [[NaN, 0.5]]}', "table.jsonl:1: must have a list of reports"),
+        (b'{"curve": [[-5, 0.5]]}', "table.jsonl:1: must have a list of reports"),
+        (b'{"curve": [[2, 0.5], [1, 0.6]]}', "table.jsonl:1: must have a list of reports"),
+        (b'{"curve": {"a": 1}}', "table.jsonl:1: must have a list of reports"),
+        (b"[" * 100_000, "table.jsonl:1: must be JSON"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused(content: bytes | None, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "table.jsonl"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(BadInput, match=message):
+        replay_curves(file, "curve", draws=1)
+
+
+def test_a_damaged_archive_and_an_endless_line_are_refused(tmp_path: Path) -> None:
+    """An archive of a few kilobytes can hold gigabytes."""
+    (tmp_path / "damaged.jsonl.xz").write_bytes(b"no archive")
+    with pytest.raises(BadInput, match=r"damaged.jsonl.xz cannot be read"):
+        read_table(tmp_path / "damaged.jsonl.xz", "curve")
+    with lzma.open(tmp_path / "bomb.jsonl.xz", "wb") as file:
+        file.write(b" " * (LONGEST_LINE + 2))
+    with pytest.raises(BadInput, match=r"bomb.jsonl.xz:1: must be shorter"):
+        read_table(tmp_path / "bomb.jsonl.xz", "curve")
