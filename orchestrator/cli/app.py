@@ -28,6 +28,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "resume": "orchestrator.cli.sweep_verbs:resume",
         "retry-failed": "orchestrator.cli.sweep_verbs:retry_failed",
         "stop": "orchestrator.cli.sweep_verbs:stop",
+        "try": "orchestrator.cli.sweep_verbs:try_setting",
         "follow": "orchestrator.cli.sweep_verbs:follow",
         "validate": "orchestrator.cli.sweep_verbs:validate",
         "import": "orchestrator.cli.sweep_verbs:import_options",

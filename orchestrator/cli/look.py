@@ -18,6 +18,7 @@ from orchestrator.client.answers import DetailedStatus, QueuedSweep
 from orchestrator.driver.log import describe
 from orchestrator.errors import counted
 from orchestrator.output import Console, write, write_raw
+from orchestrator.placeholders import plain
 from orchestrator.report.words import brief, duration, numbers
 
 _LOOK_SECONDS = 2.0
@@ -114,7 +115,7 @@ def show(trial: TrialName, root: Root = DEFAULT_ROOT, as_json: Json = False, ser
     cause = f" ({row.cause})" if row.cause else ""
     print_line(f"{row.key}: {row.state}{cause}, step {row.step} of {row.total_steps}")
     for name, value in row.params.items():
-        print_line(f"  {name} = {value}")
+        print_line(f"  {name} = {plain(value)}")
     for attempt in found.attempts:
         node = f" on {attempt.node}" if attempt.node else ""
         print_line(f"  attempt {attempt.number}: {attempt.state}{node} {attempt.cause or ''}".rstrip())

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator.placeholders import plain
+
 DECIMALS = 4
 """Number of decimals of a measured value, unless `numbers` needs more to distinguish values."""
 
@@ -49,8 +51,8 @@ def p_value(p: float | None) -> str:
 
 
 def setting(value: Any) -> str:
-    """Format a hyperparameter: floats with four significant digits."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """Format a hyperparameter: floats with four significant digits, lists and mappings as JSON."""
+    return f"{value:.4g}" if isinstance(value, float) else str(plain(value))
 
 
 def count(value: float | None) -> str:

@@ -62,6 +62,7 @@ ACCESS: Mapping[str, Level] = {
     "validate": "member",
     "submit": "member",
     "stop": "owner",
+    "try_setting": "owner",
     "extend": "owner",
     "retry": "owner",
     "resume": "owner",
