@@ -457,7 +457,9 @@ class Sweep:
         trainable = self.specification.trainable
         with opened_as(account_for(trainable, owner)):
             return (
-                () if trainable is None else tuple(preview.runs(trainable, list(self.specification.search)))
+                ()
+                if trainable is None
+                else tuple(preview.runs(trainable, [*self.specification.search, *self.specification.fixed]))
             )
 
     def _requires(self) -> str | None:
