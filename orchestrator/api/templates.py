@@ -10,7 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from orchestrator.accounts import umask
-from orchestrator.config import argparse_draft, json_schema
+from orchestrator.config import json_schema
+from orchestrator.config.imports import argparse_draft
 from orchestrator.errors import BadInput
 from trainables.sources import text_of
 

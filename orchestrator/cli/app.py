@@ -31,7 +31,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "try": "orchestrator.cli.sweep_verbs:try_setting",
         "follow": "orchestrator.cli.sweep_verbs:follow",
         "validate": "orchestrator.cli.sweep_verbs:validate",
-        "import": "orchestrator.cli.sweep_verbs:import_options",
+        "import": "orchestrator.cli.import_verb:import_search",
         "experiment": "orchestrator.cli.experiments:experiment",
     },
     "Service": {

@@ -85,22 +85,6 @@ def init(
         print_line(f"Run it with: sweep {near(file.absolute())}")
 
 
-def import_options(
-    argparse: Annotated[
-        Path, typer.Option("--argparse", metavar="SCRIPT", help="Python script that uses argparse.")
-    ],
-) -> None:
-    """Print a draft of a search-space file for a script with command-line options.
-
-    The script is read, not run. Ranges are guessed from types and defaults: check them before the sweep.
-
-    Example:
-
-        sweep import --argparse train.py
-    """
-    print_line(templates.draft_from_argparse(argparse).rstrip("\n"))
-
-
 @with_run_options
 def run(
     file: File,

@@ -16,7 +16,7 @@ import pytest
 from orchestrator import Sweep
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.config import load
-from orchestrator.config.argparse_draft import draft
+from orchestrator.config.imports.argparse_draft import draft
 from orchestrator.driver.admission import identify
 from orchestrator.errors import BadInput
 from orchestrator.scripts.script_attempt import OwnProcess

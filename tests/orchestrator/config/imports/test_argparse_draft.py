@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from orchestrator.cli.app import run_command
 from orchestrator.config import load
-from orchestrator.config.argparse_draft import draft
+from orchestrator.config.imports.argparse_draft import draft
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import BadInput
 from orchestrator.scripts.script_process import AttemptFolder, command_of
@@ -180,7 +180,7 @@ def test_what_cannot_be_drafted_is_refused(source: str, message: str) -> None:
 def test_the_verb_prints_the_draft(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    assert run_command(["import", "--argparse", str(script)]) == 0
+    assert run_command(["import", str(script)]) == 0
     assert capsys.readouterr().out == draft(SCRIPT, "train.py")
-    assert run_command(["import", "--argparse", str(tmp_path / "missing.py")]) == 2
+    assert run_command(["import", str(tmp_path / "missing.py")]) == 2
     assert "must be a Python script" in capsys.readouterr().err

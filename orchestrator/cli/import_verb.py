@@ -1,0 +1,77 @@
+"""The verb that translates the search spaces of other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.api.imports import imported
+from orchestrator.cli.printing import print_line
+from orchestrator.errors import BadInput, counted
+from orchestrator.output import print_error
+from orchestrator.report.words import near
+
+_KNOWN = "known.csv"
+"""End of the name of the file of known results."""
+
+
+def import_search(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|FOLDER|URL",
+            help="Sweep of W&B, configuration of Hydra, storage of Optuna, results of Ray Tune, or script.",
+        ),
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[OVERRIDE]...", help="Hydra's overrides, such as 'lr=interval(0.001, 0.1)'."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the search-space file here instead of printing it."),
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Study of Optuna, if the storage has several.")
+    ] = None,
+    minimize: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="Metric of the results of Ray Tune or Optuna.")
+    ] = None,
+    maximize: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="Metric of the results of Ray Tune or Optuna.")
+    ] = None,
+) -> None:
+    """Translate the search space of another tool into a search-space file.
+
+    The source is read, not run. What has no counterpart and what is guessed is printed, and written into the
+    file as comments. Trials become known results, in a CSV file beside it if no storage has them.
+
+    Example:
+
+        sweep import wandb.yaml --output search.yaml
+    """
+    if minimize is not None and maximize is not None:
+        raise BadInput("--minimize", "must be left out if --maximize is given", minimize, "Name one metric.")
+    objective = {"minimize": minimize} if minimize else {"maximize": maximize} if maximize else None
+    known = None if output is None else output.with_name(f"{output.stem}-{_KNOWN}")
+    for file in (output, known):
+        if file is not None and file.exists():
+            raise BadInput(str(file), "already exists", "", "Choose another name, or move the file away.")
+    name = None if known is None else known.name
+    found = imported(source, overrides or (), study=study, objective=objective, known=name)
+    for note in found.notes:
+        print_error(note)
+    if output is None or known is None:
+        print_line(found.text.rstrip("\n"))
+        return
+    output.write_text(found.text, encoding="utf-8")
+    print_line(
+        f"{near(output.absolute())} is written. Check it with: sweep validate {near(output.absolute())}"
+    )
+    if found.known:
+        known.write_text(found.known, encoding="utf-8")
+        print_line(
+            f"{near(known.absolute())} is written: {counted(found.rows, 'known result', 'known results')}."
+        )
