@@ -148,6 +148,7 @@ def finite_pool(folder: Path, name: str) -> Landscape:
     return Landscape(settings.shape[1], at, np.sort(finals), settings)
 
 
+@cache
 def surrogate(folder: Path, name: str) -> Landscape:
     """Return a Gaussian-process regression on the settings of a table that did not diverge."""
     from sklearn.gaussian_process import GaussianProcessRegressor  # takes seconds to import
