@@ -83,7 +83,6 @@ def test_draws_from_a_table_are_repeatable(tmp_path: Path) -> None:
     [
         ("asah", "name a scheduler"),
         ("asha:reduction=1", "must be above 1"),
-        ("asha:mode=promote,keep=3", "keep must be left out"),
         ("pbt:mutations=[x]", "leave the hyperparameters"),
     ],
 )
@@ -95,7 +94,7 @@ def test_a_wrong_alternative_is_refused(text: str, part: str) -> None:
 def test_an_alternative_has_the_options_of_a_file() -> None:
     scheduler = read_alternative("asha:mode=promote,reduction=3")
     assert scheduler.name == "asha"
-    assert scheduler.options == {"mode": "promote", "reduction": 3.0, "grace": 0.1, "keep": 0}
+    assert scheduler.options == {"mode": "promote", "reduction": 3.0, "grace": 0.1, "keep": 3}
 
 
 @pytest.mark.parametrize(
