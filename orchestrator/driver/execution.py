@@ -171,6 +171,7 @@ def run_session(
     with deleting(leased.lease) as delete:
         tuner.run(session, share, curves, deadline=run.deadline, tick=tick)
         session.check_limits()
+        session.settle_extended()
     observer.show(session.progress())
     return session.stopped, share.engines
 

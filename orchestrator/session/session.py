@@ -8,6 +8,7 @@ value is committed before the study receives it. Everything runs in the driver, 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -269,6 +270,16 @@ class Session:
                 self._board.retries.remove(key)
                 self._attempts.settle(self._attempts.launch(trial).attempt_id, "PRUNED")
 
+    def settle_extended(self) -> None:
+        """Settle the unfinished extended trials, which were complete before, once the budget is spent."""
+        if self.stopped is None or self.stopped.state != "COMPLETE":
+            return
+        for key in self._board.retries.in_order():
+            if (trial := self.ledger.trial(key)).role == "search" and trial.extensions:
+                self._board.retries.remove(key)
+                cause = f"extension ended: {self.stopped.reason}"
+                self._attempts.settle(self._attempts.launch(trial).attempt_id, "COMPLETE", cause)
+
     # ---------------------------------------------------------------- outcomes
 
     def started(self, attempt_id: str) -> None:
@@ -304,6 +315,8 @@ class Session:
             self.failed(attempt_id, outcome.failure, outcome.message)
         elif run.refused is not None:
             self.failed(attempt_id, FOREIGN)
+        elif outcome is not None and (run.scheduled or math.inf) <= outcome.step < run.trial.total_steps:
+            self._attempts.lengthen(attempt_id)
         elif outcome is not None and (outcome.complete or outcome.step >= run.trial.total_steps):
             self._settle_complete(attempt_id)
         elif is_shed or outcome is None or outcome.interrupted or self.stopped:
@@ -353,10 +366,18 @@ class Session:
                 f"{ALIKE_FAILURES} attempts failed alike before any report: {message} {remedy}", "COMPLETE"
             )
         if wait is None:
-            self._diverged += cause == DIVERGED
-            self._attempts.settle(attempt_id, "FAILED", f"{cause}: {message}" if message else cause)
+            self._fail(attempt_id, cause, message)
         else:
             self._attempts.requeue(attempt_id, cause, wait)
+
+    def _fail(self, attempt_id: str, cause: str, message: str | None) -> None:
+        """Settle a trial that is not retried as FAILED, or as COMPLETE if only its extension has failed."""
+        run, why = self.running[attempt_id], f"{cause}: {message}" if message else cause
+        if run.trial.role == "search" and run.trial.extensions and run.best is not None:
+            self._attempts.settle(attempt_id, "COMPLETE", f"extension failed: {why}")
+            return
+        self._diverged += cause == DIVERGED
+        self._attempts.settle(attempt_id, "FAILED", why)
 
     def has_lost_its_slot(self, attempt_id: str) -> bool:
         """Return True if the trial of an attempt has lost its slot without progress since."""

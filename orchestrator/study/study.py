@@ -87,9 +87,9 @@ class Study:
         self._curves = curves
         of_trial = by_trial(reports)
         for trial in earlier:
-            self._learn(trial, of_trial.get(trial.key, []))
+            self._learn(trial.as_searched(), of_trial.get(trial.key, []))
         for trial in sorted(trials, key=lambda trial: trial.number):
-            self._rebuild(trial, of_trial.get(trial.key, []))
+            self._rebuild(trial.as_searched(), of_trial.get(trial.key, []))
 
     @property
     def size(self) -> int | None:
@@ -204,6 +204,8 @@ class Study:
 
     def _observed(self, record: TrialRecord, reports: Sequence[ReportRecord | CurvePoint]) -> Observation:
         metric = self._sweep.metric
+        if record.extensions:  # its further reports are not comparable with those of other trials
+            reports = [report for report in reports if report.step <= record.step]
         newest_first = sorted(reports, key=attrgetter("step"), reverse=True)
         points = ((report.step, report.metrics[metric]) for report in newest_first if report.metrics)
         finite = (point for point in points if math.isfinite(point[1]))
