@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from orchestrator.config.document import UNKNOWN_KEY, Path, Violation, flow, nearest, raise_all
@@ -373,7 +374,7 @@ class BudgetSection(Section):
     trials: Whole = setting("Trials of the search.", 64, ge=1, le=100_000)
     hours: Number | None = setting("Hours of wall-clock time.", 12, None, gt=0, le=87_600)
     gpu_hours: Number | None = setting("GPU hours, summed.", 100, None, gt=0, le=10**7)
-    longer: LongerSection | None = setting(
+    longer: SkipJsonSchema[LongerSection | None] = setting(
         "Set by `--extend steps=20000 --top 4` on a finished sweep, and not in a file.",
         {"steps": 20_000, "top": 4},
         None,
