@@ -136,10 +136,11 @@ def run_session(
     pool = EnginePool.of(str(run.paths.compilations), program)
     share = ClusterShare(leased.writer, resources, sweep_rows.claim_of(leased, slotted), pool=pool)
     leaving.callback(share.engines.close)
+    study = rebuilt_study(leased, curves)
     session = Session(
         slotted,
         leased.writer,
-        rebuilt_study(leased, curves),
+        study,
         run.paths,
         run.data.absolute(),
         resources=resources,
@@ -173,7 +174,17 @@ def run_session(
         session.check_limits()
         session.settle_extended()
     observer.show(session.progress())
+    if slotted.warm_start:
+        observer.say(_similarity_line(study.similarity))
     return session.stopped, share.engines
+
+
+def _similarity_line(similarity: float | None) -> str:
+    """Return a line on the similarity of the warm-start sweeps to this one."""
+    if similarity is None:
+        return "warm_start: its similarity is unknown, because too few of its settings were repeated."
+    share = f"shown {max(0.0, similarity):.0%} of their trials"
+    return f"warm_start: rank correlation {similarity:.2f} on repeated settings; the sampler was {share}."
 
 
 @without_garbage_collection()

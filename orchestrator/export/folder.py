@@ -159,8 +159,8 @@ def _guarantee(
     segments = trial.system_attrs.get("segments", ())
     if not segments and trial.extensions:
         return (
-            f"Went on at step {trial.extensions[0].step} with a schedule of more steps: trained again from its"
-            " own seed with one schedule, it has another curve."
+            f"Went on at step {trial.extensions[0].step} with a schedule of more steps: trained again "
+            "from its own seed with one schedule, it has another curve."
         )
     if not segments:
         return guarantee(settings, facts)

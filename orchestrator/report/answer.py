@@ -68,9 +68,9 @@ def _extended(summary: Summary) -> list[str]:
         for each in summary.extended
     )
     return [
-        f"Chosen by their values in the search and continued: {trials}. They were selected, so do not compare "
-        "them with the other trials, which have fewer steps. A learning rate that depends on the number of "
-        "steps changed where they continued, as in no trial with that many steps from the start."
+        f"Chosen by their values in the search and continued: {trials}. They were selected, so do not "
+        "compare them with the other trials, which have fewer steps. A learning rate that depends on the number "
+        "of steps changed where they continued, as in no trial with that many steps from the start."
     ]
 
 

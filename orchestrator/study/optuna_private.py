@@ -25,6 +25,7 @@ import io
 import pickle
 import re
 from collections.abc import Container, Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -69,10 +70,11 @@ class WindowedStorage(InMemoryStorage):
     ) -> list[FrozenTrial]:
         """Return the trials in the window that are in the given states."""
         shown = self._window.shown()
-        if shown is None or states == (TrialState.WAITING,):
+        if (shown is None and not self._window.translated) or states == (TrialState.WAITING,):
             return super().get_all_trials(study_id, deepcopy, states)
         every: list[Any] = super().get_all_trials(study_id, deepcopy=False)
-        trials = [every[number] for number in shown]
+        trials = every if shown is None else [every[number] for number in shown]
+        trials = [_translated(trial, self._window.translated.get(trial.number)) for trial in trials]
         return [trial for trial in trials if states is None or trial.state in states]
 
     def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> None:
@@ -81,6 +83,15 @@ class WindowedStorage(InMemoryStorage):
         points = self.get_trial(trial_id).intermediate_values  # copied just now, for this report
         for earlier in sorted(points)[:-1]:
             del points[earlier]
+
+
+def _translated(trial: FrozenTrial, value: float | None) -> FrozenTrial:
+    """Return a trial with another value of its first objective, or as it is if there is none."""
+    if value is None:
+        return trial
+    shown = copy(trial)
+    shown.values = [value, *trial.values[1:]]
+    return shown
 
 
 class StoredStudy:
