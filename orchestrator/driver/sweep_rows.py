@@ -134,7 +134,7 @@ def _extend(leased: LeasedSweep, known: SweepRecord, longer: LongerSection) -> N
     if known.finished_at is None:
         if any(trial.extensions and trial.total_steps == longer.steps for trial in trials):
             return
-        remedy = "Let it finish first: the best trials are chosen once."
+        remedy = "Let `resume` finish it first: the best trials are chosen once."
         raise BadInput(f"{known.id}: --extend steps", "must wait for the end", known.state, remedy)
     chosen = chosen_to_extend(leased.ledger, known, trials, longer)
     for trial in chosen:
