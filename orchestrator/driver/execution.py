@@ -41,6 +41,7 @@ from orchestrator.session.limits import Stop
 from orchestrator.session.outages import Outages, probes_of
 from orchestrator.session.session import Session
 from orchestrator.storage import store
+from orchestrator.study.similarity import LEAST_CORRELATION
 from orchestrator.study.study import Study
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
@@ -183,8 +184,10 @@ def _similarity_line(similarity: float | None) -> str:
     """Return a line on the similarity of the warm-start sweeps to this one."""
     if similarity is None:
         return "warm_start: its similarity is unknown, because too few of its settings were repeated."
-    share = f"shown {max(0.0, similarity):.0%} of their trials"
-    return f"warm_start: rank correlation {similarity:.2f} on repeated settings; the sampler was {share}."
+    used = "was shown some of" if similarity >= LEAST_CORRELATION else "was not shown"
+    return (
+        f"warm_start: rank correlation {similarity:.2f} on repeated settings; the sampler {used} its trials."
+    )
 
 
 @without_garbage_collection()

@@ -69,8 +69,8 @@ def _extended(summary: Summary) -> list[str]:
     )
     return [
         f"Chosen by their values in the search and continued: {trials}. They were selected, so do not "
-        "compare them with the other trials, which have fewer steps. A learning rate that depends on the number "
-        "of steps changed where they continued, as in no trial with that many steps from the start."
+        "compare them with the other trials, which have fewer steps. A learning rate that depends on the "
+        "number of steps changed where they continued, as in no trial with that many steps from the start."
     ]
 
 

@@ -1,9 +1,10 @@
 """How similar an earlier task is to the present one, and how much of it a sampler is therefore shown.
 
 The first trials of a sweep repeat settings of the earlier sweeps, from the best one to the worst. The rank
-correlation of the two values of each setting is the similarity. With a low one, few earlier trials are shown,
-and none if it is not positive. Their values are translated to those of the present task by a straight line
-through the repeated settings, because a sampler compares them with values of this sweep.
+correlation of the two values of each setting is the similarity. With a low one, no earlier trial is shown,
+and otherwise a few: with many, a sampler explores the earlier task instead of this one. Their values are
+translated to those of the present task by a straight line through the repeated settings, because a sampler
+compares them with values of this sweep.
 
 Source: Spearman, The Proof and Measurement of Association between Two Things (1904), for the correlation.
 """
@@ -23,6 +24,12 @@ MOST_REPEATED = 8
 
 LEAST_REPEATED = 4
 """Number of repeated settings from which on their correlation counts."""
+
+LEAST_CORRELATION = 0.7
+"""Correlation from which on earlier trials are shown; 8 unrelated pairs reach it by chance in 3 of 100 cases."""
+
+MOST_SHOWN = 16
+"""Maximum number of earlier trials that are shown, at a correlation of 1."""
 
 
 @dataclass
@@ -90,11 +97,15 @@ class Similarity:
             if index in self._own and self._own[index][1]
         ]
         correlation = self.correlation
-        if correlation is None or correlation <= 0 or len({earlier for earlier, _ in pairs}) < 2:
+        if (
+            correlation is None
+            or correlation < LEAST_CORRELATION
+            or len({earlier for earlier, _ in pairs}) < 2
+        ):
             return {}
         earlier, own = np.array(pairs).T
         slope = max(0.0, float(np.cov(earlier, own)[0, 1] / np.var(earlier, ddof=1)))
-        count = math.ceil(len(self._order) * correlation)
+        count = min(len(self._order), math.ceil(MOST_SHOWN * correlation))
         start = float(own.mean() - slope * earlier.mean())
         return {index: start + slope * self.values[index] for index in _spread(self._order, count)}
 
