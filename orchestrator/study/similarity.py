@@ -26,7 +26,7 @@ LEAST_REPEATED = 4
 """Number of repeated settings from which on their correlation counts."""
 
 LEAST_CORRELATION = 0.7
-"""Correlation from which on earlier trials are shown; of 100 tasks without any, 3 reach it with 8 settings."""
+"""Correlation from which on trials are shown; unrelated tasks reach it with 8 settings in 3 of 100 cases."""
 
 MOST_SHOWN = 16
 """Maximum number of earlier trials that are shown, at a correlation of 1."""
