@@ -71,7 +71,7 @@ def account_of(owner: str, group: str) -> Account:
     Raises:
         BadInput: The account does not exist, is not in the group, or has rights of root.
     """
-    must = f"must be the name of an account in the group {group}, whose code runs as that account"
+    must = f"must have an account of the same name in the group {group}"
     try:
         entry = pwd.getpwnam(owner)
         admitted = grp.getgrnam(group).gr_gid
@@ -81,10 +81,10 @@ def account_of(owner: str, group: str) -> Account:
     groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
     if admitted not in groups:
         remedy = f"Ask root of that machine to `usermod -aG {group} {owner}`."
-        raise BadInput("owner of the sweep", must, f"{owner}, which is not in it", remedy)
+        raise BadInput("owner of the sweep", must, f"{owner}, who is not in it", remedy)
     if entry.pw_uid == 0 or 0 in groups:
-        must = "must be an account without rights of root"
-        raise BadInput("owner of the sweep", must, owner, "Submit it in another name.")
+        must = "must be an account without root privileges"
+        raise BadInput("owner of the sweep", must, owner, "Submit it under another name.")
     return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, tuple(sorted(groups)), entry.pw_dir)
 
 
@@ -100,7 +100,7 @@ def umask() -> int:
     except ValueError:
         bits = 0
     if not 0o002 <= bits <= 0o077 or not bits & 0o002:
-        must = "must be octal digits as those of `umask`, without the right of all others to write"
+        must = "must be an octal umask that denies write access to others"
         raise BadInput(UMASK, must, repr(text), "Leave it out for 077, or set 027 to share with your group.")
     return bits
 

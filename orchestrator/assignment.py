@@ -98,7 +98,7 @@ class Assignment:
         """
         for name in self.observed:
             if name not in metrics:
-                must = f"must hold {name}, which the search-space file names"
+                must = f"must include {name}, which the search-space file names"
                 own_first = sorted(metrics, key=lambda one: (one.startswith("seconds/"), one))
                 got = ", ".join(own_first[:8]) or "no metrics"
                 raise Refusal("a report", must, got, "Report it, or name another objective.")

@@ -1,16 +1,16 @@
-"""What users read when something is wrong: refusals, exit codes, and texts without secrets.
+"""Errors that users read, and the exit codes of commands.
 
 A refusal is shown in one line, without a traceback.
 
-Refusal                    where - what must hold - what was found - what would be right
+Refusal                    where, requirement, value found, remedy
 +-- BadInput               a file, an option or the requested resources are wrong: exit code 2
-|   +-- StaleRevision      what is to be changed is no longer as it was read: exit code 2
+|   +-- StaleRevision      the settings were changed since they were read: exit code 2
 +-- BadData                a data set is missing, truncated or not in its published format: exit code 2
 +-- Busy                   another live driver holds the sweep: exit code 6
 +-- OverQuota              an owner has as many sweeps as a quota allows: exit code 2
 +-- Damaged                stored state does not match its own digest: exit code 2
 +-- DamagedCheckpoint      a checkpoint does not match its manifest: exit code 2
-+-- ForeignAnswer          a process has answered another question than the one it was asked: exit code 2
++-- ForeignAnswer          a process has answered a different request: exit code 2
 +-- NoSpace                a disk is full: every committed row is kept, exit code 4
 +-- NoStore                the shared checkpoint store cannot be read or written: an attempt is retried; a
 |                          command ends with exit code 4
@@ -51,21 +51,21 @@ __all__ = [
 
 
 class BadInput(Refusal):
-    """Raised before anything runs, for input that cannot be right."""
+    """Invalid input; raised before anything runs."""
 
     @classmethod
     def of_all(cls, mistakes: Iterable[Mapping[str, str]]) -> BadInput:
-        """Return the first of some mistakes, with the others as its `more`; each as `parts` returns it."""
+        """Return the first of several mistakes with the others in `more`, all in the form of `parts`."""
         first, *more = (cls(**mistake) for mistake in mistakes)
         first.more = more
         return first
 
 
 def check_all(checks: Iterable[Callable[[], object]]) -> None:
-    """Run checks of one input.
+    """Run all checks of one input.
 
     Raises:
-        BadInput: the first mistake, with those of the other checks as its `more`.
+        BadInput: The first mistake, with those of the other checks in `more`.
     """
     wrong: list[Refusal] = []
     for check in checks:
@@ -79,73 +79,73 @@ def check_all(checks: Iterable[Callable[[], object]]) -> None:
 
 
 class StaleRevision(BadInput):
-    """Raised for a change of what has been changed since it was read."""
+    """The settings of a sweep were changed since they were read."""
 
 
 class Unfinished(BadInput):
-    """Raised if the process that counts networks was ended before it had, as at a limit of the system."""
+    """The process that counts networks was killed, for example by a limit of the system."""
 
 
 class Busy(Refusal):
-    """Raised when another live driver holds the lease of a sweep."""
+    """Another live driver holds the lease of the sweep."""
 
 
 class OverQuota(Refusal):
-    """Raised when an owner has as many sweeps that wait or run as a quota allows; nothing is changed."""
+    """The owner has as many queued and running sweeps as the quota allows; nothing is changed."""
 
 
 class ForeignAnswer(Refusal):
-    """Raised when a process has answered another question than the one it was asked; nothing is recorded."""
+    """A process has answered a different request; nothing is recorded."""
 
 
 class Damaged(Refusal):
-    """Raised when stored state does not match its own digest."""
+    """Stored state does not match its digest."""
 
 
 class NoSpace(Refusal):
-    """Raised when a disk is full; every committed row is kept, and the sweep can be resumed."""
+    """A disk is full. Every committed row is kept, and the sweep can be resumed."""
 
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Numbers of the OSErrors that mean a full disk, or a quota that is used up."""
+"""Error numbers of a full disk or an exhausted disk quota."""
 
 DISK_LOST = frozenset(
     {errno.EIO, errno.ENODEV, errno.EROFS, errno.ENOTCONN, errno.EHOSTDOWN, errno.ESTALE, errno.EREMOTEIO}
 )
-"""Numbers of the OSErrors of a file system that is out: a failed disk or file server, a dead FUSE process."""
+"""Error numbers of a file system that has failed: a disk, a file server or a FUSE process."""
 
 
 class NoStore(Refusal):
-    """Raised when the shared checkpoint store cannot be read or written."""
+    """The shared checkpoint store cannot be read or written."""
 
 
 class NoDatabase(Refusal):
-    """Raised when the server of the ledger does not answer; the command can be run again."""
+    """The database server of the ledger does not answer. The command can be run again."""
 
 
 class NoServer(Refusal):
-    """Raised when the HTTP server of a service does not answer; the command can be run again."""
+    """The HTTP server of the service does not answer. The command can be run again."""
 
 
 class NoGpu(Refusal):
-    """Raised in a worker when JAX does not use the GPU that the worker was given."""
+    """JAX does not use the GPU of its worker."""
 
 
 class NoCluster(Refusal):
-    """Raised when Ray neither starts nor can be joined; the sweep can be resumed."""
+    """Ray neither starts nor can be joined. The sweep can be resumed."""
 
 
 class Exit(IntEnum):
-    """How a command or a sweep has ended.
+    """Exit code of a command or a sweep.
 
     Attributes:
-        COMPLETE: everything was done.
-        FINDINGS: `check` has found something, or `evaluate` other numbers than recorded.
-        BAD_INPUT: the input was refused before anything ran.
-        SOME_FAILED: the sweep is finished, and some of its trials, or all, have failed.
-        RESUMABLE: the sweep was interrupted; running it again resumes it.
-        STILL_RUNNING: the sweep is still running, without this command.
-        BUSY: another driver holds the sweep; nothing was changed.
+        COMPLETE: Success.
+        FINDINGS: `check` has findings, or `evaluate` differs from what was recorded.
+        BAD_INPUT: The input was refused before anything ran.
+        SOME_FAILED: The sweep is finished, and at least one trial has failed.
+        RESUMABLE: The sweep was interrupted; running it again resumes it.
+        STILL_RUNNING: The command has detached from a sweep that is still running.
+        BUSY: Another driver holds the sweep; nothing was changed.
     """
 
     COMPLETE = 0
@@ -160,7 +160,7 @@ class Exit(IntEnum):
 def exit_of(refusal: Refusal) -> Exit:
     """Return the exit code of a command that ends with a refusal.
 
-    RESUMABLE means that nothing is wrong with the input: the same command succeeds once what is out is back.
+    RESUMABLE means that the input is valid: the same command succeeds after the outage.
     """
     if isinstance(refusal, Busy):
         return Exit.BUSY
@@ -169,12 +169,12 @@ def exit_of(refusal: Refusal) -> Exit:
 
 
 def counted(number: float, one: str, several: str | None = None) -> str:
-    """Format a number of things: `1 slot`, `2 slots`, `1,000 slots`, `0.5 hours`.
+    """Format a count with its noun: `1 slot`, `2 slots`, `1,000 slots`, `0.5 hours`.
 
     Args:
-        number: of the things.
-        one: what follows the number 1.
-        several: what follows any other number; `one` with an s if None.
+        number: Count.
+        one: Singular of the noun.
+        several: Plural of the noun; `one` with an s if None.
     """
     written = f"{number:,}" if isinstance(number, int) else f"{number:,g}"
     return f"{written} {one if number == 1 else several or f'{one}s'}"

@@ -99,7 +99,7 @@ class _Output(io.FileIO):
             if error.errno == errno.EPIPE:
                 raise SystemExit(CLOSED) from None
             remedy = "Free some, or write to another file."
-            raise NoSpace("standard output", "must have space", os.strerror(error.errno), remedy) from None
+            raise NoSpace("standard output", "cannot be written", os.strerror(error.errno), remedy) from None
 
     def _drop(self) -> None:
         """Have the end of the process write what it still holds to nowhere."""
@@ -157,6 +157,6 @@ def print_refusal(error: Refusal | OSError) -> int:
     if error.filename is None or error.errno not in _UNUSABLE_PATH:
         raise error
     print_error(
-        f"{error.filename}: must be usable, got {error.strerror}. Name another, or change its rights."
+        f"{error.filename} must be usable (got {error.strerror}). Name another, or change its rights."
     )
     return Exit.BAD_INPUT

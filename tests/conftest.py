@@ -74,7 +74,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _share(text: str) -> tuple[int, int]:
     number, _, count = text.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-        raise argparse.ArgumentTypeError(f"must be K/N with 1 <= K <= N, such as 3/8, got {text}")
+        raise argparse.ArgumentTypeError(f"must be K/N with 1 <= K <= N, such as 3/8 (got {text})")
     return int(number), int(count)
 
 

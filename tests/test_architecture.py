@@ -37,6 +37,7 @@ RAY_PRIVATE = "orchestrator/schedule/ray_private.py"
 HIDDEN = {
     "orchestrator/api/local_sweep.py",
     "orchestrator/api/trial.py",
+    "orchestrator/cli/options.py",
     "orchestrator/driver/preflight.py",
     "orchestrator/driver/run.py",
     "orchestrator/tracking/served.py",
@@ -148,6 +149,14 @@ def test_a_worker_imports_nothing_that_reads_files() -> None:
     """Sixteen slots have as many workers: each of them starts before its trial can."""
     unwanted = {"jax", "optuna", "sqlalchemy", "orchestrator.config"}
     code = f"import sys; import orchestrator.schedule.worker; print({unwanted} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_a_verb_of_a_remote_service_imports_no_local_backend() -> None:
+    """`list --server URL` needs neither the supervision of this machine nor figures."""
+    unwanted = {"orchestrator.api.local", "orchestrator.service", "orchestrator.upkeep", "scipy", "tqdm"}
+    code = f"import sys; import orchestrator.cli.look; print({unwanted} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

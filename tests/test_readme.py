@@ -35,6 +35,7 @@ RUN = {
     "show": [TRIAL],
     "report": ["retrieval"],
     "compare": ["retrieval"],
+    "replay": ["retrieval"],
     "check": ["retrieval"],
     "validate": [str(ROOT / "search_spaces" / "listops.yaml")],
     "export": [TRIAL, "--to", "{folder}/export"],

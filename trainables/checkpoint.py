@@ -217,7 +217,7 @@ def extract(folder: Path, digest: str, target: Path) -> dict[str, Any]:
         for info in archive.infolist():
             path = _inside(target, name := _name(info.filename), folder)
             if info.compress_type != zipfile.ZIP_STORED:
-                raise _damaged(folder / ARRAYS, "must hold files as they are", f"{name} is compressed")
+                raise _damaged(folder / ARRAYS, "must not be compressed", name)
             path.parent.mkdir(parents=True, exist_ok=True)
             with archive.open(info) as source, path.open("wb") as out:
                 np.lib.format.read_magic(source)
@@ -333,7 +333,7 @@ def check_trial(folder: Path, facts: Mapping[str, Any], trial: str, step: int | 
     if facts.get("trial") != trial or step not in (None, facts.get("step")):
         at = "" if step is None else f" at step {step}"
         got = f"one of {facts.get('trial')} at step {facts.get('step')}"
-        remedy = "Train the trial again: what was recorded as its own is another's."
+        remedy = "Train the trial again; this checkpoint is not its own."
         raise DamagedCheckpoint(str(folder), f"must be a checkpoint of {trial}{at}", got, remedy)
 
 
@@ -427,7 +427,7 @@ def _verified(path: Path, *, bytes: int, sha256: str) -> Iterator[BinaryIO]:
     try:
         file = path.open("rb")
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise _damaged(path, "must exist", "no such file") from error
+        raise _damaged(path, "does not exist", "") from error
     with file:
         if (size := os.fstat(file.fileno()).st_size) != bytes:
             raise _damaged(path, f"must have {bytes} bytes", str(size))
@@ -447,10 +447,10 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise _damaged(path, "must exist", "no such file") from error
+        raise _damaged(path, "does not exist", "") from error
 
 
 def _damaged(path: Path, must: str, got: str) -> DamagedCheckpoint:
     return DamagedCheckpoint(
-        str(path), must, got, "Use the checkpoint before it; this one was not written whole."
+        str(path), must, got, "Use the checkpoint before it; this one is incomplete or damaged."
     )

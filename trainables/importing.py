@@ -79,7 +79,7 @@ def _enter(folder: Path) -> None:
     """
     folder = folder.resolve()
     if (taken := _name_of_ours(folder)) is not None:
-        must = "must have no module with a name of this package's own, which are in the same process"
+        must = "must not contain modules named like those of this package"
         raise Refusal("trainable", must, str(taken), "Rename it.")
     for other in _known_before.keys() - {folder}:
         _leave(other)

@@ -32,11 +32,8 @@ class SavedPredictor:
     def __init__(self, folder: Path, digest: str, reference: str, code: Path) -> None:
         facts = checkpoint.facts_of(folder, digest)
         if not facts["resumable"]:
-            must, remedy = (
-                "must hold files to predict",
-                "Report a checkpoint: trial.report(..., checkpoint=folder).",
-            )
-            raise Refusal(str(folder), must, "a report without a checkpoint", remedy)
+            remedy = "Report a checkpoint: trial.report(..., checkpoint=folder)."
+            raise Refusal(str(folder), "has no files to predict with", "", remedy)
         kept = Path(tempfile.mkdtemp(prefix="predictor-"))
         finalize(self, shutil.rmtree, kept, ignore_errors=True)  # not before: it may read its files later
         checkpoint.extract(folder, digest, kept)

@@ -47,7 +47,7 @@ def signature_of(settings: TrialSettings) -> Signature:
     signature = task.outline(completed(settings.task, task.options, settings.task_options))
     if signature is None:
         must = "must know the signature of its data without reading them"
-        raise Refusal(f"task {settings.task}", must, "None", "Define `outline`.")
+        raise Refusal(f"task {settings.task}", must, "", "Define `outline`.")
     return signature
 
 

@@ -52,7 +52,7 @@ def task_named(name: str) -> Task:
         BadInput: There is no such task.
     """
     if name not in TASKS:
-        raise BadInput(f"task {name}", "must be a task", repr(name), nearest(name, TASKS))
+        raise BadInput(f"task {name}", "is unknown", "", nearest(name, TASKS))
     return TASKS[name]
 
 
@@ -91,11 +91,11 @@ def fetch(
         BadData: A file cannot be fetched, or is not the published one.
     """
     if sha256 is not None and given is None:
-        must = "must be given together with the file it belongs to"
-        raise BadInput("sha256", must, "sha256 alone", "Name the file: given=PATH, or --from PATH.")
+        must = "requires the file whose digest it is"
+        raise BadInput("sha256", must, "", "Name the file: given=PATH, or --from PATH.")
     if given is not None and not task.remotes:
         remedy = "Leave the file out."
-        raise BadInput(f"task {task.name}", "must have files to take one", "generated data", remedy)
+        raise BadInput(f"task {task.name}", "generates its data and reads no files", "", remedy)
     for remote in task.remotes:
         open_url = urllib.request.urlopen
         yield remote, fetch_file(remote, folder, progress, given=given, sha256=sha256, open_url=open_url)

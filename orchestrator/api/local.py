@@ -271,7 +271,7 @@ def check_retry(sweep: Sweep) -> None:
         BadInput: It has none.
     """
     if sweep.state in FINISHED_SWEEP and not sweep.failed():
-        raise BadInput(sweep.id, "must have failed trials to retry", "none", "Extend it to go on.")
+        raise BadInput(sweep.id, "has no failed trials to retry", "", "Extend it to go on.")
 
 
 def log_part(file: Path, start: int, length: int) -> LogPart:

@@ -480,10 +480,12 @@ class Sweep:
         """
         sweep = self.specification
         if sweep.trainable is not None:
-            must = "must be that of a network of this package to be counted"
-            raise BadInput(f"{sweep.name}: size", must, sweep.subject, "Count it yourself.")
+            must = "is available for built-in models only"
+            raise BadInput(
+                f"{sweep.name}: size", must, sweep.subject, "Count the parameters in your own code."
+            )
         if not 0 < (number := networks.count(sweep)) <= MOST_NETWORKS:
-            must = f"must have at most {MOST_NETWORKS} combinations of static choices to count them"
+            must = f"must have at most {MOST_NETWORKS} combinations of static choices to be counted"
             got = f"{number:,}" if number else "a continuous one"
             raise BadInput(f"{sweep.name}: search", must, got, "Search fewer of them.")
         signature = self._signature()
@@ -500,7 +502,7 @@ class Sweep:
         )
         if known is None:
             remedy = f"Run `data check {name} --encode`."
-            raise BadInput(f"the data of {name}", "must be encoded before sizes are known", "not yet", remedy)
+            raise BadInput(f"the data of {name}", "must be encoded before sizes are known", "", remedy)
         return known
 
     def admit(self, owner: str | None = None) -> Hardware:
@@ -578,7 +580,7 @@ class Sweep:
         """
         failed = self.failed() if retry_failed else ()
         if retry_failed and not failed:
-            raise BadInput(self.id, "must have failed trials to retry", "none", "`show` shows a trial.")
+            raise BadInput(self.id, "has no failed trials to retry", "", "`show` shows a trial.")
         self._check_bound()
         with _watching(self, observer, progress) as screen:
             hardware = self.admit()
@@ -755,7 +757,7 @@ class Sweep:
         target = Path(file)
         if target.exists():
             remedy = "Name another file, or remove this one."
-            raise BadInput(str(file), "must not exist yet", "a file", remedy)
+            raise BadInput(str(file), "already exists", "", remedy)
         return self._results().export_study(self.specification, target)
 
     def export_tensorboard(self, folder: str | Path) -> int:
@@ -794,7 +796,7 @@ class Sweep:
         return record
 
     def _never_run(self) -> BadInput:
-        return BadInput(self.id, "must have run", "a sweep that has not", "Call `run()` first.")
+        return BadInput(self.id, "has not run yet", "", "Call `run()` first.")
 
     def _history(self) -> History:
         if not self.workspace.has_ledger():

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.api.local_sweep import Plan, SizedNetwork, Sweep
 from orchestrator.client.answers import PlannedSweep
-from orchestrator.config.strategy import most_trials
+from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, most_trials
 from orchestrator.errors import Refusal, Unfinished
 from orchestrator.report.answer import size
 from trainables.layers import LAYERS
@@ -70,6 +70,9 @@ def _lines(sweep: Sweep, plan: Plan) -> Iterator[str]:
     yield f"trials: {what.budget.trials} of {training.steps} steps, a report every {training.interval}"
     yield f"objective: {what.direction} {what.metric}"
     yield f"sampler: {what.sampler.name}; scheduler: {what.scheduler.phrase(training)}"
+    missed = SAMPLERS.settings(what.sampler.name).under_stopping
+    if missed and SCHEDULERS.settings(what.scheduler.name).stops_trials:
+        yield f"warning: {what.sampler.name} {missed}. Use `scheduler: none`, or `sampler: tpe`."
     yield (
         f"resources: {what.resources.cpu:g} CPU and {what.resources.gpu:g} GPU a trial;"
         f" this machine has {plan.hardware.cpus} and {plan.hardware.gpus}"

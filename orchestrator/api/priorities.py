@@ -136,10 +136,10 @@ def resume(
 def _check_admin(ledger: Ledger, actor: str) -> None:
     active = {user.name: user.role for user in users(ledger) if user.is_active(ledger.now())}
     if active and active.get(actor) != "admin":
-        got = f"{actor}, {f'a {active[actor]}' if actor in active else 'no user'}"
+        got = f"{actor}, {f'a {active[actor]}' if actor in active else 'not a user'}"
         admins = ", ".join(name for name, role in active.items() if role == "admin")
         remedy = f"Ask {admins}." if admins else "Add one: `user add NAME --role admin`."
-        raise BadInput("class urgent", "must be granted by an admin", got, remedy)
+        raise BadInput("class urgent", "requires an admin", got, remedy)
 
 
 def quota(
@@ -196,7 +196,7 @@ def _unknown(ledger: Ledger, name: str) -> BadInput:
     known |= {sweep.owner for sweep in known_sweeps(ledger).values() if sweep.owner is not None}
     close = get_close_matches(name, known, 1)
     meant = f"Did you mean {close[0]}? " if close else ""
-    remedy = f"{meant}`quota {name} --new` is for somebody without a sweep."
+    remedy = f"{meant}Use `quota {name} --new` for an owner without a sweep."
     return BadInput("owner", "must be a user, or have a sweep", repr(name), remedy)
 
 
@@ -214,5 +214,5 @@ def _whole(what: str, number: float) -> int | None:
         return None
     if not (0 <= number < 2**31 and number == int(number)):
         remedy = "Write a number such as 4, or inf for no limit."
-        raise BadInput(what, "must be a whole number from 0", f"{number:g}", remedy)
+        raise BadInput(what, "must be a whole number, at least 0", f"{number:g}", remedy)
     return int(number)

@@ -302,5 +302,5 @@ def state_without_driver(submission: Submission, system: System) -> tuple[str, s
 
 def _newest(ledger: Ledger, known: Mapping[str, KnownSweep]) -> str:
     if not known:
-        raise BadInput(ledger.where, "must hold a sweep", "none", "Run one first.")
+        raise BadInput(ledger.where, "has no sweeps", "", "Run one first.")
     return max(known, key=lambda sweep_id: known[sweep_id].since)

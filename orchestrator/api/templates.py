@@ -150,4 +150,4 @@ def _check_absent(written: Iterable[Path]) -> None:
     for file in written:
         if file.exists():
             remedy = "Choose another folder, or move the file away."
-            raise BadInput(str(file), "must not exist yet", "a file", remedy)
+            raise BadInput(str(file), "already exists", "", remedy)

@@ -268,7 +268,7 @@ class Trial:
         """
         section = self._trainable()
         if "program" not in section:
-            must, remedy = "must run a program", "`predictor` returns a network of this package."
+            must, remedy = "must run a program", "Use `predictor` for a built-in model."
             raise BadInput(self.key, must, next(iter(section), "a network of this package"), remedy)
         saved = self._best_checkpoint()
         folder = self._at_hand(saved)
@@ -310,9 +310,7 @@ class Trial:
         history = self.history()
         elsewhere = [row for row in history.attempts if f" attempt {row.number}: " not in text]
         if not text and not elsewhere:
-            raise BadInput(
-                self.key, "must have run to have a log", f"no file {file}", "`show` shows its state."
-            )
+            raise BadInput(self.key, f"has no log: there is no file {file}", "", "`show` shows its state.")
         return WorkerLogs(
             text,
             [line for attempt in elsewhere for line in _lines(attempt, history.reports)],
@@ -330,12 +328,11 @@ class Trial:
     def _check_kind(self, what: str, *kinds: str) -> None:
         """Refuse what the service cannot do with a trial of some kinds of trainable."""
         section = self._trainable()
-        network = "train a network of this package"
-        able = network if "program" in kinds else f"run a program, or {network},"
+        able = "a built-in model" if "program" in kinds else "a program or a built-in model"
         for kind in kinds:
             if kind in section:
-                must = f"must {able} to {what}"
-                raise BadInput(self.key, must, f"a trial of a {kind}", _INSTEAD[kind])
+                must = f"cannot {what}, because it does not train {able}"
+                raise BadInput(self.key, must, f"a {kind}", _INSTEAD[kind])
 
     def _trainable(self) -> Mapping[str, Any]:
         """Return the section `trainable` of the sweep's file; empty if it trains networks of this package."""
@@ -353,9 +350,7 @@ class Trial:
         with self.workspace.ledger() as ledger:
             saved = _best_of(ledger, self.record)
         if saved is None:
-            raise BadInput(
-                self.key, "must have a checkpoint", "none", "`show` lists the checkpoints of a trial."
-            )
+            raise BadInput(self.key, "has no checkpoint", "", "`show` lists the checkpoints of a trial.")
         return saved
 
     @contextmanager
@@ -403,7 +398,7 @@ class Trial:
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
             remedy = "`check` finds damaged files."
-            raise BadInput(str(folder), "must be a checkpoint that can be evaluated", lines[-1], remedy)
+            raise BadInput(str(folder), f"cannot be evaluated: {lines[-1]}", "", remedy)
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return answer
 

@@ -101,8 +101,8 @@ def check_output(file: Path) -> None:
     if file.is_dir():
         raise BadInput(str(file), "must be a file to write", "a folder", "Name a file in it.")
     if not file.parent.is_dir():
-        remedy = f"Make {file.parent} first, or name a file elsewhere."
-        raise BadInput(str(file), "must be in a folder that exists", f"no folder {file.parent}", remedy)
+        remedy = f"Create {file.parent} first, or name a file elsewhere."
+        raise BadInput(str(file), f"cannot be written: there is no folder {file.parent}", "", remedy)
 
 
 def trial_named(ledger: Ledger, key: str) -> TrialRecord:
@@ -120,4 +120,4 @@ def trial_named(ledger: Ledger, key: str) -> TrialRecord:
             if keys
             else "A key is SWEEP-NUMBER; a number is one of the newest sweep. `list` shows all sweeps."
         )
-        raise BadInput(key[:80] or "TRIAL", "must be the key of a trial", "no such trial", remedy) from None
+        raise BadInput(key[:80] or "TRIAL", "is not the key of a trial", "", remedy) from None

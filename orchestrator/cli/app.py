@@ -52,6 +52,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Results": {
         "report": "orchestrator.cli.result_verbs:report",
         "compare": "orchestrator.cli.result_verbs:compare",
+        "replay": "orchestrator.cli.replay_verb:replay",
         "evaluate": "orchestrator.cli.result_verbs:evaluate",
         "export": "orchestrator.cli.result_verbs:export",
         "export-study": "orchestrator.cli.result_verbs:export_study",
@@ -240,7 +241,7 @@ def _check_verb(arguments: Sequence[str]) -> None:
     if near := get_close_matches(first, VERBS.keys(), n=1):
         got = "neither a verb nor a file that exists"
         raise BadInput(
-            first[:80], "must be a verb, or a search-space file", got, f"Did you mean `{near[0]}`?"
+            first[:80], "is neither a verb nor an existing file", got, f"Did you mean `{near[0]}`?"
         )
 
 

@@ -92,7 +92,7 @@ def fetch(
     """
     named = api.task_named(task)
     if not named.remotes and given is None and sha256 is None:
-        print_line(f"{task}: generated, there is nothing to fetch")
+        print_line(f"{task}: generated; nothing to fetch")
     with _bar(Console(soft_wrap=True, highlight=False)) as report:
         for remote, result in api.fetch(named, data, report, given=given, sha256=sha256):
             print_line(_fetched(remote, result, sha256))
@@ -137,7 +137,7 @@ def _option(task: api.Task, text: str) -> tuple[str, Any]:
     """Read NAME=VALUE by the type of the option's default; an unknown name is left to the task."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise BadInput(f"--set {text}", "must be NAME=VALUE", repr(text), f"For example --set {name}=1.")
+        raise BadInput("--set", "must be NAME=VALUE", repr(text), f"For example --set {name}=1.")
     option = task.options.get(name)
     return name, _value(type(option.default), value) if option else value
 

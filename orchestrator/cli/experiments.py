@@ -79,7 +79,7 @@ def experiment(
     """
     code: int = Exit.COMPLETE
     if file is None and index is None:
-        raise BadInput("experiment", "must have a FILE or `--index`", "neither", "Name an experiment file.")
+        raise BadInput("experiment", "requires a FILE or `--index`", "neither", "Name an experiment file.")
     if file is not None:
         hardware = available(root=options.root)
         loaded = files.load(file, profile=profile or "auto", gpus=hardware.gpus, overrides=overrides or ())

@@ -173,7 +173,7 @@ def queue(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = Non
         print_json([asdict(entry) for entry in entries])
         return
     if not entries:
-        print_line("No sweep runs or waits for the service.")
+        print_line("No sweep is running or queued.")
         return
     for line in table(entries, Console().width, time.time()):
         print_line(line)

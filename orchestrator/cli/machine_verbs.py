@@ -40,7 +40,7 @@ def check_cluster_file(
     for problem in problems:
         console.print(str(problem), style="red", markup=False)
     if not problems:
-        print_line(f"{file}: nothing is wrong")
+        print_line(f"{file}: no problems found")
     return Exit.BAD_INPUT if problems else Exit.COMPLETE
 
 
@@ -88,7 +88,7 @@ def show_ray(
     """
     shared = clusters.shared_ray()
     if shared is None:
-        return print_line("no Ray runs on this machine for you")
+        return print_line("you have no Ray running on this machine")
     setup, using = shared.head.setup, ", ".join(f"process {pid}" for pid in shared.users) or "no sweep"
     print_line(
         f"process {shared.head.pid} at {shared.head.address}: {setup.cpus} CPU(s), {setup.gpus} GPU(s), Ray"
@@ -168,7 +168,7 @@ def gc(
     for entry in garbage:
         console.print(f"{entry.path}: {entry.why}, {entry.bytes:,} bytes", markup=False)
     for path in collected.unknown:
-        console.print(f"{path}: of no sweep in this ledger; left alone", markup=False)
+        console.print(f"{path}: belongs to no sweep of this ledger; kept", markup=False)
     action = ", deleted" if delete else "; `gc --delete` deletes them" if garbage else ""
     console.print(f"{len(garbage)} found, {sum(entry.bytes for entry in garbage):,} bytes{action}")
 

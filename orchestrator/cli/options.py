@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.api.local import LocalBackend
 from orchestrator.client.http import HttpBackend
 from orchestrator.client.protocol import Backend
 from orchestrator.errors import BadInput
@@ -74,7 +73,11 @@ Key = Annotated[
 
 def backend_of(server: str | None, root: Path) -> Backend:
     """Return the service at a URL, or else the ledger of this machine."""
-    return LocalBackend(root) if server is None else HttpBackend(server)
+    if server is not None:
+        return HttpBackend(server)
+    from orchestrator.api.local import LocalBackend
+
+    return LocalBackend(root)
 
 
 def trial_name(words: list[str]) -> str:

@@ -141,8 +141,8 @@ def ui(
     for name in handled():
         signal.signal(name, signal.default_int_handler)
     with Workspace.at(root).mlflow() as (server, address), mlflow_pages.serving(address, port) as link:
-        print_line(f"MLflow's pages, for one browser, which may use this link once: {link}")
-        print_line("Ctrl-C ends them.")
+        print_line(f"MLflow's pages (the link works once, in one browser): {link}")
+        print_line("Press Ctrl-C to stop.")
         with suppress(KeyboardInterrupt):
             return server.wait()
     return 0

@@ -69,7 +69,7 @@ def init(
     """
     if cluster is not None:
         if folder != Path():
-            must = "must be given a folder alone"
+            must = "must be given only a folder"
             raise BadInput("init --cluster", must, f"`{task} {folder}`", "Leave the task out.")
         written = templates.write_cluster(cluster, task or Path())
         for file in written:
@@ -330,7 +330,7 @@ def chosen_sweep(
         BadInput: `new` and `resume` are given, or the file is wrong.
     """
     if new and resume:
-        raise BadInput("--new", "must be given without `--resume`", "both", "Leave one of them out.")
+        raise BadInput("--new", "cannot be combined with `--resume`", "", "Leave one of them out.")
 
     def load(*, new: bool) -> Sweep:
         return Sweep.load(
@@ -374,7 +374,7 @@ def _refuse_missing(file: Path, options: RunOptions) -> None:
     except BadInput:
         return
     remedy = f"`resume {known.id}` goes on without it."
-    raise BadInput(str(file)[:80], "must exist", "no such file", remedy)
+    raise BadInput(str(file)[:80], "does not exist", "", remedy)
 
 
 def _extended(sweep: Sweep, budget: Mapping[str, str | int]) -> Sweep:
@@ -409,7 +409,7 @@ def submit_sweep(
         BadInput: `--notify` is given. The URL of a webhook is a secret and must not reach the ledger.
     """
     if options.notify is not None:
-        must, got = "must be set for the service, which starts the driver", "an option of this command"
+        must, got = "cannot be given here, because the service starts the driver", ""
         remedy = f"Set {NOTIFY} for `serve` instead, or run the sweep with `--here`."
         raise BadInput("--notify", must, got, remedy)
     own = {name: getattr(options, name) for name in serving.DRIVER_OPTIONS}

@@ -73,7 +73,7 @@ class HttpBackend:
         known = token or os.environ.get(TOKEN)
         if not known:
             remedy = "An admin creates one with `sweep user add NAME`."
-            raise BadInput(TOKEN, "must be the token of a user", "nothing", remedy)
+            raise BadInput(TOKEN, "must hold the token of a user", "", remedy)
         self.url, self._token = url.rstrip("/"), known
 
     def sweeps(self) -> Sequence[answers.Status]:
@@ -250,7 +250,7 @@ class HttpBackend:
         if name is None:
             newest = self.call("GET", "/sweeps?limit=1")["sweeps"]
             if not newest:
-                raise BadInput(self.url, "must have a sweep", "none", "Submit one first.")
+                raise BadInput(self.url, "has no sweeps", "", "Submit one first.")
             return f"/sweeps/{quote(newest[0]['id'], safe='')}"
         ids = self._ids(name) or self._ids()
         return f"/sweeps/{quote(one_of(ids, name), safe='')}"
@@ -266,7 +266,7 @@ class HttpBackend:
         number = trial_label(key).removeprefix("c")
         if not number.isdigit() or not sweep_id_of(key):
             remedy = "The leaderboard and the page show the keys."
-            raise BadInput(key, "must be the key of a trial, such as `listops-7`", "something else", remedy)
+            raise BadInput(key, "is not the key of a trial, such as `listops-7`", "", remedy)
         role = {"role": "confirmation"} if is_confirmation(key) else {}
         path = f"/sweeps/{quote(sweep_id_of(key), safe='')}/trials/{number}{below}"
         return f"{path}?{urlencode({**role, **query})}"

@@ -162,8 +162,8 @@ def options_of(source: str, script: str) -> list[ScriptOption]:
         raise BadInput(script, "must be a Python script", str(error), "Name the script itself.") from None
     calls.sort(key=lambda call: (call.lineno, call.col_offset))
     if any(_method(call) == "add_subparsers" for call in calls):
-        must = "must have one set of options"
-        raise BadInput(script, must, "add_subparsers", "Write the command as in docs/trainables.md.")
+        must = "has subparsers, which a draft cannot describe"
+        raise BadInput(script, must, "", "Write the command as in docs/trainables.md.")
     options = [_option(call) for call in calls if _method(call) == "add_argument"]
     return [option for option in options if option is not None]
 

@@ -85,6 +85,7 @@ class SamplerSettings:
         finite: Whether every distribution must have finitely many values; each combination is one trial.
         ranges: Smallest number of searched ranges of numbers.
         packages: Packages that must be installed beside the locked ones.
+        under_stopping: What it misses if a scheduler stops trials early, in words; '' if nothing.
     """
 
     summary: str
@@ -98,6 +99,7 @@ class SamplerSettings:
     finite: bool = False
     ranges: int = 0
     packages: tuple[str, ...] = ()
+    under_stopping: str = ""
 
     def section(self) -> type[Section]:
         """Return the options as a section of the file."""
@@ -115,6 +117,8 @@ class SchedulerSettings:
         needs: Rules that its options must keep together.
         stops_trials: Whether it may end a trial before its last step.
         mutations: Name of the option that lists hyperparameters which it changes while trials run, or None.
+        resumes: Options with which it continues trials from their checkpoints, so that each report of a
+            script must have one; empty if it always does, None if it never does.
     """
 
     summary: str
@@ -122,6 +126,7 @@ class SchedulerSettings:
     needs: tuple[Need, ...] = ()
     stops_trials: bool = True
     mutations: str | None = None
+    resumes: Mapping[str, Any] | None = None
 
     def section(self) -> type[Section]:
         """Return the options as a section of the file."""

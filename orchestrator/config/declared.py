@@ -16,7 +16,7 @@ DECLARED: dict[str, Any] = {
         summary="Tree-structured Parzen estimator: Optuna's TPESampler.",
         options={
             "n_startup_trials": Setting(
-                "whole", "Random trials before the model.", 10, at_least=0, at_most=100_000
+                "whole", "Complete trials before the model.", 4, at_least=0, at_most=100_000
             ),
             "n_ei_candidates": Setting("whole", "Candidates an ask.", 24, at_least=1, at_most=10_000),
             "multivariate": Setting("flag", "Model hyperparameters together.", True),
@@ -54,6 +54,7 @@ DECLARED: dict[str, Any] = {
         several_objectives=True,
         warm_start=True,
         packages=("torch", "scipy"),
+        under_stopping="learns from complete trials alone, so most trials teach it nothing",
     ),
     "orchestrator.study.samplers:Cmaes": SamplerSettings(
         summary="CMA-ES, for ranges of numbers: Optuna's CmaEsSampler.",
@@ -84,6 +85,7 @@ DECLARED: dict[str, Any] = {
         },
         ranges=2,
         packages=("cmaes",),
+        under_stopping="takes the last value of a stopped trial for a final one, so it favours early values",
     ),
     "orchestrator.study.samplers:Qmc": SamplerSettings(
         summary="Quasi-random points: Optuna's QMCSampler.",
@@ -115,6 +117,7 @@ DECLARED: dict[str, Any] = {
         },
         constraints=True,
         several_objectives=True,
+        under_stopping="breeds from complete trials alone, so most trials teach it nothing",
     ),
     "orchestrator.schedule.schedulers:Asha": SchedulerSettings(
         summary="Asynchronous successive halving.",
@@ -123,7 +126,28 @@ DECLARED: dict[str, Any] = {
                 "number", "One in this many goes on at each rung.", 4.0, above=1, at_most=100
             ),
             "grace": Setting("number", "Share of the steps before the first stop.", 0.1, above=0, at_most=1),
+            "mode": Setting(
+                "word",
+                "`stop` ends a trial that is not among the best of its rung, `promote` pauses it.",
+                "stop",
+                choices=("stop", "promote"),
+            ),
+            "keep": Setting(
+                "whole",
+                "A trial that is among so many best of at least eight at a rung is never stopped.",
+                0,
+                at_least=0,
+                at_most=100,
+            ),
         },
+        needs=(
+            Need(
+                ("keep", "mode"),
+                lambda keep, mode: not keep or mode == "stop",
+                "keep must be left out where mode is promote, which stops no trial before the sweep ends",
+            ),
+        ),
+        resumes={"mode": "promote"},
     ),
     "orchestrator.schedule.schedulers:Hyperband": SchedulerSettings(
         summary="Asynchronous Hyperband: successive halving with several first rungs.",
@@ -172,5 +196,6 @@ DECLARED: dict[str, Any] = {
             ),
         ),
         mutations="mutations",
+        resumes={},
     ),
 }

@@ -15,7 +15,7 @@ Scalar: TypeAlias = str | int | float | bool | None
 Plain: TypeAlias = Scalar | list["Plain"] | dict[str, "Plain"]
 Path: TypeAlias = tuple[str | int, ...]
 
-UNKNOWN_KEY = "must be a known key"
+UNKNOWN_KEY = "is not a known key"
 
 DEEPEST = 8
 """Levels of nesting; the format itself needs seven."""
@@ -144,7 +144,7 @@ class LocatedValue:
             more = ", ..." if len(self.value) > 6 else ""
             return f"[{', '.join(node.shown() for node in self.value[:6])}{more}]"
         if self.value is None:
-            return "nothing"
+            return "null"
         return repr(self.value) if isinstance(self.value, str) else self.text or str(self.value)
 
 
@@ -238,7 +238,7 @@ class _Converter:
             must = "must be a mapping, a list, a number, a string, True, False or None"
             raise Violation(path, must, "Convert it.", type(value).__name__)
         if isinstance(value, str) and (found := strange(value, path)) is not None:
-            raise Violation(path, "must be plain text", "Take the character out.", ascii(found))
+            raise Violation(path, "must be plain text", "Remove the character.", ascii(found))
         if not _fits(value):
             must = "must be a finite number of 64 bits"
             raise Violation(path, must, "Give a finite number.", repr(value)[:60])

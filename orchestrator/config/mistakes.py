@@ -68,7 +68,8 @@ def _others(read: Callable[[LocatedValue], Any], root: LocatedValue, first: Mist
             if not path:
                 return
             section = str(path[0])
-            caused = path in earlier or path in removed or (mistake.got == "nothing" and path[:-1] in removed)
+            is_missing = not mistake.got and not mistake.must.startswith("is not ")
+            caused = path in earlier or path in removed or (is_missing and path[:-1] in removed)
             caused = caused or any(section in _DEPENDENT.get(one, ()) for one in known)
             if not caused and str(mistake) not in reported:
                 reported.add(str(mistake))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.config.document import Path, Violation, flow, nearest
+from orchestrator.config.document import UNKNOWN_KEY, Path, Violation, flow, nearest
 from orchestrator.config.sections import ObjectiveSection, SpaceFile, TrainableFile
 from orchestrator.config.space import Distribution, active
 from orchestrator.config.sweep_config import Constraint, Direction, Objective, Published
@@ -51,7 +51,7 @@ def read_named_objectives(file: TrainableFile, order: Sequence[str]) -> tuple[Ob
     example = "For example objective: {minimize: val/loss}."
     objectives = _objectives(file.objective) if file.objective is not None else []
     if not objectives:
-        raise Violation(("objective",), "must name a metric that the trials report", example, "nothing")
+        raise Violation(("objective",), "must name a metric that the trials report", example, "")
     if len({objective.metric for objective in objectives}) < len(objectives):
         raise Violation(("objective",), "must name each metric once", example)
     return tuple(sorted(objectives, key=lambda objective: order.index(objective.direction)))
@@ -133,7 +133,7 @@ def _assignment(given: Mapping[str, Any], space: Mapping[str, Distribution]) -> 
             continue
         if name not in given:
             must = f"must give a value for {name}, which is searched"
-            raise Violation(path, must, f"Add {name}, or take it out of search.", "none")
+            raise Violation(path, must, f"Add {name}, or take it out of search.", "")
         values[name] = _published_value((*path, name), distribution, given[name])
     if extra := [name for name in given if name not in values]:
         must = "must be searched, and active under these values"
@@ -146,7 +146,7 @@ def _assignment(given: Mapping[str, Any], space: Mapping[str, Distribution]) -> 
 def _published_value(path: Path, distribution: Distribution, value: Any) -> Any:
     if not distribution.holds(value):
         shown = flow(list(distribution.choices[:12]) or [distribution.low, distribution.high])
-        must = f"must lie in its search ({distribution.kind} {shown})"
+        must = f"must lie in its search, {distribution.kind} {shown}"
         raise Violation(path, must, "Widen the search, or correct the value.")
     if distribution.kind == "choice":
         return next(choice for choice in distribution.choices if choice == value)
@@ -167,7 +167,7 @@ def _results(given: Mapping[str, Any], known: Sequence[str] | None) -> dict[str,
         path = ("published", name)
         if known is not None and name not in known:
             remedy = nearest(name, ["source", "values", *known])
-            raise Violation(path, "must be a known key", remedy, f"`{name}`")
+            raise Violation(path, UNKNOWN_KEY, remedy, "")
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise Violation(path, "must be a number", f"For example {name}: 0.9.")
     return {name: float(value) for name, value in given.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import objectives, rules
-from orchestrator.config.document import LocatedValue, Violation, nearest, tree_of
+from orchestrator.config.document import UNKNOWN_KEY, LocatedValue, Violation, nearest, tree_of
 from orchestrator.config.mistakes import read_with_all_mistakes
 from orchestrator.config.sections import (
     FILE_SECTIONS,
@@ -177,7 +177,7 @@ def _check_profile(name: str, node: LocatedValue) -> None:
     for key in node.entries:
         if key not in FILE_SECTIONS:
             remedy = nearest(key, FILE_SECTIONS)
-            raise Violation((*path, key), "must be a known key", remedy, f"`{key}`")
+            raise Violation((*path, key), UNKNOWN_KEY, remedy, "")
 
 
 def budget_in(text: str, profile: str | None) -> Any:
@@ -348,7 +348,7 @@ def _of_trainable(
     """Return the validated sweep of a file with a function, a command or a program."""
     for key in ("task", "data", "model", "evaluate"):
         if key in root.entries:
-            must = "must be left out of a file with a `trainable`, which takes their place"
+            must = "cannot be combined with `trainable`"
             raise Violation((key,), must, f"Remove `{key}`, or `trainable`.", f"`{key}`")
     file = validated(TrainableFile, root.plain())
     space = read_space(file.search)

@@ -48,8 +48,8 @@ def read_task_options(file: SpaceFile) -> dict[str, Any]:
     task = TASKS[file.task]
     for name in file.data:
         if name not in task.options:
-            must = f"must be an option of {file.task}"
-            raise Violation(("data", name), must, nearest(name, task.options), f"`{name}`")
+            must = f"is not an option of {file.task}"
+            raise Violation(("data", name), must, nearest(name, task.options), "")
     given = {
         name: _value(("data", name), option_hyperparameter(task.options[name]), value)
         for name, value in file.data.items()
@@ -117,7 +117,12 @@ def _layers(model: ModelSection, space: Space) -> tuple[str, ...]:
     """Return the layers that trials may have: one, or the searched ones."""
     searched = space.get("layer")
     if searched is not None and not searched.choices:
-        raise Violation(("search", "layer"), "layer is a word", "Write choice.", f"`{searched.kind}`")
+        raise Violation(
+            ("search", "layer"),
+            "must be a choice, because layers are words",
+            "Write choice.",
+            f"`{searched.kind}`",
+        )
     layers = tuple(str(layer) for layer in searched.choices) if searched else (model.layer,)
     path = ("search" if searched else "model", "layer")
     for layer in layers:
@@ -149,9 +154,9 @@ def _extra(name: str, value: Any, layers: tuple[str, ...]) -> Any:
     for spec in ranges:
         value = _range(path, spec, value)
     if not options and not ranges:
-        must = f"must be a key of model or of the layer {' or '.join(layers)}"
+        must = f"is not a key of model or of the layer {' or '.join(layers)}"
         own = {key for settings in declared for key in (*settings.options, *settings.ranges)}
-        raise Violation(path, must, nearest(name, {*ModelSection.model_fields, *own}), f"`{name}`")
+        raise Violation(path, must, nearest(name, {*ModelSection.model_fields, *own}), "")
     return value
 
 
@@ -195,10 +200,10 @@ def _check_searched(name: str, distribution: Distribution, layer: str) -> None:
     known = searchable(layer)
     path = ("search", name)
     if name not in known:
-        must = f"must be a hyperparameter of a trial with the layer {layer}"
+        must = f"is not a hyperparameter of a trial with the layer {layer}"
         own = name.partition(".")[0] in LAYERS
         names = [other for other in known if other.startswith(f"{layer}.") == own]
-        raise Violation(path, must, nearest(name, names), f"`{name}`")
+        raise Violation(path, must, nearest(name, names), "")
     target = known[name]
     if distribution.kind not in target.distributions:
         remedy = f"Write one of: {', '.join(target.distributions)}."
@@ -291,7 +296,9 @@ def _check_need(view: _View, need: Need) -> None:
         sizes = [drawn.get(name, _fixed(view, name)) for name in need.of]
         if not need.holds(*sizes):
             shown = ", ".join(f"{name} {value}" for name, value in zip(need.of, sizes, strict=True))
-            raise Violation(view.path(*need.of), f"{need.must} ({view.layer})", "Change one of them.", shown)
+            raise Violation(
+                view.path(*need.of), f"in the layer {view.layer}, {need.must}", "Change one of them.", shown
+            )
 
 
 def _fixed(view: _View, name: str) -> Any:
@@ -350,7 +357,7 @@ def _check_training(training: TrainingSection, space: Space) -> None:
     for name in ("learning_rate", "recurrent_learning_rate"):
         if getattr(training, name) is None and (name not in space or space[name].when):
             must = "must be given here or in search"
-            raise Violation(("training", name), must, f"For example {name}: 1e-3.", "nothing")
+            raise Violation(("training", name), must, f"For example {name}: 1e-3.", "")
     if training.interval > training.steps:
         got = f"{training.interval} of {training.steps}"
         remedy = f"Write {training.steps} or less."

@@ -572,7 +572,7 @@ def _violation(error: Any, model: type[BaseModel], prefix: Path) -> Violation:
         name = str(location[-1])
         owner = _model_at(model, location[:-1])
         known = owner.model_fields if owner else ()
-        return Violation(path, UNKNOWN_KEY, nearest(name, known), f"`{name}`")
+        return Violation(path, UNKNOWN_KEY, nearest(name, known), "")
     if isinstance(error["input"], str) and kind in ("too_short", "too_long"):
         kind = f"string_{kind}"
     if context.get("field_type") == "Tuple" or (kind == "missing" and isinstance(location[-1], int)):
@@ -585,7 +585,7 @@ def _violation(error: Any, model: type[BaseModel], prefix: Path) -> Violation:
         if template
         else error["msg"]
     )
-    got = "nothing" if kind == "missing" else None
+    got = "" if kind == "missing" else None
     return Violation(path, must, _remedy(model, location, error["input"]), got)
 
 

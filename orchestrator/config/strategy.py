@@ -91,6 +91,20 @@ def read_strategy(
     return sampler, scheduler
 
 
+def read_scheduler(value: Any) -> Scheduler:
+    """Return a scheduler by itself, every option with a value.
+
+    Args:
+        value: Name, or {name: {options}}, as a file writes it.
+
+    Raises:
+        Violation: The name or an option is unknown.
+    """
+    scheduler = Scheduler(*_read("scheduler", value))
+    _check_needs(("scheduler", scheduler.name), SCHEDULERS.settings(scheduler.name).needs, scheduler.options)
+    return scheduler
+
+
 def _default_scheduler(file: StudySections, objectives: int) -> Any:
     """Return the scheduler of a file that names none.
 
@@ -116,7 +130,7 @@ def check_installed(sampler: Sampler) -> None:
     if missing := [package for package in packages if find_spec(package) is None]:
         must = f"{sampler.name} needs the package {' and '.join(missing)}"
         extra = "" if SAMPLERS.package(sampler.name) else f", or this package's extra `{sampler.name}`"
-        raise Violation(("sampler",), must, f"pip install {' '.join(missing)}{extra}.", "none installed")
+        raise Violation(("sampler",), must, f"pip install {' '.join(missing)}{extra}.", "")
 
 
 def check_mutations(space: Space, scheduler: Scheduler) -> None:
@@ -132,9 +146,9 @@ def check_mutations(space: Space, scheduler: Scheduler) -> None:
         return
     for name in scheduler.options[option]:
         if dependent := next((other for other in space if name in space[other].when), None):
-            must = f"must not name what others depend on: {dependent} is drawn only under some of its values"
+            must = f"must not include {name}: {dependent} is drawn only for some of its values"
             remedy = f"Take {name} out of the mutations, or search {dependent} without `when:`."
-            raise Violation(("scheduler", scheduler.name, option), must, remedy, f"`{name}`")
+            raise Violation(("scheduler", scheduler.name, option), must, remedy, "")
 
 
 @cache
@@ -229,7 +243,7 @@ def _check_mutations(
 ) -> None:
     """Check the hyperparameters that a scheduler changes while trials run."""
     if sampler.name != "random":
-        must = f"must be left out: {scheduler.name} changes trials while they run, so no sampler can learn"
+        must = f"cannot be combined with {scheduler.name}, which changes trials while they run"
         raise Violation(("sampler",), must, "Leave it out.", f"`{sampler.name}`")
     path = ("scheduler", scheduler.name, option)
     for name in scheduler.options[option]:

@@ -220,7 +220,7 @@ def _command(section: TrainableSection, space: Space) -> tuple[str, ...]:
     """Return the words of a command, with checked placeholders."""
     words = tuple(section.command or ())
     if section.shell and len(words) != 1:
-        must = "must be one text where shell is true"
+        must = "must be one string if `shell` is true"
         raise Violation(("trainable", "command"), must, "Write command: ['...'].", f"{len(words)} words")
     if redacted(" ".join(words), secrets=()) != " ".join(words):
         must = "must not contain credentials, because commands are stored and displayed"
@@ -277,7 +277,7 @@ def _texts(placeholder: Placeholder, space: Space) -> list[str]:
         for value in values:
             format(value, placeholder.format)
     except ValueError as error:
-        must, remedy = "a placeholder must have a format of its values", f"Write {{{name}}}."
+        must, remedy = "the format of a placeholder must suit its values", f"Write {{{name}}}."
         raise Violation(path, must, remedy, f"{{{name}:{placeholder.format}}}: {error}") from None
     is_number = name in space and space[name].kind != "choice"
     is_path = name in _PATHS - set(space)
@@ -303,14 +303,14 @@ def _check_names(space: Space, kind: Kind) -> None:
             raise Violation(("search", name), must, "For example learning_rate.", f"`{name}`")
         other = variables.setdefault(variable_of(name), name)
         if kind != "program" and other != name:
-            must = f"must differ from {other} as a variable of the environment"
+            must = f"has the same environment variable as {other}"
             raise Violation(("search", name), must, "Rename one of them.", variable_of(name))
 
 
 def _check_mutable(section: TrainableSection, space: Space, kind: Kind) -> None:
     path = ("trainable", "mutable")
     if section.mutable and kind == "program":
-        must = "requires a function or a command; of a program, `free` can change"
+        must = "requires a function or a command; a program declares `free` instead"
         raise Violation(path, must, "Leave it out.")
     for name in section.mutable:
         if name not in space:

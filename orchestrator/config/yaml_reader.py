@@ -111,8 +111,8 @@ def read_text(path: Path) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         raise BadInput(f"{where}:{line}", "must be UTF-8 text", got, "Save it as UTF-8.") from None
     if not text.strip():
-        raise BadInput(where, "must hold a document", "an empty file", "Write its content.")
-    _refuse_found(_CONTROL, text, where, "must be plain text", "Take the character out.")
+        raise BadInput(where, "is empty", "", "Write its content.")
+    _refuse_found(_CONTROL, text, where, "must be plain text", "Remove the character.")
     _refuse_found(_TAB, text, where, "must be indented by spaces", "Replace the tab by spaces.")
     return text
 
@@ -135,9 +135,9 @@ def _bytes(path: Path) -> bytes:
             raise BadInput(where, f"must be at most {BIGGEST:,} bytes", f"{status.st_size:,}", _REMEDY)
         return content_of(path, BIGGEST)
     except FileNotFoundError:
-        raise BadInput(where, "must exist", "no such file", _REMEDY) from None
+        raise BadInput(where, "does not exist", "", _REMEDY) from None
     except PermissionError:
-        raise BadInput(where, "must be readable", "permission denied", "Make it so: chmod u+r.") from None
+        raise BadInput(where, "must be readable", "permission denied", "Run `chmod u+r` on it.") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise BadInput(where, "must be a readable file", reason, _REMEDY) from None
@@ -248,7 +248,7 @@ class _Builder:
             else:
                 root = self._node(event, events, depth=1)
         if root is None:
-            raise BadInput(self._name, "must hold a value", "nothing", "Write one.")
+            raise BadInput(self._name, "is empty", "", "Write its content.")
         return root
 
     def _check_start(self, event: Any, *, first: bool) -> None:
@@ -315,7 +315,7 @@ class _Builder:
     def _clean(self, event: Any, *, is_key: bool = False) -> str:
         text = str(event.value)
         if (found := strange(text, () if is_key else tuple(self._path))) is not None:
-            raise self._refusal(event, "must be plain text", ascii(found), "Take the character out.")
+            raise self._refusal(event, "must be plain text", ascii(found), "Remove the character.")
         return text
 
     def _scalar(self, event: Any, where: str) -> LocatedValue:

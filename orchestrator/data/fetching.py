@@ -77,9 +77,7 @@ def fetch(
     if given is not None:
         path = given / remote.name if given.is_dir() else given
         if not path.is_file():
-            raise BadData(
-                str(path), "must be a file", "no such file", "Name the file that you have downloaded."
-            )
+            raise BadData(str(path), "does not exist", "", "Name the file that you have downloaded.")
     else:
         path = downloads / remote.name if remote.inside is not None else place
     downloads.mkdir(parents=True, exist_ok=True)

@@ -40,7 +40,7 @@ def unpack(
             device, an absolute path, a path above its folder, or a repeated one.
     """
     if (size := archive.stat().st_size) < _LEAST_BYTES:
-        must = "must be a whole tar archive"
+        must = "must be a complete tar archive"
         raise BadData(str(archive), must, f"{size} bytes", "Remove it and fetch again.")
     target.mkdir(parents=True)
     try:
@@ -48,11 +48,11 @@ def unpack(
     except _DAMAGED as error:
         got = str(error) or "an early end"
         raise BadData(
-            str(archive), "must be a whole tar archive", got, "Remove it and fetch again."
+            str(archive), "must be a complete tar archive", got, "Remove it and fetch again."
         ) from error
     if not members:
-        must = f"must hold the folder {inside or '.'}"
-        raise BadData(str(archive), must, "nothing of it", "Is it the published archive?")
+        must = f"does not contain the folder {inside or '.'}"
+        raise BadData(str(archive), must, "", "Check that it is the published archive.")
 
 
 def _unpack(
@@ -67,7 +67,9 @@ def _unpack(
         members, total = members + 1, total + member.size
         if members > most_members or total > most_bytes:
             must = f"must hold at most {most_members:,} members and {most_bytes:,} bytes"
-            raise BadData(str(archive), must, f"more at {member.name}", "Is it the published archive?")
+            raise BadData(
+                str(archive), must, f"more at {member.name}", "Check that it is the published archive."
+            )
         _write(archive, member, source, target / name)
     return members
 
@@ -92,7 +94,7 @@ def _safe(archive: Path, member: tarfile.TarInfo, inside: str) -> PurePosixPath 
     """Return the member's path below `inside`, or None if it is not below it; refuse unsafe members."""
     name = PurePosixPath(member.name)
     if name.is_absolute() or ".." in name.parts or "\\" in member.name or "\0" in member.name:
-        _refuse(archive, member, "must stay inside the folder it is unpacked in")
+        _refuse(archive, member, "must stay inside the target folder")
     if not name.is_relative_to(inside):
         return None
     below = name.relative_to(inside)
@@ -112,11 +114,11 @@ def _write(archive: Path, member: tarfile.TarInfo, source: tarfile.TarFile, path
         with path.open("xb") as file:
             shutil.copyfileobj(content, file, _COPY_BYTES)
     except (FileExistsError, NotADirectoryError):
-        _refuse(archive, member, "must occur once")
+        _refuse(archive, member, "must not occur twice")
 
 
 def _refuse(archive: Path, member: tarfile.TarInfo, must: str) -> None:
-    remedy = "Nothing was put in place. Is it the published archive?"
+    remedy = "Nothing was unpacked. Check that it is the published archive."
     raise BadData(f"{archive}: member {member.name!r}", must, _kind(member), remedy)
 
 

@@ -275,9 +275,9 @@ def _refuse_change(sweep: SweepConfig, ledger: Ledger) -> None:
         if same_file and record.state not in FINISHED_SWEEP:
             raise BadInput(
                 f"{sweep.name}.yaml",
-                f"must be as it was when its unfinished sweep {record.id} began",
+                f"has changed since its unfinished sweep {record.id} began",
                 "; ".join(differences(record.document, sweep.document())),
-                f"Set it back, go on with {record.id} by `--resume`, or start another sweep by `--new`.",
+                f"Undo the change, continue {record.id} with `--resume`, or start a sweep with `--new`.",
             )
 
 

@@ -216,7 +216,7 @@ def evaluate_test(leased: LeasedSweep, engines: Engines) -> None:
                 answer = _outlast(leased, outages, partial(_evaluated, leased, trial, row, engines))
             except DamagedCheckpoint as damage:
                 leased.writer.drop_checkpoint(trial.key, Path(row.path))
-                why = f"{damage.where}: {damage.must}, got {damage.got}"
+                why = f"{damage.where}: {damage.problem}"
                 leased.observer.say(f"{trial.key} has no test result. {why}.")
                 may_have_changed = True  # another trial may be the best one now
                 continue

@@ -123,14 +123,14 @@ def _check_resources(sweep: SweepConfig, available: Hardware) -> None:
     if trial.gpu > available.gpus:
         raise BadInput(
             f"{sweep.name}: resources.gpu",
-            f"a trial's GPU share must be available; {available.phrase}",
+            f"must be available, but {available.phrase}",
             f"{trial.gpu:g}",
             "Use `--profile laptop`, or submit to a cluster that has GPUs.",
         )
     if trial.cpu > available.cpus:
         raise BadInput(
             f"{sweep.name}: resources.cpu",
-            f"a trial's processors must be available; {available.phrase}",
+            f"must be available, but {available.phrase}",
             f"{trial.cpu:g}",
             f"Use at most {available.cpus}.",
         )
@@ -177,7 +177,7 @@ def check_paths(paths: Paths, sweep_id: str | None = None) -> None:
     for folder in _folders(paths, sweep_id):
         if folder.is_symlink():
             got = f"a symbolic link to {folder.readlink()}"
-            raise BadInput(str(folder), "must be a folder under its root", got, "Remove the link.")
+            raise BadInput(str(folder), "must be a folder below the root", got, "Remove the link.")
     if paths.token.is_symlink() or (paths.token.exists() and _mode(paths.token) & 0o077):
         got = "a symbolic link" if paths.token.is_symlink() else f"mode {_mode(paths.token):o}"
         remedy = f"Run `chmod 600 {paths.token}`, or remove it: the next run creates a new one."

@@ -138,7 +138,7 @@ def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bo
     if done.returncode != 0:
         _check_end(done)
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise BadInput("model", "must be a network that can be built", lines[-1], "Change its options.")
+        raise BadInput("model", f"cannot be built: {lines[-1]}", "", "Change its options.")
     answer = json.loads(done.stdout)
     costs.check_names(answer, named)
     return [Cost.from_document(answer[name]) for name in named]
@@ -151,5 +151,5 @@ def _check_end(done: subprocess.CompletedProcess[str]) -> None:
         got = "too little memory"
     else:
         return
-    must, remedy = "must be counted before its process is ended", "Search fewer networks, or give it more."
-    raise Unfinished("model", must, got, remedy)
+    must = "cannot be counted, because the counting process was killed"
+    raise Unfinished("model", must, got, "Search fewer networks, or allow more memory or time.")

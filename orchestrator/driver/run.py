@@ -142,6 +142,6 @@ def _resumable(leased: LeasedSweep) -> Iterator[None]:
         leased.observer.say(f"{error} Every report so far is kept; the same command resumes the sweep.")
     except NoCluster as lack:
         leased.observer.say(str(lack))
-        sweep_rows.interrupt(leased, f"{lack.where} {lack.must}, got {lack.got}")
+        sweep_rows.interrupt(leased, f"{lack.where} {lack.problem}")
     except KeyboardInterrupt as shutdown:
         sweep_rows.interrupt(leased, f"stopped by {shutdown}")

@@ -52,7 +52,7 @@ def drive(sweep_id: str, start: int, root: str | Path | None = None) -> Exit:
     with _ledger(paths) as ledger:
         submission = submissions.submission(ledger, sweep_id)
         if submission is None:
-            raise BadInput(sweep_id, "must have been submitted", "no submission", "Use `submit` first.")
+            raise BadInput(sweep_id, "was not submitted", "", "Use `submit` first.")
         submissions.begin(ledger, sweep_id, start, Holder.here(ledger.system))
     try:
         check_bound(sweep_id, submission.options)

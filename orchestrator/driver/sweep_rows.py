@@ -91,7 +91,7 @@ def is_stopped(leased: LeasedSweep) -> bool:
     if asker is None:
         return False
     if leased.run.unless_stopped:
-        leased.observer.say(f"{leased.sweep.id}: {reason_of(asker)}; `resume` goes on with it.")
+        leased.observer.say(f"{leased.sweep.id}: {reason_of(asker)}; continue it with `resume`.")
         return True
     leased.writer.forget_stop_request()
     return False
@@ -294,7 +294,7 @@ def resume(leased: LeasedSweep) -> None:
     if trials:
         done = len(trials) - len(unfinished)
         leased.observer.say(
-            f"Resuming {sweep.id}: {counted(done, 'trial')} done, {len(unfinished)} to go on."
+            f"Resuming {sweep.id}: {counted(done, 'trial')} done, {len(unfinished)} to continue."
         )
     opened = events.trials_resumed(unfinished, events.milliseconds(ledger.now()))
     leased.writer.set_sweep_state("RUNNING", events=[events.sweep_started(record, sweep), *opened])

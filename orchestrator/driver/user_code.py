@@ -75,7 +75,7 @@ def _check_free(trainable: Trainable, folder: Path) -> None:
         raise BadInput("trainable.program", error.must, str(error.got), error.remedy) from None
     if declared != trainable.free:
         must = f"`free` must be what it was when the sweep began: {', '.join(trainable.free) or 'nothing'}"
-        remedy = "Set it back, or run the search-space file, which is then read again."
+        remedy = "Restore it, or run the search-space file again."
         raise BadInput("trainable.program", must, ", ".join(declared) or "nothing", remedy)
 
 
@@ -123,7 +123,7 @@ def _check_function(where: str, file: Path, name: str, argument: str) -> None:
         raise BadInput(where, must, f"`{name}`", nearest(name, functions or bound))
     node = bound.get(name)
     if isinstance(node, ast.AsyncFunctionDef):
-        raise BadInput(where, f"{name} must be called without `await`", "async def", "Write `def`.")
+        raise BadInput(where, f"{name} must not be an async function", "", "Write `def`.")
     if isinstance(node, ast.FunctionDef) and not node.decorator_list and not _takes_one(node.args):
         must = f"{name} must take one argument, {argument}"
         remedy = f"Write `def {name}({argument.split()[1]})`."
@@ -179,7 +179,7 @@ def check_bound(sweep_id: str, options: Mapping[str, Any]) -> None:
         BadInput: It would run the code as itself.
     """
     if options.get(AS_USER) and not runs_code_as_users():
-        must = "must be run by a service that runs code as users, as the one that took it"
+        must = "must be run by a service with `--code-as-users`, like the one that accepted it"
         raise BadInput(sweep_id, must, "another process", "Start `serve --code-as-users GROUP`, as root.")
 
 
@@ -196,7 +196,7 @@ def opened_as(account: Account | None) -> Iterator[None]:
     except PermissionError as error:
         if account is None:
             raise
-        must = f"must be open to {account.name}, the account as which the code runs"
+        must = f"must be accessible to {account.name}, the account that runs the code"
         remedy = "Change its rights, or name another folder."
         raise BadInput(str(error.filename), must, str(error.strerror), remedy) from None
 
@@ -222,20 +222,20 @@ def account_for(trainable: Trainable | None, owner: str) -> Account | None:
     if trainable is None or not group:
         return None
     if os.geteuid() != 0:
-        must = "must be unset unless root runs sweeps: no other user can run code as other accounts"
+        must = "requires root, because only root can run code as other accounts"
         raise BadInput(CODE_AS_USERS, must, f"{group}, for user {os.geteuid()}", "Unset it.")
     if trainable.kind == "program":
-        must = "must be left out where code runs as users: engines, which train programs, are the service's"
+        must = "is not available where code runs as users: programs share engines"
         remedy = "Make it a function or a command."
         raise BadInput("trainable.program", must, trainable.name, remedy)
     if trainable.predictor:
-        must = "must be left out where code runs as users: the service would copy its files to MLflow"
+        must = "is not available where code runs as users: the service would copy its files to MLflow"
         raise BadInput("trainable.predictor", must, trainable.predictor, "Leave it out.")
     if trainable.mlflow:
-        must = "must be left out where code runs as users: it hands the service's access to MLflow on"
-        raise BadInput("trainable.mlflow", must, "true", "Leave it out, and report what is to be seen there.")
+        must = "is not available where code runs as users: it would expose the service's access to MLflow"
+        raise BadInput("trainable.mlflow", must, "true", "Leave it out, and report the metrics instead.")
     if os.environ.get("RAY_ADDRESS"):
-        must = "must be unset where code runs as users: accounts are those of one machine"
+        must = "must be unset where code runs as users, because accounts exist on one machine only"
         remedy = "Ask an admin to run a service without a cluster."
         raise BadInput("RAY_ADDRESS", must, "the address of a cluster", remedy)
     return account_of(owner, group)
@@ -253,9 +253,9 @@ def check_service(group: str, paths: Paths, data: Path) -> None:
         BadInput: The machine, the account, the group or a folder does not allow it.
     """
     if sys.platform != "linux" or platform.machine() not in MACHINES or os.geteuid() != 0:
-        must = f"must be given to a service that root runs on Linux ({', '.join(MACHINES)})"
+        must = f"requires root on Linux, on {' or '.join(MACHINES)}"
         got = f"user {os.geteuid()} on {platform.system()}, {platform.machine()}"
-        raise BadInput(OPTION, must, got, "Leave it out: then no code of users runs that comes over HTTP.")
+        raise BadInput(OPTION, must, got, "Leave it out; the service then refuses users' code over HTTP.")
     try:
         grp.getgrnam(group)
     except KeyError:
@@ -290,6 +290,6 @@ def _check_kept(folder: Path) -> None:
             continue  # root creates it in a folder that is checked next
         is_open = bool(found.st_mode & 0o022) and not found.st_mode & stat.S_ISVTX
         if found.st_uid != 0 or (is_open and not stat.S_ISLNK(found.st_mode)):
-            must = f"must be root's, and writable by no other account, which could replace {folder}"
+            must = f"must belong to root, and no other account may write to it: it could replace {folder}"
             got = f"mode {stat.S_IMODE(found.st_mode):o} of user {found.st_uid}"
             raise BadInput(str(place), must, got, "Name another folder, or `chown` and `chmod` it.")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.config.document import LocatedValue, Violation, nearest
+from orchestrator.config.document import UNKNOWN_KEY, LocatedValue, Violation, nearest
 from orchestrator.config.document import Path as Keys
 from orchestrator.config.resolve import merged, profile_of, with_profile
 from orchestrator.config.sections import SpaceFile
@@ -124,7 +124,7 @@ def _parts(file: ExperimentFile) -> Iterator[tuple[Keys, PartSection]]:
             if arm is not None:
                 yield ("profiles", name, "arms", key), arm
                 if arm.use:
-                    must = "must be left out: a profile cannot change the parts of an arm"
+                    must = "cannot be changed by a profile"
                     raise Violation(
                         ("profiles", name, "arms", key, "use"),
                         must,
@@ -137,7 +137,7 @@ def _check_keys(path: Keys, part: PartSection) -> None:
         if key not in OF_A_SPACE:
             known = OF_A_SPACE | type(part).model_fields.keys()
             remedy = "Write `seeds`." if key in SpaceFile.model_fields else nearest(key, known)
-            raise Violation((*path, key), "must be a known key", remedy, f"`{key}`")
+            raise Violation((*path, key), UNKNOWN_KEY, remedy, "")
 
 
 def space_of(source: ExperimentSource, arm: str) -> LocatedValue:

@@ -61,8 +61,8 @@ def dry_run(experiment: Experiment, compilations: Path) -> Iterator[str]:
     for answer in _answers(chosen, compilations):
         names = of_first[answer["name"]]
         if "loss" not in answer:
-            must = "must be able to take a training step"
-            raise BadInput(f"{experiment.name}: {names}", must, str(answer["refused"]), "Change the arm.")
+            must = f"cannot take a training step: {answer['refused']}"
+            raise BadInput(f"{experiment.name}: {names}", must, "", "Change the arm.")
         yield f"{names}: loss {answer['loss']:.4g} after one step on drawn examples"
 
 
@@ -93,4 +93,4 @@ def _answers(settings: dict[str, TrialSettings], compilations: Path) -> Iterator
             yield answer
     if process.returncode != 0 or left:
         got = f"exit code {process.returncode}"
-        raise BadInput("dry run", "must take a step of every arm", got, "Its messages are above.")
+        raise BadInput("dry run", "must take a step of every arm", got, "See its messages above.")

@@ -228,7 +228,7 @@ def _check_comparison(compare: CompareSection) -> None:
 def _arm(source: ExperimentSource, name: str, section: ArmSection) -> Arm:
     file = source.file
     if section.arguments and file.measure is None:
-        must = "require `measure`"
+        must = "requires `measure`"
         raise Violation(("arms", name, "arguments"), must, "Write sections of a search-space file instead.")
     sweep = None if file.measure else _sweep(source, name)
     return Arm(
@@ -274,7 +274,7 @@ def _published(source: ExperimentSource, arm: str, paper: PaperSection | None) -
         raise Violation(path, must, "For example paper: 0.611.", f"{given} of them")
     if paper.value is not None and tolerance is None:
         must = "must have a tolerance, here or in `compare`"
-        raise Violation(path, must, "For example {value: 0.611, tolerance: 0.01}.", "none")
+        raise Violation(path, must, "For example {value: 0.611, tolerance: 0.01}.", "")
     return StatedFigure(
         value=paper.value,
         error=paper.error,

@@ -65,9 +65,7 @@ def export(
     assert sweep is not None, "a trial's sweep is in the ledger"
     document = _document(ledger, sweep, trial, facts)
     if not document["curve"]:
-        raise BadInput(
-            trial.key, "must have reported something to compare with", "no report", "`show` prints its state."
-        )
+        raise BadInput(trial.key, "has no report to compare with", "", "`show` prints its state.")
     _check_new(folder)
     section = sweep.document.get("trainable")
     files = files_of_program(section["program"], Path(section["folder"])) if section else []
@@ -291,7 +289,7 @@ def export_saved(trial: TrialRecord, saved: CheckpointRecord, kept: Path, folder
     checkpoint.check_trial(kept, facts, trial.key)
     if not facts["resumable"]:
         must, remedy = (
-            "must have saved files to export",
+            "has no files to export",
             "Report a checkpoint: trial.report(..., checkpoint=folder).",
         )
         raise BadInput(trial.key, must, "reports without a checkpoint", remedy)
@@ -304,4 +302,4 @@ def export_saved(trial: TrialRecord, saved: CheckpointRecord, kept: Path, folder
 
 def _check_new(folder: Path) -> None:
     if folder.exists():
-        raise BadInput(str(folder), "must not exist", "an existing folder", "Name another with --to.")
+        raise BadInput(str(folder), "already exists", "", "Name another with --to.")

@@ -19,10 +19,10 @@ def write(ledger: Ledger, sweep: SweepRecord, folder: Path) -> int:
         BadInput: The folder exists, or no trial has reported.
     """
     if folder.exists():
-        raise BadInput(str(folder), "must not exist", "an existing folder", "Name another, or remove it.")
+        raise BadInput(str(folder), "already exists", "", "Name another, or remove it.")
     reports = by_trial(ledger.reports(sweep.id))
     if not reports:
-        raise BadInput(sweep.id, "must have reported something", "no report", "`status` shows its progress.")
+        raise BadInput(sweep.id, "has no reports to export", "", "`status` shows its progress.")
     params = {trial.key: trial.params for trial in ledger.trials(sweep.id)}
     metric = str(sweep.facts["metric"])
     for key, rows in reports.items():

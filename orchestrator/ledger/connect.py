@@ -149,7 +149,7 @@ def connect(address: URL) -> Engine:
     except ModuleNotFoundError:
         where = address.render_as_string(hide_password=True)
         must = "needs the package psycopg"
-        raise BadInput(where, must, "not installed", "Install the extra `postgres`.") from None
+        raise BadInput(where, must, "", "Install the extra `postgres`.") from None
     event.listen(engine, "connect", _configure_postgresql)
     return engine
 
@@ -310,9 +310,9 @@ def _reason(error: DBAPIError) -> str:
 
 def _refusal(error: DBAPIError, where: str) -> Refusal | None:
     if _is_locked(error):
-        got = f"a lock longer than {BUSY_TRIES * BUSY_SECONDS:g} s"
+        must = f"is locked by another process for more than {BUSY_TRIES * BUSY_SECONDS:g} s"
         remedy = "Find the process that holds it (`lsof`), or use PostgreSQL if many processes write."
-        return BadInput(where, "is locked by another process", got, remedy)
+        return BadInput(where, must, "", remedy)
     if _is_blocked(error):
         must = "transactions block each other"
         return BadInput(where, must, _reason(error), "Run the same command again.")
@@ -323,5 +323,5 @@ def _refusal(error: DBAPIError, where: str) -> Refusal | None:
         return Damaged(where, "must be an intact SQLite database", str(error.orig), RECOVER)
     if _is_lost(error):
         got = _reason(error)
-        return NoDatabase(where, "the database does not answer", got, "Start it, or use another one.")
+        return NoDatabase(where, "does not answer", got, "Start it, or use another one.")
     return None

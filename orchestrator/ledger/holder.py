@@ -101,4 +101,4 @@ def busy(sweep_id: str, holder: Holder | None, system: System = System()) -> Bus
     got = "another driver"
     if holder is not None:
         got = f"{holder}, for {max(0.0, system.time() - holder.since):.0f} s"
-    return Busy(f"sweep {sweep_id}", "one driver at a time runs it", got, "Wait for that one, or `stop` it.")
+    return Busy(f"sweep {sweep_id}", "already has a driver", got, "Wait for that one, or `stop` it.")

@@ -120,7 +120,7 @@ def _examine(ledger: Ledger, sweep_id: str, metrics: Sequence[str], repair_backu
     commits = stored.tally.commits
     # If neither file reaches the newest commit, as after a power failure, the further one counts.
     if newest > commits and (not commits or _rebuildable(log) > commits):
-        must, got = "must hold every commit that was made", f"{commits} of {newest} of {sweep_id}"
+        must, got = "must hold every commit", f"{commits} of {newest} commits of {sweep_id}"
         raise Damaged(f"ledger {file} and {file.name}-wal", must, got, RECOVER)
     if commits == 0:
         if repair_backup:
@@ -193,8 +193,8 @@ def _checked(connection: Connection, sweep_id: str, file: Path, metrics: Sequenc
                 curves.extend(curve_points(rows, metrics))
     actual = tally(0 if kept is None else kept.commits, digests)
     if (actual.rows, actual.total) != ((0, 0) if kept is None else (kept.rows, kept.total)):
-        must = "must hold as many rows as were written, each as it was last written"
-        raise Damaged(f"ledger {file}, sweep {sweep_id}", must, "fewer, more or older ones", RECOVER)
+        must = "must hold every row as it was last written"
+        raise Damaged(f"ledger {file}, sweep {sweep_id}", must, "fewer, more or older rows", RECOVER)
     return _Stored(actual, curves, len(digests) * fmean(lengths) if lengths else 0.0)
 
 
@@ -293,7 +293,7 @@ def _submission_fault(ledger: Ledger, sweep_id: str, row: Row | None) -> str | N
         return f"The backup {file} of a submission was missing or damaged."
     if row is None or copy["revision"] > row["revision"]:
         got = f"{row['revision'] if row else 'none'} of {copy['revision']} changes of submission {sweep_id}"
-        must = "must hold every commit that was made"
+        must = "must hold every commit"
         raise Damaged(f"ledger {database_file(ledger.address)}", must, got, RECOVER)
     if copy["revision"] < row["revision"]:
         return f"The backup {file} of a submission was behind."

@@ -450,7 +450,7 @@ def _prepare_folder(file: Path, create: bool) -> None:
     if create:
         make_folder(file.parent)
     elif not file.exists():
-        raise BadInput(f"ledger {file}", "must exist", "no such file", "Run a sweep first, or name another.")
+        raise BadInput(f"ledger {file}", "does not exist", "", "Run a sweep first, or name another.")
 
 
 # The queries are built once: building one costs more than running it.

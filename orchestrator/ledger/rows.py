@@ -230,8 +230,8 @@ def _digests(texts: Iterable[str]) -> list[int]:
 def damaged_row(table: Table, values: Mapping[str, Any]) -> Damaged:
     """Return the error for a damaged row, with its table and primary key."""
     key = ", ".join(f"{column.name}={values[column.name]!r}" for column in table.primary_key)
-    must = "a row must match the digest written with it"
-    return Damaged(f"ledger table {table.name}, row {key}", must, "other content", RECOVER)
+    must = "does not match the digest written with it"
+    return Damaged(f"ledger table {table.name}, row {key}", must, "", RECOVER)
 
 
 def _with_digest(table: Table, row: dict[str, Any]) -> dict[str, Any]:

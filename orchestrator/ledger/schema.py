@@ -62,7 +62,7 @@ def migrate(engine: Engine, address: URL) -> None:
     with migration_lock(address):
         if has_backup(address) and not (file.exists() and _version(engine)):
             remedy = "Rebuild it with `recover`, or remove its backup to start with an empty one."
-            raise Damaged(f"ledger {file}", "must hold what its backup holds", "an empty one", remedy)
+            raise Damaged(f"ledger {file}", "is empty, but its backup is not", "", remedy)
         create_tables(engine, file)
         keep_id(address, ledger_id(engine))
 

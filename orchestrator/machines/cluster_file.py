@@ -121,7 +121,7 @@ def _aws(name: str, node_types: Mapping[str, Any]) -> Iterator[BadInput]:
         if not (node.get("node_config") or {}).get("SecurityGroupIds"):
             where = f"{name}: available_node_types.{kind}.node_config.SecurityGroupIds"
             remedy = "Name one that admits port 22 from your address alone; Ray's own admits the world."
-            yield BadInput(where, "must name a security group", "none", remedy)
+            yield BadInput(where, "must name a security group", "", remedy)
 
 
 def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -115,7 +115,7 @@ def has_locks(hardware: Hardware) -> bool:
         return True
     if any(Path("/dev").glob("nvidia[0-9]*")):
         remedy = "Install it, or choose the processors with `CUDA_VISIBLE_DEVICES= `."
-        raise NoCluster("this machine", f"must have `{_PROGRAM}`, to see who uses its GPUs", "none", remedy)
+        raise NoCluster("this machine", f"needs `{_PROGRAM}` to see which processes use its GPUs", "", remedy)
     return False
 
 

@@ -35,7 +35,9 @@ def warm_seconds(default: float) -> float:
     with suppress(ValueError):
         if (seconds := float(text)) >= 0:
             return seconds
-    raise BadInput(WARM, "must be a number of seconds, at least 0", repr(text), "0 keeps nothing.")
+    raise BadInput(
+        WARM, "must be a number of seconds, at least 0", repr(text), "Write 0 to keep no idle processes."
+    )
 
 
 def memory_is_short() -> bool:

@@ -109,7 +109,7 @@ def _started(folder: Path, setup: Setup, settings: Mapping[str, str], grant: Gra
         return head
     lines = _log(folder).read_text(errors="replace").strip().splitlines()
     remedy = f"Run the same command again when the machine is less busy; {_log(folder)} says more."
-    raise NoCluster("Ray", "must start on this machine", lines[-1] if lines else "no answer", remedy)
+    raise NoCluster("Ray", "does not start on this machine", lines[-1] if lines else "no answer", remedy)
 
 
 def _ensure_keeper(folder: Path, settings: Mapping[str, str]) -> None:
@@ -160,7 +160,7 @@ def _unfit(head: Head, setup: Setup, folder: Path) -> NoCluster:
     using = ", ".join(str(pid) for pid in users_of(folder) if pid != os.getpid())
     return NoCluster(
         "the Ray of this machine",
-        f"must have what this driver has: {setup.differences(head.setup)}",
+        f"must match this driver: {setup.differences(head.setup)}",
         f"{head.setup.differences(setup)} in process {head.pid}, used by process {using or 'unknown'}",
         "Wait until that process has ended, end Ray with `cluster ray --end`, or set"
         f" {RUNTIME} to another folder for another Ray: it counts processors again and takes free GPUs.",
@@ -207,9 +207,9 @@ def end_shared_ray() -> Head | None:
     ):
         head = running(folder)
         if head is not None and not alone:
-            got = ", ".join(f"process {pid}" for pid in users_of(folder)) or "a process"
+            users = ", ".join(f"process {pid}" for pid in users_of(folder)) or "another process"
             remedy = "`stop` the sweeps that use it, or wait for them."
-            raise Busy("the Ray of this machine", "must not be in use", got, remedy)
+            raise Busy("the Ray of this machine", f"is in use by {users}", "", remedy)
         if head is not None:
             head.end(folder)
         return head

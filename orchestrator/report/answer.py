@@ -149,9 +149,12 @@ def _raced(race: RaceResult) -> list[str]:
     ]
     if not parts:
         return []
+    result = f"Race on validation, mean of fresh seeds: {'; '.join(parts)}."
+    if len(parts) == 1:
+        return [result, "No other trial is complete, so the race has chosen nothing."]
     verdict = "is established as" if race.established else "leads, but is not established as"
     return [
-        f"Race on validation, mean of fresh seeds: {'; '.join(parts)}.",
+        result,
         f"Trial {race.racers[0].number} {verdict} the best of them. Its validation mean is still too good, "
         "because it was selected by it: compare sweeps by test results.",
     ]

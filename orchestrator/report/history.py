@@ -86,7 +86,7 @@ def read(ledger: Ledger, sweep_id: str) -> History:
     sweep = ledger.sweep(sweep_id)
     if sweep is None:
         known = ", ".join(record.id for record in ledger.sweeps()) or "none"
-        raise BadInput(ledger.where, "must be a sweep of this ledger", sweep_id, f"Its sweeps: {known}.")
+        raise BadInput(sweep_id, f"is not a sweep of {ledger.where}", "", f"Its sweeps: {known}.")
     trials = tuple(sorted(ledger.trials(sweep_id), key=lambda trial: (trial.role != "search", trial.number)))
     return History(
         sweep=sweep,

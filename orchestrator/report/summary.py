@@ -18,6 +18,7 @@ from orchestrator.ledger.sweeps.selection import (
     best_checkpoint,
     best_trial,
     fresh_values,
+    racers,
     ranked,
 )
 from orchestrator.report.history import (
@@ -323,17 +324,15 @@ def row_of_memoryless(layer: str, rows: Sequence[LeaderboardRow]) -> Leaderboard
 def _race(history: History) -> RaceResult | None:
     if not history.racing:
         return None
+    violations = history.violations()
     best_first = ranked(
-        history.trials,
-        maximize=history.maximize,
-        violations=history.violations(),
-        racing=history.racing,
+        history.trials, maximize=history.maximize, violations=violations, racing=history.racing
     )
-    candidates = best_first[: history.racing]
+    candidates = racers(best_first, violations, history.racing)
     sign = 1.0 if history.maximize else -1.0
     scores = [fresh_values(history.trials, each, maximize=history.maximize) for each in candidates]
     known = [[score for score in each if score is not None] for each in scores]
-    racers = [
+    found = [
         Racer(
             candidate.number,
             candidate.value if candidate.value is not None else math.nan,
@@ -343,7 +342,7 @@ def _race(history: History) -> RaceResult | None:
     ]
     is_run = len(known) > 1 and all(known)
     runs = history.sweep.document["confirm"]["race"]["runs"]
-    return RaceResult(tuple(racers), is_run and chance_of_leader(known, runs) >= SURE)
+    return RaceResult(tuple(found), is_run and chance_of_leader(known, runs) >= SURE)
 
 
 def _memoryless(history: History, rows: Sequence[LeaderboardRow]) -> SeedResult | None:

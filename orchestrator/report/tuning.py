@@ -177,7 +177,7 @@ def tuning(
         confidence: Joint confidence of all bands.
     """
     sign = 1.0 if maximize else -1.0
-    level = _each(confidence, len(values))
+    level = _confidence_of_each(confidence, len(values))
     curves = {name: _curve(name, _scores(each, sign), level) for name, each in values.items()}
     return TuningComparison(
         metric,
@@ -188,7 +188,7 @@ def tuning(
     )
 
 
-def _each(confidence: float, count: int) -> float:
+def _confidence_of_each(confidence: float, count: int) -> float:
     """Return the confidence of each of several bands that hold together (Bonferroni)."""
     return 1 - (1 - confidence) / max(1, count)
 
@@ -312,7 +312,7 @@ def claims(values: Sequence[Sequence[float]], *, maximize: bool) -> list[Claim]:
     bests = np.random.default_rng(0).choice(pool, (DRAWS, min(map(len, values)))).max(axis=1)
     variance = float(np.var(bests[np.isfinite(bests)], ddof=1))
     normal = scipy.special.ndtri(1 - (1 - CONFIDENCE) / 2) + scipy.special.ndtri(POWER)
-    confidence = _each(CONFIDENCE, len(values))
+    confidence = _confidence_of_each(CONFIDENCE, len(values))
     return [
         Claim(
             difference,

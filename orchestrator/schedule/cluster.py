@@ -71,7 +71,7 @@ def connected(
 def _death(head: Head) -> NoCluster | None:
     if head.lives():
         return None
-    must, remedy = "must live while a sweep uses it", "The same command starts another and resumes the sweep."
+    must, remedy = "has ended while a sweep used it", "Run the same command again to resume the sweep."
     return NoCluster("the Ray of this machine", must, f"process {head.pid} has ended", remedy)
 
 
@@ -111,7 +111,7 @@ def _not_joined(address: str, error: Exception) -> NoCluster:
     if os.environ.get("RAY_ADDRESS"):
         return no_answer(address, got)
     remedy = "Run the same command again, or end that Ray with `cluster ray --end`."
-    return NoCluster("the Ray of this machine", f"must be joined at {address}", got, remedy)
+    return NoCluster("the Ray of this machine", f"cannot be joined at {address}", got, remedy)
 
 
 def with_slots(sweep: SweepConfig, data: str, compilations: str) -> SweepConfig:

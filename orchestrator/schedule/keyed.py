@@ -24,6 +24,7 @@ from orchestrator.ledger.sweeps.records import (
     is_confirmation,
     trial_key_of,
 )
+from orchestrator.session.promotion import Rungs
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,10 @@ class KeyedScheduler(TrialScheduler):
     """Shows every attempt to a stopping rule as its trial, after replaying the reports of earlier runs.
 
     Args:
-        rule: Scheduler that only compares trials and stops them. It recognises a replayed result by the
-            missing `queued`.
+        rule: Scheduler that only compares trials, and stops or pauses them. It recognises a replayed
+            result by the missing `queued`.
         histories: Reports of earlier runs, the oldest first.
+        rungs: Rungs at which the rule pauses trials; none if it pauses none.
         searched: Last step of the search by key of each extended trial; the rule is not shown its later
             reports, and does not stop it.
 
@@ -114,10 +116,11 @@ class KeyedScheduler(TrialScheduler):
         self,
         rule: TrialScheduler,
         histories: Iterable[TrialReport] = (),
+        rungs: Rungs | None = None,
         searched: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__()
-        self._rule, self._searched = rule, dict(searched or {})
+        self._rule, self.rungs, self._searched = rule, rungs or Rungs(), dict(searched or {})
         self.adopt: Callable[[Any], object] = lambda controller: None
         self.controller: Any = None
         self._trials: dict[str, Any] = {}
@@ -162,7 +165,7 @@ class KeyedScheduler(TrialScheduler):
         """Keep the trial: the session may retry it."""
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Return the rule's decision.
+        """Return CONTINUE or STOP.
 
         A confirmation, an extended trial and an attempt without a report always continue.
         """
@@ -170,7 +173,9 @@ class KeyedScheduler(TrialScheduler):
         if result["queued"] or result["training"] or self._is_exempt(key):
             return str(TrialScheduler.CONTINUE)
         self._shown[key] = result["step"]
-        return str(self._rule.on_trial_result(NO_CONTROLLER, self._keyed(key), result))
+        decision = str(self._rule.on_trial_result(NO_CONTROLLER, self._keyed(key), result))
+        # The attempt of a paused trial ends. The session launches the next one.
+        return str(TrialScheduler.STOP) if decision == TrialScheduler.PAUSE else decision
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         """Show the rule the last report of an attempt if Tune has not, because the stopper ended the attempt.

@@ -24,7 +24,7 @@ class WrongLoan(RuntimeError):
         self.called_for, self.present = called_for, present
 
     def __str__(self) -> str:
-        return f"{WRONG_LOAN}, {self.present or 'none'}, got {self.called_for}"
+        return f"{WRONG_LOAN}, {self.present or 'none'} (got {self.called_for})"
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ def adopt(variables: Environment) -> None:
     if name := variables.get(HANDED):
         written = _internal_kv_get(_private_key(name))
         if written is None:
-            raise RuntimeError("the driver whose environment this worker is to have has left")
+            raise RuntimeError("the driver whose environment this worker needs has ended")
         secret = json.loads(written)
     process.adopt({**variables, **secret, HANDED: None})
 
@@ -236,7 +236,7 @@ def host_and_port(address: str) -> str:
             that every account of this machine can write.
     """
     if address in {"auto", "local"}:
-        raise ValueError(f"{address} names no head; host:port does")
+        raise ValueError(f"{address} must be the host:port of a head")
     return canonicalize_bootstrap_address(address) or address
 
 

@@ -108,16 +108,16 @@ def cluster_hardware(address: str) -> Hardware:
     try:
         cluster = ray_private.cluster_state(head)
     except AuthenticationError:
-        must = "must accept the token of this process"
+        must = "does not accept the token of this process"
         remedy = "Copy its token to this machine; set RAY_AUTH_TOKEN_PATH to it."
-        raise BadInput(f"RAY_ADDRESS={address}", must, "the cluster refuses it", remedy) from None
+        raise BadInput(f"RAY_ADDRESS={address}", must, "", remedy) from None
     except RpcError as error:
         raise no_answer(address, str(error)) from error
     nodes = [_node(total, {}) for _, total in cluster.nodes]
     addable = [_node(total, {}) for total in cluster.addable]
     if not nodes and not addable:
         must, remedy = "must have a node, or an autoscaler that adds one", "Start one with `ray start`."
-        raise NoCluster(f"RAY_ADDRESS={address}", must, "none", remedy)
+        raise NoCluster(f"RAY_ADDRESS={address}", must, "", remedy)
     return Hardware.of([*nodes, *addable], hosts=len({host for host, _ in cluster.nodes}) + len(addable))
 
 
@@ -153,7 +153,7 @@ def _refuse_open(address: str, head: str) -> None:
     if done.returncode == 0:
         must = "must refuse connections without a token"
         remedy = "Start every node with RAY_AUTH_MODE=token and the same RAY_AUTH_TOKEN_PATH."
-        raise BadInput(f"RAY_ADDRESS={address}", must, "an answer", remedy)
+        raise BadInput(f"RAY_ADDRESS={address}", must, "", remedy)
     if done.returncode != REFUSED:
         lines = done.stderr.strip().splitlines()
         raise no_answer(address, lines[-1] if lines else f"exit code {done.returncode} of the check")

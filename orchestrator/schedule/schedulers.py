@@ -20,7 +20,11 @@ from orchestrator.ledger.sweeps.records import CurvePoint, ReportRecord
 from orchestrator.schedule.adapters import session_of
 from orchestrator.schedule.keyed import KeyedScheduler, histories
 from orchestrator.session.population import Population
+from orchestrator.session.promotion import Rungs
 from orchestrator.system import without_garbage_collection
+
+KEPT_FROM = 8
+"""Trials at a rung from which on the option `keep` of `asha` holds: among fewer, the best ones are luck."""
 
 
 class SchedulerAdapter(ABC):
@@ -58,12 +62,36 @@ class Asha(SchedulerAdapter):
                 "number", "One in this many goes on at each rung.", 4.0, above=1, at_most=100
             ),
             "grace": Setting("number", "Share of the steps before the first stop.", 0.1, above=0, at_most=1),
+            "mode": Setting(
+                "word",
+                "`stop` ends a trial that is not among the best of its rung, `promote` pauses it.",
+                "stop",
+                choices=("stop", "promote"),
+            ),
+            "keep": Setting(
+                "whole",
+                "A trial that is among so many best of at least eight at a rung is never stopped.",
+                0,
+                at_least=0,
+                at_most=100,
+            ),
         },
+        needs=(
+            Need(
+                ("keep", "mode"),
+                lambda keep, mode: not keep or mode == "stop",
+                "keep must be left out where mode is promote, which stops no trial before the sweep ends",
+            ),
+        ),
+        resumes={"mode": "promote"},
     )
 
     @staticmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-        return Hyperband.build(sweep, {**options, "brackets": 1})
+        if options["mode"] == "stop":
+            return _hyperband(sweep, {**options, "brackets": 1}, keep=options["keep"])
+        rungs = Rungs(Hyperband.milestones(sweep, options), options["reduction"], _sign(sweep))
+        return PromotionRule(shown_as(sweep.metric), sweep.training.steps, rungs)
 
     @staticmethod
     def milestones(sweep: SweepConfig, options: Mapping[str, Any]) -> Sequence[float]:
@@ -86,16 +114,7 @@ class Hyperband(SchedulerAdapter):
 
     @staticmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-        return HyperbandRule(
-            Hyperband.milestones(sweep, options),
-            time_attr="step",
-            metric=shown_as(sweep.metric),
-            mode="max" if sweep.direction == "maximize" else "min",
-            max_t=sweep.training.steps,
-            grace_period=_grace(sweep, options),
-            reduction_factor=options["reduction"],
-            brackets=options["brackets"],
-        )
+        return _hyperband(sweep, options, keep=0)
 
     @staticmethod
     def milestones(sweep: SweepConfig, options: Mapping[str, Any]) -> Sequence[float]:
@@ -172,6 +191,7 @@ class PopulationBasedTraining(SchedulerAdapter):
             ),
         ),
         mutations="mutations",
+        resumes={},
     )
 
     @staticmethod
@@ -198,7 +218,23 @@ def build(
     adapter: type[SchedulerAdapter] = SCHEDULERS[sweep.scheduler.name]
     options = sweep.scheduler.options
     seen = histories(reports, adapter.milestones(sweep, options))
-    return KeyedScheduler(adapter.build(sweep, options), seen, searched)
+    rule = adapter.build(sweep, options)
+    rungs = rule.rungs if isinstance(rule, PromotionRule) else Rungs()
+    return KeyedScheduler(rule, seen, rungs, searched)
+
+
+def _hyperband(sweep: SweepConfig, options: Mapping[str, Any], *, keep: int) -> HyperbandRule:
+    return HyperbandRule(
+        Hyperband.milestones(sweep, options),
+        keep,
+        time_attr="step",
+        metric=shown_as(sweep.metric),
+        mode="max" if sweep.direction == "maximize" else "min",
+        max_t=sweep.training.steps,
+        grace_period=_grace(sweep, options),
+        reduction_factor=options["reduction"],
+        brackets=options["brackets"],
+    )
 
 
 def _sign(sweep: SweepConfig) -> int:
@@ -220,12 +256,20 @@ class HyperbandRule(AsyncHyperBandScheduler):
 
     A report that passes several rungs at once counts only at the last of them. Ray Tune would count later
     reports at the earlier rungs, where they cannot be compared with other trials.
+
+    Args:
+        milestones: Rungs of all brackets, rising.
+        keep: A trial that is among this many best of at least `KEPT_FROM` at a rung is never stopped.
+        settings: Settings of Ray Tune's scheduler.
     """
 
-    def __init__(self, milestones: Sequence[float], **settings: Any) -> None:
+    def __init__(self, milestones: Sequence[float], keep: int, **settings: Any) -> None:
         super().__init__(**settings)
-        self._milestones = milestones
+        self._milestones, self._keep = milestones, keep
+        self._sign = 1 if settings["mode"] == "max" else -1
         self._passed: dict[str, int] = {}
+        self._best: list[list[tuple[float, str]]] = [[] for _ in milestones]
+        self._kept: set[str] = set()
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Compare a report if it is the first one at or after a rung."""
@@ -233,7 +277,19 @@ class HyperbandRule(AsyncHyperBandScheduler):
         if passed <= self._passed.get(trial.trial_id, 0) and result[self._time_attr] < self._max_t:
             return str(TrialScheduler.CONTINUE)
         self._passed[trial.trial_id] = passed
-        return str(super().on_trial_result(tune_controller, trial, result))
+        decision = str(super().on_trial_result(tune_controller, trial, result))
+        if passed and result[self._time_attr] < self._max_t and self._keep:
+            insort(self._best[passed - 1], (-self._sign * result[str(self.metric)], trial.trial_id))
+            if self._is_kept(trial.trial_id):
+                return str(TrialScheduler.CONTINUE)
+        return decision
+
+    def _is_kept(self, key: str) -> bool:
+        """Return True if a trial is among the best at one of its rungs, now or when it was last compared."""
+        rungs = [rung[: self._keep] for rung in self._best if len(rung) >= KEPT_FROM]
+        if any(key == other for rung in rungs for _, other in rung):
+            self._kept.add(key)
+        return key in self._kept
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """Choose the bracket of a trial; restore the state of NumPy's global generator."""
@@ -243,6 +299,31 @@ class HyperbandRule(AsyncHyperBandScheduler):
             super().on_trial_add(tune_controller, trial)
         finally:
             np.random.set_state(state)
+
+
+class PromotionRule(FIFOScheduler):
+    """Asynchronous successive halving by promotion: a trial pauses at its rung, and may go on later.
+
+    Tune's own pausing keeps the trial and its checkpoint in Tune, which a killed driver loses. Here a pause
+    ends the attempt, and the session launches the trial's next one when `rungs` promotes it.
+
+    Args:
+        metric: Metric that is compared.
+        steps: Steps of a trial.
+        rungs: Rungs of the sweep.
+    """
+
+    def __init__(self, metric: str, steps: int, rungs: Rungs) -> None:
+        super().__init__()
+        self._metric, self._steps, self.rungs = metric, steps, rungs
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Return PAUSE for a report at which a trial is not among the best of its rung."""
+        if result["step"] >= self._steps:
+            self.rungs.resume(trial.trial_id)
+            return str(TrialScheduler.CONTINUE)
+        goes_on = self.rungs.goes_on(trial.trial_id, result["step"], result[str(self.metric)])
+        return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.PAUSE)
 
 
 class PopulationRule(FIFOScheduler):

@@ -75,7 +75,7 @@ class SharedEngine:
         if (outcome.attempt_id, outcome.loan) != (assignment.attempt_id, self._loan):
             got = f"of {outcome.attempt_id} by the loan {outcome.loan}"
             message = (
-                f"an engine must report {assignment.attempt_id} by the loan {self._loan}, got a report {got}"
+                f"an engine must report {assignment.attempt_id} by the loan {self._loan} (got a report {got})"
             )
             return _ended(assignment, "foreign report", message)
         self._held = self._held or not outcome.queued

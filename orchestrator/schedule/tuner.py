@@ -80,6 +80,7 @@ def run(
     searched = {trial.key: trial.as_searched().step for trial in trials if trial.extensions}
     scheduler = schedulers.build(session.sweep, curves, searched)
     session.settle_stopped(scheduler.stopped)
+    session.follow(scheduler.rungs)
     gpu = session.sweep.resources.gpu
     idle = pool(gpu, str(session.paths.compilations), session.sweep.trainable)
     try:
@@ -144,7 +145,7 @@ def _checked(warm: WarmPool | None, attempt_id: str, result: Any) -> Exception |
     try:
         outcome = Outcome.from_result(result)
     except Exception as error:  # noqa: BLE001 - whatever a worker sends, it is an outcome of its trial
-        return ValueError(f"a worker must answer with an outcome, got {error!r}")
+        return ValueError(f"a worker must answer with an outcome (got {error!r})")
     sweep_id = sweep_id_of(trial_key_of(attempt_id))
     session, loan = session_of(sweep_id), None
     if engines_of(sweep_id).engine_of(attempt_id) is None:

@@ -123,7 +123,7 @@ class WarmWorker:
             if self._lending.withdraw(loan):
                 self._belong(None)
             elif self._lending.present == loan:
-                _log.warning("the return of loan %s is refused: an attempt uses it", loan)
+                _log.warning("loan %s cannot be returned: an attempt uses it", loan)
 
     @ray.method(concurrency_group="control")
     def make_room(self) -> None:

@@ -121,13 +121,13 @@ class Report:
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("neither a truth value nor a text is a number")
+        raise TypeError("a boolean or a text is not a number")
     return float(value)
 
 
 def _finite(text: str) -> float:
     if math.isinf(value := float(text)):
-        raise ValueError("more than 64 bits of floating point hold")
+        raise ValueError("exceeds the range of a 64-bit float")
     return value
 
 
@@ -433,10 +433,10 @@ class ScriptAttempt:
         return {name: value for name, value in metrics.items() if name in self._names}
 
     def _check_copied(self, report: Report) -> None:
-        """Require a checkpoint if the scheduler copies trials."""
+        """Require a checkpoint if the scheduler continues trials from it."""
         is_last = report.step >= self._settings.training.steps
         if self._assignment.copied and report.checkpoint is None and not is_last:
-            must = "must include a checkpoint, because the scheduler copies trials from it"
+            must = "must include a checkpoint, because the scheduler continues trials from it"
             remedy = "Write trial.report(..., checkpoint=folder), or choose another scheduler."
             raise Refusal("a report of the script", must, f"none at step {report.step}", remedy)
 
@@ -528,7 +528,7 @@ class ScriptAttempt:
             raise Refusal("the script", "must end with exit code 0", reason, "See `sweep logs`.")
         if self._saved is None or self._step == self._resumed:
             must = "must report at least once"
-            raise Refusal("the script", must, "no report", "Call `trial.report`, or append to SWEEP_REPORTS.")
+            raise Refusal("the script", must, "", "Call `trial.report`, or append to SWEEP_REPORTS.")
         return Outcome(
             self._assignment.attempt_id, self._saved.step, done=True, checkpoint=self._saved, complete=True
         )

@@ -78,7 +78,7 @@ class Deliveries:
             except (BadInput, NoDatabase):  # the database does not answer
                 wait = LOOK_SECONDS
             except Exception as error:  # noqa: BLE001 - no failure of tracking may end the service
-                _log.warning("What ended sweeps have left cannot be delivered: %s", redacted(str(error)))
+                _log.warning("Records of ended sweeps cannot be delivered: %s", redacted(str(error)))
                 wait = LONGEST_RETRY_SECONDS
 
     def _round(self, ledger: Ledger) -> float:

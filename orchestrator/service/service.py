@@ -140,7 +140,8 @@ def serve(
         except KeyboardInterrupt as reason:
             over.set()
             done.wait(LEAVE_SECONDS)
-            say(f"The service ends after {reason}; the drivers {'end too' if stop_drivers else 'go on'}.")
+            drivers = "stop too" if stop_drivers else "keep running"
+            say(f"The service stops after {reason}; the drivers {drivers}.")
         for service in services if stop_drivers else ():
             service.stop_drivers()
     return end_code(stop_drivers)
@@ -196,7 +197,7 @@ def _held(ledger: Ledger, say: Say) -> Iterator[Lease]:
         except Busy:
             other = holder(ledger, name)
             got = f"{other}, for {max(0.0, ledger.now() - other.since):.0f} s" if other else "another service"
-            must = "one at a time supervises a ledger"
+            must = "is already running"
             raise Busy(f"service of {ledger.where}", must, got, "Submit to that one.") from None
         yield lease
 

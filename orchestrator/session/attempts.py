@@ -321,6 +321,26 @@ class Attempts:
         key = self.remove(attempt_id).trial.key
         self._board.retry(key, "WAITING", self._clock())
 
+    def pause(self, attempt_id: str) -> None:
+        """End an attempt whose trial waits at its rung until it is promoted."""
+        self._writer.end_attempt(attempt_id, "ENDED", "paused", trial_state="WAITING")
+        self._board.enter(self.remove(attempt_id).trial.key, "WAITING")
+
+    def prune(self, trial: TrialRecord) -> None:
+        """End a paused trial.
+
+        It gets no further attempt: a driver that dies after the start of one would have promoted the trial.
+        """
+        best = _of_kind(self._writer.ledger.trial_checkpoints(trial.key), "best")
+        value, best_step, metrics = None, None, None
+        if best is not None:
+            value, best_step, metrics = best.metrics[self._sweep.metric], best.step, best.metrics
+        now = events.milliseconds(self._writer.ledger.now())
+        ended = events.trial_ended(trial.key, "PRUNED", None, trial.step, value, now)
+        self._writer.prune(trial.key, value, best_step, [ended])
+        self._board.enter(trial.key, "PRUNED")
+        self._study.tell(trial.number, "PRUNED", value, trial.step, metrics)
+
     def settle(self, attempt_id: str, state: TrialState, cause: str | None = None) -> None:
         """End an attempt and its trial."""
         run = self.running[attempt_id]
@@ -401,9 +421,15 @@ def launched(
         compilations=str(paths.compilations),
         store=paths.stored(ledger_id, sweep.id, trial.key),
         observed=sweep.observed_metrics if sweep.trainable is not None else (),
-        copied=SCHEDULERS.settings(sweep.scheduler.name).mutations is not None,
+        copied=_resumes(sweep),
     )
     return run, assignment
+
+
+def _resumes(sweep: SweepConfig) -> bool:
+    """Return True if the scheduler of a sweep continues trials from any of their checkpoints."""
+    resumes = SCHEDULERS.settings(sweep.scheduler.name).resumes
+    return resumes is not None and resumes.items() <= sweep.scheduler.options.items()
 
 
 def _of_kind(rows: Sequence[CheckpointRecord], kind: CheckpointKind) -> CheckpointRecord | None:
@@ -425,10 +451,10 @@ def foreign(attempt_id: str, outcome: Outcome, loan: str | None = None) -> str |
     """
     wanted = f"a report must be of {attempt_id}"
     if outcome.attempt_id != attempt_id:
-        return f"{wanted}, got one of {outcome.attempt_id or 'no attempt'} at step {outcome.step}"
+        return f"{wanted} (got one of {outcome.attempt_id or 'no attempt'} at step {outcome.step})"
     if loan is not None and outcome.loan != loan:
-        got = f"got one by {outcome.loan or 'none'} at step {outcome.step}"
-        return f"{wanted} by the loan {loan or 'none'}, {got}"
+        got = f"one by {outcome.loan or 'none'} at step {outcome.step}"
+        return f"{wanted} by the loan {loan or 'none'} (got {got})"
     return None
 
 
@@ -448,16 +474,16 @@ def malformed(outcome: Outcome, metric: str) -> str | None:
     """Return the requirement that a report violates, or None if it is valid."""
     step = outcome.step
     if type(step) is not int or not 0 <= step <= LARGEST_STEP:
-        return f"have a whole step from 0 to {LARGEST_STEP}, got {step!r:.40}"
+        return f"have a whole step from 0 to {LARGEST_STEP} (got {step!r:.40})"
     if not isinstance(outcome.metrics, Mapping):
-        return f"hold metrics by name, got {outcome.metrics!r:.80}"
+        return f"hold metrics by name (got {outcome.metrics!r:.80})"
     for name, value in outcome.metrics.items():
         if not isinstance(name, str) or isinstance(value, bool) or not isinstance(value, (int, float)):
-            return f"hold a number for each metric, got {name!r:.80}: {value!r:.40}"
+            return f"hold a number for each metric (got {name!r:.80}: {value!r:.40})"
     if outcome.metrics and metric not in outcome.metrics:
-        return f"hold {metric}, the objective, got {', '.join(sorted(outcome.metrics)[:8])}"
+        return f"hold {metric}, the objective (got {', '.join(sorted(outcome.metrics)[:8])})"
     if outcome.checkpoint is None and not outcome.interrupted:
-        return f"come with a checkpoint, got none at step {step}"
+        return f"come with a checkpoint (got none at step {step})"
     return None
 
 

@@ -13,6 +13,7 @@ from orchestrator.ledger.sweeps.selection import (
     best_of_sweep,
     confirmations_of,
     fresh_values,
+    racers,
     ranked,
     violations_of,
 )
@@ -132,7 +133,9 @@ class Proposals:
         assert race is not None, "only a race has candidates"
         assert record is not None, "ledger rows are never deleted"
         trials = ledger.trials(self._sweep.id)
-        candidates = ranked(trials, maximize=maximize, violations=violations_of(ledger, record))[: race.top]
+        violations = violations_of(ledger, record)
+        best_first = ranked(trials, maximize=maximize, violations=violations)
+        candidates = racers(best_first, violations, race.top)
         values = [fresh_values(trials, candidate, maximize=maximize) for candidate in candidates]
         index = next_candidate(values, race.runs) if candidates else None
         return None if index is None else (candidates[index], race.runs - sum(map(len, values)))

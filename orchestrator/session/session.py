@@ -42,6 +42,7 @@ from orchestrator.session.limits import (
 )
 from orchestrator.session.outages import WHAT, Outages, Probe, probes_of
 from orchestrator.session.population import Exploits
+from orchestrator.session.promotion import Rungs
 from orchestrator.session.proposals import Proposals
 from orchestrator.session.tracked import LOOK_SECONDS, TrackedRuns
 from orchestrator.storage.paths import Paths
@@ -152,6 +153,7 @@ class Session:
         )
         self._proposals = Proposals(sweep, writer, study, self._board, trials)
         self._exploits = Exploits(sweep, writer, paths)
+        self._rungs = Rungs()
         self._tracked = TrackedRuns(sweep, self.ledger, paths, clock)
         self._shortage = Shortage(writer)
         self._alike_failures = AlikeFailures()
@@ -182,7 +184,8 @@ class Session:
         """Return the number of attempts that would run concurrently with unlimited resources."""
         if self.stopped:
             return 0
-        left = self._proposals.wanted - self._board.settled
+        paused = len(self._rungs.paused) - len(self._promotable)
+        left = self._proposals.wanted - self._board.settled - paused
         return min(left, self.sweep.resources.concurrent or left)
 
     @property
@@ -194,7 +197,7 @@ class Session:
         """
         if self.stopped or self._outages.reason:
             return len(self.running)
-        left = len(self._board.retries) + self._proposals.unlaunched
+        left = len(self._board.retries) + len(self._promotable) + self._proposals.unlaunched
         if not left and not self._is_searching():
             left = self._proposals.confirmable
         most = self.sweep.resources.concurrent
@@ -205,7 +208,8 @@ class Session:
         """Return True if no attempt runs and none will ever be launched again."""
         if self.running:
             return False
-        left = self._board.retries or self._proposals.searching or self._proposals.confirmable
+        trials = self._board.retries or self._rungs.paused or self._proposals.searching
+        left = trials or self._proposals.confirmable
         return self.stopped is not None or not left
 
     def next_assignment(self) -> Assignment | None:
@@ -220,8 +224,25 @@ class Session:
         reserved = len(self._board.retries) + self._attempts.recently_lost
         if len(self.running) + reserved >= self.concurrency:
             return None
+        if promotable := self._promotable:
+            return self._promote(promotable[0]) if self._share.may_start(self) else None
         trial = self._next_of_search() if self._proposals.searching else self._next_confirmation()
         return self._launch(trial) if trial else None
+
+    @property
+    def _promotable(self) -> Sequence[str]:
+        """Return the paused trials that may go on, the next one first."""
+        if promotable := self._rungs.promotable:
+            return promotable
+        if self._proposals.searching or self._board.retries or self._is_searching():
+            return ()
+        # Of few trials none may be promoted: the leader goes on, so that the sweep has a complete trial.
+        leader = None if self._board.counts["COMPLETE"] else self._rungs.leader
+        return () if leader is None else (leader,)
+
+    def _promote(self, key: str) -> Assignment | None:
+        self._rungs.resume(key)
+        return self._launch(self.ledger.trial(key))
 
     def _launch(self, trial: TrialRecord) -> Assignment | None:
         """Launch the next attempt of a trial, or postpone it until its run in MLflow exists."""
@@ -237,7 +258,10 @@ class Session:
 
     def _next_confirmation(self) -> TrialRecord | None:
         """Return the next confirmation, or None while the search may still change the best trial."""
-        if self._is_searching() or self._board.retries or not self._proposals.confirmable:
+        if self._is_searching() or self._board.retries:
+            return None
+        self._settle_paused()
+        if not self._proposals.confirmable:
             return None
         chosen = self._proposals.confirmed_next()
         return self._proposals.confirmation(chosen) if chosen and self._share.may_start(self) else None
@@ -261,7 +285,7 @@ class Session:
             self._attempts.settle(attempt_id, "COMPLETE")
             return
         must = f"a trial must report a finite {self.sweep.metric} before it ends"
-        self._attempts.settle(attempt_id, "FAILED", f"error: {must}, got none by step {run.step}")
+        self._attempts.settle(attempt_id, "FAILED", f"error: {must} (got none by step {run.step})")
 
     def settle_stopped(self, keys: Collection[str]) -> None:
         """Settle the unfinished trials among `keys`, which the scheduler stopped before their driver died."""
@@ -279,6 +303,36 @@ class Session:
                 self._board.retries.remove(key)
                 cause = f"extension ended: {self.stopped.reason}"
                 self._attempts.settle(self._attempts.launch(trial).attempt_id, "COMPLETE", cause)
+
+    def _settle_paused(self) -> None:
+        """Settle the paused trials at the end of the search, when none of them can be promoted any more."""
+        for key in tuple(self._rungs.paused):
+            self._rungs.resume(key)
+            self._attempts.prune(self.ledger.trial(key))
+
+    def follow(self, rungs: Rungs) -> None:
+        """Pause trials at rungs, and resume those that are promoted.
+
+        Trials that have ended, or gone on, since the reports that the rungs have seen are not paused.
+
+        Args:
+            rungs: Rungs that have seen the reports of earlier drivers.
+        """
+        unfinished = set(self._board.retries.in_order())
+        for key in tuple(rungs.paused):
+            if key in unfinished and self._has_reported(key):
+                self._board.retries.remove(key)
+            else:
+                rungs.resume(key)
+        for trial in self.ledger.trials(self.sweep.id, role="search"):
+            if trial.state == "FAILED":
+                rungs.fail(trial.key)
+        self._rungs = rungs
+
+    def _has_reported(self, key: str) -> bool:
+        """Return True if the newest attempt of a trial has reported; a promoted trial's may not have yet."""
+        attempt = self.ledger.last_attempt(key)
+        return attempt is not None and attempt.id in self.ledger.reporters(key)
 
     # ---------------------------------------------------------------- outcomes
 
@@ -319,6 +373,8 @@ class Session:
             self._attempts.lengthen(attempt_id)
         elif outcome is not None and (outcome.complete or outcome.step >= run.trial.total_steps):
             self._settle_complete(attempt_id)
+        elif run.trial.key in self._rungs.paused:
+            self._attempts.pause(attempt_id)
         elif is_shed or outcome is None or outcome.interrupted or self.stopped:
             self._attempts.requeue(attempt_id, "shared" if is_shed else "interrupted", 0.0)
         elif donor is not None:
@@ -378,6 +434,8 @@ class Session:
             return
         self._diverged += cause == DIVERGED
         self._attempts.settle(attempt_id, "FAILED", why)
+        if run.trial.role == "search":
+            self._rungs.fail(run.trial.key)
 
     def has_lost_its_slot(self, attempt_id: str) -> bool:
         """Return True if the trial of an attempt has lost its slot without progress since."""

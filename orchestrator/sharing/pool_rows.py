@@ -112,7 +112,7 @@ class Owner:
 
     def __post_init__(self) -> None:
         if self.weight < 1:
-            raise ValueError(f"owner {self.name}: weight must be at least 1, got {self.weight}")
+            raise ValueError(f"owner {self.name}: weight must be at least 1 (got {self.weight})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@
   `report` also refuses several objectives, and the attributes of a study can be read and written through its
   storage only.
 - Every sampler reads the past through `get_all_trials` of the storage, and of a trial's intermediate values
-  only the one at the latest step: `WindowedStorage` overrides both.
+  only the one at the latest step: `WindowedStorage` overrides both. A trial that it lists as RUNNING is, to
+  TPE, neither good nor bad by its value.
 - `Trial._suggest`, which draws from a distribution as it is. `Trial.suggest_float` makes one of its ends and
   its step, and would shorten a range whose decimals the step does not divide.
 - `BaseDistribution._contains`, by which Optuna accepts or refuses a value.
@@ -20,12 +21,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import io
 import pickle
 import re
 from collections.abc import Container, Mapping
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -59,23 +60,41 @@ class WindowedStorage(InMemoryStorage):
     """Optuna's storage in memory, which lists only the trials in a window, and keeps one point of a curve.
 
     Samplers read no point but the latest one. Optuna copies all points of a trial at each report.
+
+    Args:
+        window: Trials that are listed.
+        lists_stopped: Whether a stopped trial is listed as PRUNED; otherwise it is listed as RUNNING.
     """
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: Window, *, lists_stopped: bool = True) -> None:
         super().__init__()
-        self._window = window
+        self._window, self._lists_stopped = window, lists_stopped
+        self._as_running: dict[int, FrozenTrial] = {}
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
         """Return the trials in the window that are in the given states."""
         shown = self._window.shown()
-        if (shown is None and not self._window.translated) or states == (TrialState.WAITING,):
+        is_as_stored = self._lists_stopped and not self._window.translated
+        if states == (TrialState.WAITING,) or (shown is None and is_as_stored):
             return super().get_all_trials(study_id, deepcopy, states)
         every: list[Any] = super().get_all_trials(study_id, deepcopy=False)
         trials = every if shown is None else [every[number] for number in shown]
+        if not self._lists_stopped:
+            trials = [self._unfinished(trial) for trial in trials]
         trials = [_translated(trial, self._window.translated.get(trial.number)) for trial in trials]
         return [trial for trial in trials if states is None or trial.state in states]
+
+    def _unfinished(self, trial: FrozenTrial) -> FrozenTrial:
+        """Return a stopped trial as a running one, and any other trial as it is."""
+        if trial.state != TrialState.PRUNED:
+            return trial
+        if trial.number not in self._as_running:
+            running = copy.copy(trial)
+            running.state, running.values, running.datetime_complete = TrialState.RUNNING, None, None
+            self._as_running[trial.number] = running
+        return self._as_running[trial.number]
 
     def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> None:
         """Set the point of a running trial at a step, and drop all points but the latest one."""
@@ -89,7 +108,7 @@ def _translated(trial: FrozenTrial, value: float | None) -> FrozenTrial:
     """Return a trial with another value of its first objective, or as it is if there is none."""
     if value is None:
         return trial
-    shown = copy(trial)
+    shown = copy.copy(trial)
     shown.values = [value, *trial.values[1:]]
     return shown
 

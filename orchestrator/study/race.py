@@ -57,7 +57,8 @@ def chance_of_leader(known: Sequence[Sequence[float]], runs: int) -> float:
         runs: Planned number of retrainings.
 
     Returns:
-        0 where the noise is unknown because no candidate has two values.
+        0 where the noise is unknown because no candidate has two values, or where a retraining of another
+        candidate has failed.
     """
     looks = max(1, runs - len(known))
     doubt = _doubt(known)
@@ -75,7 +76,10 @@ def _doubt(known: Sequence[Sequence[float]]) -> float | None:
     pooled = sum(variance(values) * (len(values) - 1) for values in sound) / degrees
     doubt = 0.0
     for index, values in enumerate(known):
-        if index == leader or not math.isfinite(means[index]):
+        if index == leader:
+            continue
+        if not math.isfinite(means[index]):
+            doubt += 0.5  # how often it fails is unknown after so few retrainings
             continue
         difference = means[leader] - means[index]
         error = math.sqrt(pooled * (1 / len(known[leader]) + 1 / len(values)))

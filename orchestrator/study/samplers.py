@@ -60,11 +60,14 @@ class SamplerAdapter(ABC):
         settings: What a file may say. The expression is read without importing this module, see
             `orchestrator.config.declarations`.
         history: Number of earlier trials that the sampler is shown, or None for all of them.
+        lists_stopped: Whether it learns from the last value of a stopped trial, which Optuna calls pruned.
+            Otherwise a stopped trial remains a running one to the sampler.
         joint: Kinds of distribution that it draws together.
     """
 
     settings: ClassVar[SamplerSettings]
     history: ClassVar[int | None] = None
+    lists_stopped: ClassVar[bool] = True
     joint: ClassVar[tuple[type[BaseDistribution], ...]] = (BaseDistribution,)
 
     @staticmethod
@@ -89,13 +92,19 @@ class GridAdapter(ABC):
 
 
 class Tpe(SamplerAdapter):
-    """Tree-structured Parzen estimator. Densities hardly change beyond some hundred trials, but cost time."""
+    """Tree-structured Parzen estimator. Densities hardly change beyond some hundred trials, but cost time.
+
+    Optuna calls the best tenth of complete and pruned trials together good. Under early stopping those are
+    most of the complete ones: "good" would mean "passed the rungs" and favour early values over final ones.
+    A stopped trial therefore stays RUNNING to the sampler, which keeps new trials away from it, and only
+    complete trials count as observations (docs/search.md).
+    """
 
     settings = SamplerSettings(
         summary="Tree-structured Parzen estimator: Optuna's TPESampler.",
         options={
             "n_startup_trials": Setting(
-                "whole", "Random trials before the model.", 10, at_least=0, at_most=100_000
+                "whole", "Complete trials before the model.", 4, at_least=0, at_most=100_000
             ),
             "n_ei_candidates": Setting("whole", "Candidates an ask.", 24, at_least=1, at_most=10_000),
             "multivariate": Setting("flag", "Model hyperparameters together.", True),
@@ -122,6 +131,7 @@ class Tpe(SamplerAdapter):
         warm_start=True,
     )
     history = 400
+    lists_stopped = False
 
     @staticmethod
     def build(draw: Draw) -> BaseSampler:
@@ -153,6 +163,7 @@ class GaussianProcess(SamplerAdapter):
         several_objectives=True,
         warm_start=True,
         packages=("torch", "scipy"),
+        under_stopping="learns from complete trials alone, so most trials teach it nothing",
     )
     history = 250
 
@@ -200,6 +211,7 @@ class Cmaes(SamplerAdapter):
         },
         ranges=2,
         packages=("cmaes",),
+        under_stopping="takes the last value of a stopped trial for a final one, so it favours early values",
     )
     joint = (FloatDistribution, IntDistribution)
 
@@ -292,6 +304,7 @@ class Nsgaii(SamplerAdapter):
         },
         constraints=True,
         several_objectives=True,
+        under_stopping="breeds from complete trials alone, so most trials teach it nothing",
     )
 
     @staticmethod

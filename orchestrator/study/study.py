@@ -76,7 +76,8 @@ class Study:
         adapter: type[samplers.SamplerAdapter | samplers.GridAdapter] = SAMPLERS[sweep.sampler.name]
         self._grid = adapter.grid(sweep) if issubclass(adapter, samplers.GridAdapter) else None
         self._window = Window(adapter.history if issubclass(adapter, samplers.SamplerAdapter) else None)
-        storage = WindowedStorage(self._window)
+        self._lists_stopped = issubclass(adapter, samplers.SamplerAdapter) and adapter.lists_stopped
+        storage = WindowedStorage(self._window, lists_stopped=self._lists_stopped)
         self._study = optuna.create_study(
             storage=storage,
             sampler=optuna.samplers.RandomSampler(seed=0),
@@ -261,7 +262,9 @@ class Study:
             params, value = self._stored.trial(number).params, ended.values[0] if ended.values else None
             self._similarity.add(params, value, complete=ended.state is TrialState.COMPLETE)
             self._window.show(self._similarity.shown(), self._earlier)
-        self._window.settle(number, rank(self._sweep, ended), minimised(self._sweep, ended))
+        is_listed = self._lists_stopped or ended.state is not TrialState.PRUNED
+        key = rank(self._sweep, ended) if is_listed else None
+        self._window.settle(number, key, minimised(self._sweep, ended))
 
     def _trial(self, number: int) -> FrozenTrial:
         return self._stored.trial(self._earlier + number)

@@ -390,5 +390,5 @@ def _dataset(examples: Mapping[str, str]) -> DatasetInput:
 
 
 def _quotable(value: str) -> str:
-    assert not set(value) & set("'\\"), f"ids and times are slugs, got {value!r}"
+    assert not set(value) & set("'\\"), f"ids and times are slugs (got {value!r})"
     return value

@@ -162,11 +162,8 @@ def _save(folder: Path, logged: LoggedModel, payload: Mapping[str, Any]) -> None
 
 def _check_saved(stored: Path, facts: Mapping[str, Any]) -> None:
     if not facts["resumable"]:
-        must, remedy = (
-            "must hold files to predict",
-            "Report a checkpoint: trial.report(..., checkpoint=folder).",
-        )
-        raise Refusal(str(stored), must, "a report without a checkpoint", remedy)
+        remedy = "Report a checkpoint: trial.report(..., checkpoint=folder)."
+        raise Refusal(str(stored), "has no files to predict with", "", remedy)
 
 
 def _kind(program: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -258,8 +255,11 @@ def kept_code(program: Mapping[str, Any], folder: Path) -> ProgramCode:
     """
     target, place = program["target"], Path(program["folder"])
     if digest_of(program.get("trained", target), place) != program["code"]:
-        must, remedy = "must be the code that trained the best trial", "Set it back, then `recover --mlflow`."
-        raise Refusal(f"the code in {place}", must, "other files", remedy)
+        must, remedy = (
+            "is not the code that trained the best trial",
+            "Restore it, then run `recover --mlflow`.",
+        )
+        raise Refusal(f"the code in {place}", must, "", remedy)
     module = target.partition(":")[0]
     if not (module.endswith(".py") or module_in(place, module)):
         return ProgramCode(None, _distributions({module.partition(".")[0]}))

@@ -80,7 +80,10 @@ def _batch(model_input: Any) -> dict[str, np.ndarray]:
     if isinstance(model_input, DataFrame):
         return {str(name): np.asarray(column.to_list()) for name, column in model_input.items()}
     if not isinstance(model_input, Mapping):
-        must, remedy = "must be a dict of arrays, or a frame", "Name the arrays as the program's data does."
+        must, remedy = (
+            "must be a dict of arrays or a data frame",
+            "Name the arrays as the program's data does.",
+        )
         raise Refusal("the input", must, type(model_input).__name__, remedy)
     return {str(name): np.asarray(array) for name, array in model_input.items()}
 

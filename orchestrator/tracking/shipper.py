@@ -179,7 +179,7 @@ class Shipper:
             try:
                 counts.put(self._ledger.backlog(self._sweep_id))
             except Exception as error:  # noqa: BLE001 - no failure of tracking may end the driver
-                _log.warning("The events that wait for MLflow cannot be counted: %s", redacted(str(error)))
+                _log.warning("The events waiting for MLflow cannot be counted: %s", redacted(str(error)))
 
         thread = self._system.thread(count, "mlflow-count")
         thread.start()
@@ -250,7 +250,7 @@ class Shipper:
         answer = child.ask(document, seconds, lambda: self._closing)
         named = {name: answer.get(name) for name in question}
         if named != question:
-            raise DeliveryError(f"the delivering process must answer {question}, got {named}")
+            raise DeliveryError(f"the delivering process must answer {question} (got {named})")
         return answer
 
     def _recorded(self, created: Mapping[str, str]) -> bool:

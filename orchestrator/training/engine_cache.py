@@ -124,9 +124,9 @@ def configure(compilations: str, gpu_share: float = 0.0) -> None:
     if gpu_share and not host_devices() and jax.default_backend() == "cpu":
         raise NoGpu(
             "this worker",
-            "must train on its share of a GPU",
-            "JAX with processors alone",
-            "`python -c 'import jax; print(jax.devices())'` on its machine says why.",
+            "has a share of a GPU, but JAX found none",
+            "",
+            "Run `python -c 'import jax; print(jax.devices())'` on its machine to see why.",
         )
     jax.config.update("jax_compilation_cache_dir", compilations)
     # By default JAX keeps only programs that took a second. An engine needs about 20 shorter ones.

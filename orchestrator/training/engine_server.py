@@ -381,4 +381,4 @@ class EngineServer:
 
 
 def _closed() -> Closed:
-    return Closed("the engine must serve the sweep of the attempt, got an engine that was given back")
+    return Closed("the engine must serve the sweep of the attempt (got an engine that was given back)")

@@ -95,7 +95,7 @@ def check(
         faults = verify(ledger, sweep_id, repair_backup=False)
         facts = _facts(ledger, sweep_id)
     except Damaged as damage:
-        return [Finding(damage.where, f"{damage.must}, got {damage.got}")]
+        return [Finding(damage.where, damage.problem)]
     # The last line of a living driver may not have reached the backup yet.
     findings = [Finding(sweep_id, fault) for fault in faults if not facts.driven]
     findings += [*_sweep(facts), *_numbers(facts)]
@@ -159,13 +159,13 @@ def _facts(ledger: Ledger, sweep_id: str) -> Facts:
 def _sweep(facts: Facts) -> Iterator[Finding]:
     sweep = facts.sweep
     if sweep.state not in STATES["SweepRecord"]:
-        yield Finding(sweep.id, f"its state must be a known one, got {sweep.state}")
+        yield Finding(sweep.id, f"its state must be a known one (got {sweep.state})")
     if sweep.state in DRIVEN_SWEEP and not facts.driven:
         yield Finding(sweep.id, f"a sweep is {sweep.state} only while a driver runs it, and none does")
     unfinished = [trial.key for trial in facts.trials if trial.state not in FINISHED_TRIAL]
     # A sweep that ends because its hours are spent has a reason, and leaves trials for `--extend`.
     if sweep.state == "COMPLETE" and sweep.reason is None and unfinished:
-        yield Finding(sweep.id, f"a COMPLETE sweep has finished trials only, got {', '.join(unfinished)}")
+        yield Finding(sweep.id, f"a COMPLETE sweep has finished trials only (got {', '.join(unfinished)})")
 
 
 def _numbers(facts: Facts) -> Iterator[Finding]:
@@ -181,17 +181,17 @@ def _numbers(facts: Facts) -> Iterator[Finding]:
 
 def _trial(trial: TrialRecord, has_own_clock: bool) -> Iterator[Finding]:
     if trial.state not in STATES["TrialRecord"]:
-        yield Finding(trial.key, f"its state must be a known one, got {trial.state}")
+        yield Finding(trial.key, f"its state must be a known one (got {trial.state})")
     if trial.state == "COMPLETE" and not (trial.value is not None and math.isfinite(trial.value)):
-        yield Finding(trial.key, f"a COMPLETE trial has a finite value, got {trial.value}")
+        yield Finding(trial.key, f"a COMPLETE trial has a finite value (got {trial.value})")
     # The extension of a complete trial may fail, or end with the budget.
     least = trial.extensions[-1].step if trial.extensions and trial.cause else trial.total_steps
     if trial.state == "COMPLETE" and not least <= trial.step <= trial.total_steps and not has_own_clock:
-        yield Finding(trial.key, f"a COMPLETE trial has {trial.total_steps} steps, got {trial.step}")
+        yield Finding(trial.key, f"a COMPLETE trial has {trial.total_steps} steps (got {trial.step})")
     if trial.state == "PRUNED" and trial.step >= trial.total_steps:
-        yield Finding(trial.key, f"a PRUNED trial ends before step {trial.total_steps}, got {trial.step}")
+        yield Finding(trial.key, f"a PRUNED trial ends before step {trial.total_steps} (got {trial.step})")
     if trial.state == "FAILED" and not trial.cause:
-        yield Finding(trial.key, "a FAILED trial has a cause, got none")
+        yield Finding(trial.key, "a FAILED trial has a cause")
     if (trial.state in FINISHED_TRIAL) != (trial.finished_at is not None):
         yield Finding(trial.key, f"only a finished trial has a time of its end; this one is {trial.state}")
 
@@ -199,11 +199,11 @@ def _trial(trial: TrialRecord, has_own_clock: bool) -> Iterator[Finding]:
 def _attempts(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
     attempts = facts.attempts.get(trial.key, ())
     if [attempt.number for attempt in attempts] != list(range(1, trial.attempts + 1)):
-        yield Finding(trial.key, f"attempts are numbered 1 to {trial.attempts}, got {len(attempts)} of them")
+        yield Finding(trial.key, f"attempts are numbered 1 to {trial.attempts} (got {len(attempts)} of them)")
     running = [attempt for attempt in attempts if attempt.state == "RUNNING"]
     wanted = 1 if trial.state == "RUNNING" else 0
     if len(running) != wanted or any(attempt.number != trial.attempts for attempt in running):
-        yield Finding(trial.key, f"a {trial.state} trial has {wanted} running attempt, got {len(running)}")
+        yield Finding(trial.key, f"a {trial.state} trial has {wanted} running attempt (got {len(running)})")
     if (running or trial.state == "RUNNING") and not facts.driven:
         yield Finding(trial.key, "a trial is RUNNING only while a driver runs its sweep, and none does")
 
@@ -214,7 +214,7 @@ def _reports(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
         yield Finding(trial.key, f"reports are between step 0 and {trial.total_steps}")
     if reports and trial.step < reports[-1].step:
         yield Finding(
-            trial.key, f"its step is at least its last report's, {reports[-1].step}, got {trial.step}"
+            trial.key, f"its step is at least its last report's, {reports[-1].step} (got {trial.step})"
         )
     numbers = [attempt_number(report.attempt_id) for report in reports]
     if numbers != sorted(numbers) and not facts.has_own_clock:
@@ -228,7 +228,7 @@ def _reports(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
     known = [row.metrics[metric] for row in rows if row.step == trial.best_step and metric in row.metrics]
     if trial.state == "COMPLETE" and known and trial.value not in known:
         yield Finding(
-            trial.key, f"its value is the one it reported at its best step, {known[0]}, got {trial.value}"
+            trial.key, f"its value is the one it reported at its best step, {known[0]} (got {trial.value})"
         )
 
 
@@ -239,7 +239,7 @@ def _evaluations(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
             continue
         mean = fmean(unpack_scores(row.scores))
         if not math.isclose(mean, metric, rel_tol=1e-5):  # the scores are rounded to 32 bits
-            problem = f"the mean of its scores on {row.split} is its metric, {metric}, got {mean}"
+            problem = f"the mean of its scores on {row.split} is its metric, {metric} (got {mean})"
             yield Finding(trial.key, problem)
 
 
@@ -256,7 +256,7 @@ def _on_disk(record: CheckpointRecord, folder: Path) -> Iterator[Finding]:
     try:
         checkpoint.facts_of(folder, record.digest)
     except DamagedCheckpoint as damage:
-        yield Finding(damage.where, f"{damage.must}, got {damage.got}")
+        yield Finding(damage.where, damage.problem)
 
 
 def _orphans(facts: Facts, folder: Path) -> Iterator[Finding]:
@@ -279,7 +279,7 @@ def check_submissions(ledger: Ledger, submissions: Sequence[Submission]) -> list
     try:
         faults = verify_submissions(ledger, repair_backup=False)
     except Damaged as damage:
-        return [Finding(damage.where, f"{damage.must}, got {damage.got}")]
+        return [Finding(damage.where, damage.problem)]
     findings = [Finding("submissions", fault) for fault in faults]
     return findings + [finding for submission in submissions for finding in _violations(submission)]
 
@@ -287,14 +287,15 @@ def check_submissions(ledger: Ledger, submissions: Sequence[Submission]) -> list
 def _violations(submission: Submission) -> Iterator[Finding]:
     where = f"submission {submission.sweep_id}"
     if submission.state not in get_args(SubmissionState):
-        yield Finding(where, f"its state must be a known one, got {submission.state}")
+        yield Finding(where, f"its state must be a known one (got {submission.state})")
     if submission.state == "STARTED" and submission.started_at is None:
-        yield Finding(where, "a STARTED submission has a time of its start, got none")
+        yield Finding(where, "a STARTED submission has a time of its start")
     if submission.state == "PARKED" and not submission.cause:
-        yield Finding(where, "a PARKED submission has a cause, got none")
+        yield Finding(where, "a PARKED submission has a cause")
     if submission.state == "ENDED" and submission.code is None:
-        yield Finding(where, "an ENDED submission has an exit code, got none")
+        yield Finding(where, "an ENDED submission has an exit code")
     if submission.crashes > submission.tries:
         yield Finding(
-            where, f"only a driver that was started can crash, got {submission.crashes} of {submission.tries}"
+            where,
+            f"only a driver that was started can crash (got {submission.crashes} of {submission.tries})",
         )

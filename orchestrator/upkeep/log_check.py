@@ -250,14 +250,14 @@ def mixed(comparisons: Sequence[LogComparison], chosen: Collection[str]) -> Iter
         remedy = f"the results of {each.sweep.id} are not to be trusted: run its file again with `--new`"
         if foreign := _foreign(each, given):
             must = "the reports of a trial are in its own log"
-            yield Finding(key, f"{must}, got {foreign}; {remedy}")
+            yield Finding(key, f"{must} (got {foreign}); {remedy}")
         if steps := lacking.get(key):
             must = "the ledger has all reports of a COMPLETE trial"
             yield Finding(key, f"{must}, this one lacks {named(steps)}; {remedy}")
         if each.elsewhere:
             places = {f"step {row.step} in that of {_owner(row)}" for row in each.elsewhere}
             must = "the checkpoints of a trial are in its own folder"
-            yield Finding(key, f"{must}, got {' and '.join(sorted(places))}; {remedy}")
+            yield Finding(key, f"{must} (got {' and '.join(sorted(places))}); {remedy}")
         if shared := together.get(key):
             must = "a process has one attempt at a time"
             yield Finding(key, f"{must}, but {shared}; {remedy}")

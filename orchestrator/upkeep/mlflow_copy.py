@@ -54,7 +54,7 @@ def disagreements(ledger: Ledger, sweep: SweepRecord, database: Path) -> list[Fi
         with stored_runs(database) as stored:
             return [*_compared(sweep, trials, reports, stored, driven)]
     except sqlite3.Error as error:
-        return [Finding(str(database), f"must be MLflow's database, got {error}; {REMEDY}")]
+        return [Finding(str(database), f"must be MLflow's database (got {error}); {REMEDY}")]
 
 
 def _compared(
@@ -69,7 +69,7 @@ def _compared(
     for trial in trials:
         of_trial = runs.get(trial.key, [])
         if len(of_trial) != 1:
-            yield Finding(trial.key, f"MLflow has one run of a trial, got {len(of_trial)}; {REMEDY}")
+            yield Finding(trial.key, f"MLflow has one run of a trial (got {len(of_trial)}); {REMEDY}")
             continue
         [(run_id, status)] = of_trial
         yield from _status(trial, status, driven)
@@ -86,7 +86,7 @@ def _status(trial: TrialRecord, status: str, driven: bool) -> Iterator[Finding]:
             must = "a run is RUNNING in MLflow only while a driver runs its sweep"
             yield Finding(trial.key, f"{must}, and none does")
     elif status != (expected := events.status_of(trial.state)):
-        yield Finding(trial.key, f"a {trial.state} trial is {expected} in MLflow, got {status}; {REMEDY}")
+        yield Finding(trial.key, f"a {trial.state} trial is {expected} in MLflow (got {status}); {REMEDY}")
 
 
 def _reported(reports: Iterable[ReportRecord]) -> set[Point]:
@@ -104,7 +104,7 @@ def _points(key: str, reported: set[Point], stored: Sequence[Point]) -> Iterator
         yield Finding(key, f"MLflow has every point that was reported, missing {len(missing)}; {REMEDY}")
     counts = Counter((name, step) for name, step, _ in stored)
     if repeated := [point for point, count in counts.items() if count > 1]:
-        yield Finding(key, f"MLflow has every point once, got {len(repeated)} of them more often")
+        yield Finding(key, f"MLflow has every point once (got {len(repeated)} of them more often)")
 
 
 POINTS_A_COMMIT = 500

@@ -160,8 +160,8 @@ def _refuse_others(folder: Path, ledger_id: str) -> None:
     if (owner := owner_of(folder)) not in (None, ledger_id):
         raise BadInput(
             str(folder),
-            f"must belong to the ledger that runs the sweep, whose id is {ledger_id}",
-            f"the checkpoints of the ledger {owner}",
+            f"must belong to the ledger that runs the sweep, {ledger_id}",
+            f"checkpoints of the ledger {owner}",
             "Name that ledger (SWEEP_LEDGER), another --root, or move the folder away.",
         )
 

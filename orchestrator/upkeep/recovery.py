@@ -88,7 +88,7 @@ def recover(url: str, system: System = System()) -> Recovery:
     if not (is_file(address) and backup.has_backup(address)):
         where = address.render_as_string(hide_password=True)
         remedy = "Restore it from a backup of your own, or start anew."
-        raise Damaged(where, "must have a backup beside it to be rebuilt", "none", remedy)
+        raise Damaged(where, "has no backup beside it", "", remedy)
     with migration_lock(address), _no_driver(lock_folder(address)):
         fresh = file.with_name(f"{file.name}.recovering")
         _remove(fresh)
@@ -136,7 +136,7 @@ def _no_driver(folder: Path) -> Iterator[None]:
             others = {MIGRATION_LOCK, RECOVERY_LOCK}
             driven = [path.name for path in folder.iterdir() if path.name not in others and is_held(path)]
             where = f"sweep {driven[0]}" if driven else "ledger"
-            raise Busy(where, "no driver may run", "a running one", "Stop it first, with `stop`.") from None
+            raise Busy(where, "has a running driver", "", "Stop it first, with `stop`.") from None
         yield
 
 
@@ -152,7 +152,7 @@ def _replay(engine: Engine, log: Path, now: int) -> tuple[int, int]:
         commits = 0 if entry.following else entry.number
     if commits == 0:
         remedy = "Remove the log, to recover the ledger without its sweep."
-        raise Damaged(str(log), "must start with its sweep", "a damaged start", remedy)
+        raise Damaged(str(log), "has a damaged first record", "", remedy)
     with engine.connect().execution_options(**{WRITING: True}) as connection, connection.begin():
         for (name, *_), row in rows.items():
             opened(METADATA.tables[name], [row[column.name] for column in METADATA.tables[name].columns])

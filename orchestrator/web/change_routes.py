@@ -143,8 +143,8 @@ def _in_json(request: Request, content: bytes) -> Request:
         got = f"another byte at {error.start}"
         raise BadInput("body", "must be UTF-8", got, "Save it as UTF-8.") from None
     if "text" in request.query_params:
-        must, remedy = "must be omitted from a request in YAML", "Send it as the body."
-        raise BadInput("query.text", must, "a text", remedy)
+        must, remedy = "must be omitted if the body is YAML", "Send it as the body."
+        raise BadInput("query.text", must, "", remedy)
     if overrides := request.query_params.getlist("overrides"):
         body["overrides"] = overrides
     translated = json.dumps(body).encode()
@@ -193,8 +193,8 @@ def validate(app: App, user: SignedIn, body: Validate) -> Validated:
     With `application/yaml`, the body is the file itself.
     """
     if not app.validations.take(user.name):
-        must = f"must be at most {VALIDATIONS_A_MINUTE} files a minute"
-        raise TooManyRequests("validate", must, "one more", "Wait a minute.")
+        must = f"is limited to {VALIDATIONS_A_MINUTE} files a minute"
+        raise TooManyRequests("validate", must, "", "Wait a minute.")
     return validated(app, _sent(body), user.name, sizes=body.sizes)
 
 
@@ -336,11 +336,11 @@ def _once(
         request = idempotency.begin(ledger, user.name, key, digest)
     if isinstance(request, Known):
         if request.digest != digest:
-            got = "the key of another request"
-            raise BadInput(_IDEMPOTENCY_KEY, "must be unused", got, "Choose another key.")
+            must = "was used for a different request"
+            raise BadInput(_IDEMPOTENCY_KEY, must, "", "Choose another key.")
         if request.answer is None:
-            must, remedy = "must not be in use", "Send the request again in a few seconds."
-            raise Conflict(_IDEMPOTENCY_KEY, must, "a request without an answer yet", remedy)
+            must = "belongs to a request that is still running"
+            raise Conflict(_IDEMPOTENCY_KEY, must, "", "Send the request again in a few seconds.")
         return Submitted(**request.answer)
     try:
         return change(request)
@@ -361,8 +361,8 @@ def _sent(body: File, *, new: bool = False) -> SentFile:
 
 def _take_submission(app: AppState, user: User) -> None:
     if not app.submissions.take(user.name):
-        must = f"must be at most {SUBMISSIONS_A_MINUTE} submissions a minute"
-        raise TooManyRequests("submissions", must, "one more", "Wait a minute.")
+        must = f"must not exceed {SUBMISSIONS_A_MINUTE} a minute"
+        raise TooManyRequests("submissions", must, "", "Wait a minute.")
 
 
 def _check_code(app: AppState, user: User, sweep: Sweep) -> str:

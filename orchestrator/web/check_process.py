@@ -189,7 +189,7 @@ def _check_folder(specification: SweepConfig, sent: Path) -> None:
     trainable = specification.trainable
     if trainable is not None and Path(trainable.folder).is_relative_to(sent):
         must = "must be the absolute path of a folder on the machine of the service"
-        raise BadInput("trainable.folder", must, "none", "Write folder: /home/ada/digits, for example.")
+        raise BadInput("trainable.folder", must, "", "Write folder: /home/ada/digits, for example.")
 
 
 def _names(specification: SweepConfig) -> Iterator[tuple[str, Registry[Any], str]]:

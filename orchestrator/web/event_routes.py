@@ -113,6 +113,6 @@ def _stream(app: AppState, user: User, last_id: str | None, key: Hashable, read:
             app.streams[user.name] -= 1
 
     if app.streams[user.name] >= MOST_STREAMS:
-        must, got = f"must be at most {MOST_STREAMS:,} open streams of a user", "one more"
-        raise TooManyRequests("events", must, got, "Close other streams.")
+        must = f"must not exceed {MOST_STREAMS:,} open streams a user"
+        raise TooManyRequests("events", must, "", "Close other streams.")
     return StreamingResponse(events(), media_type="text/event-stream")

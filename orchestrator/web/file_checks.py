@@ -115,8 +115,8 @@ def _checked(app: AppState, sent: SentFile, owner: str, *, sizes: bool | None) -
     environment, secrets = process_secrets.parted({**os.environ, "OPENBLAS_NUM_THREADS": "1"})
     with app.checks.turn(owner, WAIT_SECONDS) as granted:
         if not granted:
-            must = f"must wait for earlier files of {owner}, or for those of others"
-            raise TooManyRequests("checks", must, "too many at once", "Wait a minute.")
+            must = f"must wait, because other files of {owner} or of others are being checked"
+            raise TooManyRequests("checks", must, "", "Wait a minute.")
         try:
             done = subprocess.run(
                 [sys.executable, "-m", _MODULE],

@@ -84,7 +84,7 @@ def read_trial_log(
         return log_part(log, tail_start(log, length) if start is None else start, length)
     except FileNotFoundError:
         remedy = "Logs of trials on other machines are in the folders there."
-        raise NotFound("log", "must exist", "none on this machine", remedy) from None
+        raise NotFound("log", "is not on this machine", "", remedy) from None
 
 
 def tail_start(log: Path, length: int) -> int:

@@ -28,6 +28,7 @@ from orchestrator.errors import (
     StaleRevision,
 )
 from orchestrator.process_secrets import redacted
+from trainables.errors import sentence
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -169,7 +170,7 @@ async def on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    return error_response(BadInput(where, "must be valid", str(first["msg"]), _SEE_DESCRIPTION))
+    return error_response(BadInput(where, f"is invalid: {first['msg']}", "", _SEE_DESCRIPTION))
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -188,9 +189,9 @@ async def on_crash(request: Request, error: Exception) -> Response:
     """Handle an unexpected exception; its text stays in the log of the service."""
     parts = {
         "where": request.url.path,
-        "must": "must not fail",
-        "got": "an unexpected error",
-        "remedy": "The log of the service has its traceback.",
+        "must": "internal error",
+        "got": "",
+        "remedy": "See the log of the service for its traceback.",
     }
     return _response(HTTPStatus.INTERNAL_SERVER_ERROR, parts)
 
@@ -198,8 +199,12 @@ async def on_crash(request: Request, error: Exception) -> Response:
 def _response(
     status: HTTPStatus, parts: Mapping[str, str], more: Sequence[Mapping[str, str]] = ()
 ) -> Response:
-    detail = f"{parts['where']}: {parts['must']}, got {parts['got']}. {parts['remedy']}"
-    document = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}
+    document = {
+        "type": "about:blank",
+        "title": status.phrase,
+        "status": status.value,
+        "detail": sentence(**parts),
+    }
     headers = {}
     if status in RETRY_SECONDS:
         headers["Retry-After"] = str(RETRY_SECONDS[status])

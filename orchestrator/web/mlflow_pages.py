@@ -176,10 +176,10 @@ def _path_problem(query: str, body: bytes) -> str | None:
     """Return the problem of a request that names files outside of the artifacts, or None."""
     for name, value in parse_qsl(query, keep_blank_values=True):
         if "path" in name.lower() and not _is_below(value):
-            return f"{name}: must be a path below the artifacts, without `..`."
+            return f"{name} must be a path below the artifacts, without `..`."
     try:
         if body and any(_locations(json.loads(body))):
-            return "artifact_location: must be omitted; artifacts are below the root of the sweeps."
+            return "artifact_location must be omitted; artifacts are below the root of the sweeps."
     except (ValueError, RecursionError):
         return "body: must be JSON that is not nested too deeply."
     return None

@@ -72,7 +72,7 @@ class Listening:
             remedy = "Write 127.0.0.1 or another address of this machine; `--host-name` takes names."
             raise BadInput("--http-host", "must be an IP address", self.host, remedy) from None
         if not address.is_loopback and self.certificate is None and not self.behind_proxy:
-            must = "must be a loopback address without TLS"
+            must = "must be a loopback address unless TLS is used"
             remedy = "Add `--certificate FILE --key FILE`, or `--behind-proxy`."
             raise BadInput("--http-host", must, self.host, remedy)
         for option, file in (("--certificate", self.certificate), ("--key", self.key)):

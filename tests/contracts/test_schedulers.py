@@ -99,7 +99,7 @@ def test_a_restart_repeats_every_decision(name: str) -> None:
     assert again.stopped == {key for key, decision in decisions.items() if decision == TrialScheduler.STOP}
 
 
-def _decided(arrivals: list[tuple[str, int, float]]) -> dict[str, int]:
+def _decided(arrivals: list[tuple[str, int, float]], **options: Any) -> dict[str, int]:
     """Return the step at which ASHA stops each trial of 64 steps, given all reports in their order.
 
     Its rungs are at steps 4, 16 and 64.
@@ -109,7 +109,7 @@ def _decided(arrivals: list[tuple[str, int, float]]) -> dict[str, int]:
         "training": {"steps": 64, "interval": 1},
         "search": {"x": {"uniform": [0.0, 1.0]}},
         "objective": {"maximize": "score"},
-        "scheduler": {"asha": {"reduction": 4, "grace": 0.0625}},
+        "scheduler": {"asha": {"reduction": 4, "grace": 0.0625, **options}},
         "budget": {"trials": 4},
     }
     scheduler, stopped = build(from_dict(document, name="space", profile=None, gpus=0), []), {}
@@ -148,3 +148,42 @@ def test_a_report_that_skips_rungs_counts_at_the_last_of_them() -> None:
     arrivals = [("0", 20, 0.9), ("0", 30, 0.95), ("1", 4, 0.3), ("1", 16, 0.95), ("2", 4, 0.2)]
     assert _decided(arrivals) == {"2": 4}
     assert _decided([("0", 20, 0.9), ("0", 30, 0.95), ("1", 17, 0.8)]) == {"1": 17}
+
+
+EIGHT = [(f"{number}", 4, 0.9 - number / 100) for number in range(8)]
+"""Eight trials, the best one first: each of the others is stopped when it arrives."""
+
+
+def test_keep_spares_the_best_of_at_least_eight() -> None:
+    """The best quarter of the eight begins at 0.8825, and their third one is at 0.88."""
+    assert set(_decided([*EIGHT, ("8", 4, 0.881)])) == set("12345678")
+    assert set(_decided([*EIGHT, ("8", 4, 0.881)], keep=3)) == set("1234567")
+    assert set(_decided([*EIGHT, ("8", 4, 0.881), ("9", 4, 0.8805)], keep=3)) == set("12345679")
+    assert set(_decided([*EIGHT[:6], ("8", 4, 0.881)], keep=3)) == set("123458"), "they are only seven"
+
+
+def test_a_kept_trial_is_never_stopped_later() -> None:
+    """Trials 5, 6 and 7 are the best of eight at the first rung."""
+    rising = [(f"{number}", 4, 0.1 + number / 100) for number in range(8)]  # none is stopped
+    later = [("7", 16, 0.9), ("6", 16, 0.8), ("5", 16, 0.2), ("4", 16, 0.1)]
+    assert _decided([*rising, *later]) == {"6": 16, "5": 16, "4": 16}
+    assert _decided([*rising, *later], keep=3) == {"4": 16}
+
+
+def test_promotion_repeats_its_pauses_after_a_restart() -> None:
+    sweep = _sweep("asha")
+    options = {**sweep.scheduler.options, "mode": "promote", "reduction": 2.0}
+    sweep = replace(sweep, scheduler=replace(sweep.scheduler, options=options))
+    scheduler, reports = build(sweep, []), []
+    for at, (key, value) in enumerate([("s-0", 0.5), ("s-1", 0.7), ("s-2", 0.6), ("s-3", 0.1)]):
+        attempt: Any = SimpleNamespace(trial_id=f"{key}.1")
+        metrics = {"val/accuracy": value}
+        result = Outcome(attempt.trial_id, 30, done=False, metrics=metrics).to_result()
+        decision = scheduler.on_trial_result(None, attempt, result)
+        assert (decision == TrialScheduler.STOP) == (key in scheduler.rungs.paused)
+        reports.append(CurvePoint(key, 30, metrics, float(at)))
+    assert scheduler.rungs.paused == {"s-0": 0, "s-2": 0, "s-3": 0}
+    assert scheduler.rungs.promotable == ["s-2"]
+    again = build(sweep, reports)
+    assert again.rungs.paused == scheduler.rungs.paused
+    assert again.stopped == set(), "a paused trial is not pruned"

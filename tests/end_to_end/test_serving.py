@@ -151,7 +151,7 @@ def test_the_server_predicts_what_the_checkpoint_predicts(address: str, predicto
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"inputs": ["[MAX 2 ten ]"]}, "must be a ListOps expression, got unknown token 'ten'"),
+        ({"inputs": ["[MAX 2 ten ]"]}, "must be a ListOps expression (got unknown token 'ten')"),
         ({"inputs": ["[MAX " + "1 " * 50 + "]"]}, "must have at most 39 tokens"),
         ({"expressions": EXPRESSIONS}, "inputs"),
         (b"{", "JSON"),

@@ -126,8 +126,11 @@ def _check_evaluated_once(ledger: Ledger, sweep_id: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["no_such.yaml"], r"no_such\.yaml: .*"),
-        (["search_spaces/retrieval.yaml", "--profile", "full"], r"resources\.gpu: .* 0 GPU\(s\)"),
+        (["no_such.yaml"], r"no_such\.yaml does not exist\. .*"),
+        (
+            ["search_spaces/retrieval.yaml", "--profile", "full"],
+            r"retrieval: resources\.gpu must .* 0 GPU\(s\).*",
+        ),
         *(
             pytest.param(["search_spaces/retrieval.yaml", *words], expected, marks=pytest.mark.slow)
             for words, expected in (

@@ -103,7 +103,7 @@ def test_only_members_of_the_group_have_an_account() -> None:
     group = grp.getgrgid(nobody.pw_gid).gr_name
     assert account_of("nobody", group).uid == nobody.pw_uid
     assert nobody.pw_gid in account_of("nobody", group).groups
-    with pytest.raises(BadInput, match="nobody, which is not in it"):
+    with pytest.raises(BadInput, match="nobody, who is not in it"):
         account_of("nobody", "daemon")
     for owner in ("no-such-account", "a\0b"):
         with pytest.raises(BadInput, match="no such account or group"):
@@ -113,7 +113,7 @@ def test_only_members_of_the_group_have_an_account() -> None:
 
 
 def test_root_is_nobodys_account() -> None:
-    with pytest.raises(BadInput, match="must be an account without rights of root"):
+    with pytest.raises(BadInput, match="must be an account without root privileges"):
         account_of("root", grp.getgrgid(0).gr_name)
 
 
@@ -132,7 +132,10 @@ def test_a_setting_with_which_others_could_write_is_refused(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setenv("SWEEP_UMASK", text)
-    with pytest.raises(BadInput, match=f"SWEEP_UMASK: must be octal digits .* got '{text}'"):
+    with pytest.raises(
+        BadInput,
+        match=rf"SWEEP_UMASK must be an octal umask that denies write access to others \(got '{text}'\)",
+    ):
         umask()
 
 
@@ -142,7 +145,7 @@ def test_a_file_of_a_secret_that_others_can_read_is_refused(tmp_path: Path, mode
     file.touch()
     file.chmod(mode)
     with pytest.raises(
-        BadInput, match=f"--key: must be readable by its owner alone, got mode {mode:04o}.*chmod 600"
+        BadInput, match=rf"--key must be readable by its owner alone \(got mode {mode:04o} of .*chmod 600"
     ):
         check_closed("--key", file)
     file.chmod(0o600)

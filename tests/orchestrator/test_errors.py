@@ -104,4 +104,4 @@ def test_a_command_that_was_wrong_is_not_to_be_run_again(mistake: type[Refusal])
 
 def test_a_sweep_that_another_driver_holds_has_a_code_of_its_own() -> None:
     """A supervisor must not take it for bad input, nor start it again at once."""
-    assert exit_of(Busy("sweep s", "one driver at a time runs it", "process 7", "Wait.")) is Exit.BUSY
+    assert exit_of(Busy("sweep s", "already has a driver", "process 7", "Wait.")) is Exit.BUSY

@@ -60,5 +60,5 @@ def test_a_session_follows_its_process(process: subprocess.Popen[bytes], more: i
 @pytest.mark.parametrize("text", ["-1", "20", "low", "1.5"])
 def test_another_niceness_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(NICENESS, text)
-    with pytest.raises(BadInput, match="SWEEP_DRIVER_NICENESS: must be a whole number from 0 to 19"):
+    with pytest.raises(BadInput, match="SWEEP_DRIVER_NICENESS must be a whole number from 0 to 19"):
         system.niceness(SERVICE_NICENESS)

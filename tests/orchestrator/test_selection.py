@@ -262,11 +262,6 @@ def _drawn(site: Site) -> str | None:
     return trial_key(site.sweep.id, int(stars[0].x[0])) if stars else None
 
 
-def _best_curve(site: Site) -> str | None:
-    best = curves._best(site.history, 1)
-    return best[0].key if best else None
-
-
 def _registered(site: Site) -> str | None:
     events = publication(site.history, site.summary, [], 0)
     return next((event.run for event in events if event.kind == "model"), None)
@@ -326,7 +321,6 @@ CALLERS: dict[str, Caller] = {
     "leaderboard": Caller(_leaderboard),
     "compare": Caller(_compared, loads=True),
     "figure of the history": Caller(_drawn, loads=True),
-    "figure of the best curves": Caller(_best_curve),
     "registered model": Caller(_registered, loads=True),
     "sampler": Caller(_sampled),
     "status": Caller(_status),

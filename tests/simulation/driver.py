@@ -189,6 +189,7 @@ class Driver:
         )
         scheduler = schedulers.build(sweep, reports)
         session.settle_stopped(scheduler.stopped)
+        session.follow(scheduler.rungs)
         self.tune = Tune(kernel, self.cluster, self.machine, session, scheduler, SILENCE_SECONDS)
         self.process.on_end.append(lambda: self.cluster.lose_driver(self.tune))  # type: ignore[arg-type]
 

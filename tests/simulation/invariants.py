@@ -192,6 +192,31 @@ def check_copies(sweep: SweepConfig, outcome: Outcome) -> None:
         require(not wrong, "decisions", f"{trial.key} has copied {wrong}, it may copy {allowed}")
 
 
+def check_promotions(sweep: SweepConfig, outcome: Outcome) -> None:
+    """Check that a trial which a fresh rule pauses goes on only once it may, and else ends at its rung.
+
+    The leader goes on although it is not among the best if no other trial can complete.
+    """
+    scheduler, searched = schedulers.build(sweep, ()), [t for t in outcome.trials if t.role == "search"]
+    rungs, allowed, is_complete = scheduler.rungs, set[str](), False
+    for report in sorted(outcome.reports, key=lambda report: report.at):
+        key, step = report.trial_key, report.step
+        if is_confirmation(key):
+            continue
+        if key in rungs.paused:
+            may = key in allowed or (key == rungs.leader and not is_complete)
+            require(may, "decisions", f"{key} has gone on to step {step}, the rule has paused it")
+        shown = {shown_as(name): value for name, value in report.metrics.items()}
+        result = {"step": step, "queued": False, "training": False, **shown}
+        scheduler.on_trial_result(NO_CONTROLLER, KeyedTrial(f"{key}.1"), result)  # type: ignore[arg-type]
+        is_complete |= step >= sweep.training.steps
+        allowed = (allowed - {key}) | set(rungs.promotable)
+    require(is_complete, "decisions", "no trial of the search is complete")
+    pruned = {trial.key for trial in searched if trial.state == "PRUNED"}
+    require(pruned == rungs.paused.keys(), "decisions", f"pruned {pruned}, paused {rungs.paused}")
+    require(not rungs.promotable, "decisions", f"never promoted: {rungs.promotable}")
+
+
 def check_decisions(sweep: SweepConfig, variant: Variant, outcome: Outcome, undisturbed: Outcome) -> None:
     """Check that proposals and stopping decisions are those of an undisturbed run.
 
@@ -201,6 +226,10 @@ def check_decisions(sweep: SweepConfig, variant: Variant, outcome: Outcome, undi
     if variant.is_population:
         check_copies(sweep, outcome)
         return
+    if variant.is_promotion:
+        check_promotions(sweep, outcome)
+        if not variant.ordered:
+            return
     if variant.ordered:
         got, expected = outcome.decisions(), undisturbed.decisions()
         for key in sorted(expected | got):

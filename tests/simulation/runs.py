@@ -1,4 +1,4 @@
-"""Runs by their names: sweeps of two sizes, the service, and the lending of warm workers."""
+"""Runs by their names: sweeps of three sizes, the service, and the lending of warm workers."""
 
 from __future__ import annotations
 

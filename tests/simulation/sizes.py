@@ -1,4 +1,4 @@
-"""The two sizes of simulated sweeps: short ones, which run by the thousand, and long ones."""
+"""The sizes of simulated sweeps: short and long ones, and those that promote trials."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.simulation.faults import Severity
-from tests.simulation.sweeps import Variant, variants
+from tests.simulation.sweeps import Variant, promotions, variants
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,19 @@ SIZES = {
             silences=(3.0, 30.0, 120.0, 900.0),
             full=(3.0, 30.0, 120.0),
             delays=(2.0, 10.0, 30.0),
+        ),
+    ),
+    "promotion": Size(
+        promotions(trials=4, confirmed_trials=3),
+        Severity(
+            drivers=2,
+            workers=1,
+            dooms=4,
+            pauses=(5.0, 60.0),
+            outages=(3.0, 30.0),
+            silences=(3.0, 30.0, 300.0),
+            full=(3.0, 30.0),
+            delays=(2.0, 10.0),
         ),
     ),
 }

@@ -54,6 +54,10 @@ MEMBERS = "{random: {seed: 6}}"
 """The sampler of a population: its first trial is the best one, so that the others, which follow, copy it."""
 
 
+PROMOTION = "{asha: {mode: promote, reduction: 2, grace: 0.3}}"
+"""Its rungs are at the first two of three reports."""
+
+
 @dataclass(frozen=True)
 class Variant:
     """One sweep.
@@ -80,6 +84,11 @@ class Variant:
     def is_population(self) -> bool:
         """Return True if trials copy each other."""
         return self.scheduler == POPULATION
+
+    @property
+    def is_promotion(self) -> bool:
+        """Return True if trials pause at their rungs."""
+        return self.scheduler == PROMOTION
 
     @property
     def is_alone(self) -> bool:
@@ -111,6 +120,20 @@ def variants(trials: int, confirmed_trials: int, reports: int, lone_reports: int
     # A population compares its trials once an interval, but not at the last step.
     populations = [Variant(MEMBERS, POPULATION, trials, 0, kind, trials, 3) for kind in kinds_of_ledger]
     return (*several, *alone, *populations)
+
+
+def promotions(trials: int, confirmed_trials: int) -> Sequence[Variant]:
+    """Return sweeps that promote trials, with each sampler.
+
+    Args:
+        trials: Trials of a search without confirmations.
+        confirmed_trials: Trials of a search whose best trial is confirmed.
+    """
+    layouts = ((1, 0, True), (1, 1, False), (2, 1, True), (2, 0, False))
+    return [
+        Variant(sampler, PROMOTION, *layout, confirmed_trials if layout[1] else trials, 3)
+        for sampler, layout in product(SAMPLERS, layouts)
+    ]
 
 
 @cache

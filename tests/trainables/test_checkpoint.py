@@ -100,14 +100,14 @@ def test_a_copy_is_whole_under_its_own_name_and_says_whose_it_is_and_was(tmp_pat
     }
     assert after == {**before, "trial": "s-2", "copied_from": "s-1"}
     checkpoint.check_trial(second.folder, after, "s-2")
-    with pytest.raises(DamagedCheckpoint, match="must be a checkpoint of s-1, got one of s-2 at step"):
+    with pytest.raises(DamagedCheckpoint, match=r"must be a checkpoint of s-1 \(got one of s-2 at step"):
         checkpoint.check_trial(second.folder, after, "s-1")
 
 
 def test_a_checkpoint_of_another_step_is_refused(tmp_path: Path) -> None:
     facts = {"trial": "s-1", "step": 10}
     checkpoint.check_trial(tmp_path, facts, "s-1", 10)
-    with pytest.raises(DamagedCheckpoint, match="of s-1 at step 20, got one of s-1 at step 10"):
+    with pytest.raises(DamagedCheckpoint, match=r"of s-1 at step 20 \(got one of s-1 at step 10\)"):
         checkpoint.check_trial(tmp_path, facts, "s-1", 20)
 
 
@@ -139,7 +139,7 @@ def test_damaged_arrays_are_refused(tmp_path: Path, damage: str) -> None:
     """The refusal names the file of the arrays."""
     saved = _saved(tmp_path / "a")
     DAMAGE[damage](saved.folder / "arrays.npz")
-    with pytest.raises(DamagedCheckpoint, match=r"/arrays\.npz: must"):
+    with pytest.raises(DamagedCheckpoint, match=r"/arrays\.npz (must have|does not exist)"):
         checkpoint.load(saved.folder, saved.digest)
 
 
@@ -153,13 +153,13 @@ def test_damaged_manifest_is_refused(tmp_path: Path, text: str | None) -> None:
     manifest = saved.folder / "manifest.json"
     manifest.unlink() if text is None else manifest.write_text(text)
     for digest in (saved.digest, hashlib.sha256((text or "").encode()).hexdigest()):
-        with pytest.raises(DamagedCheckpoint, match=r"/manifest\.json: must"):
+        with pytest.raises(DamagedCheckpoint, match=r"/manifest\.json (must|does not exist)"):
             checkpoint.load(saved.folder, digest)
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     """The path of the manifest names the missing checkpoint."""
-    with pytest.raises(DamagedCheckpoint, match=r"nowhere/manifest\.json: must exist, got no such file"):
+    with pytest.raises(DamagedCheckpoint, match=r"nowhere/manifest\.json does not exist"):
         checkpoint.load(tmp_path / "nowhere", "0" * 64)
 
 
@@ -227,7 +227,7 @@ def test_a_changed_fact_is_refused_by_the_digest(tmp_path: Path) -> None:
     saved = _saved(tmp_path / "a")
     manifest = saved.folder / checkpoint.MANIFEST
     manifest.write_text(manifest.read_text().replace('"step": 7', '"step": 3'))
-    with pytest.raises(DamagedCheckpoint, match=r"manifest\.json: must have SHA-256"):
+    with pytest.raises(DamagedCheckpoint, match=r"manifest\.json must have SHA-256"):
         checkpoint.load(saved.folder, saved.digest)
 
 
@@ -262,7 +262,7 @@ def _with_archive(saved: checkpoint.Saved, content: bytes) -> str:
         ("a/../../out.npy", zipfile.ZIP_STORED, "must hold files of one folder"),
         ("/tmp/out.npy", zipfile.ZIP_STORED, "must hold files of one folder"),
         (f"//bytes/{b'../out'.hex()}.npy", zipfile.ZIP_STORED, "must hold files of one folder"),
-        ("bomb.npy", zipfile.ZIP_DEFLATED, "must hold files as they are"),
+        ("bomb.npy", zipfile.ZIP_DEFLATED, "must not be compressed"),
     ],
 )
 def test_no_file_of_a_checkpoint_leads_out_of_its_folder(

@@ -46,11 +46,11 @@ def test_a_process_answers_for_each_settings_by_their_name() -> None:
     )
     answers = {one["name"]: one for one in map(json.loads, done.stdout.splitlines())}
     assert answers["good"]["loss"] > 0
-    assert "must be an option of the task" in answers["bad"]["refused"]
+    assert "is not an option of the task" in answers["bad"]["refused"]
 
 
 def test_settings_that_cannot_be_trained_are_refused() -> None:
-    with pytest.raises(Refusal, match="must be an option of the task"):
+    with pytest.raises(Refusal, match="is not an option of the task"):
         rehearsed(
             TrialSettings("copy", ModelSettings("lru", 1, 4, 4), TrainingSettings(1, 1, 2, 1, 1), 0, {"a": 1})
         )

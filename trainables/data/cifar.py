@@ -75,7 +75,9 @@ def grey(pixels: np.ndarray) -> np.ndarray:
 def _binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
     size = path.stat().st_size
     if size % _RECORD:
-        raise BadData(str(path), f"must hold whole records of {_RECORD} bytes", f"{size:,} bytes", _AGAIN)
+        raise BadData(
+            str(path), f"must consist of complete records of {_RECORD} bytes", f"{size:,} bytes", _AGAIN
+        )
     records = np.fromfile(path, np.uint8).reshape(-1, _RECORD)
     return records[:, 1:], records[:, 0].astype(np.int64)
 
@@ -88,7 +90,7 @@ def _python(path: Path) -> tuple[np.ndarray, np.ndarray]:
     except Exception as error:
         # Bytes that are no batch may ask for anything: a missing mark, 2**60 pixels, a method of a list.
         got = str(error) or type(error).__name__
-        raise BadData(str(path), "must be a whole Python batch of CIFAR-10", got, _AGAIN) from error
+        raise BadData(str(path), "must be a complete Python batch of CIFAR-10", got, _AGAIN) from error
     labels = _labels(path, batch)
     rows = batch[b"data"].bytes_of((len(labels), IMAGE_BYTES))
     if rows is None:

@@ -60,7 +60,7 @@ def _declarations(task: Task, folder: Path) -> Iterator[str]:
         task.check({_NO_OPTION: 1}, folder)
     except Refusal as refusal:
         if _NO_OPTION not in str(refusal):
-            yield f"an unknown option must be named in its refusal, got {refusal}"
+            yield f"an unknown option must be named in its refusal (got {refusal})"
     else:
         yield "an unknown option must be refused"
 
@@ -80,7 +80,7 @@ def _shapes(signature: Signature, split: Split) -> Iterator[str]:
     for name, (shape, dtypes) in wanted.items():
         array = getattr(split, name)
         if array.shape != shape or array.dtype.name not in dtypes:
-            yield f"{name} must be {shape} of {' or '.join(dtypes)}, got {array.shape} of {array.dtype}"
+            yield f"{name} must be {shape} of {' or '.join(dtypes)} (got {array.shape} of {array.dtype})"
         if array.flags.writeable:
             yield f"{name} must be read-only"
     if not examples:
@@ -122,7 +122,7 @@ def _values(signature: Signature, split: Split) -> Iterator[str]:
     if np.asarray(split.inputs)[padded].any():
         yield "inputs beyond the true length must be zero"
     if signature.vocabulary and split.inputs.max() >= signature.vocabulary:
-        yield f"tokens must be under {signature.vocabulary}, got {split.inputs.max()}"
+        yield f"tokens must be under {signature.vocabulary} (got {split.inputs.max()})"
     if signature.output == "steps":
         yield from _targets_by_step(signature, split, padded)
     elif (

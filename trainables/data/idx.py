@@ -42,7 +42,7 @@ def read(path: Path) -> np.ndarray:
         try:
             content = file.read(expected + 1)
         except (EOFError, OSError, zlib.error) as error:
-            raise BadData(str(path), "must be a whole gzip file", str(error), _AGAIN) from error
+            raise BadData(str(path), "must be a complete gzip file", str(error), _AGAIN) from error
     if len(content) != expected:
         got = f"{len(content):,}" if len(content) < expected else "more"
         raise BadData(str(path), f"must hold the {expected:,} bytes its header declares", got, _AGAIN)
@@ -60,7 +60,7 @@ def _header(path: Path, file: BinaryIO) -> tuple[int, ...]:
             raise BadData(str(path), "must start as an idx file of unsigned bytes", repr(magic), _AGAIN)
         sizes = file.read(4 * magic[3])
     except (EOFError, OSError, zlib.error) as error:
-        raise BadData(str(path), "must be a whole gzip file", str(error), _AGAIN) from error
+        raise BadData(str(path), "must be a complete gzip file", str(error), _AGAIN) from error
     if len(sizes) != 4 * magic[3]:
-        raise BadData(str(path), "must have a whole header", f"{4 + len(sizes)} bytes", _AGAIN)
+        raise BadData(str(path), "must have a complete header", f"{4 + len(sizes)} bytes", _AGAIN)
     return tuple(int(size) for size in np.frombuffer(sizes, ">u4"))

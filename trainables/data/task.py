@@ -490,7 +490,7 @@ def completed(task: str, declared: Mapping[str, Option], given: Mapping[str, Any
         if name not in declared:
             near = difflib.get_close_matches(name, declared, 1)
             remedy = f"Did you mean {near[0]}?" if near else f"Options: {', '.join(declared) or 'none'}."
-            raise Refusal(f"task {task}: options.{name}", "must be an option of the task", repr(name), remedy)
+            raise Refusal(f"task {task}: options.{name}", "is not an option of the task", "", remedy)
     return {
         name: _value(task, name, option, given.get(name, option.default)) for name, option in declared.items()
     }

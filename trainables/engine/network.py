@@ -145,7 +145,7 @@ class NetworkProgram:
         if program.padded or len(train) < program.batch:
             raise Refusal(
                 "training.carry_state",
-                "there must be a whole segment of the text for each row of a batch",
+                "every row of a batch needs a segment of the text",
                 f"{len(train)} segments for {program.batch} rows",
                 "Write a smaller batch_size, or carry_state: false.",
             )

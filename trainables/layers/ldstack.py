@@ -100,7 +100,7 @@ class LDStack(Layer):
             Refusal: n is odd.
         """
         if d_state % 2 or d_state < 2:
-            raise Refusal("LDStack: d_state", "d_state must be even", str(d_state), "Eigenvalues are pairs.")
+            raise Refusal("LDStack: d_state", "must be even", str(d_state), "Eigenvalues are pairs.")
         self.bidirectional, self.chosen = bidirectional, algorithm
         # Of the states, which are computed where a sequence goes on.
         self.algorithm = "auto" if algorithm == "blocks" else algorithm

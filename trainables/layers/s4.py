@@ -209,7 +209,7 @@ class S4(Layer):
 
 def _check_sizes(d_model: int, d_state: int, copies: int) -> None:
     if d_state % 2 or d_state < 2:
-        raise Refusal("S4: d_state", "d_state must be even", str(d_state), "States come in pairs.")
+        raise Refusal("S4: d_state", "must be even", str(d_state), "States come in pairs.")
     if copies < 1 or d_model % copies:
         raise Refusal(
             "S4: copies",

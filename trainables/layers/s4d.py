@@ -96,7 +96,7 @@ class S4D(Layer):
             Refusal: N is odd.
         """
         if d_state % 2 or d_state < 2:
-            raise Refusal("S4D: d_state", "d_state must be even", str(d_state), "States come in pairs.")
+            raise Refusal("S4D: d_state", "must be even", str(d_state), "States come in pairs.")
         self.bidirectional, self.algorithm, self.discretisation = bidirectional, algorithm, discretisation
         shape = (d_model, d_state // 2)
         eigenvalues = SPECTRA[spectrum](d_state // 2)

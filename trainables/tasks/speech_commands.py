@@ -149,7 +149,7 @@ class SpeechCommands(Task):
         for split in SPLITS:
             ordered = [clip for clip in clips if clip.split == split]
             if not ordered:
-                raise BadData(str(root), f"must hold recordings of {split}", "none", _AGAIN)
+                raise BadData(str(root), f"must hold recordings of {split}", "", _AGAIN)
             shuffled = [ordered[index] for index in mixed(len(ordered), _SEED_OF_THE_ORDER)]
             targets[split] = np.array([clip.label for clip in shuffled], np.int32)
             out.put(f"{split}.targets", targets[split])

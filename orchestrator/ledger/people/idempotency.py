@@ -88,8 +88,8 @@ def complete(connection: Connection, request: RequestKey, answer: Mapping[str, A
     """
     query = update(REQUEST_KEY).where(_in_work(request)).values(answer=json.dumps(answer))
     if connection.execute(query).rowcount != 1:
-        must = f"must be answered within {IN_WORK_SECONDS:g} s"
-        raise Busy("Idempotency-Key", must, "an older request", "Send the request again.")
+        must = f"has expired: the request took more than {IN_WORK_SECONDS:g} s"
+        raise Busy("Idempotency-Key", must, "", "Send the request again.")
 
 
 def forget(ledger: Ledger, request: RequestKey) -> None:

@@ -90,7 +90,7 @@ def add_user(
         known = _find(connection, name)
         if known is not None and known.is_active(now):
             remedy = f"Revoke it first: `user revoke {name}`."
-            raise BadInput(name, "must be a user without a valid token", f"a {known.role}", remedy)
+            raise BadInput(name, "already has a valid token", "", remedy)
         connection.execute(delete(SERVICE_USER).where(SERVICE_USER.c.name == name))
         connection.execute(insert(SERVICE_USER).values(**vars(user), token_digest=digest(token)))
         append(connection, now, actor, "user add", name, role=role)
@@ -113,7 +113,7 @@ def revoke_user(ledger: Ledger, name: str, actor: str) -> User:
 
     def write(connection: Connection) -> User:
         if _find(connection, name) is None:
-            raise BadInput(name, "must be a user", "no such user", "See `user list`.")
+            raise BadInput(name, "is not a user", "", "See `user list`.")
         of_user = (SERVICE_USER.c.name == name) & SERVICE_USER.c.revoked_at.is_(None)
         connection.execute(update(SERVICE_USER).where(of_user).values(revoked_at=ledger.now()))
         append(connection, ledger.now(), actor, "user revoke", name)

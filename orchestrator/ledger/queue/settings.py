@@ -84,8 +84,8 @@ def change_settings(
         connection = change.connection
         old = _locked_settings(connection, sweep_id)
         if revisions is not None and old.revision not in revisions:
-            must, remedy = f"must be at revision {', '.join(revisions)}", "Reload it, and try again."
-            raise StaleRevision(sweep_id, must, old.revision, remedy)
+            must = f"has changed since revision {', '.join(revisions)}; it is at revision {old.revision}"
+            raise StaleRevision(sweep_id, must, "", "Reload it, and try again.")
         new = replace(old, priority_class=priority_class or old.priority_class, weight=weight or old.weight)
         if priority_class is not None or weight is not None:
             connection.execute(delete(PRIORITY).where(PRIORITY.c.sweep_id == sweep_id))
@@ -150,7 +150,7 @@ def resume(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Queu
         old = _locked_settings(change.connection, sweep_id)
         if not old.paused:
             remedy = "See its state with `status`."
-            raise BadInput(sweep_id, "must be stopped to be resumed", "one that is not", remedy)
+            raise BadInput(sweep_id, "is not stopped", "", remedy)
         _resume(change, sweep_id)
         if asked is not None:
             asked.note(change.connection, ledger.now())
@@ -187,13 +187,13 @@ def _resume(change: QueueTransaction, sweep_id: str) -> None:
     connection = change.connection
     sweep = connection.execute(select(SWEEP.c.state).where(SWEEP.c.id == sweep_id)).scalar_one_or_none()
     if sweep in FINISHED_SWEEP:
-        must, remedy = "must not have finished to be resumed", "Extend it to continue."
+        must, remedy = "cannot be resumed, because it has finished", "Extend it to continue."
         raise BadInput(sweep_id, must, str(sweep), remedy)
     query = select(SUBMISSION.c.state, SUBMISSION.c.owner).where(SUBMISSION.c.sweep_id == sweep_id)
     row = connection.execute(query).one_or_none()
     if row is None:
-        must, remedy = "must be a sweep of the service to be resumed", "Retry it, which submits it."
-        raise BadInput(sweep_id, must, "no submission", remedy)
+        must, remedy = "cannot be resumed, because it was not submitted", "Retry it, which submits it."
+        raise BadInput(sweep_id, must, "", remedy)
     if row.state == "ENDED":
         check_quota(connection, row.owner, sweep_id)
     connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))

@@ -498,33 +498,32 @@ def _is_known(connection: Connection, sweep_id: str) -> bool:
 
 def _check_same(same: Submission, request: SubmissionRequest) -> None:
     if same.document != request.document:
-        must = "must not be the key of another submission"
-        raise BadInput("--key", must, f"that of {same.sweep_id}", "Choose another key.")
+        must = f"is already the key of {same.sweep_id}"
+        raise BadInput("--key", must, "", "Choose another key.")
 
 
 def _check_not_stopped(connection: Connection, sweep_id: str) -> None:
     query = select(STOP_REQUEST.c.asker).where(STOP_REQUEST.c.sweep_id == sweep_id)
     asker = connection.execute(query).scalar_one_or_none()
     if asker not in {None, ROOM}:
-        must, remedy = "must not be about to stop", f"Cancel the stop with `resume {sweep_id}`."
-        raise Busy(sweep_id, must, f"a stop request from {asker}", remedy)
+        remedy = f"Cancel the stop with `resume {sweep_id}`."
+        raise Busy(sweep_id, f"has a pending stop request from {asker}", "", remedy)
 
 
 def _check_owner(connection: Connection, sweep_id: str, known: Submission | None, owner: str) -> None:
     if known is None and not _is_known(connection, sweep_id):
         return
     if known is None or known.owner != owner:
-        got = f"one of {known.owner}" if known else "one that was not submitted"
-        raise BadInput(sweep_id, f"must be a sweep of {owner}", got, "Submit it as a new sweep.")
+        must = f"belongs to {known.owner}" if known else "was not submitted to the service"
+        raise BadInput(sweep_id, must, "", "Submit it as a new sweep.")
 
 
 def _not_ended(connection: Connection, known: Submission) -> Busy:
-    must = "must have ended before it is submitted again"
     query = select(SWEEP.c.state).where(SWEEP.c.id == known.sweep_id)
     state = connection.execute(query).scalar_one_or_none()
     if known.state == "STARTED" and state in {*FINISHED_SWEEP, "INTERRUPTED"}:
-        return Busy(known.sweep_id, must, f"{state}, with a driver that is ending", "Try again in a minute.")
-    return Busy(known.sweep_id, must, "a sweep that waits or runs", "Stop it first.")
+        return Busy(known.sweep_id, "is still shutting down", "", "Try again in a minute.")
+    return Busy(known.sweep_id, "is already queued or running", "", "Stop it first.")
 
 
 def _row(submission: Submission) -> dict[str, Any]:

@@ -86,9 +86,23 @@ def ranked(
         if trial.role == "search" and trial.state == "COMPLETE" and trial.value is not None
     ]
     candidates = [trial for _, trial in sorted(keyed, key=lambda pair: pair[0])]
-    raced = candidates[:racing]
+    raced = racers(candidates, broken, racing)
     means = {trial.key: _fresh_mean(trials, trial, maximize=maximize) for trial in raced}
-    return [*sorted(raced, key=lambda trial: -means[trial.key]), *candidates[racing:]]
+    return [*sorted(raced, key=lambda trial: -means[trial.key]), *candidates[len(raced) :]]
+
+
+def racers(
+    candidates: Sequence[TrialRecord], violations: Mapping[str, float], racing: int
+) -> list[TrialRecord]:
+    """Return the first candidates, without those that violate the constraints more than the best one.
+
+    Args:
+        candidates: Candidates, the best one first.
+        violations: `total_violation` by trial key; missing trials are feasible.
+        racing: Largest number of candidates of the race.
+    """
+    first = candidates[:racing]
+    return [trial for trial in first if violations.get(trial.key, 0.0) == violations.get(first[0].key, 0.0)]
 
 
 def racing_of(document: Mapping[str, Any]) -> int:

@@ -311,6 +311,30 @@ class SweepWriter:
             acted_on=lambda _: then in FINISHED_TRIAL,
         )
 
+    @_transaction(_always)
+    def prune(
+        self,
+        tx: Transaction,
+        trial_key: str,
+        value: float | None,
+        best_step: int | None,
+        events: Sequence[Event] = (),
+    ) -> None:
+        """Set an unfinished trial that has no running attempt PRUNED.
+
+        Args:
+            tx: Transaction of the change.
+            trial_key: Key of the trial.
+            value: Best validation metric of the trial.
+            best_step: Step of `value`.
+            events: Events for the outbox.
+        """
+        trial = trial_of(tx, trial_key)
+        if trial.state not in FINISHED_TRIAL:
+            outcome = {"state": "PRUNED", "cause": None, "value": value, "best_step": best_step}
+            tx.change(TRIALS, trial, **outcome, finished_at=tx.now)
+            tx.emit(events)
+
     def exploit(
         self,
         attempt_id: str,
@@ -569,7 +593,7 @@ def _end_attempt(
     if attempt.state != "RUNNING":
         return False
     if trial_state == "COMPLETE" and (value is None or not math.isfinite(value)):
-        raise ValueError(f"{trial.key}: a COMPLETE trial must have a finite value, got {value}")
+        raise ValueError(f"{trial.key}: a COMPLETE trial must have a finite value (got {value})")
     ended = {"state": state, "cause": cause, "ended_at": tx.now, "outage_seconds": outage_seconds}
     tx.change(ATTEMPTS, attempt, **ended)
     finished_at = tx.now if trial_state in FINISHED_TRIAL else None

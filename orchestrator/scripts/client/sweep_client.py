@@ -137,7 +137,7 @@ class Trial:
                 self._offset += len(line)
                 word, answered = _read(line)
                 if word not in ("continue", "stop") or answered is None or answered > step:
-                    text = "the answer to the report of step {} must be `continue {}` or `stop {}`, got {!r}"
+                    text = "the answer to the report of step {} must be `continue {}` or `stop {}` (got {!r})"
                     raise RuntimeError(text.format(step, step, step, line[:80]))
                 if answered == step:
                     return word == "continue"
@@ -181,7 +181,7 @@ def _copy(folder: Path, copy: Path) -> None:
             name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
         }
         for name in sorted(others):
-            print(f"{name} is no file, and left out of the checkpoint", flush=True)  # noqa: T201 - into the log
+            print(f"{name} is not a file, and is left out of the checkpoint", flush=True)  # noqa: T201 - into the log
         return others
 
     shutil.copytree(folder, copy, symlinks=True, ignore=left_out)

@@ -78,7 +78,7 @@ def test_two_users_submit_one_file_at_once_over_http(commands: Commands, tempora
         assert len(own) == 1, [answer.exception() for answer in started.values()]
         [(first, common)] = own.items()
         [second] = set(OWNERS) - {first}
-        with pytest.raises(BadInput, match=f"must be a sweep of {second}"):
+        with pytest.raises(BadInput, match=f"belongs to {first}"):
             started[second].result()
         own[second] = services[second].submit(file, profile=None, new=True).id
         with pytest.raises(BadInput, match="owner of the sweep or an admin"):

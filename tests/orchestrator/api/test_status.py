@@ -81,7 +81,7 @@ def test_a_name_that_matches_no_sweep_is_refused(paths: Paths, name: str) -> Non
 def test_an_empty_ledger_has_no_newest_sweep(tmp_path: Path) -> None:
     Ledger.open(Paths(tmp_path).ledger_url).close()
     assert sweeps(root=tmp_path) == []
-    with pytest.raises(BadInput, match="must hold a sweep"):
+    with pytest.raises(BadInput, match="has no sweeps"):
         status(root=tmp_path)
 
 

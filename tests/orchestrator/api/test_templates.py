@@ -33,12 +33,12 @@ def test_a_search_space_is_valid_and_refers_to_its_schema(tmp_path: Path) -> Non
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     templates.write_search_space("copy", tmp_path)
     (tmp_path / "copy.yaml").write_text("mine")
-    with pytest.raises(BadInput, match="must not exist yet"):
+    with pytest.raises(BadInput, match="already exists"):
         templates.write_search_space("copy", tmp_path)
     assert (tmp_path / "copy.yaml").read_text() == "mine"
     templates.write_search_space("adding", tmp_path)
     templates.write_cluster("slurm", tmp_path)
-    with pytest.raises(BadInput, match="must not exist yet"):
+    with pytest.raises(BadInput, match="already exists"):
         templates.write_cluster("slurm", tmp_path)
 
 

@@ -90,14 +90,14 @@ def test_check_can_read_every_row(tmp_path: Path, capsys: pytest.CaptureFixture[
         (("fetch", "imag"), "Did you mean `image`?"),
         (("check", "text"), "data fetch text"),
         (("check", "copy", "--set", "delay"), "must be NAME=VALUE"),
-        (("check", "copy", "--set", "delay=long"), "must be a value of type int, got 'long'"),
-        (("check", "copy", "--set", "delay=0"), "must be at least 1, got 0"),
+        (("check", "copy", "--set", "delay=long"), "must be a value of type int (got 'long')"),
+        (("check", "copy", "--set", "delay=0"), "must be at least 1 (got 0)"),
         (("check", "copy", "--set", "dealy=3"), "Did you mean delay?"),
-        (("check", "image", "--set", "colour=maybe"), "must be a value of type bool, got 'maybe'"),
-        (("fetch", "text", "--sha256", "ab"), "must be given together with the file it belongs to"),
-        (("fetch", "copy", "--sha256", "ab"), "must be given together with the file it belongs to"),
-        (("fetch", "copy", "--from", "a.tar"), "must have files"),
-        (("fetch", "text", "--from", "/nowhere.tar"), "must be a file, got no such file"),
+        (("check", "image", "--set", "colour=maybe"), "must be a value of type bool (got 'maybe')"),
+        (("fetch", "text", "--sha256", "ab"), "requires the file whose digest it is"),
+        (("fetch", "copy", "--sha256", "ab"), "requires the file whose digest it is"),
+        (("fetch", "copy", "--from", "a.tar"), "generates its data and reads no files"),
+        (("fetch", "text", "--from", "/nowhere.tar"), "does not exist"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(
@@ -115,7 +115,7 @@ def test_a_bad_row_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     idx(labels, np.full(40, 11))
     code, _, err = run(capsys, "check", "smnist", "--encode", data=tmp_path)
     assert code == Exit.BAD_INPUT
-    assert err == f"{labels}: row 0: must hold labels 0 to 9, got 11. Fetch the file again.\n"
+    assert err == f"{labels}: row 0 must hold labels 0 to 9 (got 11). Fetch the file again.\n"
 
 
 def test_fetch_accepts_a_local_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,7 +143,7 @@ def test_fetching_a_generated_data_set_does_nothing(
 ) -> None:
     code, out, _ = run(capsys, "fetch", "copy", data=tmp_path)
     assert code == Exit.COMPLETE
-    assert out == "copy: generated, there is nothing to fetch\n"
+    assert out == "copy: generated; nothing to fetch\n"
 
 
 def test_pinned_files_are_complete() -> None:

@@ -83,7 +83,7 @@ def test_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["data", "lst"], "Did you mean 'list'?"),
         (["status", "--jsn"], "--json"),
         (["run", "space.yaml", "--profil", "full"], "--profile"),
-        (["nosuch.yaml"], "no such file"),
+        (["nosuch.yaml"], "does not exist"),
     ],
 )
 def test_what_was_misspelt_is_suggested(

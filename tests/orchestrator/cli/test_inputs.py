@@ -66,7 +66,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 ALIASES = "".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]\n" for k in range(1, 30))
 FILES: dict[str, tuple[str, str]] = {
-    "empty": ("", "must"),
+    "empty": ("", "is empty"),
     "tag": (SPACE + "x: !!python/object/apply:os.system ['touch canary']\n", "13"),
     "alias bomb": ("a0: &a0 [1]\n" + ALIASES, "space.yaml:"),
     "nesting": ("a: " + "[" * 10_000, "space.yaml:"),
@@ -188,7 +188,7 @@ def test_an_option_decides_which_sweep_of_a_changed_file_it_is(capsys: pytest.Ca
     assert chosen_sweep(file, None, None, options, new=False, resume=True).id == earlier
     assert chosen_sweep(file, None, None, options, new=True, resume=False).id != earlier
     assert "(COMPLETE)" in capsys.readouterr().out
-    assert "both" in refused(capsys, "space.yaml", "--new", "--resume")
+    assert "cannot be combined with `--resume`" in refused(capsys, "space.yaml", "--new", "--resume")
 
 
 @pytest.mark.parametrize(("answer", "which"), [("n", "another"), ("r", "earlier"), ("q", None), ("", None)])
@@ -254,7 +254,7 @@ def test_a_file_that_has_vanished_is_not_needed_to_resume(capsys: pytest.Capture
     found = Sweep.find("space", root="mlruns")
     assert (found.id, found.specification.training.steps) == (known, 40)
     assert run_command(["other.yaml"]) == 2
-    assert "no such file" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("change", [Path.unlink, lambda file: file.write_text(CHANGED)])

@@ -132,7 +132,7 @@ def test_a_ledger_that_does_not_answer_is_named_below_the_last_view(root: Path) 
 
 def test_a_sweep_that_has_not_begun_shows_what_is_loaded() -> None:
     def read() -> LiveSweep:
-        raise BadInput("x", "must have run", "nothing", "Run it.")
+        raise BadInput("x", "has not run yet", "", "Run it.")
 
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=80, height=24, color_system=None)
@@ -143,7 +143,7 @@ def test_a_sweep_that_has_not_begun_shows_what_is_loaded() -> None:
     display.close()
     display.close()
     assert "examples: 1,000 of 2,000" in out.getvalue()
-    assert "must have run" not in out.getvalue()
+    assert "has not run yet" not in out.getvalue()
 
 
 def test_a_driver_shows_a_view_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:

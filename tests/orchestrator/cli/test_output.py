@@ -79,7 +79,7 @@ def test_a_full_disk_is_one_line_and_the_code_of_a_full_disk(root: str, words: l
         )
     assert done.returncode == Exit.RESUMABLE
     [line] = done.stderr.splitlines()
-    assert line.startswith("standard output: must have space, got No space left on device.")
+    assert line.startswith("standard output cannot be written (got No space left on device).")
 
 
 @pytest.mark.parametrize("kind", ["closed", "full"])

@@ -42,8 +42,8 @@ def test_a_report_to_a_missing_folder_is_refused(
     file, folder = tmp_path / "nowhere" / "file", tmp_path / "nowhere"
     assert run_command(["report", "retrieval", "--output", str(file), "--root", str(root)]) == 2
     assert capsys.readouterr().err == (
-        f"{file}: must be in a folder that exists, got no folder {folder}."
-        f" Make {folder} first, or name a file elsewhere.\n"
+        f"{file} cannot be written: there is no folder {folder}."
+        f" Create {folder} first, or name a file elsewhere.\n"
     )
     assert not (root / "reports").exists(), "nothing was written"
 
@@ -73,7 +73,7 @@ def test_an_unknown_sweep_is_bad_input(root: Path, capsys: pytest.CaptureFixture
 def test_an_empty_name_names_no_sweep(root: Path, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Every id begins with it: a script whose variable is unset must not stop or resume the only sweep."""
     assert run_command([verb, "--root", str(root), "--", ""]) == 2
-    assert "SWEEP: must be the id of one sweep" in capsys.readouterr().err
+    assert "SWEEP must be the id of one sweep" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("port", ["0", "-1", "65536"])

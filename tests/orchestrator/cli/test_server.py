@@ -51,7 +51,7 @@ OTHER: Mapping[str, tuple[list[str], str]] = {
 """Verbs whose output names a token, a user or this machine, and what they print of the service."""
 
 HERE_ONLY = {
-    *("experiment", "compare", "evaluate", "export", "export-study", "export-tensorboard"),
+    *("experiment", "compare", "replay", "evaluate", "export", "export-study", "export-tensorboard"),
     *("ui", "check", "gc", "recover"),
 }
 """Verbs that need the machine of the ledger."""
@@ -62,6 +62,7 @@ ALONE = {"init", "import", "serve", "data", "cluster"}
 ARGUMENTS: Mapping[str, list[str]] = {
     "experiment": ["small.yaml"],
     "compare": [sweeps.SWEEP_ID],
+    "replay": [sweeps.SWEEP_ID],
     "export-study": [sweeps.SWEEP_ID, "study.db"],
     "export-tensorboard": [sweeps.SWEEP_ID, "curves"],
     "evaluate": [TRIAL],
@@ -224,7 +225,7 @@ def test_a_verb_of_this_ledger_refuses_while_the_variable_names_a_service(
     before = contents(here)
     assert run_command([verb, *ARGUMENTS.get(verb, [])]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("SWEEP_URL: must")
+    assert line.startswith("SWEEP_URL must")
     assert "secret" not in line
     assert contents(here) == before
 
@@ -279,7 +280,7 @@ def test_an_option_without_effect_there_is_refused(
             value = [] if parameter.is_flag else ["1"]
             assert run_command([*verb.split(), *words, "--server", SERVICE, parameter.opts[0], *value]) == 2
             [line] = capsys.readouterr().err.splitlines()
-            assert line.startswith(f"{parameter.opts[0]}: must be left out of `{verb.split()[-1]}`")
+            assert line.startswith(f"{parameter.opts[0]} must be left out of `{verb.split()[-1]}`")
     assert not (here / "mlruns" / "something").exists()
 
 

@@ -75,7 +75,7 @@ def test_a_trial_is_named_by_its_number(
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [(["99"], "-99: must be the key"), (["0", "1", "2"], "3 words"), (["nosuch", "0"], "0 sweeps")],
+    [(["99"], "-99 is not the key"), (["0", "1", "2"], "3 words"), (["nosuch", "0"], "0 sweeps")],
 )
 def test_a_number_of_no_trial_is_refused(
     paths: Paths, capsys: pytest.CaptureFixture[str], words: list[str], told: str
@@ -220,7 +220,7 @@ def test_a_raw_log_goes_to_a_file_and_to_no_terminal(hostile: Paths, tmp_path: P
     )
     assert HOSTILE.encode() in done.stdout
     refused = _on_a_terminal(*words)
-    assert b"--raw: must write to a file or a pipe, got a terminal" in refused
+    assert b"--raw must write to a file or a pipe (got a terminal)" in refused
     assert b"\x1b]0;" not in refused
 
 

@@ -37,7 +37,7 @@ def test_gc_deletes_files_that_no_row_refers_to(paths: Paths, capsys: pytest.Cap
     assert run_command(["gc", "--root", str(paths.root)]) == 0
     printed = capsys.readouterr().out
     assert "2 found, 20 bytes; `gc --delete` deletes them" in printed
-    assert "of-another-ledger: of no sweep in this ledger; left alone" in printed
+    assert "of-another-ledger: belongs to no sweep of this ledger; kept" in printed
     assert files_of(paths) == before
     assert run_command(["gc", "--root", str(paths.root), "--delete", "--json"]) == 0
     assert [row["bytes"] for row in json.loads(capsys.readouterr().out)["found"]] == [10, 10]

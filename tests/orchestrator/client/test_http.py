@@ -40,14 +40,14 @@ def test_a_file_is_submitted_once_for_a_key(client: Client, tmp_path: Path) -> N
     assert service.status(first.id).state == "QUEUED"
     service.move(first.id, "idle")
     assert {entry.sweep: entry.priority_class for entry in service.queue()}[first.id] == "idle"
-    with pytest.raises(BadInput, match="must have ended"):
+    with pytest.raises(BadInput, match="is already queued or running"):
         service.extend(first.id, trials=5)
     assert client.tokens["ada"] not in repr(service)
 
 
 def test_a_sweep_is_stopped_and_resumed(client: Client) -> None:
     service = connect(client)
-    with pytest.raises(BadInput, match="must be stopped to be resumed"):
+    with pytest.raises(BadInput, match="is not stopped"):
         service.resume(QUEUED)
     service.stop(QUEUED)
     assert service.status(QUEUED).paused
@@ -61,13 +61,13 @@ def test_an_admin_adds_lists_and_revokes_users(client: Client) -> None:
     eve = service.add_user("eve", days=math.inf)
     assert (eve.role, eve.expires_at) == ("member", None)
     assert Sweep.connect(client.address, token=eve.token).sweeps()
-    with pytest.raises(BadInput, match="must be a user without a valid token"):
+    with pytest.raises(BadInput, match="already has a valid token"):
         service.add_user("eve")
     assert eve.token not in repr(service.users())
     assert service.revoke_user("eve").revoked_at is not None
     with pytest.raises(BadInput, match="unknown, revoked or expired"):
         Sweep.connect(client.address, token=eve.token).sweeps()
-    with pytest.raises(BadInput, match="must be a user, got no such user"):
+    with pytest.raises(BadInput, match=r"is not a user"):
         service.revoke_user("nobody")
     with pytest.raises(BadInput, match="requires an admin"):
         connect(client, "ada").users()

@@ -129,7 +129,7 @@ def test_a_predictor_stands_beside_a_function_or_a_command(kind: str, tmp_path: 
     text = text_of(kind, "`confirm`")
     file.write_text(text.replace(f"{{{kind}: ", f"{{predictor: 'model.py:load', {kind}: "))
     if kind == "program":
-        with pytest.raises(BadInput, match=r"trainable\.predictor: requires a function or a command"):
+        with pytest.raises(BadInput, match=r"trainable\.predictor requires a function or a command"):
             load(file, profile=None, gpus=1)
         return
     trainable = load(file, profile=None, gpus=1).trainable
@@ -137,7 +137,7 @@ def test_a_predictor_stands_beside_a_function_or_a_command(kind: str, tmp_path: 
     assert trainable.why_not_registered() is None
     assert trainable.document()["predictor"] == "model.py:load"
     file.write_text(file.read_text().replace("model.py:load", "load"))
-    with pytest.raises(BadInput, match=r"trainable\.predictor: must be package.module:name, or file.py:name"):
+    with pytest.raises(BadInput, match=r"trainable\.predictor must be package.module:name, or file.py:name"):
         load(file, profile=None, gpus=1)
 
 

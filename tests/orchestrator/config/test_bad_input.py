@@ -42,409 +42,409 @@ CASES = {
     "bound as text": (
         UNIFORM,
         "{uniform: ['0.1', 0.9]}",
-        "7: search.gamma_init.min.uniform: must be a number, got '0.1'. Remove the quotes.",
+        "7: search.gamma_init.min.uniform must be a number (got '0.1'). Remove the quotes.",
     ),
     "on as a flag": (
         "heads: 8,",
         "heads: 8, bidirectional: on,",
-        "3: model.bidirectional: must be true or false, got 'on'. For example bidirectional: true.",
+        "3: model.bidirectional must be true or false (got 'on'). For example bidirectional: true.",
     ),
     "no as a number": (
         "dropout: 0.1",
         "dropout: no",
-        "3: model.dropout: must be a number, got 'no'. For example dropout: 0.1.",
+        "3: model.dropout must be a number (got 'no'). For example dropout: 0.1.",
     ),
     "octal": (
         "depth: 2",
         "depth: 012",
-        "3: model.depth: must be a whole number, got '012'. For example depth: 6.",
+        "3: model.depth must be a whole number (got '012'). For example depth: 6.",
     ),
     "date": (
         "depth: 2",
         "depth: 2024-01-01",
-        "3: model.depth: must be a whole number, got '2024-01-01'. For example depth: 6.",
+        "3: model.depth must be a whole number (got '2024-01-01'). For example depth: 6.",
     ),
     "true as a number": (
         "depth: 2",
         "depth: true",
-        "3: model.depth: must be a whole number, got true. For example depth: 6.",
+        "3: model.depth must be a whole number (got true). For example depth: 6.",
     ),
     "list as a number": (
         "depth: 2",
         "depth: [2]",
-        "3: model.depth: must be a whole number, got [2]. For example depth: 6.",
+        "3: model.depth must be a whole number (got [2]). For example depth: 6.",
     ),
     "low > high": (
         UNIFORM,
         "{uniform: [0.9, 0.1]}",
-        "7: search.gamma_init.min.uniform: low <= high must hold, got [0.9, 0.1]. Write [0.1, 0.9].",
+        "7: search.gamma_init.min.uniform: low <= high must hold (got [0.9, 0.1]). Write [0.1, 0.9].",
     ),
     "log of zero": (
         "log_uniform: [1e-5",
         "log_uniform: [0",
-        "10: search.learning_rate.log_uniform: low > 0 must hold for a logarithm, got [0, 1e-2]. Raise it, or write uniform.",
+        "10: search.learning_rate.log_uniform: low > 0 must hold for a logarithm (got [0, 1e-2]). Raise it, or write uniform.",
     ),
     "log of less": (
         "log_uniform: [1e-5",
         "log_uniform: [-1",
-        "10: search.learning_rate.log_uniform: low > 0 must hold for a logarithm, got [-1, 1e-2]. Raise it, or write uniform.",
+        "10: search.learning_rate.log_uniform: low > 0 must hold for a logarithm (got [-1, 1e-2]). Raise it, or write uniform.",
     ),
     "nan": (
         UNIFORM,
         "{uniform: [.nan, 1]}",
-        "7: search.gamma_init.min.uniform: must be a finite number of 64 bits, got .nan. Write a finite number.",
+        "7: search.gamma_init.min.uniform must be a finite number of 64 bits (got .nan). Write a finite number.",
     ),
     "nan as a word": (
         UNIFORM,
         "{uniform: [nan, 1]}",
-        "7: search.gamma_init.min.uniform: must be a number, got 'nan'. For example uniform: [0.1, 0.9].",
+        "7: search.gamma_init.min.uniform must be a number (got 'nan'). For example uniform: [0.1, 0.9].",
     ),
     "infinite": (
         RATE,
         "log_uniform: [1e-5, .inf]",
-        "10: search.learning_rate.log_uniform: must be a finite number of 64 bits, got .inf. Write a finite number.",
+        "10: search.learning_rate.log_uniform must be a finite number of 64 bits (got .inf). Write a finite number.",
     ),
     "overflow": (
         RATE,
         "log_uniform: [1e-5, 1e999]",
-        "10: search.learning_rate.log_uniform: must be a finite number of 64 bits, got 1e999. Write a finite number.",
+        "10: search.learning_rate.log_uniform must be a finite number of 64 bits (got 1e999). Write a finite number.",
     ),
     "one end": (
         UNIFORM,
         "{uniform: [0.1]}",
-        "7: search.gamma_init.min.uniform: must be a list of two numbers, got [0.1]. For example uniform: [0.1, 0.9].",
+        "7: search.gamma_init.min.uniform must be a list of two numbers (got [0.1]). For example uniform: [0.1, 0.9].",
     ),
     "three ends": (
         UNIFORM,
         "{uniform: [0.1, 0.2, 0.3]}",
-        "7: search.gamma_init.min.uniform: must be a list of two numbers, got [0.1, 0.2, 0.3]. For example uniform: [0.1, 0.9].",
+        "7: search.gamma_init.min.uniform must be a list of two numbers (got [0.1, 0.2, 0.3]). For example uniform: [0.1, 0.9].",
     ),
     "no ends": (
         UNIFORM,
         "{uniform: 0.1}",
-        "7: search.gamma_init.min.uniform: must be a list of two numbers, got 0.1. For example uniform: [0.1, 0.9].",
+        "7: search.gamma_init.min.uniform must be a list of two numbers (got 0.1). For example uniform: [0.1, 0.9].",
     ),
     "step 0": (
         UNIFORM,
         "{uniform: [0.1, 0.9], step: 0}",
-        "7: search.gamma_init.min.step: must be above 0, got 0. For example step: 0.1.",
+        "7: search.gamma_init.min.step must be above 0 (got 0). For example step: 0.1.",
     ),
     "step > range": (
         UNIFORM,
         "{uniform: [0.1, 0.9], step: 1}",
-        "7: search.gamma_init.min.uniform: step <= high - low must hold, got [0.1, 0.9]. Write a step of at most 0.8.",
+        "7: search.gamma_init.min.uniform: step <= high - low must hold (got [0.1, 0.9]). Write a step of at most 0.8.",
     ),
     "int with fractions": (
         THETA,
         "heads: {int: [1.5, 4]}",
-        "9: search.heads.int: must be a whole number, got 1.5. For example int: [2, 6].",
+        "9: search.heads.int must be a whole number (got 1.5). For example int: [2, 6].",
     ),
     "uniform for whole": (
         THETA,
         "heads: {uniform: [1, 4]}",
-        "9: search.heads: heads is a whole number, at least 1, got `uniform`. Write one of: int, log_int, choice.",
+        "9: search.heads: heads is a whole number, at least 1 (got `uniform`). Write one of: int, log_int, choice.",
     ),
     "int for real": (
         UNIFORM,
         "{int: [0, 1]}",
-        "7: search.gamma_init.min: gamma_init.min is a number between 0 and 1, both excluded, got `int`. Write one of: uniform, log_uniform, choice.",
+        "7: search.gamma_init.min: gamma_init.min is a number between 0 and 1, both excluded (got `int`). Write one of: uniform, log_uniform, choice.",
     ),
     "empty choice": (
         CHOICE,
         "choice: []",
-        "8: search.gamma_init.max.choice: a choice must have at least one value, got []. Write choice: [a, b].",
+        "8: search.gamma_init.max.choice: a choice must have at least one value (got []). Write choice: [a, b].",
     ),
     "duplicate choice": (
         CHOICE,
         "choice: [0.99, 9.9e-1]",
-        "8: search.gamma_init.max.choice: the values of a choice must differ, got [0.99, 9.9e-1]. Keep each once.",
+        "8: search.gamma_init.max.choice: the values of a choice must differ (got [0.99, 9.9e-1]). Keep each once.",
     ),
     "mixed choice": (
         CHOICE,
         "choice: [0.99, on]",
-        "8: search.gamma_init.max.choice: the values of a choice must be of one type, got [0.99, 'on']. These are numbers and words.",
+        "8: search.gamma_init.max.choice: the values of a choice must be of one type (got [0.99, 'on']). These are numbers and words.",
     ),
     "flag beside number": (
         CHOICE,
         "choice: [1, true]",
-        "8: search.gamma_init.max.choice: the values of a choice must be of one type, got [1, true]. These are flags and numbers.",
+        "8: search.gamma_init.max.choice: the values of a choice must be of one type (got [1, true]). These are flags and numbers.",
     ),
     "nested choice": (
         CHOICE,
         "choice: [[0.99], [1]]",
-        "8: search.gamma_init.max.choice: a choice is made of numbers, words or flags, got [[0.99], [1]]. Write single values.",
+        "8: search.gamma_init.max.choice: a choice is made of numbers, words or flags (got [[0.99], [1]]). Write single values.",
     ),
     "no distribution": (
         UNIFORM,
         "{}",
-        "7: search.gamma_init.min: must have exactly one of uniform, log_uniform, int, log_int, choice, got an empty mapping. For example gamma_init.min: {uniform: [0.1, 0.9]}.",
+        "7: search.gamma_init.min must have exactly one of uniform, log_uniform, int, log_int, choice (got an empty mapping). For example gamma_init.min: {uniform: [0.1, 0.9]}.",
     ),
     "two distributions": (
         UNIFORM,
         "{uniform: [0, 1], choice: [1]}",
-        "7: search.gamma_init.min: must have exactly one of uniform, log_uniform, int, log_int, choice, got {uniform, choice}. For example gamma_init.min: {uniform: [0.1, 0.9]}.",
+        "7: search.gamma_init.min must have exactly one of uniform, log_uniform, int, log_int, choice (got {uniform, choice}). For example gamma_init.min: {uniform: [0.1, 0.9]}.",
     ),
     "unknown distribution": (
         UNIFORM,
         "{uniforn: [0.1, 0.9]}",
-        "7: search.gamma_init.min.uniforn: must be a known key, got `uniforn`. Did you mean `uniform`?",
+        "7: search.gamma_init.min.uniforn is not a known key. Did you mean `uniform`?",
     ),
     "a value as search": (
         UNIFORM,
         "0.5",
-        "7: search.gamma_init.min: must be a mapping, got 0.5. See docs/search-space.md.",
+        "7: search.gamma_init.min must be a mapping (got 0.5). See docs/search-space.md.",
     ),
     "outside its bounds": (
         UNIFORM,
         "{uniform: [0, 0.9]}",
-        "7: search.gamma_init.min.uniform: gamma_init.min must be a number between 0 and 1, both excluded, got 0. For example gamma_init.min: 0.5.",
+        "7: search.gamma_init.min.uniform: gamma_init.min must be a number between 0 and 1, both excluded (got 0). For example gamma_init.min: 0.5.",
     ),
     "beyond its bounds": (
         CHOICE,
         "choice: [0.99, 1.1]",
-        "8: search.gamma_init.max.choice: gamma_init.max must be a number between 0 and 1, both excluded, got 1.1. For example gamma_init.max: 0.999.",
+        "8: search.gamma_init.max.choice: gamma_init.max must be a number between 0 and 1, both excluded (got 1.1). For example gamma_init.max: 0.999.",
     ),
     "ends may cross": (
         UNIFORM,
         "{uniform: [0.1, 0.995]}",
-        "7: search.gamma_init.min: gamma_init.min < gamma_init.max must hold for every draw, got gamma_init.min up to 0.995 and gamma_init.max from 0.99. Keep gamma_init.min below 0.99, or gamma_init.max above 0.995.",
+        "7: search.gamma_init.min: gamma_init.min < gamma_init.max must hold for every draw (got gamma_init.min up to 0.995 and gamma_init.max from 0.99). Keep gamma_init.min below 0.99, or gamma_init.max above 0.995.",
     ),
     "unknown section": (
         "evaluate:",
         "evalute:",
-        "5: evalute: must be a known key, got `evalute`. Did you mean `evaluate`?",
+        "5: evalute is not a known key. Did you mean `evaluate`?",
     ),
     "unknown field": (
         "batch_size: 16",
         "batchsize: 16",
-        "4: training.batchsize: must be a known key, got `batchsize`. Did you mean `batch_size`?",
+        "4: training.batchsize is not a known key. Did you mean `batch_size`?",
     ),
     "unknown layer key": (
         "heads: 8",
         "head: 8",
-        "3: model.head: must be a key of model or of the layer rotrnn, got `head`. Did you mean `heads`?",
+        "3: model.head is not a key of model or of the layer rotrnn. Did you mean `heads`?",
     ),
     "unknown search": (
         "learning_rate: {log_uniform: [1e-5",
         "lerning_rate: {log_uniform: [1e-5",
-        "10: search.lerning_rate: must be a hyperparameter of a trial with the layer rotrnn, got `lerning_rate`. Did you mean `learning_rate`?",
+        "10: search.lerning_rate is not a hyperparameter of a trial with the layer rotrnn. Did you mean `learning_rate`?",
     ),
     "unsearchable": (
         "learning_rate: {log_uniform: [1e-5, 1e-2]}",
         "steps: {int: [1, 2]}",
-        "10: search.steps: must be a hyperparameter of a trial with the layer rotrnn, got `steps`. There are: activations, algorithm, basis, batch_size, bidirectional, clip, d_model, d_state, depth, dropout, encoder, gamma_init.max, gamma_init.min, gate, heads, label_smoothing, layer, learning_rate, mixing, norm, norm_position, normalisation, optimizer, pooling, recurrent_learning_rate, schedule, seed, short_conv, theta_init.max, theta_init.min, train_gamma, train_theta, warmup, weight_decay.",
+        "10: search.steps is not a hyperparameter of a trial with the layer rotrnn. There are: activations, algorithm, basis, batch_size, bidirectional, clip, d_model, d_state, depth, dropout, encoder, gamma_init.max, gamma_init.min, gate, heads, label_smoothing, layer, learning_rate, mixing, norm, norm_position, normalisation, optimizer, pooling, recurrent_learning_rate, schedule, seed, short_conv, theta_init.max, theta_init.min, train_gamma, train_theta, warmup, weight_decay.",
     ),
     "unknown task": (
         "task: listops",
         "task: listop",
-        "1: task: must name a task, got 'listop'. Did you mean `listops`?",
+        "1: task must name a task (got 'listop'). Did you mean `listops`?",
     ),
     "unknown layer": (
         "layer: rotrnn",
         "layer: rotnn",
-        "3: model.layer: must name a layer, got `rotnn`. Did you mean `rotrnn`?",
+        "3: model.layer must name a layer (got `rotnn`). Did you mean `rotrnn`?",
     ),
     "unknown task option": (
         "{length: 2048}",
         "{lenght: 2048}",
-        "2: data.lenght: must be an option of listops, got `lenght`. Did you mean `length`?",
+        "2: data.lenght is not an option of listops. Did you mean `length`?",
     ),
     "task option of another type": (
         "{length: 2048}",
         "{length: long}",
-        "2: data.length: must be a whole number, at least 8, got 'long'. For example length: 2048.",
+        "2: data.length must be a whole number, at least 8 (got 'long'). For example length: 2048.",
     ),
     "task options at odds": (
         "{length: 2048}",
         "{length: 100}",
-        "2: data: min_length + 1 < max_length <= length must hold, got min_length=500, max_length=2000, length=100. The published lengths are 500, 2000 and 2048.",
+        "2: data: min_length + 1 < max_length <= length must hold (got min_length=500, max_length=2000, length=100). The published lengths are 500, 2000 and 2048.",
     ),
     "unknown metric": (
         "maximize: val/accuracy",
         "maximize: val/acuracy",
-        "12: objective.maximize: must be a metric that trials report, got `val/acuracy`. Did you mean `val/accuracy`?",
+        "12: objective.maximize must be a metric that trials report (got `val/acuracy`). Did you mean `val/accuracy`?",
     ),
     "metric the wrong way": (
         "maximize: val/accuracy",
         "minimize: val/accuracy",
-        "12: objective.minimize: val/accuracy is better when it is high, got minimize. Write maximize: val/accuracy.",
+        "12: objective.minimize: val/accuracy is better when it is high (got minimize). Write maximize: val/accuracy.",
     ),
     "no score": (
         "maximize: val/accuracy",
         "minimize: seconds/train",
-        "12: objective: must include val/accuracy or val/loss, got {minimize}. For example objective: {maximize: val/accuracy}.",
+        "12: objective must include val/accuracy or val/loss (got {minimize}). For example objective: {maximize: val/accuracy}.",
     ),
     "no objective": (
         "{maximize: val/accuracy}",
         "{}",
-        "12: objective: must include val/accuracy or val/loss, got an empty mapping. For example objective: {maximize: val/accuracy}.",
+        "12: objective must include val/accuracy or val/loss (got an empty mapping). For example objective: {maximize: val/accuracy}.",
     ),
     "unknown sampler": (
         "{tpe: {seed: 3}}",
         "tep",
-        "13: sampler.tep: must name a sampler, got `tep`. Did you mean `tpe`?",
+        "13: sampler.tep must name a sampler (got `tep`). Did you mean `tpe`?",
     ),
     "unknown sampler option": (
         "{tpe: {seed: 3}}",
         "{tpe: {sed: 3}}",
-        "13: sampler.tpe.sed: must be a known key, got `sed`. Did you mean `seed`?",
+        "13: sampler.tpe.sed is not a known key. Did you mean `seed`?",
     ),
     "two samplers": (
         "{tpe: {seed: 3}}",
         "{tpe: {}, gp: {}}",
-        "13: sampler: must be one name, or {name: {options}}, got {tpe, gp}. Names: tpe, gp, cmaes, qmc, random, grid, nsgaii.",
+        "13: sampler must be one name, or {name: {options}} (got {tpe, gp}). Names: tpe, gp, cmaes, qmc, random, grid, nsgaii.",
     ),
     "unknown scheduler": (
         ASHA,
         "{ahsa: {}}",
-        "14: scheduler.ahsa: must name a scheduler, got `ahsa`. Did you mean `asha`?",
+        "14: scheduler.ahsa must name a scheduler (got `ahsa`). Did you mean `asha`?",
     ),
     "reduction of one": (
         "reduction: 4",
         "reduction: 1",
-        "14: scheduler.asha.reduction: must be above 1, got 1. For example reduction: 4.",
+        "14: scheduler.asha.reduction must be above 1 (got 1). For example reduction: 4.",
     ),
     "grace beyond the end": (
         "grace: 0.1",
         "grace: 1.5",
-        "14: scheduler.asha.grace: must be at most 1, got 1.5. For example grace: 0.1.",
+        "14: scheduler.asha.grace must be at most 1 (got 1.5). For example grace: 0.1.",
     ),
     "trials 0": (
         "trials: 16",
         "trials: 0",
-        "15: budget.trials: must be at least 1, got 0. For example trials: 64.",
+        "15: budget.trials must be at least 1 (got 0). For example trials: 64.",
     ),
     "trials -1": (
         "trials: 16",
         "trials: -1",
-        "15: budget.trials: must be at least 1, got -1. For example trials: 64.",
+        "15: budget.trials must be at least 1 (got -1). For example trials: 64.",
     ),
     "trials 1.5": (
         "trials: 16",
         "trials: 1.5",
-        "15: budget.trials: must be a whole number, got 1.5. For example trials: 64.",
+        "15: budget.trials must be a whole number (got 1.5). For example trials: 64.",
     ),
     "trials ten": (
         "trials: 16",
         "trials: ten",
-        "15: budget.trials: must be a whole number, got 'ten'. For example trials: 64.",
+        "15: budget.trials must be a whole number (got 'ten'). For example trials: 64.",
     ),
     "trials 10^9": (
         "trials: 16",
         "trials: 1_000_000_000",
-        "15: budget.trials: must be at most 100_000, got 1_000_000_000. For example trials: 64.",
+        "15: budget.trials must be at most 100_000 (got 1_000_000_000). For example trials: 64.",
     ),
     "interval > steps": (
         "interval: 100",
         "interval: 2000",
-        "4: training.interval: must be at most training.steps, got 2000 of 1000. Write 1000 or less.",
+        "4: training.interval must be at most training.steps (got 2000 of 1000). Write 1000 or less.",
     ),
     "gpu of no slot": (
         "gpu: 1/8",
         "gpu: 0.3",
-        "16: resources.gpu: must be 0, 1 or 1/K of a GPU, got 0.3. Write gpu: 1/3.",
+        "16: resources.gpu must be 0, 1 or 1/K of a GPU (got 0.3). Write gpu: 1/3.",
     ),
     "slots of no gpu": (
         "gpu: 1/8",
         "gpu: 1/8, slots: auto",
-        "16: resources.slots: requires gpu: 1, which the slots share, got 'auto'. "
+        "16: resources.slots requires gpu: 1, which the slots share (got 'auto'). "
         "Write gpu: 1, or leave it out.",
     ),
     "no slots": (
         "gpu: 1/8",
         "gpu: 1, slots: 0",
-        "16: resources.slots: must be a whole number from 1 to 256, or auto, got 0. For example slots: auto.",
+        "16: resources.slots must be a whole number from 1 to 256, or auto (got 0). For example slots: auto.",
     ),
     "a long word": (
         "task: listops",
         f"task: {'x' * 251}",
-        f"1: task: must be at most 250 characters, got '{'x' * 116}.... For example task: retrieval.",
+        f"1: task must be at most 250 characters (got '{'x' * 116}...). For example task: retrieval.",
     ),
     "slots by another word": (
         "gpu: 1/8",
         "gpu: 1, slots: many",
-        "16: resources.slots: must be a whole number from 1 to 256, or auto, got 'many'. For example slots: auto.",
+        "16: resources.slots must be a whole number from 1 to 256, or auto (got 'many'). For example slots: auto.",
     ),
-    "two gpus": ("gpu: 1/8", "gpu: 2", "16: resources.gpu: must be at most 1, got 2. For example gpu: 1/8."),
+    "two gpus": ("gpu: 1/8", "gpu: 2", "16: resources.gpu must be at most 1 (got 2). For example gpu: 1/8."),
     "no rate": (
         "  learning_rate: {log_uniform: [1e-5, 1e-2]}\n",
         "",
-        "4: training.learning_rate: must be given here or in search, got nothing. For example learning_rate: 1e-3.",
+        "4: training.learning_rate must be given here or in search. For example learning_rate: 1e-3.",
     ),
     "heads that do not divide": (
         "heads: 8",
         "heads: 7",
-        "3: model.d_state: d_state must be divisible by heads (rotrnn), got d_state 64, heads 7. Change one of them.",
+        "3: model.d_state: in the layer rotrnn, d_state must be divisible by heads (got d_state 64, heads 7). Change one of them.",
     ),
     "searched heads that do not divide": (
         THETA,
         "heads: {choice: [8, 16, 24]}",
-        "9: search.heads: d_state must be divisible by heads (rotrnn), got d_state 64, heads 24. Change one of them.",
+        "9: search.heads: in the layer rotrnn, d_state must be divisible by heads (got d_state 64, heads 24). Change one of them.",
     ),
     "published outside": (
         "gamma_init.min: 0.5,",
         "gamma_init.min: 0.95,",
-        "19: published.values.gamma_init.min: must lie in its search (uniform [0.1, 0.9]), got 0.95. Widen the search, or correct the value.",
+        "19: published.values.gamma_init.min must lie in its search, uniform [0.1, 0.9] (got 0.95). Widen the search, or correct the value.",
     ),
     "published of another choice": (
         "theta_init.max: 2*pi,",
         "theta_init.max: pi,",
-        "19: published.values.theta_init.max: must lie in its search (choice [0.314159, 6.28319]), got pi. Widen the search, or correct the value.",
+        "19: published.values.theta_init.max must lie in its search, choice [0.314159, 6.28319] (got pi). Widen the search, or correct the value.",
     ),
     "published value missing": (
         "gamma_init.min: 0.5, ",
         "",
-        "19: published.values: must give a value for gamma_init.min, which is searched, got none. Add gamma_init.min, or take it out of search.",
+        "19: published.values must give a value for gamma_init.min, which is searched. Add gamma_init.min, or take it out of search.",
     ),
     "published value too many": (
         "gamma_init.min: 0.5,",
         "gamma_init.min: 0.5, dropout: 0.1,",
-        "19: published.values.dropout: must be searched, and active under these values, got `dropout`. Take it out, or search it.",
+        "19: published.values.dropout must be searched, and active under these values (got `dropout`). Take it out, or search it.",
     ),
     "published metric": (
         "test/accuracy: 0.611",
         "test/acc: 0.611",
-        "21: published.test/acc: must be a known key, got `test/acc`. Did you mean `test/accuracy`?",
+        "21: published.test/acc is not a known key. Did you mean `test/accuracy`?",
     ),
     "published figure": (
         "test/accuracy: 0.611",
         "test/accuracy: high",
-        "21: published.test/accuracy: must be a number, got 'high'. For example test/accuracy: 0.9.",
+        "21: published.test/accuracy must be a number (got 'high'). For example test/accuracy: 0.9.",
     ),
     "nothing given": (
         "training: {steps: 1_000, interval: 100, batch_size: 16}",
         "training:",
-        "4: training: must be a mapping, got nothing. For example training: {steps: 50_000, interval: 500}.",
+        "4: training must be a mapping (got null). For example training: {steps: 50_000, interval: 500}.",
     ),
     "missing field": (
         "steps: 1_000, ",
         "",
-        "4: training.steps: must be given, got nothing. For example steps: 50_000.",
+        "4: training.steps must be given. For example steps: 50_000.",
     ),
     "missing section": (
         "budget: {trials: 16}\n",
         "",
-        "1: budget: must be given, got nothing. For example budget: {trials: 64}.",
+        "1: budget must be given. For example budget: {trials: 64}.",
     ),
     "condition on nothing": (
         UNIFORM,
         "{uniform: [0.1, 0.9], when: {depht: 2}}",
-        "7: search.gamma_init.min.when.depht: must name another searched choice or int, got `depht`. There are: gamma_init.max, theta_init.max.",
+        "7: search.gamma_init.min.when.depht must name another searched choice or int (got `depht`). There are: gamma_init.max, theta_init.max.",
     ),
     "condition on itself": (
         THETA,
         "heads: {choice: [2, 4], when: {heads: 2}}",
-        "9: search.heads.when.heads: must name another searched choice or int, got `heads`. There is: gamma_init.max.",
+        "9: search.heads.when.heads must name another searched choice or int (got `heads`). There is: gamma_init.max.",
     ),
     "condition on no value": (
         UNIFORM,
         "{uniform: [0.1, 0.9], when: {gamma_init.max: 0.5}}",
-        "7: search.gamma_init.min.when.gamma_init.max: must be values of gamma_init.max, got 0.5. They are [0.99, 0.999].",
+        "7: search.gamma_init.min.when.gamma_init.max must be values of gamma_init.max (got 0.5). They are [0.99, 0.999].",
     ),
     "warm start of a path": (
         "resources: {gpu",
         "warm_start: [../../x]\nresources: {gpu",
-        "16: warm_start: must be letters, digits, - and _, at most 64, got '../../x'. For example warm_start: [retrieval-laptop-1a2b3c4d].",
+        "16: warm_start must be letters, digits, - and _, at most 64 (got '../../x'). For example warm_start: [retrieval-laptop-1a2b3c4d].",
     ),
 }
 
@@ -463,11 +463,17 @@ def test_an_endless_choice(tmp_path: Path) -> None:
     assert "at most 1,000 values" in error.must
 
 
+@pytest.mark.parametrize("content", [b"", b" \n\n"])
+def test_an_empty_file(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_bytes(content)
+    with pytest.raises(BadInput, match=r"space\.yaml is empty\. Write its content\."):
+        load(file, profile="auto", gpus=1)
+
+
 @pytest.mark.parametrize(
     ("content", "got"),
     [
-        (b"", "an empty file"),
-        (b" \n\n", "an empty file"),
         (VALID.encode("utf-16"), "UTF-16"),
         (VALID.encode("utf-16-be"), "a binary file"),
         (b"\x7fELF\x02\x01\x00\x00", "a binary file"),
@@ -476,7 +482,7 @@ def test_an_endless_choice(tmp_path: Path) -> None:
         (b"task: a\nmodel:\n\tlayer: x", "'\\t'"),
         (b"#" * 256_001, "256,001"),
     ],
-    ids=["empty", "blank", "utf-16", "utf-16 unmarked", "binary", "latin", "escape", "tab", "long"],
+    ids=["utf-16", "utf-16 unmarked", "binary", "latin", "escape", "tab", "long"],
 )
 def test_files_that_are_not_text(tmp_path: Path, content: bytes, got: str) -> None:
     """The error says what the file is instead."""
@@ -519,11 +525,14 @@ def test_nothing_is_allocated_for_what_is_too_large(tmp_path: Path, old: str, ne
     """The file is refused at once, in little memory."""
     text = edited(old, new)
     tracemalloc.start()
-    start = time.process_time()
-    error = refused(tmp_path, text)
-    assert time.process_time() - start < 2
-    assert tracemalloc.get_traced_memory()[1] < 50 << 20
-    tracemalloc.stop()
+    try:
+        start = time.thread_time()  # threads that earlier tests have left do not count
+        error = refused(tmp_path, text)
+        seconds, peak = time.thread_time() - start, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert seconds < 2
+    assert peak < 50 << 20
     assert must in error.must
 
 
@@ -546,7 +555,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.truncate(50_000_000)
     start = time.perf_counter()
-    with pytest.raises(BadInput, match="at most 256,000 bytes, got 50,000,000"):
+    with pytest.raises(BadInput, match=r"at most 256,000 bytes \(got 50,000,000\)"):
         load(path, profile="auto", gpus=1)
     assert time.perf_counter() - start < 1
 
@@ -557,7 +566,7 @@ def test_paths_that_are_not_files(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
     for name, got in (
-        ("none.yaml", "no such file"),
+        ("none.yaml", "does not exist"),
         ("folder", "a directory"),
         ("pipe", "a device or a pipe"),
     ):
@@ -634,7 +643,11 @@ def followed(error: Mistake) -> list[str]:
     if match := re.match(r"Write (\[.*\])\.", error.remedy):
         return [f"{key}={match[1]}"]
     if match := re.match(r"Did you mean `(.+)`\?", error.remedy):
-        return [f"{key}=null"] if error.got == f"`{last}`" else [f"{key}={match[1]}"]
+        return (
+            [f"{key}=null"]
+            if error.got == f"`{last}`" or error.must.startswith("is not ")
+            else [f"{key}={match[1]}"]
+        )
     return [f"{key}=null"] if error.remedy in ("Leave it out.", "Leave the step out.") else []
 
 
@@ -676,7 +689,7 @@ def test_mistakes_of_code_are_told_with_those_of_the_file(tmp_path: Path) -> Non
     assert done.stdout.split() == ["2"]
     lines = [line for line in done.stderr.splitlines() if line]
     assert len(lines) == 2
-    assert "budget.trials: must be at least 1" in lines[0]
+    assert "budget.trials must be at least 1" in lines[0]
     assert "train must take one argument" in lines[1]
 
 

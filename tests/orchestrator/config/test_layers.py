@@ -85,13 +85,13 @@ def test_heads_that_the_file_names_are_not_named_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "phrase"),
     [
-        ("heads: 8,", "heads: 8, layers: {lur: {}},", "model.layers.lur: must name a layer"),
-        ("heads: 8,", "heads: 8, layers: {lru: {heads: 4}},", "or a key of the layer lru, got `heads`"),
-        ("heads: 8,", "heads: 8, layers: {lru: {depth: 4}},", "or a key of the layer lru, got `depth`"),
+        ("heads: 8,", "heads: 8, layers: {lur: {}},", "model.layers.lur must name a layer"),
+        ("heads: 8,", "heads: 8, layers: {lru: {heads: 4}},", "or a key of the layer lru (got `heads`)"),
+        ("heads: 8,", "heads: 8, layers: {lru: {depth: 4}},", "or a key of the layer lru (got `depth`)"),
         (
             "heads: 8,",
             "heads: 8, layers: {lru: {d_state: 0}},",
-            "lru.d_state: must be a whole number, at least 1",
+            "lru.d_state must be a whole number, at least 1",
         ),
         ("heads: 8,", "heads: 8, layers: {lru: {r_init: [0.5, 2]}},", "must lie between 0 and 1"),
         (
@@ -99,9 +99,13 @@ def test_heads_that_the_file_names_are_not_named_again(tmp_path: Path) -> None:
             "heads: 8, layers: {lru: {r_init: [0.9, 0.5]}},",
             "lru.r_init: r_init.min < r_init.max",
         ),
-        ("heads: 8,", "heads: 8, layers: {rotrnn: {heads: 12}},", "rotrnn.heads: d_state must be divisible"),
-        ("{choice: [pi/100", "{when: {layer: lru}, choice: [pi/100", "when.layer: must be rotrnn"),
-        ("rotrnn.theta_init.max", "s5.dt_init.max", "search.s5.dt_init.max: must be a hyperparameter"),
+        (
+            "heads: 8,",
+            "heads: 8, layers: {rotrnn: {heads: 12}},",
+            "rotrnn.heads: in the layer rotrnn, d_state must be divisible",
+        ),
+        ("{choice: [pi/100", "{when: {layer: lru}, choice: [pi/100", "when.layer must be rotrnn"),
+        ("rotrnn.theta_init.max", "s5.dt_init.max", "search.s5.dt_init.max is not a hyperparameter"),
         ("rotrnn.theta_init.max", "rotrnn.theta_int.max", "Did you mean `rotrnn.theta_init.max`?"),
         (
             "  lru.d_state",
@@ -111,7 +115,7 @@ def test_heads_that_the_file_names_are_not_named_again(tmp_path: Path) -> None:
         (
             "lru.d_state: {int: [64, 128]}",
             "rotrnn.heads: {choice: [8, 12]}",
-            "search.rotrnn.heads: d_state must",
+            "search.rotrnn.heads: in the layer rotrnn, d_state must",
         ),
     ],
 )

@@ -67,8 +67,8 @@ def test_it_can_be_overridden(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("match", "old", "new", "phrases"),
     [
-        ("{parameters: 0}", "", "", ["model.match.parameters: must be"]),
-        ("{parameters: 1000, adjust: depth}", "", "", ["model.match.adjust: must be"]),
+        ("{parameters: 0}", "", "", ["model.match.parameters must be"]),
+        ("{parameters: 1000, adjust: depth}", "", "", ["model.match.adjust must be"]),
         (
             "{parameters: 100, adjust: d_state}",
             "",
@@ -79,13 +79,13 @@ def test_it_can_be_overridden(tmp_path: Path) -> None:
             "{parameters: 12_000}",
             "  learning_rate:",
             "  depth: {choice: [1, 2]}\n  learning_rate:",
-            ["search.depth: must keep 12,000 parameters in every network", "Do not search depth."],
+            ["search.depth must keep 12,000 parameters in every network", "Do not search depth."],
         ),
         (
             "{parameters: 12_000}",
             "  learning_rate:",
             "  rotrnn.d_state: {int: [8, 64], step: 8}\n  learning_rate:",
-            ["search.rotrnn.d_state: must keep 12,000 parameters"],
+            ["search.rotrnn.d_state must keep 12,000 parameters"],
         ),
     ],
 )

@@ -11,9 +11,11 @@ from orchestrator.config import load
 from orchestrator.config.sections import SpaceFile
 from orchestrator.config.space import KINDS
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS
+from orchestrator.errors import BadInput
 from tests.orchestrator.config.files import written
 
-PAGE = (Path(__file__).parents[3] / "docs" / "search-space.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "search-space.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("profile", ["full", "laptop"])
@@ -35,3 +37,13 @@ def test_nothing_is_undocumented() -> None:
             names |= set(registry.settings(name).options)
     missing = {name for name in names if not re.search(rf"(?<![a-z_]){name}(?![a-z_])", PAGE)}
     assert missing == set()
+
+
+def test_the_errors_are_those_of_the_program(tmp_path: Path) -> None:
+    """The page shows how two mistakes in a shipped file are reported."""
+    text = (ROOT / "search_spaces" / "retrieval.yaml").read_text(encoding="utf-8")
+    text = text.replace("batch_size: 32", "batchsize: 32").replace("[0.1, 0.9]", "[0.1, 0.995]")
+    with pytest.raises(BadInput) as refused:
+        load(written(tmp_path, text), profile="full", gpus=0)
+    shown = re.findall(r"^    search_spaces/retrieval.yaml(:.*)$", PAGE, re.MULTILINE)
+    assert [re.sub(r"^.*?\.yaml", "", str(mistake)) for mistake in refused.value.all()] == shown

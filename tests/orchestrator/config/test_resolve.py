@@ -57,12 +57,12 @@ def test_overrides_go_over_the_profile(tmp_path: Path) -> None:
     ("override", "where", "message"),
     [
         ("training.stepz=3", "--set training.stepz", "Did you mean `steps`?"),
-        ("training.steps=ten", "--set training.steps", "must be a whole number, got 'ten'"),
-        ("training.steps=0", "--set training.steps", "must be at least 1, got 0"),
+        ("training.steps=ten", "--set training.steps", "must be a whole number (got 'ten')"),
+        ("training.steps=0", "--set training.steps", "must be at least 1 (got 0)"),
         ("training.steps=[1", "--set training.steps", "must be YAML 1.2"),
         ("training.steps", "--set", "must be key=value"),
         ("=3", "--set", "must be key=value"),
-        ("steps=3", "--set steps", "must be a known key"),
+        ("steps=3", "--set steps", "is not a known key"),
         ("training={steps: 5}", "--set training: training.interval", "must be given"),
         ("training.steps.more=1", "--set training.steps.more", "must name a key inside a mapping"),
         (
@@ -103,7 +103,7 @@ def test_unknown_profile(tmp_path: Path, wanted: str, message: str) -> None:
         ("  laptop:\n", "  ../laptop:\n", 23, "a profile's name"),
         ("    training: {steps: 200}", "    trainin: {steps: 200}", 25, "Did you mean `training`?"),
         ("    training: {steps: 200}", "    training: {step: 200}", 25, "Did you mean `steps`?"),
-        ("    resources: {cpu: 2}", "    profiles: {}", 29, "must be a known key"),
+        ("    resources: {cpu: 2}", "    profiles: {}", 29, "is not a known key"),
     ],
 )
 def test_bad_profiles(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:

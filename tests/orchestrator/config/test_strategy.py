@@ -152,6 +152,9 @@ def test_population_based_training(tmp_path: Path) -> None:
         assert error.got == f"`{mutation}`"
     assert "must not be empty" in refused(tmp_path, edited("[learning_rate]", "[]", text)).must
     assert "must be given" in refused(tmp_path, edited("mutations: [learning_rate]", "", text)).must
-    assert "left out" in refused(tmp_path, edited("budget:", "sampler: tpe\nbudget:", text)).must
+    assert (
+        "cannot be combined with pbt"
+        in refused(tmp_path, edited("budget:", "sampler: tpe\nbudget:", text)).must
+    )
     factors = edited("[learning_rate]", "[learning_rate], factors: [1.2, 0.8]", text)
     assert "below 1, above 1" in refused(tmp_path, factors).must

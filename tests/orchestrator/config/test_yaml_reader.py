@@ -65,7 +65,7 @@ def test_every_key_knows_its_line() -> None:
         ("a: b: c", "f:1", "YAML 1.2"),
         ("a: 1\n b: 2", "f:2", "YAML 1.2"),
         ("a: @b", "f:1", "YAML 1.2"),
-        ("# only a comment", "f", "must hold a value"),
+        ("# only a comment", "f", "is empty"),
     ],
 )
 def test_refuses(text: str, where: str, must: str) -> None:
@@ -93,10 +93,10 @@ def test_refuses(text: str, where: str, must: str) -> None:
 )
 def test_hostile_text_ends_quickly(text: str) -> None:
     """Deep, long and wide files are read or refused in well under two seconds."""
-    start = time.process_time()
+    start = time.thread_time()  # threads that earlier tests have left do not count
     with contextlib.suppress(BadInput):
         parse_document(text, "f")
-    assert time.process_time() - start < 1.9
+    assert time.thread_time() - start < 1.9
 
 
 def test_a_mark_and_windows_line_ends_are_fine(tmp_path: Path) -> None:

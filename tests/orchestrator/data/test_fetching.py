@@ -149,7 +149,7 @@ def test_a_complete_part_is_used_without_a_download(site: Site, tmp_path: Path) 
 
 def test_another_checksum_is_refused_before_anything_is_unpacked(site: Site, tmp_path: Path) -> None:
     site.content = GOOD[:-4] + b"evil"
-    with pytest.raises(BadData, match=r"must have the SHA-256 \w+, got \w+"):
+    with pytest.raises(BadData, match=r"must have the SHA-256 \w+ \(got \w+\)"):
         fetched(remote(site), tmp_path)
     assert left(tmp_path) == set()
     site.content = GOOD
@@ -158,7 +158,7 @@ def test_another_checksum_is_refused_before_anything_is_unpacked(site: Site, tmp
 
 def test_another_size_is_refused(site: Site, tmp_path: Path) -> None:
     site.content = GOOD + b"more"
-    with pytest.raises(BadData, match="bytes, got "):
+    with pytest.raises(BadData, match=r"bytes \(got "):
         fetched(remote(site), tmp_path)
 
 
@@ -178,13 +178,13 @@ def test_without_a_network_one_line_says_what_to_put_where(tmp_path: Path) -> No
 
 def test_a_missing_page_is_reported(site: Site, tmp_path: Path) -> None:
     site.status = 404
-    with pytest.raises(BadData, match=r"must be reachable, got 404 Not Found\. Without a network"):
+    with pytest.raises(BadData, match=r"must be reachable \(got 404 Not Found\)\. Without a network"):
         fetched(remote(site), tmp_path)
 
 
 def test_an_empty_answer_is_refused(site: Site, tmp_path: Path) -> None:
     site.content = b""
-    with pytest.raises(BadData, match="must be a whole tar archive, got 0 bytes"):
+    with pytest.raises(BadData, match=r"must be a complete tar archive \(got 0 bytes\)"):
         fetched(remote(site, sha256=None, size=None), tmp_path)
 
 
@@ -205,7 +205,7 @@ def test_a_given_file_or_its_folder_is_used(site: Site, tmp_path: Path) -> None:
     assert fetched(remote(site), tmp_path / "one", given=local / "set.tar.gz")
     assert fetched(remote(site), tmp_path / "two", given=local)
     assert left(tmp_path / "two") == {"set/a.txt", "set/deep/b.txt"}
-    with pytest.raises(BadData, match="must be a file, got no such file"):
+    with pytest.raises(BadData, match=r"does not exist"):
         fetched(remote(site), tmp_path / "three", given=local / "nothing")
     assert site.asked == []
 
@@ -256,19 +256,19 @@ def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
     [
         (
             special("set/link", tarfile.SYMTYPE, "/etc/passwd"),
-            "regular file or a folder, got a link to '/",
+            r"regular file or a folder \(got a link to '/",
         ),
-        (special("set/link", tarfile.LNKTYPE, "set/a.txt"), "regular file or a folder, got a link"),
-        (special("set/null", tarfile.CHRTYPE), "regular file or a folder, got a device"),
-        (special("set/disk", tarfile.BLKTYPE), "regular file or a folder, got a device"),
-        (special("set/pipe", tarfile.FIFOTYPE), "regular file or a folder, got a device"),
+        (special("set/link", tarfile.LNKTYPE, "set/a.txt"), r"regular file or a folder \(got a link"),
+        (special("set/null", tarfile.CHRTYPE), r"regular file or a folder \(got a device\)"),
+        (special("set/disk", tarfile.BLKTYPE), r"regular file or a folder \(got a device\)"),
+        (special("set/pipe", tarfile.FIFOTYPE), r"regular file or a folder \(got a device\)"),
         (("/set/a.txt", b"x"), "must stay inside"),
         (("set/../../a.txt", b"x"), "must stay inside"),
         (("../set/a.txt", b"x"), "must stay inside"),
         (("set/..\\a.txt", b"x"), "must stay inside"),
-        (("set/a.txt", b"again"), "must occur once"),
-        (("set/a.txt/b.txt", b"x"), "must occur once"),
-        (("set/big", b"x" * 101), "at most 10 members and 100 bytes, got more at set/big"),
+        (("set/a.txt", b"again"), "must not occur twice"),
+        (("set/a.txt/b.txt", b"x"), "must not occur twice"),
+        (("set/big", b"x" * 101), r"at most 10 members and 100 bytes \(got more at set/big\)"),
     ],
 )
 @pytest.mark.parametrize("mode", ["w:gz", "w:xz", "w"])
@@ -299,7 +299,7 @@ def test_a_truncated_archive_is_refused(tmp_path: Path, mode: str) -> None:
     for part in (len(content) // 2, 3, 0):
         archive = tmp_path / f"{part}.tar"
         archive.write_bytes(content[:part])
-        with pytest.raises(BadData, match="must be a whole tar archive"):
+        with pytest.raises(BadData, match="must be a complete tar archive"):
             unpack(
                 archive, "set", tmp_path / f"out{part}", lambda *_: None, most_bytes=10**6, most_members=10
             )
@@ -308,7 +308,7 @@ def test_a_truncated_archive_is_refused(tmp_path: Path, mode: str) -> None:
 def test_an_archive_without_the_folder_is_refused(tmp_path: Path) -> None:
     archive = tmp_path / "set.tar"
     archive.write_bytes(packed([("else/a.txt", b"")], "w"))
-    with pytest.raises(BadData, match="must hold the folder set, got nothing of it"):
+    with pytest.raises(BadData, match=r"does not contain the folder set"):
         unpack(archive, "set", tmp_path / "out", lambda *_: None, most_bytes=100, most_members=10)
 
 

@@ -76,7 +76,7 @@ def test_what_is_there_is_accepted(folder: Path, target: str | tuple[str, ...]) 
         ("train.py:nothing", "must take one argument"),
         ("train.py:two", "two(trial, data)"),
         ("train.py:named", "must take one argument"),
-        ("train.py:later", "async def"),
+        ("train.py:later", "must not be an async function"),
         ("wrong.py:train", "must be valid Python"),
         ("package.training:train", "no module package.training"),
         ("no_such_package.train:train", "must name a module that is installed"),

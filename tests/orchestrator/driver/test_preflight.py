@@ -47,14 +47,14 @@ def _replace_by_link(path: Path) -> None:
 
 
 HARM: dict[str, Callable[[Paths], None]] = {
-    "must be a folder under its root, got a symbolic link to /": lambda paths: _replace_by_link(
+    "must be a folder below the root (got a symbolic link to /)": lambda paths: _replace_by_link(
         paths.artifacts
     ),
-    f"{SWEEP}-0: must be a folder under": lambda paths: _replace_by_link(
+    f"{SWEEP}-0 must be a folder below": lambda paths: _replace_by_link(
         paths.trial_checkpoints(SWEEP, f"{SWEEP}-0")
     ),
-    "must not be writable by other users, got mode 777": lambda paths: paths.root.chmod(0o777),
-    "must be a file readable by its owner alone, got mode 644": lambda paths: paths.token.chmod(0o644),
+    "must not be writable by other users (got mode 777)": lambda paths: paths.root.chmod(0o777),
+    "must be a file readable by its owner alone (got mode 644)": lambda paths: paths.token.chmod(0o644),
 }
 
 
@@ -104,7 +104,7 @@ def test_a_network_without_encoder_has_the_width_of_the_task(tmp_path: Path) -> 
     """Every width that can be drawn is checked before the first trial."""
     text = edited("layer: rotrnn,", "layer: rotrnn, encoder: none,")
     signature = Signature("class", 10, 18, 1, 2048)
-    with pytest.raises(BadInput, match=r"space: model.d_model: .* number of tokens, one-hot: 18, got 32"):
+    with pytest.raises(BadInput, match=r"space: model.d_model: .* number of tokens, one-hot: 18 \(got 32\)"):
         preflight.check_widths(loaded(tmp_path, text), signature)
     preflight.check_widths(loaded(tmp_path, text, overrides=["model.d_model=18"]), signature)
     both = loaded(tmp_path, text, overrides=["search.d_model={choice: [18, 20]}", "published="])
@@ -142,6 +142,16 @@ def test_the_cost_is_that_of_the_same_program(file: Path, capsys: pytest.Capture
     assert "time: 120 s a trial, at most 8 min for 4 of them, 1 at once" in printed
     assert "memory: 3.0 MB a trial" in printed
     assert "warning" not in printed
+
+
+def test_a_sampler_that_cannot_use_stopped_trials_gives_a_warning(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warning = "warning: nsgaii breeds from complete trials alone"
+    stopping = ("--set", "scheduler=asha", "--set", "sampler=nsgaii")
+    assert warning in validated(file, capsys, *stopping)
+    assert "warning" not in validated(file, capsys, *stopping[:2], "--set", "sampler=tpe")
+    assert "warning" not in validated(file, capsys, "--set", "scheduler=none", *stopping[2:])
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def test_a_profile_that_changes_nothing_has_the_published_size(tmp_path: Path) -
     experiment = loaded(tmp_path, same, profile="laptop")
     assert experiment.is_published_size
     declared = same.replace("seeds: 2,", "seeds: 2, published_size: true,")
-    with pytest.raises(BadInput, match="published_size: must be a known key"):
+    with pytest.raises(BadInput, match="published_size is not a known key"):
         loaded(tmp_path, declared, profile="laptop")
 
 
@@ -153,10 +153,10 @@ def test_resources_can_be_those_of_a_machine_and_leave_every_identity_as_it_is(t
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("training.steps=2", "--set: must override a key of `resources`"),
-        ("resources", "--set: must override a key of `resources`"),
-        ("resources.gpu=2/3", "--set resources.gpu: must be 0, 1 or 1/K of a GPU"),
-        ("resources.gpus=1", "must be a known key"),
+        ("training.steps=2", "--set must override a key of `resources`"),
+        ("resources", "--set must override a key of `resources`"),
+        ("resources.gpu=2/3", "--set resources.gpu must be 0, 1 or 1/K of a GPU"),
+        ("resources.gpus=1", "is not a known key"),
     ],
 )
 def test_no_override_makes_another_experiment(tmp_path: Path, override: str, message: str) -> None:
@@ -195,35 +195,43 @@ def test_published_figures_and_bounds(tmp_path: Path) -> None:
         (
             "use: [s5, long]",
             "use: [s5, lang]",
-            "arms.s5.use: must name parts of the file, got 'lang'. Did you",
+            r"arms.s5.use must name parts of the file \(got 'lang'\). Did you",
         ),
-        ("{delay: 30}", "{dely: 30}", r":\d+: data.dely: must be an option of copy, got `dely`"),
-        ("training: {batch_size: 2}", "trainig: {}", "arms.s5.trainig: must be a known key, got `trainig`"),
-        ("{batch_size: 2}", "{batch_size: 0}", r"yaml:\d+: training.batch_size: must be at least 1, got 0"),
-        ("than: s5", "than: s6", "claims.than: must name an arm, got `s6`"),
+        ("{delay: 30}", "{dely: 30}", r":\d+: data.dely is not an option of copy"),
+        (
+            "training: {batch_size: 2}",
+            "trainig: {}",
+            r"arms.s5.trainig is not a known key",
+        ),
+        ("{batch_size: 2}", "{batch_size: 0}", r"yaml:\d+: training.batch_size must be at least 1 \(got 0\)"),
+        ("than: s5", "than: s6", r"claims.than must name an arm \(got `s6`\)"),
         ("paper: 0.5", "paper: {at_least: 1, at_most: 2}", "must have exactly one of value, at_least"),
-        ("tolerance: 0.1", "of: value", "arms.lru.paper: must have a tolerance, here or in `compare`"),
+        ("tolerance: 0.1", "of: value", "arms.lru.paper must have a tolerance, here or in `compare`"),
         (
             "metric: test/loss",
             "metric: test/losss",
-            "compare.metric: must be a metric of copy, the task of lru",
+            "compare.metric must be a metric of copy, the task of lru",
         ),
         (
             "test/loss, better",
             "test/loss, of: drift, better",
-            "compare.of: must be `value` for a metric of the test split",
+            "compare.of must be `value` for a metric of the test split",
         ),
         (
             "lru: {paper: 0.5}",
             "lru: {confirm: {seeds: 1}}",
-            "must be a known key, got `confirm`. Write `seeds`",
+            r"is not a known key. Write `seeds`",
         ),
-        ("lru: {paper: 0.5}", "lru: {arguments: {a: 1}}", "arms.lru.arguments: require `measure`"),
-        ("arms: {lru: null}", "arms: {lstm: null}", "profiles.laptop.arms.lstm: must name one of the arms"),
-        ("    seeds: 2", "    only: [lstm]", "profiles.laptop.only: must name one of the arms, got `lstm`"),
-        ("seeds: 3", "seeds: 0", "seeds: must be at least 1, got 0"),
-        ("space: space.yaml", "space: spice.yaml", "spice.yaml: must exist"),
-        ('source: "A paper, Table 1"\n', "", "source: must be given, got nothing"),
+        ("lru: {paper: 0.5}", "lru: {arguments: {a: 1}}", "arms.lru.arguments requires `measure`"),
+        ("arms: {lru: null}", "arms: {lstm: null}", "profiles.laptop.arms.lstm must name one of the arms"),
+        (
+            "    seeds: 2",
+            "    only: [lstm]",
+            r"profiles.laptop.only must name one of the arms \(got `lstm`\)",
+        ),
+        ("seeds: 3", "seeds: 0", r"seeds must be at least 1 \(got 0\)"),
+        ("space: space.yaml", "space: spice.yaml", "spice.yaml does not exist"),
+        ('source: "A paper, Table 1"\n', "", "source must be given"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_place(

@@ -74,8 +74,8 @@ def test_the_script_uses_the_exported_code(root: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([TRIAL, "--to", "{root}"], "must not exist"),
-        ([f"{sweeps.SWEEP_ID}-99"], "must be the key of a trial"),
+        ([TRIAL, "--to", "{root}"], "already exists"),
+        ([f"{sweeps.SWEEP_ID}-99"], "is not the key of a trial"),
     ],
 )
 def test_nothing_is_overwritten(
@@ -91,7 +91,7 @@ def test_a_study_is_written_once(root: Path, capsys: pytest.CaptureFixture[str])
     assert run_command(["export-study", "retrieval", str(file), "--root", str(root)]) == 0
     assert "8 trials" in capsys.readouterr().out
     assert run_command(["export-study", "retrieval", str(file), "--root", str(root)]) == 2
-    assert "must not exist yet" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 def _events(folder: Path) -> Iterator[Any]:

@@ -109,7 +109,7 @@ def test_a_program_that_is_gone_is_not_exported(trained: Sessions, tmp_path: Pat
     code = trained.paths.root.parent / "code"
     gone = code.rename(code.with_name("gone"))
     try:
-        with pytest.raises(BadInput, match=r"trainable\.program: must exist to be exported"):
+        with pytest.raises(BadInput, match=r"trainable\.program must exist to be exported"):
             Trial.find(record.key, root=trained.paths.root).export(tmp_path / "exported")
     finally:
         gone.rename(code)
@@ -122,7 +122,7 @@ def test_a_program_outside_its_folder_is_written_nowhere_else(tmp_path: Path, ab
     folder.mkdir()
     outside.touch()
     reference = f"{outside}:Net" if absolute else "../net.py:Net"
-    with pytest.raises(BadInput, match=rf"trainable\.program: must be a file in {folder} to be exported"):
+    with pytest.raises(BadInput, match=rf"trainable\.program must be a file in {folder} to be exported"):
         files_of_program(reference, folder)
 
 

@@ -29,7 +29,7 @@ def test_the_checkpoint_of_another_trial_is_not_exported(tmp_path: Path) -> None
     own, other = recorded(tmp_path / "own", trial.key), recorded(tmp_path / "other", "s-9")
     export_saved(trial, own, Path(own.path), tmp_path / "exported")
     assert (tmp_path / "exported" / "checkpoint" / "state").read_bytes() == b"state"
-    with pytest.raises(DamagedCheckpoint, match=f"must be a checkpoint of {trial.key}, got one of s-9"):
+    with pytest.raises(DamagedCheckpoint, match=rf"must be a checkpoint of {trial.key} \(got one of s-9"):
         export_saved(trial, other, Path(other.path), tmp_path / "again")
     with pytest.raises(DamagedCheckpoint, match="must have SHA-256"):
         export_saved(trial, own, Path(other.path), tmp_path / "again")

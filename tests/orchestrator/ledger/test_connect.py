@@ -136,7 +136,7 @@ def test_a_server_whose_transactions_block_each_other_answers(sqlstate: str, nam
         blocked.sqlstate = sqlstate  # type: ignore[attr-defined]
         raise OperationalError("UPDATE", {}, blocked)
 
-    with pytest.raises(BadInput, match=f"here: transactions block each other, got {name}"):
+    with pytest.raises(BadInput, match=rf"here: transactions block each other \(got {name}\)"):
         connect.with_retries(attempt, "here", system=Unhurried())
     assert len(tries) == connect.BUSY_TRIES
 

@@ -187,7 +187,7 @@ def test_a_forged_delivery_mark_is_detected(held: Ledger) -> None:
 def test_a_lost_row_is_detected(held: Ledger, change: str) -> None:
     """Missing or outdated rows do not add up to the tally."""
     _change(held, change)
-    with pytest.raises(Damaged, match="as many rows as were written"):
+    with pytest.raises(Damaged, match="must hold every row as it was last written"):
         verify(held, SWEEP_ID)
 
 
@@ -201,7 +201,7 @@ def test_lost_commits_are_detected(held: Ledger, sqlite_url: str, tmp_path: Path
     held.close()
     shutil.copy(old / "sweeps.db", tmp_path / "sweeps.db")
     ledger = Ledger.open(sqlite_url)
-    with pytest.raises(Damaged, match="every commit that was made"):
+    with pytest.raises(Damaged, match="must hold every commit"):
         verify(ledger, SWEEP_ID)
     ledger.close()
     recover(sqlite_url)
@@ -264,7 +264,7 @@ def test_the_file_that_leads_further_counts_if_neither_is_complete(
         assert f"Lost with it: {len(later) - len(lines)} newer commits." in note
         assert everything(ledger) == says
     else:
-        with pytest.raises(Damaged, match="every commit that was made"):
+        with pytest.raises(Damaged, match="must hold every commit"):
             verify(ledger, SWEEP_ID)
         ledger.close()
         assert recover(sqlite_url).commits == {SWEEP_ID: at}
@@ -381,7 +381,7 @@ def test_a_state_with_a_damaged_part_is_not_recovered(
     log.write_bytes(b"".join([first, b"x" + second, *others]))
     long_backup.close()
     os.truncate(tmp_path / "sweeps.db", 5000)
-    with pytest.raises(Damaged, match="must start with its sweep"):
+    with pytest.raises(Damaged, match="has a damaged first record"):
         recover(sqlite_url)
 
 

@@ -51,7 +51,7 @@ def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> N
     claims.set_owner(ledger, "bob", most_gpu_hours=100.0, most_sweeps=3)
     owners, classes = claims.owners(ledger), claims.priority_classes(ledger)
     lose_database(ledger)
-    with pytest.raises(Damaged, match="must hold what its backup holds"):
+    with pytest.raises(Damaged, match="is empty, but its backup is not"):
         Ledger.open(url)
     rebuilt = recover(url)
     assert set(rebuilt.decisions) == {

@@ -80,8 +80,8 @@ def test_a_service_that_has_read_the_request_does_not_end_a_sweep_that_was_resum
 
 def test_what_cannot_be_resumed(ledger: Ledger) -> None:
     ask_to_stop(ledger, "a-1")
-    with pytest.raises(BadInput, match="must be a sweep of the service"):
+    with pytest.raises(BadInput, match="cannot be resumed, because it was not submitted"):
         resume(ledger, "a-1")
     submit(ledger)
-    with pytest.raises(BadInput, match="must be stopped to be resumed"):
+    with pytest.raises(BadInput, match="is not stopped"):
         resume(ledger, "a-1")

@@ -59,7 +59,7 @@ def test_the_same_key_submits_once(ledger: Ledger) -> None:
 
 def test_a_key_of_another_sweep_is_refused(ledger: Ledger) -> None:
     submissions.submit(ledger, order("key"), another)
-    with pytest.raises(BadInput, match="must not be the key of another submission"):
+    with pytest.raises(BadInput, match="is already the key of"):
         submissions.submit(ledger, order("key", name="b"), another)
 
 
@@ -71,7 +71,7 @@ def test_a_submission_that_waits_or_runs_is_not_queued_again(ledger: Ledger) -> 
 def test_a_stop_request_of_a_person_is_withdrawn_only_on_purpose(ledger: Ledger) -> None:
     first = submit(ledger)
     ask_to_stop(ledger, "a-1")
-    with pytest.raises(Busy, match=r"must not be about to stop, got a stop request from .*`resume a-1`"):
+    with pytest.raises(Busy, match=r"has a pending stop request from .*`resume a-1`"):
         submit(ledger)
     assert asked_to_stop(ledger, "a-1") is not None
     again = submissions.submit(ledger, order(), lambda is_known: "a-1", again=True, withdraw=True)
@@ -219,7 +219,7 @@ def test_a_quota_limits_the_sweeps_of_an_owner_that_wait_or_run(ledger: Ledger) 
     set_owner(ledger, "ada", most_sweeps=2)
     first, second = submit(ledger, "a-1"), submit(ledger, "a-2")
     with pytest.raises(
-        OverQuota, match=r"owner ada: may have at most 2 sweeps that wait or run, got 2, and a-3"
+        OverQuota, match=r"owner ada may have at most 2 sweeps that wait or run \(got 2, and a-3"
     ):
         submit(ledger, "a-3")
     assert submissions.submission(ledger, "a-3") is None

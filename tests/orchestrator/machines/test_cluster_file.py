@@ -147,7 +147,7 @@ def test_processes_that_create_a_token_at_once_read_the_same_one(tmp_path: Path)
             assert [path.name for path in file.parent.iterdir()] == ["ray-token"]
 
 
-@pytest.mark.parametrize(("text", "message"), [("", "must hold a document"), (None, "must exist")])
+@pytest.mark.parametrize(("text", "message"), [("", "is empty"), (None, "does not exist")])
 def test_a_missing_cluster_file_is_not_called_a_search_space(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, message: str
 ) -> None:

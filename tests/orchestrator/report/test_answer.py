@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from orchestrator.ledger.sweeps.records import EvaluationRecord
+from orchestrator.ledger.sweeps.selection import ranked
 from orchestrator.report.answer import findings
 from orchestrator.report.summary import summarise
 from tests import sweeps
@@ -112,3 +113,38 @@ def test_further_test_splits_have_their_median_and_their_best_seed() -> None:
     one = replace(summary, seeds=alone, further={"test/accuracy_x2": (0.9,)})
     assert "Of one seed: test/accuracy 0.6000, test/accuracy_x2 0.9000." in findings(one)
     assert not any("median" in sentence for sentence in findings(replace(summary, further={})))
+
+
+def _raced(values: dict[int, Sequence[float | None]]) -> list[str]:
+    """Return the findings of a race: values by rank of the candidate, None of a failed retraining."""
+    before = sweeps.history()
+    best = ranked(before.trials, maximize=True)
+    fresh = [
+        replace(
+            confirmation(10 * rank + number, "FAILED" if value is None else "COMPLETE"),
+            params=best[rank].params,
+            value=value,
+        )
+        for rank, of_candidate in values.items()
+        for number, value in enumerate(of_candidate)
+    ]
+    document = {**before.sweep.document, "confirm": {"race": {"top": len(values), "runs": 6}}}
+    raced = replace(before, sweep=replace(before.sweep, document=document), trials=(*before.trials, *fresh))
+    return findings(summarise(raced))
+
+
+def test_a_race_states_fresh_means_apart_from_search_values() -> None:
+    leads, verdict = _raced({0: (0.70, None), 1: (0.80, 0.82)})
+    assert leads.startswith("Race on validation, mean of fresh seeds: trial ")
+    assert "0.8100 over 2 fresh seeds (search value " in leads
+    assert "0.7000 over 1 fresh seed, 1 failed (search value " in leads
+    assert "is not established as the best" in verdict
+
+
+def test_a_race_of_a_clear_winner_establishes_it() -> None:
+    _, verdict = _raced({0: (0.500, 0.501, 0.502), 1: (0.900, 0.901, 0.902)})
+    assert "is established as the best" in verdict
+
+
+def test_a_race_of_one_trial_chooses_nothing() -> None:
+    assert _raced({0: (0.7, 0.8)})[-1] == "No other trial is complete, so the race has chosen nothing."

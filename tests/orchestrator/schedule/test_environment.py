@@ -106,7 +106,7 @@ def test_a_token_that_others_can_read_is_refused(
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
     with pytest.raises(
-        BadInput, match=f"RAY_AUTH_TOKEN_PATH: must be readable by its owner alone.*{mode:04o}"
+        BadInput, match=f"RAY_AUTH_TOKEN_PATH must be readable by its owner alone.*{mode:04o}"
     ):
         prepare(tmp_path / "unused")
 

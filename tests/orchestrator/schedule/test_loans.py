@@ -61,7 +61,7 @@ def test_a_process_leaves_only_without_a_loan_and_is_then_never_lent() -> None:
 
 def test_a_refusal_survives_the_way_to_the_driver() -> None:
     refusal = pickle.loads(pickle.dumps(WrongLoan("a", "b")))
-    assert str(refusal) == f"{WRONG_LOAN}, b, got a"
+    assert str(refusal) == f"{WRONG_LOAN}, b (got a)"
 
 
 def test_no_order_of_two_drivers_messages_gives_a_process_to_both() -> None:

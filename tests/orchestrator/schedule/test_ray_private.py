@@ -370,7 +370,7 @@ def test_secrets_are_handed_over_in_the_memory_of_the_head_alone(monkeypatch: py
     ray_private.adopt(handed)
     assert os.environ == {"OMP_NUM_THREADS": "1", **secret}
     kept.clear()
-    with pytest.raises(RuntimeError, match="has left"):
+    with pytest.raises(RuntimeError, match="has ended"):
         ray_private.adopt({**handed, "OMP_NUM_THREADS": "2"})
     assert os.environ["OMP_NUM_THREADS"] == "1"
     assert ray_private.handed({"LC_ALL": None}) == {"LC_ALL": None}

@@ -59,7 +59,7 @@ def test_an_address_of_rays_client_is_refused() -> None:
 @pytest.mark.parametrize("address", ["auto", "local"])
 def test_an_address_that_ray_would_read_from_a_file_is_refused(address: str) -> None:
     """Every account of the machine can write that file, and would be sent the token."""
-    with pytest.raises(NoCluster, match="names no head; host:port does"):
+    with pytest.raises(NoCluster, match="must be the host:port of a head"):
         cluster_hardware(address)
 
 

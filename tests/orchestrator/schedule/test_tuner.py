@@ -70,10 +70,12 @@ def test_only_an_answer_of_the_attempt_and_the_loan_that_were_asked_reaches_the_
         assert checked(right.to_result()) == ""
         assert checked(replace(right, loan="").to_result(), None) == "", "a process of Tune's own has no loan"
         assert session.running[mine.attempt_id].cause is None
-        assert "by the loan none, got one by loan" in checked(right.to_result(), None)
-        assert "by the loan loan, got one by earlier" in checked(replace(right, loan="earlier").to_result())
+        assert "by the loan none (got one by loan at step 10)" in checked(right.to_result(), None)
+        assert "by the loan loan (got one by earlier at step 10)" in checked(
+            replace(right, loan="earlier").to_result()
+        )
         foreign = replace(outcome(other, 10, 0.5), loan="loan").to_result()
-        assert f"must be of {mine.attempt_id}, got one of {other.attempt_id}" in checked(foreign)
+        assert f"must be of {mine.attempt_id} (got one of {other.attempt_id} at step" in checked(foreign)
         assert session.running[mine.attempt_id].cause == "foreign report"
         assert session.running[other.attempt_id].cause is None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.assignment import Assignment
 from orchestrator.config import load
 from orchestrator.ledger.sweeps.selection import best_of_sweep
 from orchestrator.session.limits import DIVERGED
@@ -261,3 +262,31 @@ def test_a_failed_retraining_loses_the_race(sessions: Sessions) -> None:
     winner = best_of_sweep(sessions.ledger, record)
     assert winner is not None
     assert winner.key == steady.trial_key
+
+
+def test_only_feasible_trials_race(sessions: Sessions) -> None:
+    """An infeasible trial is worse than any feasible one, whatever its retrainings reach."""
+    text = sessions.sweep(2, RACE).source_text.replace("random:", "tpe:")
+    file = sessions.folder / "constrained.yaml"
+    file.write_text(f"{text}constraints: {{val/loss: {{at_most: 0.5}}}}\n")
+    session = sessions.open(load(file, profile=None, gpus=0))
+    infeasible, feasible = launch(session), launch(session)
+
+    def finish(assignment: Assignment, value: float, loss: float) -> None:
+        metrics = {"val/accuracy": value, "val/loss": loss}
+        for step in (10, 20, 30):
+            session.reported(assignment.attempt_id, outcome(assignment, step, value, metrics=metrics))
+        session.completed(assignment.attempt_id)
+
+    finish(infeasible, 0.9, 0.6)
+    finish(feasible, 0.7, 0.4)
+    best = sessions.ledger.trial(feasible.trial_key)
+    while not session.finished:
+        assignment = launch(session)
+        assert sessions.ledger.trial(assignment.trial_key).params == best.params
+        finish(assignment, 0.6, 0.4)
+    record = sessions.ledger.sweep(session.sweep.id)
+    assert record is not None
+    winner = best_of_sweep(sessions.ledger, record)
+    assert winner is not None
+    assert winner.key == best.key

@@ -36,7 +36,7 @@ def test_a_report_of_another_attempt_is_refused_recorded_and_not_charged(session
     assert sessions.ledger.trial_reports(other.trial_key) == []
     events = [row.event for row in sessions.ledger.pending(session.sweep.id, 100)]
     [noted] = [one.payload["tags"] for one in events if one.run == mine.trial_key and one.kind == "tags"]
-    refused = f"a report must be of {mine.attempt_id}, got one of {other.attempt_id} at step 20"
+    refused = f"a report must be of {mine.attempt_id} (got one of {other.attempt_id} at step 20)"
     assert noted == {"attempt.1.refused": refused}
     train(session, other)
     sessions.clock.now += 10
@@ -75,18 +75,18 @@ def failed_with(sessions: Sessions, session: Session, assignment: Assignment) ->
 @pytest.mark.parametrize(
     ("changes", "must"),
     [
-        ({"metrics": [0.5]}, "hold metrics by name, got [0.5]"),
-        ({"metrics": {"val/loss": 1.0}}, "hold val/accuracy, the objective, got val/loss"),
-        ({"metrics": {"val/accuracy": "0.5"}}, "hold a number for each metric, got 'val/accuracy': '0.5'"),
-        ({"metrics": {"val/accuracy": True}}, "hold a number for each metric, got 'val/accuracy': True"),
-        ({"metrics": {"val/accuracy": None}}, "hold a number for each metric, got 'val/accuracy': None"),
-        ({"metrics": {"val/accuracy": 0.5, 3: 1.0}}, "hold a number for each metric, got 3: 1.0"),
-        ({"step": True}, "have a whole step from 0 to 9007199254740992, got True"),
-        ({"step": 10.0}, "have a whole step from 0 to 9007199254740992, got 10.0"),
-        ({"step": -1}, "have a whole step from 0 to 9007199254740992, got -1"),
-        ({"step": 1 << 60}, "have a whole step from 0 to 9007199254740992, got 1152921504606846976"),
-        ({"step": None}, "have a whole step from 0 to 9007199254740992, got None"),
-        ({"checkpoint": None}, "come with a checkpoint, got none at step 10"),
+        ({"metrics": [0.5]}, "hold metrics by name (got [0.5])"),
+        ({"metrics": {"val/loss": 1.0}}, "hold val/accuracy, the objective (got val/loss)"),
+        ({"metrics": {"val/accuracy": "0.5"}}, "hold a number for each metric (got 'val/accuracy': '0.5')"),
+        ({"metrics": {"val/accuracy": True}}, "hold a number for each metric (got 'val/accuracy': True)"),
+        ({"metrics": {"val/accuracy": None}}, "hold a number for each metric (got 'val/accuracy': None)"),
+        ({"metrics": {"val/accuracy": 0.5, 3: 1.0}}, "hold a number for each metric (got 3: 1.0)"),
+        ({"step": True}, "have a whole step from 0 to 9007199254740992 (got True)"),
+        ({"step": 10.0}, "have a whole step from 0 to 9007199254740992 (got 10.0)"),
+        ({"step": -1}, "have a whole step from 0 to 9007199254740992 (got -1)"),
+        ({"step": 1 << 60}, "have a whole step from 0 to 9007199254740992 (got 1152921504606846976)"),
+        ({"step": None}, "have a whole step from 0 to 9007199254740992 (got None)"),
+        ({"checkpoint": None}, "come with a checkpoint (got none at step 10)"),
     ],
 )
 def test_a_report_that_no_driver_can_use_fails_its_trial_with_the_cause(
@@ -110,7 +110,7 @@ def test_a_trial_that_ends_without_a_value_has_failed(sessions: Sessions, step: 
     silent = replace(outcome(assignment, step, math.nan), metrics={}, done=True, complete=step == 10)
     session.reported(assignment.attempt_id, silent)
     session.completed(assignment.attempt_id)
-    why = f"error: a trial must report a finite val/accuracy before it ends, got none by step {step}"
+    why = f"error: a trial must report a finite val/accuracy before it ends (got none by step {step})"
     assert failed_with(sessions, session, assignment) == why
 
 

@@ -282,9 +282,13 @@ def test_everything_that_a_network_has(
     if kind == "program":
         assert best.evaluate().metrics["accuracy"] > 0
     else:
-        with pytest.raises(BadInput, match="must run a program, or train a network of this package, to be"):
+        with pytest.raises(
+            BadInput, match="cannot be evaluated, because it does not train a program or a built-in"
+        ):
             best.evaluate()
-    with pytest.raises(BadInput, match="must train a network of this package to be loaded") as refused:
+    with pytest.raises(
+        BadInput, match="cannot be loaded as one, because it does not train a built-in model"
+    ) as refused:
         best.predictor()
     assert ("trained_program" if kind == "program" else "`export`") in refused.value.remedy
 

@@ -52,6 +52,7 @@ def test_failed_retrainings_lose_and_unknown_noise_decides_nothing() -> None:
     assert chance_of_leader([[0.9], [0.1]], 6) == 0.0, "one value each says nothing of the noise"
     assert chance_of_leader([[-math.inf], [-math.inf]], 6) == 0.0
     assert next_candidate([[-math.inf], [0.5], [0.4]], 6) == 1
+    assert chance_of_leader([[0.9, -math.inf], [0.5, 0.501]], 6) == 0.0, "one failure shows little"
 
 
 @pytest.mark.parametrize(("top", "runs"), [(2, 4), (2, 12), (3, 6), (5, 13)])

@@ -71,9 +71,13 @@ def test_asking_again_gives_the_same() -> None:
         study.ask(5)
 
 
-def test_optuna_learns_the_end_of_each_trial() -> None:
-    """A pruned trial has its last value, a failed one has none, a complete one has its best."""
-    study = Study(sweep("tpe"))
+@pytest.mark.parametrize("name", ["random", "tpe"])
+def test_optuna_learns_the_end_of_each_trial(name: str) -> None:
+    """A pruned trial has its last value, a failed one has none, a complete one has its best.
+
+    To TPE a pruned trial is a running one. A study file holds it as pruned.
+    """
+    study = Study(sweep(name))
     for number in range(4):
         study.ask(number)
         study.report(number, 1, 0.25)
@@ -84,9 +88,46 @@ def test_optuna_learns_the_end_of_each_trial() -> None:
     states = optuna.trial.TrialState
     complete, pruned, failed, running = _optuna(study)
     assert (complete.state, complete.value) == (states.COMPLETE, 0.75)
-    assert (pruned.state, pruned.value, pruned.intermediate_values) == (states.PRUNED, 0.5, {2: 0.5})
+    assert pruned.intermediate_values == {2: 0.5}
+    if name == "tpe":
+        assert (pruned.state, pruned.values) == (states.RUNNING, None)
+        pruned = study.trials()[1]
+    assert (pruned.state, pruned.value) == (states.PRUNED, 0.5)
     assert (failed.state, failed.values) == (states.FAIL, None)
     assert running.state == states.RUNNING
+
+
+def _next_after(name: str, complete: int, slope: float) -> dict[str, object]:
+    """Return the proposal after some complete trials and forty stopped ones, whose values rise by a slope."""
+    study = Study(sweep(name, scheduler="asha"))
+    for number in range(complete + 40):
+        proposal = study.ask(number)
+        assert proposal is not None
+        state = "COMPLETE" if number < complete else "PRUNED"
+        value = objective(proposal.params) if number < complete else slope * number
+        study.report(number, 2, value)
+        study.tell(number, state, value, 2, {METRIC: value})
+    last = study.ask(complete + 40)
+    assert last is not None
+    return dict(last.params)
+
+
+def test_where_a_trial_was_stopped_does_not_tell_tpe_that_it_is_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rung value changes no proposal: "good" must not come to mean "passed a rung"."""
+    assert _next_after("tpe", 4, 0.02) == _next_after("tpe", 4, -0.02)
+    monkeypatch.setattr(Tpe, "lists_stopped", True)
+    assert _next_after("tpe", 4, 0.02) != _next_after("tpe", 4, -0.02), "the control"
+
+
+def test_tpe_draws_at_random_until_four_trials_are_complete() -> None:
+    """Stopped trials do not count."""
+    tpe, seed = sweep("tpe", scheduler="asha"), trial_seed(0, 43)
+    assert tpe.sampler.options["n_startup_trials"] == 4
+    at_random = optuna.samplers.TPESampler(n_startup_trials=99, multivariate=True, seed=seed)
+    study = optuna.create_study(sampler=at_random)
+    drawn = study.ask({name: to_optuna(one) for name, one in tpe.search.items()}).params
+    assert _next_after("tpe", 3, 0.5) == drawn
+    assert _next_after("tpe", 4, 0.5).keys() == drawn.keys()
 
 
 @pytest.mark.parametrize("curves", [False, True])

@@ -104,7 +104,7 @@ def test_a_missing_checkpoint_is_rejected_for_good(
     lost = model_event(stored, 7, 0.9)
     shutil.rmtree(lost.payload["checkpoint"])
     (refusal,) = deliver(destination, [lost])
-    assert (refusal.kind, "must exist" in refusal.reason) == ("model", True)
+    assert (refusal.kind, "does not exist" in refusal.reason) == ("model", True)
 
 
 @pytest.mark.parametrize(

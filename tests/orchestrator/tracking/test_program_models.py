@@ -163,7 +163,7 @@ def test_code_that_has_changed_since_is_not_registered(
     sent = event(replace(trained[0], path=str(saved.folder), digest=saved.digest), code)
     (code / "width_of_the_net.py").write_text("WIDTH = 9\n")
     (refusal,) = deliver(destination, [sent])
-    assert "must be the code that trained the best trial" in refusal.reason
+    assert "is not the code that trained the best trial" in refusal.reason
 
 
 def test_an_installed_package_is_a_requirement(tmp_path: Path) -> None:

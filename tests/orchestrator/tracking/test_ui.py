@@ -108,5 +108,5 @@ def test_a_database_that_was_left_half_made_is_not_served(tmp_path: Path, rows: 
 
 def test_a_file_that_is_no_database_is_not_served(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_bytes(b"no database" * 1000)
-    with pytest.raises(BadInput, match="must be MLflow's database, got file is not a database"):
+    with pytest.raises(BadInput, match=r"must be MLflow's database \(got file is not a database\)"):
         ui.start(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, tmp_path / "s")

@@ -179,7 +179,7 @@ def test_reports_of_another_trial_are_found(root: Root) -> None:
     robbed, thief = lend_twice(root)
     found = root.found()
     assert found.keys() == {robbed, thief}
-    origin = f"the reports of a trial are in its own log, got steps 2, 4, 6 in that of {thief}"
+    origin = f"the reports of a trial are in its own log (got steps 2, 4, 6 in that of {thief})"
     assert any(each.startswith(origin) and each.endswith(REMEDY) and A in each for each in found[robbed])
 
 
@@ -219,7 +219,7 @@ def test_values_that_no_log_has_are_found(root: Root) -> None:
     robbed, thief = lend_twice(root)
     root.paths.log(B, thief).unlink()
     (problem,) = [each for each in root.found()[robbed] if "reports" in each]
-    assert problem.startswith("the reports of a trial are in its own log, got steps 2, 4, 6 in none; ")
+    assert problem.startswith("the reports of a trial are in its own log (got steps 2, 4, 6 in none); ")
 
 
 def test_checkpoints_of_another_trial_are_found(root: Root) -> None:
@@ -230,7 +230,7 @@ def test_checkpoints_of_another_trial_are_found(root: Root) -> None:
     assert root.found().keys() == {robbed}
     (problem,) = root.found()[robbed]
     must = "the checkpoints of a trial are in its own folder"
-    assert problem.startswith(f"{must}, got step 4 in that of {thief} and step 6 in that of {thief}; ")
+    assert problem.startswith(f"{must} (got step 4 in that of {thief} and step 6 in that of {thief}); ")
 
 
 def test_another_trial_of_the_same_sweep_is_found(root: Root) -> None:
@@ -246,7 +246,7 @@ def test_another_trial_of_the_same_sweep_is_found(root: Root) -> None:
     root.finish(A)
     found = root.found(A)
     assert [each.partition(";")[0] for each in found[f"{A}-0"]] == [
-        f"the reports of a trial are in its own log, got steps 2, 3 in that of {A}-1"
+        f"the reports of a trial are in its own log (got steps 2, 3 in that of {A}-1)"
     ]
     assert [each.partition(";")[0] for each in found[f"{A}-1"]] == [
         "the ledger has all reports of a COMPLETE trial, this one lacks steps 2, 3"

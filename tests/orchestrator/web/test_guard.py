@@ -62,10 +62,10 @@ def test_an_unknown_address_is_a_problem(reader: Client) -> None:
 @pytest.mark.parametrize(
     ("listening", "match"),
     [
-        (Listening(0, "0.0.0.0"), "must be a loopback address without TLS"),
-        (Listening(0, "::"), "must be a loopback address without TLS"),
+        (Listening(0, "0.0.0.0"), "must be a loopback address unless TLS is used"),
+        (Listening(0, "::"), "must be a loopback address unless TLS is used"),
         (Listening(0, "example.org"), "must be an IP address"),
-        (Listening(0, "0.0.0.0", certificate=Path("missing.pem")), "--certificate: must be an existing file"),
+        (Listening(0, "0.0.0.0", certificate=Path("missing.pem")), "--certificate must be an existing file"),
     ],
 )
 def test_others_do_not_reach_the_server_without_tls(tmp_path: Path, listening: Listening, match: str) -> None:

@@ -43,4 +43,4 @@ def test_the_supervision_tells_its_rounds(tmp_path: Path) -> None:
     rounds, said = OneRound(), list[str]()
     serving.serve(said.append, root=tmp_path / "mlruns", rounds=rounds)
     assert rounds.count == 1
-    assert said[-1] == "The service ends after the end of the test; the drivers go on."
+    assert said[-1] == "The service stops after the end of the test; the drivers keep running."

@@ -123,7 +123,7 @@ def test_a_trial_has_its_attempts_checkpoints_and_links(reader: Client) -> None:
     assert (best["reports"], best["last_report"]["step"]) == (5, sweeps.STEPS)
     for path in (f"{SWEEP}/trials/8", f"{SWEEP}/trials/0?role=confirmation"):
         answer = reader.send("GET", f"/api/v1{path}", "vera")
-        assert (answer.status, answer.document["must"]) == (404, "must be the key of a trial")
+        assert (answer.status, answer.document["must"]) == (404, "is not the key of a trial")
 
 
 def test_the_list_has_the_best_value_of_each_sweep_and_is_filtered_and_sorted(reader: Client) -> None:

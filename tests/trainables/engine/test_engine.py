@@ -265,7 +265,7 @@ def test_refuses_what_does_not_fit(single: Engine) -> None:
     with pytest.raises(Refusal, match=r"params/head/bias only in the model"):
         single.restore(0, toy_trial(), {name: a for name, a in arrays.items() if name != "params/head/bias"})
     wrong = arrays | {"params/head/bias": np.zeros(4, np.float32)}
-    with pytest.raises(Refusal, match=r"params/head/bias must be float32 \(3,\), got float32 \(4,\)"):
+    with pytest.raises(Refusal, match=r"params/head/bias must be float32 \(3,\) \(got float32 \(4,\)\)"):
         single.restore(0, toy_trial(), wrong)
 
 

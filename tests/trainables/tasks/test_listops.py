@@ -224,7 +224,7 @@ def test_other_lengths_than_published_are_generated_even_beside_the_files(tmp_pa
         ("[MAX 1 2 ]", "an expression TAB its value"),
         ("[MAX 1 2 ]\t3", "must have the value 2"),
         ("[MAX 1 2 ]\tten", "must have the value 2"),
-        ("[MAX 1 12 ]\t2", "must be a ListOps expression, got unknown token '12'"),
+        ("[MAX 1 12 ]\t2", r"must be a ListOps expression \(got unknown token '12'\)"),
         ("[MAX 1 2\t2", "brackets that do not match"),
         ("", "an expression TAB its value"),
     ],

@@ -81,16 +81,16 @@ def labelled(inner: Path, labels: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("damage", "must"),
     [
-        (lambda inner: (inner / LABELS).unlink(), "must be MNIST's idx file, got no such file"),
+        (lambda inner: (inner / LABELS).unlink(), r"must be MNIST's idx file \(got no such file\)"),
         (lambda inner: (inner / LABELS).write_bytes(b""), "must start as an idx file"),
         (
             lambda inner: (inner / LABELS).write_bytes(b"\0\0\x0d\1\0\0\0\1\0\0\0\0"),
             "must start as an idx file",
         ),
-        (lambda inner: (inner / LABELS).write_bytes(b"\0\0\x08\1\0\0"), "must have a whole header"),
+        (lambda inner: (inner / LABELS).write_bytes(b"\0\0\x08\1\0\0"), "must have a complete header"),
         (lambda inner: labelled(inner, np.arange(39) % 10), "one label for each of the 40 images"),
-        (lambda inner: labelled(inner, np.arange(40)), "row 10: must hold labels 0 to 9, got 10"),
-        (lambda inner: labelled(inner, np.full(40, 3)), "must hold several classes, got only 3"),
+        (lambda inner: labelled(inner, np.arange(40)), r"row 10 must hold labels 0 to 9 \(got 10\)"),
+        (lambda inner: labelled(inner, np.full(40, 3)), r"must hold several classes \(got only 3\)"),
         (lambda inner: idx(inner / IMAGES, np.zeros((40, 32, 32))), "images of 28 x 28 pixels"),
         (
             lambda inner: (idx(inner / IMAGES, np.zeros((0, 28, 28))), labelled(inner, np.zeros(0))),
@@ -98,18 +98,18 @@ def labelled(inner: Path, labels: np.ndarray) -> None:
         ),
         (
             lambda inner: (inner / IMAGES).write_bytes((inner / IMAGES).read_bytes()[:-5]),
-            "must hold the 31,360 bytes its header declares, got 31,355",
+            r"must hold the 31,360 bytes its header declares \(got 31,355\)",
         ),
         (
             lambda inner: (inner / IMAGES).write_bytes((inner / IMAGES).read_bytes() + b"!"),
-            "must hold the 31,360 bytes its header declares, got more",
+            r"must hold the 31,360 bytes its header declares \(got more\)",
         ),
         (
             lambda inner: (
                 (inner / f"{IMAGES}.gz").write_bytes(gzip.compress((inner / IMAGES).read_bytes())[:-2000]),
                 (inner / IMAGES).unlink(),
             ),
-            "must be a whole gzip file",
+            "must be a complete gzip file",
         ),
     ],
 )
@@ -123,7 +123,5 @@ def test_bad_files_are_refused(tmp_path: Path, damage: Callable[[Path], object],
 
 def test_a_validation_share_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
     mnist(tmp_path)
-    with pytest.raises(
-        Refusal, match="validation_share: must leave examples for training and for validation"
-    ):
+    with pytest.raises(Refusal, match="validation_share must leave examples for training and for validation"):
         SMNIST.load({"validation_share": 1.0}, tmp_path)

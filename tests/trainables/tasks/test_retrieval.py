@@ -128,10 +128,10 @@ def test_aan_texts_are_padded_and_unquoted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "must"),
     [
-        ("1\ta\tb\ttext", "must have 5 fields: label, id, id, text, text, got 4"),
+        ("1\ta\tb\ttext", r"must have 5 fields: label, id, id, text, text \(got 4\)"),
         ("1\ta\tb\ttext\tmore\tmore", "got 6"),
-        ("2\ta\tb\ttext\tmore", "must start with the label 0 or 1, got '2'"),
-        ("1\ta\tb\t\tmore", "must have two texts, got an empty one"),
+        ("2\ta\tb\ttext\tmore", r"must start with the label 0 or 1 \(got '2'\)"),
+        ("1\ta\tb\t\tmore", r"must have two texts \(got an empty one\)"),
         ("", "got 1"),
     ],
 )
@@ -144,7 +144,7 @@ def test_a_bad_row_is_named(tmp_path: Path, row: str, must: str) -> None:
 
 def test_bad_files_are_refused(tmp_path: Path) -> None:
     path = aan(tmp_path, [ROWS[0]])
-    with pytest.raises(BadData, match="must have both classes, got only 1"):
+    with pytest.raises(BadData, match=r"must have both classes \(got only 1\)"):
         TASK.load({}, tmp_path)
     path.write_bytes(b"1\ta\tb\t\xff\xfe\tmore\n")
     with pytest.raises(BadData, match="must be UTF-8"):

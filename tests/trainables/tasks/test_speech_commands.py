@@ -97,7 +97,7 @@ def test_coefficients_have_a_frame_a_hop_and_are_standardised(tmp_path: Path) ->
     assert scaled.mean(axis=0) == pytest.approx(np.zeros(20), abs=1e-5)
     assert scaled.std(axis=0) == pytest.approx(np.ones(20), abs=1e-5)
     assert "20 cepstral coefficients instead of samples" in data.note
-    with pytest.raises(Refusal, match="every: must be 1 with features mfcc, got 4"):
+    with pytest.raises(Refusal, match=r"every must be 1 with features mfcc \(got 4\)"):
         TASK.load({"features": "mfcc", "every": 4}, tmp_path)
 
 
@@ -110,7 +110,7 @@ def test_ten_words_can_be_kept(tmp_path: Path) -> None:
     data = TASK.load({"words": "auxiliary"}, tmp_path)
     assert data.signature.classes == 2  # bed and wow; yes is a command
     assert "2 words instead of 10, the auxiliary words, 10 of 35" in data.note
-    with pytest.raises(BadData, match="must hold two or more folders of words, got 1"):
+    with pytest.raises(BadData, match=r"must hold two or more folders of words \(got 1\)"):
         TASK.check({"words": "commands"}, tmp_path)
     both = (*WORDS["commands"], *WORDS["auxiliary"])
     assert len(set(both)) == 20
@@ -126,12 +126,12 @@ def noise(number: int) -> np.ndarray:
     [
         (
             lambda clip: wav(clip, noise(8000), rate=8000),
-            "must have 16,000 Hz, 1 channel and 16 bits, got 8,000",
+            r"must have 16,000 Hz, 1 channel and 16 bits \(got 8,000",
         ),
         (lambda clip: wav(clip, noise(8000), channels=2), "got 16,000 Hz, 2 channels"),
         (lambda clip: wav(clip, noise(8000), width=1), "1 channels, 8 bits"),
-        (lambda clip: wav(clip, noise(RATE + 1)), "must have 1 to 16,000 samples, got 16,001"),
-        (lambda clip: wav(clip, noise(0)), "must have 1 to 16,000 samples, got 0"),
+        (lambda clip: wav(clip, noise(RATE + 1)), r"must have 1 to 16,000 samples \(got 16,001\)"),
+        (lambda clip: wav(clip, noise(0)), r"must have 1 to 16,000 samples \(got 0\)"),
         (lambda clip: clip.write_bytes(b""), "must be a wav file"),
         (lambda clip: clip.write_bytes(b"RIFFxxxxWAVEnonsense"), "must be a wav file"),
         (lambda clip: clip.write_bytes(clip.read_bytes()[:-1000]), "must hold the 16,000 samples"),
@@ -151,18 +151,20 @@ def test_lists_of_another_version_are_refused(tmp_path: Path) -> None:
     name = next(path.name for path in sorted((root / "bed").iterdir()) if by_hash(path.name) == "train")
     with (root / "testing_list.txt").open("a") as file:
         file.write(f"bed/{name}\n")
-    with pytest.raises(BadData, match="must be of train, by the hash of its speaker, got test by the lists"):
+    with pytest.raises(
+        BadData, match=r"must be of train, by the hash of its speaker \(got test by the lists\)"
+    ):
         TASK.load({}, tmp_path)
 
 
 def test_trees_that_are_not_whole_are_refused(tmp_path: Path) -> None:
     root = speech(tmp_path)
     (root / "validation_list.txt").rename(root / "elsewhere.txt")
-    with pytest.raises(BadData, match=r"validation_list.txt: must be the list of a split"):
+    with pytest.raises(BadData, match=r"validation_list.txt must be the list of a split"):
         TASK.check({}, tmp_path)
     (root / "validation_list.txt").write_text("")
-    with pytest.raises(BadData, match="must hold recordings of validation, got none"):
+    with pytest.raises(BadData, match="must hold recordings of validation"):
         TASK.load({}, tmp_path)
     (root / "bed").rename(root / "_background_noise_" / "bed")
-    with pytest.raises(BadData, match="must hold two or more folders of words, got 1"):
+    with pytest.raises(BadData, match=r"must hold two or more folders of words \(got 1\)"):
         TASK.check({}, tmp_path)

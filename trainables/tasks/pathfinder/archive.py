@@ -53,7 +53,7 @@ def metadata(folder: Path) -> tuple[Path, ...]:
     inner = folder / "metadata"
     paths = sorted(inner.glob("*.npy"), key=lambda path: (len(path.stem), path.stem))
     if not paths:
-        raise BadData(str(inner), "must hold metadata files <k>.npy", "none", _AGAIN)
+        raise BadData(str(inner), "must hold metadata files <k>.npy", "", _AGAIN)
     next(_rows(folder, paths[0]), None)
     return tuple(paths)
 

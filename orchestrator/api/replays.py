@@ -1,0 +1,264 @@
+"""Replays of sweeps and of published learning curves under other schedulers."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from orchestrator.api.local_sweep import Sweep
+from orchestrator.config import from_dict
+from orchestrator.config.document import Violation
+from orchestrator.config.strategy import SCHEDULERS, read_scheduler
+from orchestrator.config.sweep_config import Scheduler, SweepConfig
+from orchestrator.errors import BadInput
+from orchestrator.schedule.replay import LearningCurve, Worth, recorded_curves, repeated, worth
+
+ALTERNATIVES = (
+    "none",
+    "median",
+    "asha",
+    "asha:keep=3",
+    "asha:mode=promote",
+    "asha:reduction=3",
+    "asha:mode=promote,reduction=3",
+)
+"""Schedulers that are replayed if none is named."""
+
+MOST_PER_DRAW = 64
+LONGEST_LINE = 16 << 20
+"""Largest number of bytes of a line of a table, once unpacked."""
+
+STEPS = 1000
+"""Steps into which a published curve is divided: each trial's clock is the share of its own length."""
+
+
+@dataclass(frozen=True)
+class ReplayedScheduler:
+    """One line of a replay.
+
+    Attributes:
+        scheduler: As `--scheduler` names it; the sweep's own has the word `recorded`.
+        workers: Number of trials that run at a time.
+        worth: What it costs and finds.
+    """
+
+    scheduler: str
+    workers: int
+    worth: Worth
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """Replays of one set of curves.
+
+    Attributes:
+        rows: One for each scheduler and number of workers, by rising cost.
+        trials: Number of trials of each replay.
+        truncated: Number of trials whose curves end where they were stopped.
+        decisions: Number of recorded decisions that were compared with those of a replay; 0 for a table.
+        differing: Keys of the trials for which it decides otherwise.
+    """
+
+    rows: Sequence[ReplayedScheduler]
+    trials: int
+    truncated: int
+    decisions: int = 0
+    differing: Sequence[str] = ()
+
+
+def replay_sweep(
+    sweep: Sweep, named: Sequence[str] = (), workers: Sequence[int] = (), draws: int = 1, seed: int = 0
+) -> ReplayReport:
+    """Replay the search of a sweep of the ledger.
+
+    Args:
+        sweep: Sweep with ended trials.
+        named: Schedulers, such as `asha:reduction=3`; by default the recorded one and `ALTERNATIVES`.
+        workers: Numbers of trials that run at a time; by default `resources.concurrent`, or 8.
+        draws: Number of replays, each but the first with the trials in another order.
+        seed: Seed of the orders.
+
+    Raises:
+        BadInput: A scheduler is wrong, or no trial has ended.
+    """
+    specification = sweep.specification
+    with sweep.workspace.ledger() as ledger:
+        trials = ledger.trials(sweep.id, role="search")
+        points = ledger.curves(sweep.id, (specification.metric,))
+    curves = recorded_curves(specification, trials, points)
+    if not any(curve.values for curve in curves):
+        raise BadInput("replay", "needs a trial that has ended", f"none in {sweep.id}", "Wait for one.")
+    again = repeated(specification, trials, points)
+    alternatives = {name: read_alternative(name) for name in named or ALTERNATIVES}
+    if not named:
+        alternatives = {"recorded": specification.scheduler, **alternatives}
+    orders = [curves]
+    for number in range(1, draws):
+        orders.append(random.Random(f"{seed}/{number}").sample(curves, len(curves)))
+    rows = _rows(specification, alternatives, orders, workers or (specification.resources.concurrent or 8,))
+    truncated = sum(curve.ending == "PRUNED" for curve in curves)
+    return ReplayReport(rows, len(curves), truncated, again.decisions, again.differing)
+
+
+def replay_curves(
+    file: Path,
+    values: str,
+    length: str | None = None,
+    named: Sequence[str] = (),
+    workers: Sequence[int] = (8,),
+    *,
+    maximize: bool = True,
+    trials: int = MOST_PER_DRAW,
+    draws: int = 100,
+    seed: int = 0,
+) -> ReplayReport:
+    """Replay schedulers on draws from a table of published learning curves.
+
+    Args:
+        file: Table; see `read_table`.
+        values: Field of the values; see `read_table`.
+        length: Field of the whole length of a curve; see `read_table`.
+        named: Schedulers; by default `ALTERNATIVES`.
+        workers: Numbers of trials that run at a time.
+        maximize: Whether more is better.
+        trials: Number of trials of a draw, without replacement.
+        draws: Number of draws.
+        seed: Seed of the draws.
+
+    Raises:
+        BadInput: The table or a scheduler is wrong.
+    """
+    table = read_table(file, values, length)
+    drawn = [
+        random.Random(f"{seed}/{number}").sample(table, min(trials, len(table))) for number in range(draws)
+    ]
+    document = {
+        "trainable": {"command": ["true"]},
+        "training": {"steps": STEPS, "interval": 1},
+        "search": {"setting": {"uniform": [0.0, 1.0]}},
+        "objective": {"maximize" if maximize else "minimize": "value"},
+        "scheduler": "none",
+        "budget": {"trials": trials},
+    }
+    sweep = from_dict(document, name="curves", profile=None, gpus=0)
+    alternatives = {name: read_alternative(name) for name in named or ALTERNATIVES}
+    return ReplayReport(_rows(sweep, alternatives, drawn, workers), min(trials, len(table)), 0)
+
+
+def read_alternative(text: str) -> Scheduler:
+    """Return the scheduler that a text such as `asha:mode=promote,reduction=3` names.
+
+    Raises:
+        BadInput: The name or an option is wrong, or the scheduler changes trials, so that no curve is known.
+    """
+    name, _, rest = text.partition(":")
+    options = {
+        key: _value(value) for key, _, value in (pair.partition("=") for pair in rest.split(",") if pair)
+    }
+    if name in SCHEDULERS and SCHEDULERS.settings(name).mutations is not None:
+        must = "must leave the hyperparameters of a trial as they are"
+        raise BadInput("--scheduler", must, f"`{name}`", "Name another one.")
+    try:
+        return read_scheduler({name: options})
+    except Violation as violation:
+        raise BadInput(
+            "--scheduler", violation.must, violation.got or f"`{text}`", violation.remedy
+        ) from None
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _rows(
+    sweep: SweepConfig,
+    alternatives: Mapping[str, Scheduler],
+    draws: Sequence[Sequence[LearningCurve]],
+    workers: Sequence[int],
+) -> list[ReplayedScheduler]:
+    rows = [
+        ReplayedScheduler(name, count, worth(replace(sweep, scheduler=scheduler), draws, count))
+        for name, scheduler in alternatives.items()
+        for count in workers
+    ]
+    return sorted(rows, key=lambda row: row.worth.cost)
+
+
+def read_table(file: Path, values: str, length: str | None = None) -> list[LearningCurve]:
+    """Return the curves of a table of JSON lines, one trial each, which may be compressed as `.xz`.
+
+    Args:
+        file: Table.
+        values: Path of a list within a line, such as `learning_curves.matched`. It holds pairs of a step and
+            a value. If it holds objects, the last part of the path names the value in each, and reports are
+            counted from 1.
+        length: Field of the last step of the whole training; by default the last one of the list. A trial
+            whose list ends before it, or which has a value that is not finite, has failed there.
+
+    Raises:
+        BadInput: The file cannot be read, has no curve, or a line has no such field.
+    """
+    try:
+        with lzma.open(file) if file.suffix == ".xz" else file.open("rb") as lines:
+            curves = [
+                _curve(f"{file}:{number}", line, values, length)
+                for number, line in enumerate(iter(partial(lines.readline, LONGEST_LINE + 1), b""), 1)
+            ]
+    except FileNotFoundError:
+        raise BadInput(str(file), "does not exist", "", "Name another file with --curves.") from None
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise BadInput(str(file), "cannot be read", str(error), "Download it again.") from None
+    if not curves:
+        raise BadInput(str(file), "has no learning curve", "", "Name another file with --curves.")
+    return curves
+
+
+def _curve(where: str, line: bytes, values: str, length: str | None) -> LearningCurve:
+    if len(line) > LONGEST_LINE:
+        raise BadInput(where, f"must be shorter than {LONGEST_LINE:,} bytes", "", "Write one trial a line.")
+    try:
+        row = json.loads(line.decode())
+    except UnicodeDecodeError:
+        raise BadInput(where, "must be UTF-8 text", "", "Save the table as JSON lines.") from None
+    except (ValueError, RecursionError) as error:
+        got = str(error).partition(": line")[0]
+        raise BadInput(where, "must be JSON", got, "Write one JSON object a line.") from None
+    try:
+        points = _points(row, values.split("."))
+        total = float(row[length] if length else points[-1][0])
+        _check_steps([step for step, _ in points], total)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        must = f"must have a list of reports at {values}" + (f", and {length}" if length else "")
+        raise BadInput(where, must, f"{type(error).__name__}: {error}", "Name other fields.") from None
+    finite = [(step, value) for step, value in points if math.isfinite(value)]
+    is_whole = len(finite) == len(points) and bool(points) and points[-1][0] >= total
+    steps = [round(STEPS * step / total) for step, _ in finite]
+    return LearningCurve(steps, [value for _, value in finite], "COMPLETE" if is_whole else "FAILED")
+
+
+def _check_steps(steps: Sequence[float], total: float) -> None:
+    """Raise ValueError unless steps are positive, finite and rising, and the whole length is positive."""
+    if not 0 < total < math.inf:
+        raise ValueError(f"a length of {total}")
+    if not all(low < high < math.inf for low, high in pairwise([0.0, *steps])):
+        raise ValueError("steps that do not rise from above 0")
+
+
+def _points(row: Any, path: Sequence[str]) -> list[tuple[float, float]]:
+    *parents, last = path
+    for name in parents:
+        row = row[name]
+    if isinstance(row, list):
+        return [(number, float(report[last])) for number, report in enumerate(row, 1)]
+    return [(float(step), float(value)) for step, value in row[last]]

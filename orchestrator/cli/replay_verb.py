@@ -1,0 +1,134 @@
+"""The verb `replay`, in its own module: it imports Ray, whose schedulers decide."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.api.local_sweep import Sweep
+from orchestrator.api.replays import ReplayedScheduler, ReplayReport, replay_curves, replay_sweep
+from orchestrator.api.workspace import DEFAULT_ROOT
+from orchestrator.cli.options import Json, Root
+from orchestrator.cli.printing import print_json, print_line
+from orchestrator.errors import BadInput, counted
+
+
+def replay(
+    sweep: Annotated[
+        str | None, typer.Argument(metavar="[SWEEP]", help="ID of a sweep, or its beginning.")
+    ] = None,
+    scheduler: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:OPTION=VALUE,...]",
+            help="Scheduler to replay, such as `asha:mode=promote,reduction=3`. Repeatable. [default: seven]",
+        ),
+    ] = None,
+    workers: Annotated[
+        list[int] | None, typer.Option(metavar="N", min=1, help="Trials that run at a time. Repeatable.")
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Replays, each in another order of the trials.",
+        ),
+    ] = None,
+    curves: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Table of curves instead of a sweep: JSON lines."),
+    ] = None,
+    values: Annotated[
+        str, typer.Option(metavar="PATH", help="Where a line of the table has its curve.")
+    ] = "curve",
+    length: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="Where a line has the length of the whole training.")
+    ] = None,
+    trials: Annotated[int, typer.Option(metavar="N", min=1, help="Trials of a draw from the table.")] = 64,
+    minimize: Annotated[bool, typer.Option("--minimize", help="Less is better in the table.")] = False,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """Print what other schedulers would have cost and found, from the learning curves of a sweep.
+
+    The cost is a share of that without stopping, the time is in whole trainings. The regret is how much worse
+    the chosen trial is than the best complete one. A trial that was stopped has no curve beyond its last
+    report: its cost has two ends, and its value is not known. A sweep with `scheduler: none` has all curves.
+
+    Example:
+
+        sweep replay retrieval --scheduler asha:reduction=3 --workers 16
+    """
+    if (sweep is None) == (curves is None):
+        raise BadInput(
+            "replay", "needs a sweep or --curves", "both" if sweep else "neither", "Give one of them."
+        )
+    if curves is not None:
+        report = replay_curves(
+            curves,
+            values,
+            length,
+            scheduler or (),
+            workers or (8,),
+            maximize=not minimize,
+            trials=trials,
+            draws=draws or 100,
+        )
+    else:
+        report = replay_sweep(
+            Sweep.find(str(sweep), root=root), scheduler or (), workers or (), draws=draws or 1
+        )
+    if as_json:
+        print_json(asdict(report))
+    else:
+        _show(report)
+
+
+COLUMNS = ("scheduler", "workers", "cost", "time", "found", "regret", "same", "none complete", "unknown")
+
+
+def _show(report: ReplayReport) -> None:
+    lines = [COLUMNS, *map(_cells, report.rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print_line("  ".join(map(str.ljust, line, widths)).rstrip())
+    if report.truncated:
+        print_line(
+            f"{counted(report.truncated, 'trial')} of {report.trials} stopped early: where a scheduler"
+            " continues one, the cost has two ends, and the trial might have been the best."
+        )
+    if report.decisions:
+        repeats = (
+            "repeats"
+            if not report.differing
+            else f"does not repeat those of {', '.join(report.differing)} among"
+        )
+        print_line(f"The recorded scheduler {repeats} all {report.decisions} recorded decisions.")
+
+
+def _cells(row: ReplayedScheduler) -> tuple[str, ...]:
+    worth = row.worth
+    return (
+        row.scheduler,
+        str(row.workers),
+        _range(worth.cost),
+        _range(worth.time),
+        _number(worth.found),
+        _number(worth.regret),
+        f"{worth.same:.0%}",
+        f"{worth.unfinished:.0%}",
+        f"{worth.unknown:.1f}",
+    )
+
+
+def _range(ends: tuple[float, float]) -> str:
+    low, high = (f"{end:.3g}" for end in ends)
+    return low if low == high else f"{low} to {high}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
