@@ -642,14 +642,23 @@ class Sweep:
     def extend(self, **budget: float | str) -> Sweep:
         """Return this sweep with another budget, such as `extend(trials=128)`, which `run` then continues.
 
+        With `extend(steps=20_000, top=4)`, `run` continues the best four trials of a finished sweep from
+        their last checkpoints to step 20,000.
+
         Args:
-            budget: Keys of the section `budget`: `trials`, `hours`, `gpu_hours`.
+            budget: Keys of the section `budget`: `trials`, `hours`, `gpu_hours`. Or `steps` of the best
+                trials, and `top`, the number of these trials, 1 by default.
 
         Raises:
             BadInput: A key or a value is wrong.
         """
         old = self.specification
+        steps, top = budget.pop("steps", None), budget.pop("top", None)
+        if top is not None and steps is None:
+            raise BadInput("top", "must come with `steps`", str(top), "For example steps=20000, top=4.")
         changes = [f"budget.{name}={value}" for name, value in budget.items()]
+        if steps is not None:
+            changes.append(f"budget.longer={{steps: {steps}, top: {1 if top is None else top}}}")
         new = from_document(old.document(), old.source_text, changes)
         same = replace(new, edition=old.edition, recorded_id=old.recorded_id)
         return Sweep(self.id, self.workspace, same, self._request)

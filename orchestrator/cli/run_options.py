@@ -23,7 +23,17 @@ File = Annotated[
 ]
 Extend = Annotated[
     str | None,
-    typer.Option("--extend", metavar="KEY=VALUE", help="Change the budget, such as `trials=128`."),
+    typer.Option(
+        "--extend",
+        metavar="KEY=VALUE",
+        help="Change the budget, such as `trials=128`, or steps of the best trials.",
+    ),
+]
+Top = Annotated[
+    int | None,
+    typer.Option(
+        "--top", metavar="K", help="With `--extend steps=N`: continue the best K trials. [default: 1]", min=1
+    ),
 ]
 Resume = Annotated[
     bool,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from orchestrator.cli.run_options import (
     Profile,
     Resume,
     RunOptions,
+    Top,
     with_run_options,
 )
 from orchestrator.client.following import follow as follow_sweep
@@ -105,6 +106,7 @@ def run(
     profile: Profile = None,
     overrides: Overrides = None,
     extend: Extend = None,
+    top: Top = None,
     new: Annotated[bool, typer.Option("--new", help="Start another sweep of the same file.")] = False,
     resume: Resume = False,
     server: Server = None,
@@ -124,16 +126,19 @@ def run(
         sweep run search_spaces/listops.yaml --set budget.trials=4
     """
     if server is not None:
-        if extend is not None:
+        if extend is not None or top is not None:
             remedy = "Use `resume SWEEP --extend` for a sweep that has ended."
-            raise BadInput("--extend", "must be left out of `run` with --server", extend, remedy)
+            raise BadInput(
+                "--extend", "must be left out of `run` with --server", extend or f"--top {top}", remedy
+            )
         backend, chosen = HttpBackend(server), profile or "auto"
         submitted = backend.submit(file, profile=chosen, overrides=overrides or (), new=new)
         write(_submitted(submitted.id, is_added=submitted.added))
         return _follow(backend, submitted.id, plain=options.plain)
     service = service_for(options)
     options = with_root_of(service, options)
-    sweep = _extended(chosen_sweep(file, profile, overrides, options, new=new, resume=resume), extend)
+    budget = _budget(extend, top)
+    sweep = _extended(chosen_sweep(file, profile, overrides, options, new=new, resume=resume), budget)
     if service is None or (extend is None and sweep.is_finished):
         return run_here(sweep, options)
     return _run_by_service(sweep, options, new=new)
@@ -176,7 +181,13 @@ def submit(
 
 @with_run_options
 def resume(
-    sweep: SweepId, extend: Extend = None, server: Server = None, key: Key = None, *, options: RunOptions
+    sweep: SweepId,
+    extend: Extend = None,
+    top: Top = None,
+    server: Server = None,
+    key: Key = None,
+    *,
+    options: RunOptions,
 ) -> int:
     """Resume a stopped, parked or interrupted sweep without its file; with `--extend`, one that has ended.
 
@@ -185,9 +196,11 @@ def resume(
     Example:
 
         sweep resume retrieval --extend trials=128
+        sweep resume retrieval --extend steps=20000 --top 4
     """
+    budget = _budget(extend, top)
     if server is not None:
-        backend, budget = HttpBackend(server), _budget(extend)
+        backend = HttpBackend(server)
         if budget:
             sweep_id = backend.extend(sweep, key=key, **budget).id
         else:
@@ -198,7 +211,7 @@ def resume(
     _refuse_key(key, "with --server")
     service = service_for(options)
     options = with_root_of(service, options)
-    selected = _extended(Sweep.find(sweep, root=options.root, data=options.data), extend)
+    selected = _extended(Sweep.find(sweep, root=options.root, data=options.data), budget)
     if service is None or (extend is None and selected.is_finished):
         return run_here(selected, options)
     return _run_by_service(selected, options, withdraw=True)
@@ -364,18 +377,21 @@ def _refuse_missing(file: Path, options: RunOptions) -> None:
     raise BadInput(str(file)[:80], "does not exist", "", remedy)
 
 
-def _extended(sweep: Sweep, extend: str | None) -> Sweep:
-    return sweep if extend is None else sweep.extend(**_budget(extend))
+def _extended(sweep: Sweep, budget: Mapping[str, str | int]) -> Sweep:
+    return sweep.extend(**budget) if budget else sweep
 
 
-def _budget(extend: str | None) -> dict[str, str]:
+def _budget(extend: str | None, top: int | None) -> dict[str, str | int]:
     """Return the changes of the budget by key."""
     if extend is None:
+        if top is not None:
+            remedy = "For example --extend steps=20000 --top 4."
+            raise BadInput("--top", "must come with --extend steps=N", str(top), remedy)
         return {}
     name, equals, value = extend.partition("=")
     if not equals or not name.isidentifier():
         raise BadInput("--extend", "must be KEY=VALUE", repr(extend), "For example --extend trials=128.")
-    return {name: value}
+    return {name: value} if top is None else {name: value, "top": top}
 
 
 def _refuse_key(key: str | None, where: str) -> None:

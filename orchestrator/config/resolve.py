@@ -85,6 +85,7 @@ def from_tree(
         root = _overridden(root, override, "--set ")
     sweep = _validated(root, name, profile, json.dumps(root.plain(), indent=1))
     with root.pointing():
+        _check_budget(sweep)
         check_installed(sweep.sampler)
         check_mutations(sweep.search, sweep.scheduler)
     return sweep
@@ -137,9 +138,17 @@ def _resolved(
         root = _overridden(root, override, "--set ")
     sweep = read_with_all_mistakes(lambda file: _validated(file, name, chosen, text, folder), root)
     with root.pointing():
+        _check_budget(sweep)
         check_installed(sweep.sampler)
         check_mutations(sweep.search, sweep.scheduler)
     return sweep
+
+
+def _check_budget(sweep: SweepConfig) -> None:
+    """Refuse a continuation in a file: the best trials are known once the sweep has finished."""
+    if sweep.budget.longer is not None:
+        must = "must be left out of a file, because it continues trials of a finished sweep"
+        raise Violation(("budget", "longer"), must, "Use `--extend steps=20000 --top 4` then.", "`longer`")
 
 
 def _check_name(name: str, where: str, what: str, remedy: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -285,18 +285,24 @@ class SweepConfig:
             document[FIRST] = "minimize"
         return document
 
-    def settings(self, params: Mapping[str, Any], seed: int) -> Settings:
+    def settings(self, params: Mapping[str, Any], seed: int, steps: int | None = None) -> Settings:
         """Return the settings of a trial with these hyperparameters.
 
         Args:
             params: Value for every active hyperparameter of the search, as the study drew them.
             seed: Seed of the trial.
+            steps: Length of the schedule, if it is not that of the file.
         """
         assert set(params) == self.active(params), f"{sorted(params)} is no assignment of the space"
         if self.trainable is not None:
             clock = Clock(**self.training.model_dump())
+            if steps is not None:
+                clock = replace(clock, steps=steps)
             return self.trainable.settings(params, clock, seed, self.resources)
-        return self.network_settings(params, seed)
+        settings = self.network_settings(params, seed)
+        if steps is not None:
+            settings = replace(settings, training=replace(settings.training, steps=steps))
+        return settings
 
     def network_settings(self, params: Mapping[str, Any], seed: int) -> TrialSettings:
         """Return the settings of a trial with these hyperparameters. The sweep must train a network."""

@@ -41,6 +41,7 @@ from orchestrator.session.limits import Stop
 from orchestrator.session.outages import Outages, probes_of
 from orchestrator.session.session import Session
 from orchestrator.storage import store
+from orchestrator.study.similarity import LEAST_CORRELATION
 from orchestrator.study.study import Study
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
@@ -136,10 +137,11 @@ def run_session(
     pool = EnginePool.of(str(run.paths.compilations), program)
     share = ClusterShare(leased.writer, resources, sweep_rows.claim_of(leased, slotted), pool=pool)
     leaving.callback(share.engines.close)
+    study = rebuilt_study(leased, curves)
     session = Session(
         slotted,
         leased.writer,
-        rebuilt_study(leased, curves),
+        study,
         run.paths,
         run.data.absolute(),
         resources=resources,
@@ -171,8 +173,21 @@ def run_session(
     with deleting(leased.lease) as delete:
         tuner.run(session, share, curves, deadline=run.deadline, tick=tick)
         session.check_limits()
+        session.settle_extended()
     observer.show(session.progress())
+    if slotted.warm_start:
+        observer.say(_similarity_line(study.similarity))
     return session.stopped, share.engines
+
+
+def _similarity_line(similarity: float | None) -> str:
+    """Return a line on the similarity of the warm-start sweeps to this one."""
+    if similarity is None:
+        return "warm_start: its similarity is unknown, because too few of its settings were repeated."
+    used = "was shown some of" if similarity >= LEAST_CORRELATION else "was not shown"
+    return (
+        f"warm_start: rank correlation {similarity:.2f} on repeated settings; the sampler {used} its trials."
+    )
 
 
 @without_garbage_collection()

@@ -55,7 +55,23 @@ def notes(summary: Summary) -> list[str]:
 def findings(summary: Summary) -> list[str]:
     """Return sentences on the test results, the published value and the second best trial."""
     ahead = _ahead(summary) if summary.race is None else _raced(summary.race)
-    return [*_confirmed(summary), *_further(summary), *ahead]
+    return [*_confirmed(summary), *_further(summary), *ahead, *_extended(summary)]
+
+
+def _extended(summary: Summary) -> list[str]:
+    """Return sentences on the trials that were chosen in the search and continued to more steps."""
+    if not summary.extended:
+        return []
+    trials = "; ".join(
+        f"trial {each.number} from step {each.before} ({summary.metric} {words.number(each.value)}) to "
+        f"{each.steps}"
+        for each in summary.extended
+    )
+    return [
+        f"Chosen by their values in the search and continued: {trials}. They were selected, so do not "
+        "compare them with the other trials, which have fewer steps. A learning rate that depends on the "
+        "number of steps changed where they continued, as in no trial with that many steps from the start."
+    ]
 
 
 def _further(summary: Summary) -> list[str]:

@@ -145,6 +145,23 @@ class RaceResult:
 
 
 @dataclass(frozen=True)
+class Extended:
+    """A trial that was chosen by its value in the search and continued to more steps.
+
+    Attributes:
+        number: Number of the trial.
+        before: Its last step in the search.
+        steps: Steps to which it continues.
+        value: Its best validation value in the search; None if it is unknown.
+    """
+
+    number: int
+    before: int
+    steps: int
+    value: float | None
+
+
+@dataclass(frozen=True)
 class Summary:
     """The content of a report, without its figures.
 
@@ -165,6 +182,7 @@ class Summary:
         confirmations: Retrainings of the chosen hyperparameters.
         seeds: Test results that represent the sweep, by seed.
         race: Race between the best trials, or None without one.
+        extended: Trials that were continued to more steps, by number.
         memoryless: Test result of the best trial without recurrence, or None if it was not evaluated.
         further: Test metric on further test splits, such as `test/accuracy_x2`, one value per seed.
         published_source: Paper and table of the published results, or None.
@@ -198,6 +216,7 @@ class Summary:
     confirmations: tuple[LeaderboardRow, ...]
     seeds: SeedResults
     race: RaceResult | None
+    extended: tuple[Extended, ...]
     memoryless: SeedResult | None
     further: Mapping[str, tuple[float, ...]]
     published_source: str | None
@@ -272,6 +291,11 @@ def summarise(history: History) -> Summary:
         confirmations=tuple(_row(history, trial) for trial in history.trials if trial.role != "search"),
         seeds=seed_results(history, test_metric(history.metric)),
         race=_race(history),
+        extended=tuple(
+            Extended(trial.number, first.step, trial.total_steps, first.value)
+            for trial in search
+            for first in trial.extensions[:1]
+        ),
         memoryless=_memoryless(history, rows),
         further=_further(history),
         published_source=source,

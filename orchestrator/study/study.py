@@ -25,6 +25,7 @@ from orchestrator.study import distributions as space
 from orchestrator.study import samplers
 from orchestrator.study.observations import UNFINISHED, Observation, Window, minimised, observe, rank
 from orchestrator.study.optuna_private import StoredStudy, WindowedStorage, from_plain, to_plain
+from orchestrator.study.similarity import Similarity
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,18 @@ class Study:
         self._proposals: list[Proposal] = []
         self._earlier = 0
         self._curves = curves
+        self._similarity: Similarity | None = None
+        learned: list[tuple[Mapping[str, Any], float]] = []
         of_trial = by_trial(reports)
         for trial in earlier:
-            self._learn(trial, of_trial.get(trial.key, []))
+            learned += self._learn(trial.as_searched(), of_trial.get(trial.key, []))
+        if learned:
+            params, values = zip(*learned, strict=True)
+            maximize, trials_to_run = sweep.direction == "maximize", sweep.budget.trials
+            self._similarity = Similarity(params, values, maximize, trials_to_run)
+            self._window.show(self._similarity.shown(), self._earlier)
         for trial in sorted(trials, key=lambda trial: trial.number):
-            self._rebuild(trial, of_trial.get(trial.key, []))
+            self._rebuild(trial.as_searched(), of_trial.get(trial.key, []))
 
     @property
     def size(self) -> int | None:
@@ -108,7 +116,9 @@ class Study:
         assert number == len(self._proposals), f"trial {number} asked, {len(self._proposals)} is next"
         proposal: Proposal | None
         if number == 0 and self._published is not None:
-            proposal = self._given(self._published)
+            proposal = self._given(0, self._published)
+        elif (params := self._repeated(number)) is not None:
+            proposal = self._given(number, params)
         elif self._grid is not None:
             proposal = self._next_of_grid(number)
         else:
@@ -150,6 +160,11 @@ class Study:
         self._settle(trial.number, ended)
 
     @property
+    def similarity(self) -> float | None:
+        """The rank correlation with the earlier trials at the same settings; None while it is unknown."""
+        return None if self._similarity is None else self._similarity.correlation
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """The names of the objectives."""
         return self._sweep.objective_metrics
@@ -163,12 +178,18 @@ class Study:
         """Return every trial of the sweep as Optuna holds it, without those of earlier sweeps."""
         return self._stored.trials()[self._earlier :]
 
-    def _given(self, params: Mapping[str, Any]) -> Proposal:
-        """Add the first trial with given values."""
+    def _repeated(self, number: int) -> Mapping[str, Any] | None:
+        """Return the setting of an earlier sweep that a trial repeats, or None."""
+        settings = () if self._similarity is None else self._similarity.repeated
+        index = number - (self._published is not None)
+        return settings[index] if index < len(settings) else None
+
+    def _given(self, number: int, params: Mapping[str, Any]) -> Proposal:
+        """Add a trial with given values."""
         self._add(UNFINISHED, params, {})
         if self._grid is None:
-            samplers.build(self._sweep, 0).mark(self._study, self._trial(0))
-        of_trial = to_plain(self._trial(0).system_attrs)
+            samplers.build(self._sweep, number).mark(self._study, self._trial(number))
+        of_trial = to_plain(self._trial(number).system_attrs)
         return Proposal(params, {"trial": of_trial} if of_trial else {})
 
     def _draw(self, number: int) -> Proposal:
@@ -198,13 +219,21 @@ class Study:
         self._add(self._observed(record, reports), record.params, attrs)
         self._proposals.append(Proposal(record.params, record.system_attrs))
 
-    def _learn(self, record: TrialRecord, reports: Sequence[ReportRecord | CurvePoint]) -> None:
-        if record.state == "COMPLETE" and space.fits(self._sweep.search, record.params):
-            self._add(self._observed(record, reports), record.params, {})
-            self._earlier += 1
+    def _learn(
+        self, record: TrialRecord, reports: Sequence[ReportRecord | CurvePoint]
+    ) -> list[tuple[Mapping[str, Any], float]]:
+        """Add a complete trial of an earlier sweep; return its hyperparameters and its value."""
+        if record.state != "COMPLETE" or not space.fits(self._sweep.search, record.params):
+            return []
+        assert record.value is not None, "a COMPLETE trial has a value"
+        self._add(self._observed(record, reports), record.params, {})
+        self._earlier += 1
+        return [(record.params, record.value)]
 
     def _observed(self, record: TrialRecord, reports: Sequence[ReportRecord | CurvePoint]) -> Observation:
         metric = self._sweep.metric
+        if record.extensions:  # its further reports are not comparable with those of other trials
+            reports = [report for report in reports if report.step <= record.step]
         newest_first = sorted(reports, key=attrgetter("step"), reverse=True)
         points = ((report.step, report.metrics[metric]) for report in newest_first if report.metrics)
         finite = (point for point in points if math.isfinite(point[1]))
@@ -229,6 +258,10 @@ class Study:
             self._settle(number, observed)
 
     def _settle(self, number: int, ended: Observation) -> None:
+        if self._similarity is not None and number >= self._earlier:
+            params, value = self._stored.trial(number).params, ended.values[0] if ended.values else None
+            self._similarity.add(params, value, complete=ended.state is TrialState.COMPLETE)
+            self._window.show(self._similarity.shown(), self._earlier)
         is_listed = self._lists_stopped or ended.state is not TrialState.PRUNED
         key = rank(self._sweep, ended) if is_listed else None
         self._window.settle(number, key, minimised(self._sweep, ended))

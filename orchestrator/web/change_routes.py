@@ -94,6 +94,12 @@ class Extend(Body):
     trials: Annotated[int | None, Field(ge=1, le=MOST_WHOLE)] = None
     hours: Annotated[float | None, Field(gt=0)] = None
     gpu_hours: Annotated[float | None, Field(gt=0)] = None
+    steps: Annotated[
+        int | None, Field(ge=1, le=MOST_WHOLE, description="Steps to which the best trials continue.")
+    ] = None
+    top: Annotated[int | None, Field(ge=1, le=1000, description="Number of these trials; 1 if left out.")] = (
+        None
+    )
 
 
 class Priority(Body):

@@ -159,14 +159,19 @@ def best_trial(
 
 
 def confirmations_of(trials: Iterable[TrialRecord], best: TrialRecord) -> list[TrialRecord]:
-    """Return the confirmations of a trial by number: trials with its hyperparameters and other seeds.
+    """Return the confirmations of a trial by number: trials with its hyperparameters, steps and other seeds.
 
     Args:
         trials: Trials of one sweep, in any order and of any role and state. Confirmations of a former best
             trial are left out.
         best: Trial of the search.
     """
-    chosen = [trial for trial in trials if trial.role == "confirmation" and trial.params == best.params]
+    repeated = best.params, best.total_steps
+    chosen = [
+        trial
+        for trial in trials
+        if trial.role == "confirmation" and (trial.params, trial.total_steps) == repeated
+    ]
     return sorted(chosen, key=lambda trial: trial.number)
 
 
