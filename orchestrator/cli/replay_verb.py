@@ -50,6 +50,9 @@ def replay(
     ] = None,
     trials: Annotated[int, typer.Option(metavar="N", min=1, help="Trials of a draw from the table.")] = 64,
     minimize: Annotated[bool, typer.Option("--minimize", help="Less is better in the table.")] = False,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw cost against regret as an HTML page.")
+    ] = None,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
 ) -> None:
@@ -82,6 +85,8 @@ def replay(
         report = replay_sweep(
             Sweep.find(str(sweep), root=root), scheduler or (), workers or (), draws=draws or 1
         )
+    if output is not None:
+        report.write_page(output)
     if as_json:
         print_json(asdict(report))
     else:

@@ -70,7 +70,7 @@ class Asha(SchedulerAdapter):
             ),
             "keep": Setting(
                 "whole",
-                "With `mode: stop`, a trial that is among so many best of at least eight at a rung is never stopped.",
+                "A trial that is among so many best of at least eight at a rung is never stopped.",
                 3,
                 at_least=0,
                 at_most=100,
