@@ -82,7 +82,7 @@ _VALUES: Mapping[str, str] = {"str": "TEXT", "list[str]": "TEXT", "int": "NUMBER
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code; a refusal is one line of standard error a mistake."""
+    """Run one command line and return its exit code; print each mistake as a line on standard error."""
     words = _with_verb(arguments)
     app = build([words[0]] if words and words[0] in VERBS else VERBS)
     try:
@@ -154,7 +154,7 @@ class _Verb(TyperCommand):
     """A verb whose `--help` names values by words, and which checks that its options reach the service."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb, once it is certain which ledger it acts on."""
+        """Run the verb after checking which ledger it acts on."""
         _check_service(ctx, self)
         return super().invoke(ctx)
 
@@ -246,7 +246,7 @@ def _check_verb(arguments: Sequence[str]) -> None:
 
 
 def _with_verb(arguments: Sequence[str]) -> list[str]:
-    """Put `run` in front of a command line that starts with a file instead of a verb."""
+    """Insert `run` before the arguments of a command line that begins with a file."""
     first = next(iter(arguments), None)
     if first is None or first in VERBS or first in _OWN_OPTIONS:
         return list(arguments)

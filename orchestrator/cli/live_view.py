@@ -55,7 +55,7 @@ class Screen:
     _drawn: list[Text] = field(default_factory=list)
 
     def __rich_console__(self, console: rich.console.Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines for the present size of the terminal."""
+        """Yield the lines that fit the current size of the terminal."""
         width, height = options.max_width, options.size.height
         lines = [] if self.sweep is None else frame(self.sweep, width, height)
         notes = [Text(note, style="dim") for note in (self.loading, self.trouble) if note is not None]
@@ -65,7 +65,7 @@ class Screen:
         yield from lines
 
     def wrapped(self, width: int) -> int:
-        """Return how many rows more the drawn lines take once the terminal has wrapped them at `width`."""
+        """Return the number of additional rows after the terminal has wrapped the drawn lines at `width`."""
         return sum(max(0, -(-line.cell_len // width) - 1) for line in self._drawn)
 
 
@@ -82,7 +82,7 @@ class ResizableLive(Live):
         self._shown, self._width = screen, console.width
 
     def refresh(self) -> None:
-        """Draw the present lines in place of the former ones."""
+        """Redraw the lines."""
         with self.console:
             width = self.console.width
             if width < self._width:
@@ -114,7 +114,7 @@ class LiveView:
         self._thread = threading.Thread(target=self._watch, name="live view", daemon=True)
 
     def start(self) -> None:
-        """Begin to read and to draw."""
+        """Start reading and drawing."""
         self._live.start()
         self._thread.start()
 
@@ -215,7 +215,7 @@ def shown_live(read: Read, *, plain: bool) -> Iterator[Callable[[str], None] | N
 
 @dataclass
 class Lines:
-    """Collects text to whole lines, and passes those on that are not lines of progress.
+    """Splits text into lines, and passes on those that do not show progress.
 
     Attributes:
         say: Receives a line.

@@ -34,7 +34,7 @@ def print_json(value: Any) -> None:
 
 
 def deliverer(sweep_id: str) -> str:
-    """Return what delivers the MLflow records of a sweep without a driver."""
+    """Return the command or service that delivers the MLflow records of a sweep without a driver."""
     return f"`sweep resume {sweep_id}` delivers them, and `serve` by itself if the sweep was submitted to it"
 
 

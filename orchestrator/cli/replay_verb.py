@@ -60,7 +60,7 @@ def replay(
 
     The cost is a share of that without stopping, the time is in whole trainings. The regret is how much worse
     the chosen trial is than the best complete one. A trial that was stopped has no curve beyond its last
-    report: its cost has two ends, and its value is not known. A sweep with `scheduler: none` has all curves.
+    report: its cost is a range, and its value is not known. A sweep with `scheduler: none` has all curves.
 
     Example:
 
@@ -104,7 +104,7 @@ def _show(report: ReplayReport) -> None:
     if report.truncated:
         print_line(
             f"{counted(report.truncated, 'trial')} of {report.trials} stopped early: where a scheduler"
-            " continues one, the cost has two ends, and the trial might have been the best."
+            " continues one, the cost is a range, and the trial might have been the best."
         )
     if report.decisions:
         repeats = (

@@ -157,7 +157,7 @@ def export(
     to: Annotated[Path | None, typer.Option("--to", help="New folder. [default: exports/TRIAL]")] = None,
     root: Root = DEFAULT_ROOT,
 ) -> None:
-    """Write a folder from which another machine trains a trial again, and say when its curve is equal.
+    """Write a folder from which another machine can train a trial again and compare the curves.
 
     It is trained by programs of the recorded sizes. Of a function or a command, the folder holds the files of
     its best checkpoint.

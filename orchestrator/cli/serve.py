@@ -96,7 +96,7 @@ def serve(
     own_root: Root = DEFAULT_ROOT,
     data: Data = DEFAULT_DATA,
 ) -> int:
-    """Run the service of a root: start the driver of each submitted sweep, and start it again after a crash.
+    """Run the service of a root: start the driver of each submitted sweep, and restart it after a crash.
 
     It runs until SIGTERM or Ctrl-C, and then ends within ten seconds. The drivers go on without it, and the
     next service finds them.
@@ -132,7 +132,7 @@ def ui(
     port: Annotated[int, typer.Option("--port", min=1, max=65_535, help="Port on 127.0.0.1.")] = 5000,
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Serve MLflow's pages on 127.0.0.1 until Ctrl-C, to the browser that opens the link which is printed.
+    """Serve MLflow's pages on 127.0.0.1 until Ctrl-C. The printed link works once, in one browser.
 
     Example:
 
@@ -157,7 +157,15 @@ def _answering(
     *,
     stop_drivers: bool,
 ) -> Iterator[None]:
-    """Serve a workspace over HTTP for the length of a `with` block, and say where; add more to `later`."""
+    """Serve a workspace over HTTP for the length of a `with` block, and print its address.
+
+    Args:
+        workspace: Workspace of the service.
+        listening: Address and names of the server.
+        rounds: Rounds of the supervision.
+        later: Lines to print once the service runs; the address of the page is added.
+        stop_drivers: Whether drivers end with the service.
+    """
     user = users.signed_in_by_link(workspace.paths.root)
     key = OneTimeKey(user) if user is not None else None
     with serving(workspace, listening, rounds, key) as address:
