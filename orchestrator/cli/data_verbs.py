@@ -13,11 +13,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from orchestrator.api import data_sets as api
-from orchestrator.api.workspace import DEFAULT_DATA
 from orchestrator.cli.options import Data, Json
 from orchestrator.cli.printing import print_json, print_line
 from orchestrator.errors import BadInput
 from orchestrator.output import Console
+from orchestrator.storage.paths import DEFAULT_DATA
 
 _LINE_EVERY_SECONDS = 15.0
 

@@ -17,12 +17,14 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
-from orchestrator import Observer, Progress
 from orchestrator.cli.frame import frame
 from orchestrator.client.answers import LiveSweep
-from orchestrator.driver.log import Display
-from orchestrator.errors import Refusal
-from orchestrator.output import Console
+from orchestrator.client.following import follow as follow_sweep
+from orchestrator.client.protocol import Backend
+from orchestrator.driver.log import Display, Observer
+from orchestrator.errors import Exit, Refusal
+from orchestrator.output import Console, write
+from orchestrator.session.board import Progress
 
 REDRAWS_PER_SECOND = 4
 
@@ -230,3 +232,23 @@ class Lines:
         for line in lines:
             if not _PROGRESS_LINE.match(line):
                 self.say(line)
+
+
+def follow(backend: Backend, sweep: str, start: int | None = None, *, plain: bool) -> int:
+    """Follow a sweep from a position in its log; return its exit code, or 5 after Ctrl-C."""
+    now = backend.status(sweep)
+    if now.driver and now.submission is None:
+        write(f"{now.driver[:1].upper()}{now.driver[1:]} drives {now.id}.\n")
+    return watched(backend, now.id, lambda show: follow_sweep(backend, now.id, show, start), plain=plain)
+
+
+def watched(
+    backend: Backend, sweep_id: str, watch: Callable[[Callable[[str], None]], int], *, plain: bool
+) -> int:
+    """Watch a sweep, with a live view on a terminal; return its exit code, or 5 after Ctrl-C."""
+    try:
+        with shown_live(lambda: backend.live(sweep_id), plain=plain) as show:
+            return watch(show or write)
+    except KeyboardInterrupt:
+        write(f"{sweep_id} is still running; `follow {sweep_id}` shows it, `stop {sweep_id}` stops it.\n")
+        return Exit.STILL_RUNNING

@@ -10,10 +10,10 @@ import typer
 
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.replays import ReplayedScheduler, ReplayReport, replay_curves, replay_sweep
-from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli.options import Json, Root
 from orchestrator.cli.printing import print_json, print_line
 from orchestrator.errors import BadInput, counted
+from orchestrator.storage.paths import DEFAULT_ROOT
 
 
 def replay(

@@ -14,9 +14,10 @@ import typer
 from orchestrator.accounts import CODE_AS_USERS, check_closed
 from orchestrator.api import serving as service
 from orchestrator.api import user_admin as users
-from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT, Workspace
+from orchestrator.api.workspace import Workspace
 from orchestrator.cli.options import Data, Root
 from orchestrator.cli.printing import print_line
+from orchestrator.storage.paths import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.system import handled
 from orchestrator.web import mlflow_pages
 from orchestrator.web.app_state import KEY_SECONDS, OneTimeKey
