@@ -133,7 +133,9 @@ def ui(
     port: Annotated[int, typer.Option("--port", min=1, max=65_535, help="Port on 127.0.0.1.")] = 5000,
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Serve MLflow's pages on 127.0.0.1 until Ctrl-C. The printed link works once, in one browser.
+    """Serve MLflow's pages on 127.0.0.1 until Ctrl-C.
+
+    The printed link works once, in one browser.
 
     Example:
 
