@@ -114,6 +114,7 @@ class LocalBackend:
             code_changes=found.code_changes(),
             elsewhere=log.elsewhere,
             nodes=log.nodes,
+            repeats=found.record.repeats,
         )
 
     def reports(self, trial: str) -> Sequence[ReportRow]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm.auto import tqdm
 
 from orchestrator.accounts import Account
+from orchestrator.api.known_sources import check_read, with_known_results
 from orchestrator.api.status import detailed, overview
 from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import Workspace
@@ -204,10 +205,12 @@ class Sweep:
         root: str | Path | None = None,
         data: str | Path | None = None,
         reader: Account | None = None,
+        sources: bool = True,
     ) -> Sweep:
-        """Return the sweep of a search-space file. Nothing is run, written or asked over the network.
+        """Return the sweep of a search-space file. Nothing is run or written.
 
-        Only a ledger that an older version has written is brought up to date.
+        Only a ledger that an older version has written is brought up to date. The sources of `known` are
+        read, which may be databases of Optuna or MLflow on other machines.
 
         Args:
             path: The file.
@@ -220,10 +223,11 @@ class Sweep:
             root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
             data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
             reader: Account that reads the file and its code; the account of this process if None.
+            sources: Whether `known` may name sources; otherwise it must hold their results.
 
         Raises:
             BadInput: The file, the profile or an override is wrong; the error names file, line and key. Or
-                others can change the root.
+                others can change the root, or a source of `known` cannot be read.
         """
         name, gpus = _profile(profile, hardware)
         with opened_as(reader):
@@ -232,6 +236,9 @@ class Sweep:
             except Mistake as mistake:
                 mistake.more = (*mistake.more, *_mistakes_of_code(mistake.repaired))
                 raise
+            if sources:
+                specification = with_known_results(specification, Path(path).parent)
+        check_read(specification)
         request = _Request(profile == "auto", new, hardware)
         is_given = any(override.strip().startswith("budget") for override in overrides)
         return cls._of(specification, Workspace.at(root, data), request, budget_is_given=is_given)
@@ -265,6 +272,7 @@ class Sweep:
         """
         chosen, gpus = _profile(profile, hardware)
         specification = from_dict(document, name=name, profile=chosen, gpus=gpus)
+        specification = with_known_results(specification, Path())
         request = _Request(profile == "auto", new, hardware)
         return cls._of(specification, Workspace.at(root, data), request)
 

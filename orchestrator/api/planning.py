@@ -112,6 +112,8 @@ def _lines(sweep: Sweep, plan: Plan) -> Iterator[str]:
     yield f"trials: {what.budget.trials} of {training.steps} steps, a report every {training.interval}"
     yield f"objective: {what.direction} {what.metric}"
     yield f"sampler: {what.sampler.name}; scheduler: {what.scheduler.phrase(training)}"
+    for known in what.known:
+        yield f"known results of {known.phrase}"
     missed = SAMPLERS.settings(what.sampler.name).under_stopping
     if missed and SCHEDULERS.settings(what.scheduler.name).stops_trials:
         yield f"warning: {what.sampler.name} {missed}. Use `scheduler: none`, or `sampler: tpe`."

@@ -324,6 +324,7 @@ class TrialDocument:
         code_changes: A line for each attempt about its version of the code, if the code has changed.
         elsewhere: Log lines of the attempts on other machines, as the ledger knows them.
         nodes: Names of those machines, whose logs hold the tracebacks.
+        repeats: Earlier sweep, or source of known results, of which it repeats a setting; None otherwise.
     """
 
     trial: TrialRow
@@ -339,6 +340,7 @@ class TrialDocument:
     code_changes: Sequence[str] = ()
     elsewhere: Sequence[str] = ()
     nodes: Sequence[str] = ()
+    repeats: str | None = None
 
 
 @dataclass(frozen=True)

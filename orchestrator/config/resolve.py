@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.config import objectives, rules
 from orchestrator.config.document import UNKNOWN_KEY, LocatedValue, Violation, nearest, tree_of
+from orchestrator.config.known import read_known
 from orchestrator.config.mistakes import read_with_all_mistakes
 from orchestrator.config.sections import (
     FILE_SECTIONS,
@@ -86,6 +87,7 @@ def from_tree(
         root = _overridden(root, override, "--set ")
     sweep = _validated(root, name, profile, json.dumps(root.plain(), indent=1))
     with root.pointing():
+        _check_known(sweep)
         _check_budget(sweep)
         check_installed(sweep.sampler)
         check_mutations(sweep.search, sweep.scheduler)
@@ -143,6 +145,14 @@ def _resolved(
         check_installed(sweep.sampler)
         check_mutations(sweep.search, sweep.scheduler)
     return sweep
+
+
+def _check_known(sweep: SweepConfig) -> None:
+    """Refuse sources of known results, which are read with the file of one sweep alone."""
+    for index, known in enumerate(sweep.known):
+        if known.results is None:
+            must = "must hold its results in a part of another file"
+            raise Violation(("known", index), must, "Write {source: ..., results: [...]}.", known.source)
 
 
 def _check_budget(sweep: SweepConfig) -> None:
@@ -334,6 +344,7 @@ def _validated(
             confirm=file.confirm,
             published=objectives.read_published(file, space, task_options),
             warm_start=tuple(file.warm_start),
+            known=read_known(file, space, goals),
             source_text=redacted(text),
         )
 
@@ -377,6 +388,7 @@ def _of_trainable(
         confirm=file.confirm,
         published=objectives.read_published(file, space, {}),
         warm_start=tuple(file.warm_start),
+        known=read_known(file, space, goals),
         source_text=redacted(text),
         trainable=trainable,
     )

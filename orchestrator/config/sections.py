@@ -444,6 +444,30 @@ class PublishedSection(OpenSection):
     )
 
 
+class KnownSection(Section):
+    """Results that others have measured, from which the sampler learns."""
+
+    source: Reference = setting(
+        "A CSV file, optuna://STORAGE#STUDY, mlflow://TRACKING#EXPERIMENT, or any name of given results.",
+        "results.csv",
+    )
+    results: list[dict[str, Any]] | None = setting(
+        "Hyperparameters and objectives of each result; read from the source if left out.",
+        [{"learning_rate": 1e-3, "val/accuracy": 0.9}],
+        None,
+        max_length=1_000,
+    )
+    left_out: dict[str, Whole] = setting(
+        "Number of results that were left out when the source was read, by reason.",
+        {"without dropout": 2},
+        {},
+    )
+
+
+def _sources(value: Any) -> list[Any]:
+    return [{"source": each} if isinstance(each, str) else each for each in _listed(value)]
+
+
 MERGED_SECTIONS = ("data", "model", "training", "evaluate", "search")
 """Sections whose keys a profile changes one by one; it replaces any other section as a whole."""
 
@@ -476,6 +500,9 @@ class StudySections(Section):
         ["retrieval-laptop-1a2b3c4d"],
         [],
         max_length=20,
+    )
+    known: Annotated[list[KnownSection], BeforeValidator(_sources)] = setting(
+        "Results that others have measured, from which the sampler learns.", "results.csv", [], max_length=4
     )
 
 

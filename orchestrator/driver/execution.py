@@ -41,7 +41,7 @@ from orchestrator.session.limits import Stop
 from orchestrator.session.outages import Outages, probes_of
 from orchestrator.session.session import Session
 from orchestrator.storage import store
-from orchestrator.study.similarity import LEAST_CORRELATION
+from orchestrator.study.known_results import known_trials
 from orchestrator.study.study import Study
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
@@ -175,28 +175,19 @@ def run_session(
         session.check_limits()
         session.settle_extended()
     observer.show(session.progress())
-    if slotted.warm_start:
-        observer.say(_similarity_line(study.similarity))
+    sweep_rows.record_similarities(leased, study.similarities)
     return session.stopped, share.engines
-
-
-def _similarity_line(similarity: float | None) -> str:
-    """Return a line on the similarity of the warm-start sweeps to this one."""
-    if similarity is None:
-        return "warm_start: its similarity is unknown, because too few of its settings were repeated."
-    used = "was shown some of" if similarity >= LEAST_CORRELATION else "was not shown"
-    return (
-        f"warm_start: rank correlation {similarity:.2f} on repeated settings; the sampler {used} its trials."
-    )
 
 
 @without_garbage_collection()
 def rebuilt_study(leased: LeasedSweep, curves: Sequence[CurvePoint]) -> Study:
-    """Rebuild the study from the search's trials of the sweep and of its warm-start sweeps."""
+    """Rebuild the study from the search's trials, from those of warm-start sweeps, and from known results."""
     sweep, ledger = leased.sweep, leased.ledger
     earlier = [trial for name in sweep.warm_start for trial in ledger.trials(name, role="search")]
     others = [point for name in sweep.warm_start for point in ledger.curves(name, sweep.observed_metrics)]
-    return Study(sweep, ledger.trials(sweep.id, role="search"), [*curves, *others], earlier)
+    trials, points = known_trials(sweep)
+    own = ledger.trials(sweep.id, role="search")
+    return Study(sweep, own, [*curves, *others, *points], [*earlier, *trials])
 
 
 def evaluate_test(leased: LeasedSweep, engines: Engines) -> None:

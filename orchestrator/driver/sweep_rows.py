@@ -20,6 +20,7 @@ from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
 from orchestrator.ledger.sweeps.records import (
     HARDWARE,
     RESOURCES,
+    SIMILARITY,
     UNFINISHED_TRIAL,
     CheckpointRecord,
     CurvePoint,
@@ -40,6 +41,7 @@ from orchestrator.machines import devices
 from orchestrator.machines.hardware import Hardware
 from orchestrator.sharing import pool_rows as sharing
 from orchestrator.storage import store
+from orchestrator.study.similarity import Similarity
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
@@ -104,6 +106,8 @@ def enter(leased: LeasedSweep, data: TaskData | None) -> None:
     if known is None:
         record = _new_record(sweep, data, leased.run, ledger.now())
         leased.writer.create_sweep(record, events=[events.sweep_started(record, sweep)])
+        for results in sweep.known:
+            say(f"Known results of {results.phrase}.")
         return
     document = sweep.document()
     longer = sweep.budget.longer
@@ -308,6 +312,14 @@ def record_resources(leased: LeasedSweep, slotted: SweepConfig) -> None:
         return
     taken = {"cpu": resources.cpu, "gpu": resources.gpu, "at": leased.ledger.now()}
     leased.writer.amend_sweep(record.document, record.digest, {**record.facts, RESOURCES: [*known, taken]})
+
+
+def record_similarities(leased: LeasedSweep, similarities: Mapping[str, Similarity]) -> None:
+    """Record how similar each earlier sweep and known source is."""
+    record = record_of(leased)
+    found = {source: similarity.facts() for source, similarity in similarities.items()}
+    if found != record.facts.get(SIMILARITY, {}):
+        leased.writer.amend_sweep(record.document, record.digest, {**record.facts, SIMILARITY: found})
 
 
 def without_test(leased: LeasedSweep) -> list[tuple[TrialRecord, CheckpointRecord]]:

@@ -13,7 +13,8 @@ from orchestrator.errors import counted
 from orchestrator.report import words
 from orchestrator.report.controls import control_lines, doubts, sample_of
 from orchestrator.report.statistics import CONFIDENCE, MeanEstimate, against, estimated
-from orchestrator.report.summary import Chosen, Racer, RaceResult, Summary
+from orchestrator.report.summary import Chosen, EarlierSource, Racer, RaceResult, Summary
+from orchestrator.study.similarity import FADED
 
 
 def answer(summary: Summary) -> str:
@@ -54,7 +55,35 @@ def notes(summary: Summary) -> list[str]:
 def findings(summary: Summary) -> list[str]:
     """Return sentences on the test results, the published value and the second best trial."""
     ahead = _ahead(summary) if summary.race is None else _raced(summary.race)
-    return [*_confirmed(summary), *_further(summary), *ahead, *_extended(summary)]
+    earlier = map(_earlier, summary.earlier)
+    return [*_confirmed(summary), *_further(summary), *ahead, *_extended(summary), *earlier]
+
+
+def _earlier(source: EarlierSource) -> str:
+    """Return sentences on results from which the sampler learned, how similar they are and their weight."""
+    kind = "Trials of the earlier sweep" if source.is_sweep else "Known results, measured elsewhere, of"
+    parts = [f"{kind} {source.name}: {counted(source.results, 'result')} in this space"]
+    if source.left_out:
+        parts.append(f"left out: {', '.join(f'{count} {why}' for why, count in source.left_out.items())}")
+    if source.repeated:
+        parts.append(
+            f"settings repeated by {'trial' if len(source.repeated) == 1 else 'trials'} "
+            f"{', '.join(map(str, source.repeated))}"
+        )
+    on = f"on {counted(source.shared, 'shared setting')}"
+    if source.correlation is None:
+        parts.append(f"similarity unknown {on}, so that the sampler was shown none")
+    elif source.weight:
+        parts.append(
+            f"rank correlation {source.correlation:.2f} {on}; the sampler was shown some, with weight "
+            f"{source.weight:.2f} at first and none after {FADED} complete trials"
+        )
+    else:
+        parts.append(
+            f"rank correlation {source.correlation:.2f} {on}, not positive beyond its error, so that "
+            "the sampler was shown none"
+        )
+    return f"{'; '.join(parts)}."
 
 
 def _extended(summary: Summary) -> list[str]:

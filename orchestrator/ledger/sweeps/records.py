@@ -45,6 +45,12 @@ STEP_WORK = "step_work"
 HARDWARE = "hardware"
 """Fact of a sweep: the hardware of its trials, one phrase for each change between two runs."""
 
+SIMILARITY = "similarity"
+"""Name of the fact with the similarity of each earlier sweep and known source, as its driver last knew it."""
+
+REPEATS = "repeats"
+"""Name of the system attribute with the source of the earlier result whose setting a trial repeats."""
+
 RESOURCES = "resources"
 """Fact of a sweep: the `cpu` and `gpu` of one attempt, and since which time (`at`) they hold.
 
@@ -141,6 +147,12 @@ class TrialRecord:
     def extensions(self) -> tuple[Extension, ...]:
         """Return the extensions of the trial, the oldest first."""
         return tuple(Extension(**each) for each in self.system_attrs.get(EXTENSIONS, ()))
+
+    @property
+    def repeats(self) -> str | None:
+        """Return the id of the earlier sweep, or the known source, of which the trial repeats a setting."""
+        repeated: str | None = self.system_attrs.get(REPEATS)
+        return repeated
 
     def schedule_steps(self, step: int) -> int:
         """Return the length of the training schedule that holds after a step.
