@@ -6,6 +6,7 @@ conversions or nested formats. In a text for a shell, a value is one word or par
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -26,6 +27,11 @@ _TOKEN = re.compile(rf"(?P<brace>\{{\{{|\}}\}})|{_PLACEHOLDER.pattern}|(?P<stray
 _HARMLESS = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
 _NUMBER_FORMAT = re.compile(r"[-+]?[_,]?(\.[0-9]+)?[bdeEfFgGoxX%]?")
 _LONGEST_NUMBER = 3
+
+
+def plain(value: Any) -> Any:
+    """Return null, a list or a mapping as its JSON text, and any other value as it is."""
+    return value if isinstance(value, bool | int | float | str) else json.dumps(value, ensure_ascii=False)
 
 
 class PlaceholderError(ValueError):
@@ -58,13 +64,13 @@ class Placeholder:
     context: Context = "argument"
     redirects: bool = False
 
-    def text(self, value: str | int | float | bool) -> str:
+    def text(self, value: Any) -> str:
         """Return the text of a value for the placeholder.
 
         Raises:
             ValueError: The format does not fit the value, or the value would not stay one word of the shell.
         """
-        text = format(value, self.format)
+        text = format(plain(value), self.format)
         if self.context == "word":
             quoted = shlex.quote(text)
             return f"'{text}'" if self.redirects and quoted == text else quoted

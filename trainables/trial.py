@@ -6,6 +6,7 @@ is a traced number of that program. This module does not import JAX.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -284,8 +285,14 @@ class ProgramSettings:
 
     def static(self) -> tuple[Any, ...]:
         """Return the static choice, hashable: trials with equal ones share one compiled program."""
-        static = tuple(sorted(self.static_params().items()))
+        static = tuple(sorted((name, _hashable(value)) for name, value in self.static_params().items()))
         return (self.program, self.folder, static, self.training.reproducible)
+
+
+def _hashable(value: Any) -> Any:
+    """Return a value as a key: a number or a word itself, and the JSON text of anything else."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number or isinstance(value, str) else ("json", json.dumps(value, sort_keys=True))
 
 
 Settings: TypeAlias = TrialSettings | ProgramSettings | ScriptSettings

@@ -34,6 +34,7 @@ from orchestrator.client.answers import (
     SweepSettings,
     TrialDocument,
     TrialRow,
+    TriedNext,
 )
 from orchestrator.client.names import one_of
 from orchestrator.client.protocol import DAYS, LOG_BYTES
@@ -190,6 +191,10 @@ class LocalBackend:
         selected = Sweep.find(sweep, root=self._root)
         driver = selected.stop()
         return Stopped(selected.id, str(driver) if driver else None)
+
+    def try_setting(self, sweep: str, params: Mapping[str, Any]) -> TriedNext:
+        """Ask an unfinished sweep to try a setting next."""
+        return Sweep.find(sweep, root=self._root).try_setting(params)
 
     def resume(self, sweep: str) -> SweepSettings:
         """Queue a sweep again that was stopped or parked, or let its driver go on."""

@@ -24,7 +24,7 @@ from orchestrator.api.known_sources import check_read, with_known_results
 from orchestrator.api.status import detailed, overview
 from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import Workspace
-from orchestrator.client.answers import DetailedStatus
+from orchestrator.client.answers import DetailedStatus, TriedNext
 from orchestrator.client.http import HttpBackend
 from orchestrator.client.names import one_of
 from orchestrator.client.protocol import Backend
@@ -32,6 +32,8 @@ from orchestrator.config import from_dict, from_document, networks
 from orchestrator.config import load as load_file
 from orchestrator.config.document import Mistake
 from orchestrator.config.networks import chosen_sizes
+from orchestrator.config.objectives import read_setting
+from orchestrator.config.strategy import repeats
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight, preview
 from orchestrator.driver.admission import Run
@@ -48,9 +50,10 @@ from orchestrator.ledger.people.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import ask_to_stop
 from orchestrator.ledger.queue.submissions import Submission
+from orchestrator.ledger.queue.wanted_settings import WantedSetting, ask_to_try, wanted_settings
 from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
-from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepRecord
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepRecord, TrialRecord
 from orchestrator.ledger.sweeps.selection import best_of_sweep
 from orchestrator.machines.hardware import Hardware, Node, detect, fitting, require_gpu_jax
 from orchestrator.report.history import History, read
@@ -461,7 +464,9 @@ class Sweep:
         trainable = self.specification.trainable
         with opened_as(account_for(trainable, owner)):
             return (
-                () if trainable is None else tuple(preview.runs(trainable, list(self.specification.search)))
+                ()
+                if trainable is None
+                else tuple(preview.runs(trainable, [*self.specification.search, *self.specification.fixed]))
             )
 
     def _requires(self) -> str | None:
@@ -645,6 +650,42 @@ class Sweep:
                 raise BadInput(self.id, "must be running to be stopped", self._record(ledger).state, remedy)
             ask_to_stop(ledger, self.id, asked=asked or Asked(COMMAND_LINE, "stop", self.id))
         return driver
+
+    def try_setting(self, params: Mapping[str, Any], *, asked: Asked | None = None) -> TriedNext:
+        """Ask the sweep to try a setting next, before the sampler proposes more.
+
+        Writes the request to the ledger. The trial counts in the budget.
+
+        Example:
+
+            sweep.try_setting({"learning_rate": 1e-3})
+
+        Args:
+            params: Values of some or all hyperparameters; the sampler completes them.
+            asked: Entry for the audit log; one of the command line if None.
+
+        Raises:
+            BadInput: A value is wrong, the setting was tried before or waits already, the sweep has finished,
+                or all trials of its budget have been created.
+        """
+        sweep = self.specification
+        given = read_setting(sweep, params)
+        with self.workspace.ledger() as ledger:
+            trials, record = ledger.trials(self.id, role="search"), ledger.sweep(self.id)
+            waiting = wanted_settings(ledger, self.id)
+            if record is not None and record.state in FINISHED_SWEEP:
+                remedy = f"Extend it first: `sweep resume {self.id} --extend trials=N`."
+                raise BadInput(self.id, "must not have finished", record.state, remedy)
+            if len(trials) + len(waiting) >= sweep.budget.trials:
+                must = f"must have trials left in its budget of {sweep.budget.trials}"
+                got = f"{len(trials)} created and {len(waiting)} requested"
+                raise BadInput(self.id, must, got, "Run it with a larger budget.trials.")
+            if not repeats(sweep) and given.keys() == sweep.active(given):
+                _check_new(sweep, given, trials, waiting)
+            ask_to_try(
+                ledger, self.id, given, asked or Asked(COMMAND_LINE, "try", self.id, {"params": given})
+            )
+        return TriedNext(self.id, given, len(waiting))
 
     def extend(self, **budget: float | str) -> Sweep:
         """Return this sweep with another budget, such as `extend(trials=128)`, which `run` then continues.
@@ -839,3 +880,20 @@ def _at_once(sweep: SweepConfig, hardware: Hardware) -> int:
         asked = asked.shared_by(asked.slots)
     fits = fitting(hardware.nodes or [Node(hardware.cpus, hardware.gpus)], asked.cpu, asked.gpu)
     return min(fits, asked.concurrent or trials, trials)
+
+
+def _check_new(
+    sweep: SweepConfig,
+    given: Mapping[str, Any],
+    trials: Sequence[TrialRecord],
+    waiting: Sequence[WantedSetting],
+) -> None:
+    """Raise BadInput if a setting was tried before, or waits to be tried."""
+    key = sweep.feasible.key(given)
+    remedy = "Change a value, or write `repeat: true` in the file."
+    for trial in trials:
+        if sweep.feasible.key(trial.params) == key:
+            raise BadInput("try", "must be a setting that was not tried before", trial.key, remedy)
+    points = [*sweep.points[len(trials) :], *(wanted.params for wanted in waiting)]
+    if any(sweep.feasible.key(point) == key for point in points):
+        raise BadInput("try", "must not wait to be tried already", "the same values", remedy)

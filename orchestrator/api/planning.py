@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -109,7 +110,8 @@ def _lines(sweep: Sweep, plan: Plan) -> Iterator[str]:
         yield f"{'  ' if number else 'runs: '}{line}"
     if plan.requires is not None:
         yield f"an answer requires: {plan.requires}"
-    yield f"trials: {what.budget.trials} of {training.steps} steps, a report every {training.interval}"
+    trials = most_trials(what.document())
+    yield f"trials: {trials} of {training.steps} steps, a report every {training.interval}"
     yield f"objective: {what.direction} {what.metric}"
     yield f"sampler: {what.sampler.name}; scheduler: {what.scheduler.phrase(training)}"
     for known in what.known:
@@ -127,7 +129,17 @@ def _lines(sweep: Sweep, plan: Plan) -> Iterator[str]:
         yield f"registered model: none, because {why}"
     yield "space:"
     for name, distribution in what.search.items():
-        yield f"  {name}: {distribution.document()}"
+        yield f"  {name}: {_json(distribution.document())}"
+    for name, value in what.fixed.items():
+        yield f"  {name}: {_json(value)} for every trial"
+    for relation in what.require:
+        yield f"  every trial satisfies {relation.text}"
+    for point in what.first:
+        yield f"  tried first: {_json(point)}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _cost(sweep: Sweep, plan: Plan) -> Iterator[str]:

@@ -29,6 +29,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "resume": "orchestrator.cli.sweep_verbs:resume",
         "retry-failed": "orchestrator.cli.sweep_verbs:retry_failed",
         "stop": "orchestrator.cli.sweep_verbs:stop",
+        "try": "orchestrator.cli.sweep_verbs:try_setting",
         "follow": "orchestrator.cli.sweep_verbs:follow",
         "validate": "orchestrator.cli.validate_verb:validate",
         "import": "orchestrator.cli.file_verbs:import_options",

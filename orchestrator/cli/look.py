@@ -17,6 +17,7 @@ from orchestrator.client.answers import DetailedStatus, QueuedSweep
 from orchestrator.driver.log import describe
 from orchestrator.errors import counted
 from orchestrator.output import Console, write, write_raw
+from orchestrator.placeholders import plain
 from orchestrator.report.words import brief, duration, numbers
 from orchestrator.storage.paths import DEFAULT_ROOT
 
@@ -114,7 +115,7 @@ def show(trial: TrialName, root: Root = DEFAULT_ROOT, as_json: Json = False, ser
     cause = f" ({row.cause})" if row.cause else ""
     print_line(f"{row.key}: {row.state}{cause}, step {row.step} of {row.total_steps}")
     for name, value in row.params.items():
-        print_line(f"  {name} = {value}")
+        print_line(f"  {name} = {plain(value)}")
     if found.repeats is not None:
         print_line(f"  repeats a setting of {found.repeats}")
     for attempt in found.attempts:

@@ -20,8 +20,10 @@ from orchestrator.cli.run_options import (
     with_run_options,
 )
 from orchestrator.client.http import HttpBackend
-from orchestrator.errors import BadInput, Exit
+from orchestrator.client.names import setting_of
+from orchestrator.errors import BadInput, Exit, counted
 from orchestrator.output import write
+from orchestrator.placeholders import plain
 from orchestrator.storage.paths import DEFAULT_ROOT
 
 if TYPE_CHECKING:
@@ -157,6 +159,26 @@ def stop(sweep: SweepId, root: Root = DEFAULT_ROOT, server: Server = None) -> No
     stopped = backend_of(server, root).stop(sweep)
     does = f"{stopped.driver} saves its trials and ends" if stopped.driver else "it is not started"
     print_line(f"{stopped.id}: {does}.")
+
+
+def try_setting(
+    sweep: SweepId,
+    values: Annotated[
+        list[str], typer.Argument(metavar="NAME=VALUE...", help="Values, as in a search-space file.")
+    ],
+    root: Root = DEFAULT_ROOT,
+    server: Server = None,
+) -> None:
+    """Ask an unfinished sweep to try a setting next; the sampler chooses what is left out.
+
+    Example:
+
+        sweep try retrieval learning_rate=1e-3 dropout=0
+    """
+    answer = backend_of(server, root).try_setting(sweep, setting_of(values))
+    shown = ", ".join(f"{name} {plain(value)}" for name, value in answer.params.items())
+    after = f", after {counted(answer.before, 'other setting')}" if answer.before else ""
+    print_line(f"{answer.id} tries {shown} next{after}.")
 
 
 def follow(sweep: SweepId, root: Root = DEFAULT_ROOT, plain: Plain = False, server: Server = None) -> int:

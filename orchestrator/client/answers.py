@@ -401,6 +401,21 @@ class Stopped:
 
 
 @dataclass(frozen=True)
+class TriedNext:
+    """A setting that a sweep tries next.
+
+    Attributes:
+        id: ID of the sweep.
+        params: Values of some or all hyperparameters; the sampler completes them.
+        before: Number of settings that wait to be tried before it.
+    """
+
+    id: str
+    params: Mapping[str, Any]
+    before: int
+
+
+@dataclass(frozen=True)
 class SweepSettings:
     """The settings of a sweep that can be changed; `revision` is their ETag."""
 

@@ -155,6 +155,11 @@ class HttpBackend:
         """Save every trial and stop; the sweep stays stopped until `resume`."""
         return decoded(answers.Stopped, self.call("POST", f"{self._sweep(sweep)}/stop"))
 
+    def try_setting(self, sweep: str, params: Mapping[str, Any]) -> answers.TriedNext:
+        """Ask an unfinished sweep to try a setting next."""
+        answer = self.call("POST", f"{self._sweep(sweep)}/try", {"params": dict(params)})
+        return decoded(answers.TriedNext, answer)
+
     def resume(self, sweep: str) -> answers.SweepSettings:
         """Queue a sweep again that was stopped or parked, or let its driver go on."""
         return decoded(answers.SweepSettings, self.call("POST", f"{self._sweep(sweep)}/resume"))

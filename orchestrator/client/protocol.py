@@ -12,9 +12,9 @@ the ledger (running, evaluating, exporting, upkeep) is not part of the protocol.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from orchestrator.client.answers import (
     AddedUser,
@@ -32,6 +32,7 @@ from orchestrator.client.answers import (
     SweepSettings,
     TrialDocument,
     TrialRow,
+    TriedNext,
 )
 from orchestrator.ledger.people.user_records import AuditEntry, User
 
@@ -121,6 +122,14 @@ class Backend(Protocol):
 
     def stop(self, sweep: str) -> Stopped:
         """Save every trial and stop; the sweep stays stopped until `resume`."""
+
+    def try_setting(self, sweep: str, params: Mapping[str, Any]) -> TriedNext:
+        """Ask an unfinished sweep to try a setting next.
+
+        Args:
+            sweep: The sweep.
+            params: Values of some or all hyperparameters; the sampler completes them.
+        """
 
     def resume(self, sweep: str) -> SweepSettings:
         """Queue a sweep again that was stopped or parked, or let its driver go on."""

@@ -26,8 +26,8 @@ _WORDS: Mapping[Kind, str] = {
     "word": "a word",
 }
 _DISTRIBUTIONS: Mapping[Kind, tuple[space.Kind, ...]] = {
-    "real": ("uniform", "log_uniform", "choice"),
-    "whole": ("int", "log_int", "choice"),
+    "real": ("uniform", "log_uniform", "normal", "log_normal", "choice"),
+    "whole": ("int", "log_int", "power_of_two", "choice"),
     "flag": ("choice",),
     "word": ("choice",),
 }
@@ -62,6 +62,9 @@ _FIELDS: tuple[tuple[str, type[BaseModel], Kind, bool], ...] = (
     ("schedule", TrainingSection, "word", False),
 )
 
+_OPTIONAL = frozenset({"clip", "label_smoothing"})
+"""Fields that a trial need not have. The rates must be given, although their fields may be left out."""
+
 
 @dataclass(frozen=True)
 class Hyperparameter:
@@ -74,6 +77,7 @@ class Hyperparameter:
         allows: Returns True if a value of the right type is within its bounds.
         sample: Legal value, for errors.
         most: Largest legal number. It is far above any that makes sense, so `must` says nothing of it.
+        optional: Whether null is a value too, and means that there is no such limit or smoothing.
     """
 
     kind: Kind
@@ -82,6 +86,7 @@ class Hyperparameter:
     allows: Callable[[Any], bool]
     sample: Any
     most: float = math.inf
+    optional: bool = False
 
     @property
     def distributions(self) -> tuple[space.Kind, ...]:
@@ -90,6 +95,8 @@ class Hyperparameter:
 
     def holds(self, value: Any) -> bool:
         """Return True if `value` has the right type and is within the bounds."""
+        if value is None:
+            return self.optional
         return _is(self.kind, value) and not self._is_too_large(value) and self.allows(value)
 
     def must_of(self, value: Any) -> str:
@@ -102,6 +109,8 @@ class Hyperparameter:
 
     def cast(self, value: Any) -> Any:
         """Convert a legal value to the type that training expects."""
+        if value is None:
+            return None
         return {"real": float, "whole": int, "flag": bool, "word": str}[self.kind](value)
 
     def example(self, name: str) -> str:
@@ -173,7 +182,7 @@ def _field(name: str, section: type[BaseModel], kind: Kind, mutable: bool) -> Hy
     def allows(value: Any) -> bool:
         return all(compare(value, limit) for compare, limit, _ in bounds)
 
-    return Hyperparameter(kind, mutable, must, allows, sample)
+    return Hyperparameter(kind, mutable, must, allows, sample, optional=name in _OPTIONAL)
 
 
 def _literals(annotation: Any) -> tuple[Any, ...]:

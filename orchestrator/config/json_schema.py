@@ -76,7 +76,11 @@ def schema() -> dict[str, Any]:
 def _kind_of_file(trainings: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
     """Return the conditional rules for files with a `trainable` and for files with a task and a network."""
     left_out = dict.fromkeys(("task", "data", "model", "evaluate"), False)
-    network = {"training": trainings[_TASK], "search": {"propertyNames": {"enum": _searchable()}}}
+    network = {
+        "fixed": False,
+        "training": trainings[_TASK],
+        "search": {"propertyNames": {"enum": _searchable()}},
+    }
     return {
         "if": {"required": ["trainable"]},
         "then": {"properties": {"training": trainings[_OWN], **left_out}},
@@ -189,7 +193,7 @@ def _profile(properties: Mapping[str, Any], sections: dict[str, Any]) -> dict[st
 
 
 def _in_part(name: str, part: Mapping[str, Any], sections: dict[str, Any]) -> Any:
-    if name not in MERGED_SECTIONS or name == "data":
+    if name not in MERGED_SECTIONS or name in {"data", "fixed"}:
         return part
     if name == "search":
         return {**part, "minProperties": 0, "additionalProperties": _or_null(part["additionalProperties"])}

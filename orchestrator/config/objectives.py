@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.config.document import UNKNOWN_KEY, Path, Violation, flow, nearest
+from orchestrator.config.document import UNKNOWN_KEY, Path, Violation, nearest, tree_of
+from orchestrator.config.feasible import check_setting
 from orchestrator.config.sections import ObjectiveSection, SpaceFile, TrainableFile
 from orchestrator.config.space import Distribution, active
-from orchestrator.config.sweep_config import Constraint, Direction, Objective, Published
+from orchestrator.config.sweep_config import Constraint, Direction, Objective, Published, SweepConfig
 from trainables.data.task import completed
 from trainables.tasks import TASKS
 
@@ -143,14 +144,71 @@ def _assignment(given: Mapping[str, Any], space: Mapping[str, Distribution]) -> 
     return values
 
 
+def read_points(
+    given: Sequence[Mapping[str, Any]], space: Mapping[str, Distribution]
+) -> tuple[dict[str, Any], ...]:
+    """Return the settings of the section `try`, each of which may leave out hyperparameters.
+
+    Raises:
+        Violation: A name is not searched, a value does not lie in its search, or a hyperparameter is not
+            drawn under the given values.
+    """
+    return tuple(read_point(point, space, ("try", index)) for index, point in enumerate(given))
+
+
+def read_point(given: Mapping[str, Any], space: Mapping[str, Distribution], path: Path) -> dict[str, Any]:
+    """Return a setting to try, as a draw of its values would be.
+
+    Args:
+        given: Values of some hyperparameters.
+        space: Space of the search.
+        path: Path of the values in the file.
+
+    Raises:
+        Violation: See `read_points`.
+    """
+    if not given:
+        raise Violation(path, "must give a value for a searched hyperparameter", "Remove it.")
+    if unknown := [name for name in given if name not in space]:
+        raise Violation(
+            (*path, unknown[0]), "must be searched", nearest(unknown[0], space), f"`{unknown[0]}`"
+        )
+    values: dict[str, Any] = {}
+    for name, distribution in space.items():
+        if name not in given:
+            continue
+        if missing := [parent for parent in distribution.when if parent not in given]:
+            must = f"must come with a value of {missing[0]}, on which {name} depends"
+            raise Violation((*path, name), must, f"Add {missing[0]}.")
+        if not active(distribution, values):
+            must = "must be drawn under the other values"
+            raise Violation((*path, name), must, "Leave it out, or change what its `when` names.")
+        values[name] = _published_value((*path, name), distribution, given[name])
+    return values
+
+
+def read_setting(sweep: SweepConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a setting that a user asks a sweep to try, as a draw of its values would be.
+
+    Args:
+        sweep: The sweep.
+        given: Values of some or all hyperparameters, as JSON has them.
+
+    Raises:
+        BadInput: A value is wrong, or a relation cannot hold.
+    """
+    root = tree_of({"try": dict(given)})
+    with root.pointing():
+        values = read_point(given, sweep.search, ("try",))
+        check_setting(sweep.feasible, values, ("try",))
+    return values
+
+
 def _published_value(path: Path, distribution: Distribution, value: Any) -> Any:
     if not distribution.holds(value):
-        shown = flow(list(distribution.choices[:12]) or [distribution.low, distribution.high])
-        must = f"must lie in its search, {distribution.kind} {shown}"
+        must = f"must lie in its search, {distribution.described()}"
         raise Violation(path, must, "Widen the search, or correct the value.")
-    if distribution.kind == "choice":
-        return next(choice for choice in distribution.choices if choice == value)
-    return round(value) if distribution.kind in {"int", "log_int"} else float(value)
+    return distribution.typed(value)
 
 
 def tested_metrics(task: str, data: Mapping[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.config import objectives, rules
 from orchestrator.config.document import UNKNOWN_KEY, LocatedValue, Violation, nearest, tree_of
+from orchestrator.config.feasible import MOST_LISTED, check_relations, check_setting, read_relations
 from orchestrator.config.known import read_known
 from orchestrator.config.mistakes import read_with_all_mistakes
 from orchestrator.config.sections import (
@@ -22,7 +23,7 @@ from orchestrator.config.sections import (
     validated,
 )
 from orchestrator.config.space import read_space
-from orchestrator.config.strategy import check_installed, check_mutations, read_strategy
+from orchestrator.config.strategy import SAMPLERS, check_installed, check_mutations, read_strategy, repeats
 from orchestrator.config.sweep_config import FIRST, SweepConfig
 from orchestrator.config.trainable import read_trainable
 from orchestrator.config.yaml_reader import parse_document, parse_fragment, read_document
@@ -91,6 +92,7 @@ def from_tree(
         _check_budget(sweep)
         check_installed(sweep.sampler)
         check_mutations(sweep.search, sweep.scheduler)
+        _check_settings(sweep)
     return sweep
 
 
@@ -144,6 +146,7 @@ def _resolved(
         _check_budget(sweep)
         check_installed(sweep.sampler)
         check_mutations(sweep.search, sweep.scheduler)
+        _check_settings(sweep)
     return sweep
 
 
@@ -160,6 +163,25 @@ def _check_budget(sweep: SweepConfig) -> None:
     if sweep.budget.longer is not None:
         must = "must be left out of a file, because it continues trials of a finished sweep"
         raise Violation(("budget", "longer"), must, "Use `--extend steps=20000 --top 4` then.", "`longer`")
+
+
+def _check_settings(sweep: SweepConfig) -> None:
+    """Check the relations, and what is tried first."""
+    check_relations(sweep.feasible)
+    if SAMPLERS.settings(sweep.sampler.name).finite and sweep.require and sweep.feasible.count is None:
+        must = f"must be left out, or the grid must have at most {MOST_LISTED:,} combinations"
+        raise Violation(("require",), must, "Search fewer values.")
+    published = sweep.published_params()
+    if published is not None:
+        check_setting(sweep.feasible, published, ("published", "values"))
+    earlier = {} if published is None else {sweep.feasible.key(published): "the published values"}
+    for index, point in enumerate(sweep.first):
+        check_setting(sweep.feasible, point, ("try", index))
+        key = sweep.feasible.key(point)
+        if key in earlier and point.keys() == sweep.active(point) and not repeats(sweep):
+            must = "must differ from what is tried before, unless `repeat: true`"
+            raise Violation(("try", index), must, "Remove it.", f"the same as {earlier[key]}")
+        earlier.setdefault(key, f"the setting {index + 1} of `try`")
 
 
 def _check_name(name: str, where: str, what: str, remedy: str) -> None:
@@ -320,7 +342,8 @@ def _validated(
         file = validated(SpaceFile, root.plain())
         task_options = rules.read_task_options(file)
         space = read_space(file.search)
-        model = rules.read_model(file, space)
+        require = read_relations(file.require)
+        model = rules.read_model(file, space, require)
         training = rules.read_training(file, model, space)
         rules.check_resources(file.resources)
         goals = objectives.read_objectives(file)
@@ -346,6 +369,9 @@ def _validated(
             warm_start=tuple(file.warm_start),
             known=read_known(file, space, goals),
             source_text=redacted(text),
+            require=require,
+            first=objectives.read_points(file.first, space),
+            repeat=file.repeat,
         )
 
 
@@ -391,4 +417,8 @@ def _of_trainable(
         known=read_known(file, space, goals),
         source_text=redacted(text),
         trainable=trainable,
+        fixed=file.fixed,
+        require=read_relations(file.require),
+        first=objectives.read_points(file.first, space),
+        repeat=file.repeat,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from orchestrator.config.hyperparameters import (
     searchable,
 )
 from orchestrator.config.networks import matched_sizes
+from orchestrator.config.relations import Relation
 from orchestrator.config.sections import (
     LIMITS,
     OWN_FIELDS,
@@ -67,10 +68,10 @@ def _value(path: Path, known: Hyperparameter, value: Any) -> Any:
     return known.cast(value)
 
 
-def read_model(file: SpaceFile, space: Space) -> ModelSection:
+def read_model(file: SpaceFile, space: Space, relations: Sequence[Relation] = ()) -> ModelSection:
     """Return the network with the layer's own keys and the task's pooling and defaults.
 
-    Every draw of the space is checked.
+    Every draw of the space that satisfies the relations is checked.
 
     Raises:
         Violation: A layer, an option, a range or a size does not fit the others.
@@ -88,9 +89,9 @@ def read_model(file: SpaceFile, space: Space) -> ModelSection:
                 _check_searched(name, distribution, layer)
     for layer in layers:
         view = _view(model, space, layer)
-        _check_ranges(view)
+        _check_ranges(view, relations)
         for need in LAYERS.settings(layer).needs:
-            _check_need(view, need)
+            _check_need(view, need, relations)
     return model
 
 
@@ -208,6 +209,9 @@ def _check_searched(name: str, distribution: Distribution, layer: str) -> None:
     if distribution.kind not in target.distributions:
         remedy = f"Write one of: {', '.join(target.distributions)}."
         raise Violation(path, f"{name} is {target.must}", remedy, f"`{distribution.kind}`")
+    if distribution.labelled:
+        must = "must have no labels, which are for the values of functions, commands and programs"
+        raise Violation((*path, "choice"), must, "List the values.", flow(list(distribution.choices)))
     drawn = distribution.choices or distribution.ends()
     if wrong := [value for value in drawn if not target.holds(value)]:
         must = f"{name} must be {target.must_of(wrong[0])}"
@@ -263,14 +267,14 @@ def _view(model: ModelSection, space: Space, layer: str) -> _View:
     return _View(layer, model.of(layer), own, searched)
 
 
-def _check_ranges(view: _View) -> None:
+def _check_ranges(view: _View, relations: Sequence[Relation]) -> None:
     """Refuse a space in which the low end of a range can be drawn above its high end."""
     for name, spec in LAYERS.settings(view.layer).ranges.items():
         low, high = view.model.extras.get(name, spec.default)
         lowest, highest = range_ends(name)
         top = _extreme(view.space, lowest, low, max)
         bottom = _extreme(view.space, highest, high, min)
-        if top >= bottom:
+        if top >= bottom and not any(relation.states(lowest, highest) for relation in relations):
             must = f"{lowest} < {highest} must hold for every draw"
             got = f"{lowest} up to {top:g} and {highest} from {bottom:g}"
             remedy = f"Keep {lowest} below {bottom:g}, or {highest} above {top:g}."
@@ -285,7 +289,7 @@ def _extreme(space: Space, name: str, fixed: float, pick: Callable[..., float]) 
     return pick(*space[name].ends(), fixed) if space[name].when else pick(*space[name].ends())
 
 
-def _check_need(view: _View, need: Need) -> None:
+def _check_need(view: _View, need: Need, relations: Sequence[Relation]) -> None:
     """Refuse combinations of static choices that the layer cannot have."""
     names, space = frozenset(need.of), view.space
     if size(space, names) > MOST_COMBINATIONS:
@@ -293,8 +297,9 @@ def _check_need(view: _View, need: Need) -> None:
         remedy = "Search fewer values: each combination is another compiled program."
         raise Violation(("search",), must, remedy, f"{size(space, names):,}")
     for drawn in combinations(space, names):
-        sizes = [drawn.get(name, _fixed(view, name)) for name in need.of]
-        if not need.holds(*sizes):
+        values = {name: drawn.get(name, _fixed(view, name)) for name in {*need.of, *drawn}}
+        sizes = [values[name] for name in need.of]
+        if not need.holds(*sizes) and all(relation.holds(values) for relation in relations):
             shown = ", ".join(f"{name} {value}" for name, value in zip(need.of, sizes, strict=True))
             raise Violation(
                 view.path(*need.of), f"in the layer {view.layer}, {need.must}", "Change one of them.", shown
@@ -383,10 +388,14 @@ def _check_no_decay(training: TrainingSection, optimizer: str, space: Space) -> 
 
 
 def mutable(file: SpaceFile, space: Space) -> frozenset[str]:
-    """Return the hyperparameters that can change during training."""
+    """Return the hyperparameters that can change during training, without those that may be null.
+
+    A trial without a limit of the gradient has another program than one with a limit.
+    """
     layers = space["layer"].choices if "layer" in space else (file.model.layer,)
     known = [known for layer in layers for known in searchable(str(layer)).items()]
-    return frozenset(name for name, hyperparameter in known if hyperparameter.mutable)
+    optional = {name for name, distribution in space.items() if None in distribution.choices}
+    return frozenset(name for name, hyperparameter in known if hyperparameter.mutable) - optional
 
 
 def check_confirm(confirm: ConfirmSection, objectives: int) -> None:

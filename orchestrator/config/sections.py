@@ -340,8 +340,19 @@ class SearchEntry(Section):
     log_uniform: Pair | None = setting("[low, high], a real number by its logarithm.", [1e-5, 1e-2], None)
     int: WholePair | None = setting("[low, high], a whole number.", [2, 6], None)
     log_int: WholePair | None = setting("[low, high], a whole number by its logarithm.", [16, 256], None)
-    choice: list[Any] | None = setting("The values to choose from.", [8, 16, 32], None)
-    step: Number | None = setting("Distance between the values of uniform or int.", 0.1, None, gt=0)
+    power_of_two: WholePair | None = setting("[low, high], a power of two.", [16, 512], None)
+    normal: Pair | None = setting("[mean, standard deviation], a real number.", [0, 1], None)
+    log_normal: Pair | None = setting(
+        "[mean, standard deviation] of the logarithm of a real number.", [-7, 1], None
+    )
+    choice: list[Any] | dict[str, Any] | None = setting(
+        "The values to choose from, of any types, or a mapping of labels to values.", [8, 16, 32], None
+    )
+    labels: list[Word] | None = setting(
+        "Of a choice: a label for each value, by which it is shown.", ["small", "large"], None
+    )
+    ordered: Flag = setting("Of a choice: whether its values are in order, as on a scale.", True, False)
+    step: Number | None = setting("Distance between the values of uniform, int or log_int.", 0.1, None, gt=0)
     when: dict[str, Any] | None = setting(
         "Other searched names and the values under which this one is drawn.", {"layer": "rotrnn"}, None
     )
@@ -468,7 +479,7 @@ def _sources(value: Any) -> list[Any]:
     return [{"source": each} if isinstance(each, str) else each for each in _listed(value)]
 
 
-MERGED_SECTIONS = ("data", "model", "training", "evaluate", "search")
+MERGED_SECTIONS = ("data", "model", "training", "evaluate", "search", "fixed")
 """Sections whose keys a profile changes one by one; it replaces any other section as a whole."""
 
 
@@ -481,6 +492,20 @@ class StudySections(Section):
         min_length=1,
         max_length=100,
     )
+    require: list[Text] = setting(
+        "Relations between hyperparameters that every trial satisfies.",
+        ["d_state >= 2 * heads"],
+        [],
+        max_length=20,
+    )
+    first: list[dict[str, Any]] = setting(
+        "Settings to try first; the sampler completes what they leave out.",
+        [{"learning_rate": 1e-3}],
+        [],
+        alias="try",
+        max_length=1_000,
+    )
+    repeat: Flag = setting("Whether a setting may be tried more than once.", True, False)
     objective: ObjectiveSection | None = setting(
         "What is optimised; the task's own metric if left out.", {"maximize": "val/accuracy"}, None
     )
@@ -521,6 +546,12 @@ class TrainableSections(Section):
 
     trainable: TrainableSection = setting("What a trial runs.", {"function": "train.py:train"})
     training: ClockSection = setting("How long a trial is trained.", {"steps": 2000, "interval": 100})
+    fixed: dict[str, Any] = setting(
+        "Further hyperparameters, with the value that every trial gets.",
+        {"layers": [64, 64]},
+        {},
+        max_length=100,
+    )
 
 
 # pydantic puts the fields of the last base first: errors name what is missing in the order of a file.
@@ -532,7 +563,13 @@ class TrainableFile(StudySections, TrainableSections):
     """A whole search-space file of a function, a command or a program, its profile applied."""
 
 
-FILE_SECTIONS = tuple(dict.fromkeys([*SpaceFile.model_fields, *TrainableFile.model_fields]))
+FILE_SECTIONS = tuple(
+    dict.fromkeys(
+        field.alias or name
+        for file in (SpaceFile, TrainableFile)
+        for name, field in file.model_fields.items()
+    )
+)
 """Names of the sections of both kinds of file."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 from orchestrator.config.declarations import SamplerSettings, SchedulerSettings
 from orchestrator.config.declared import DECLARED
 from orchestrator.config.document import Path, Violation, flow, nearest
-from orchestrator.config.sections import SearchEntry, Section, StudySections, TrainableFile, validated
-from orchestrator.config.space import Distribution, read_space, size
-from orchestrator.config.sweep_config import Sampler, Scheduler
+from orchestrator.config.feasible import FeasibleSpace
+from orchestrator.config.sections import Section, StudySections, TrainableFile, validated
+from orchestrator.config.space import Distribution
+from orchestrator.config.sweep_config import Sampler, Scheduler, SweepConfig
 from trainables.registry import DeclaredRegistry, subclass_of
 from trainables.settings import Need
 
@@ -164,17 +165,33 @@ def options_section(kind: str, name: str) -> type[Section]:
 
 
 def most_trials(document: Mapping[str, Any]) -> int:
-    """Return the largest number of trials: the budget, or the combinations of a grid.
+    """Return the largest number of trials: the budget, or the number of settings if that is smaller.
 
     Args:
-        document: Document of the sweep in the ledger. A sampler that is not installed any more has no limit.
+        document: Document of the sweep in the ledger.
     """
     budget = int(document["budget"]["trials"])
-    (sampler,) = document["sampler"]
-    if sampler not in SAMPLERS or not SAMPLERS.settings(sampler).finite:
+    ((sampler, _),) = document["sampler"].items()
+    (scheduler,) = document["scheduler"]
+    searched = document["search"]
+    if _repeats(sampler, scheduler, searched, repeat=document.get("repeat", False)):
         return budget
-    entries = {name: SearchEntry.model_validate(entry) for name, entry in document["search"].items()}
-    return min(budget, size(read_space(entries), frozenset(entries)))
+    return min(budget, FeasibleSpace.of_document(document).count or budget)
+
+
+def repeats(sweep: SweepConfig) -> bool:
+    """Return True if a sweep may try a setting more than once.
+
+    Trials with the same setting differ if it has a seed, or if a scheduler changes them while they run.
+    """
+    return _repeats(sweep.sampler.name, sweep.scheduler.name, sweep.search, repeat=sweep.repeat)
+
+
+def _repeats(sampler: str, scheduler: str, search: Collection[str], *, repeat: bool) -> bool:
+    if sampler in SAMPLERS and SAMPLERS.settings(sampler).finite:
+        return False
+    changes = scheduler in SCHEDULERS and SCHEDULERS.settings(scheduler).mutations is not None
+    return repeat or "seed" in search or changes
 
 
 def _read(kind: str, value: Any) -> tuple[str, dict[str, Any]]:
@@ -231,11 +248,17 @@ def _check_finite(space: Space, sampler: str) -> None:
 
 
 def _check_ranges(space: Space, sampler: str, least: int) -> None:
-    numbers = [distribution for distribution in space.values() if distribution.kind != "choice"]
-    ranges = [distribution for distribution in numbers if distribution.low != distribution.high]
+    ranges = [distribution for distribution in space.values() if _is_range(distribution)]
     if len(ranges) < least:
         must = f"{sampler} needs at least {least} ranges of numbers"
         raise Violation(("sampler",), must, "Write sampler: tpe.", f"{len(ranges)}")
+
+
+def _is_range(distribution: Distribution) -> bool:
+    """Return True if the values of a distribution have distances, and there are several."""
+    if distribution.kind == "choice":
+        return distribution.is_scale and len(distribution.choices) > 1
+    return distribution.low != distribution.high
 
 
 def _check_mutations(

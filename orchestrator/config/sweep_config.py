@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from orchestrator.config.feasible import FeasibleSpace
 from orchestrator.config.hyperparameters import searchable
+from orchestrator.config.relations import Relation
 from orchestrator.config.sections import (
     BudgetSection,
     ClockSection,
@@ -33,6 +36,9 @@ from trainables.trial import (
 )
 
 Direction = Literal["maximize", "minimize"]
+
+_SETTINGS = 200
+"""Number of random settings among which the largest one is looked for."""
 
 CHANGEABLE = frozenset({"budget", "resources"})
 """Sections that may change between two runs of one sweep, and so are no part of its identity."""
@@ -173,6 +179,9 @@ class SweepConfig:
         training: Settings of training, where the search has no value.
         evaluate: Examples that an evaluation reads.
         search: Space; a hyperparameter stands after those its condition names.
+        require: Relations that every trial satisfies.
+        first: Values to try first, each for some hyperparameters; the sampler completes them.
+        repeat: Whether a setting may be tried more than once.
         objectives: Optimised metrics; the first one decides which trial is best.
         constraints: Bounds of the metrics of a feasible trial.
         sampler: Sampler that proposes trials.
@@ -185,6 +194,7 @@ class SweepConfig:
         known: Results of others to learn from.
         source_text: File as it was read.
         trainable: Function, command or program that trials run, or None: they train a network.
+        fixed: Further hyperparameters of a trainable, with the value that every trial gets.
         edition: Number of this sweep among those of the same file, from 1.
         recorded_id: Id of the sweep in the ledger, or None if it has neither run nor been submitted.
     """
@@ -209,6 +219,10 @@ class SweepConfig:
     known: tuple[KnownResults, ...]
     source_text: str
     trainable: Trainable | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    require: tuple[Relation, ...] = ()
+    first: tuple[Mapping[str, Any], ...] = ()
+    repeat: bool = False
     edition: int = 1
     recorded_id: str | None = None
 
@@ -272,6 +286,11 @@ class SweepConfig:
         edition = str(self.edition) if self.edition > 1 else None
         return "-".join(part for part in (self.name, self.profile, self.digest[:8], edition) if part)
 
+    @cached_property
+    def feasible(self) -> FeasibleSpace:
+        """The settings that trials may have."""
+        return FeasibleSpace.of(self.search, self.require, self.document() if self.require else {})
+
     def document(self) -> dict[str, Any]:
         """Return the sweep as plain JSON values, defaults included; `from_document` reads it back."""
         return {
@@ -280,6 +299,9 @@ class SweepConfig:
             **self._subject_document(),
             "training": self.training.model_dump(mode="json", exclude_none=True),
             "search": {name: distribution.document() for name, distribution in self.search.items()},
+            **({"require": [relation.text for relation in self.require]} if self.require else {}),
+            **({"try": [dict(point) for point in self.first]} if self.first else {}),
+            **({"repeat": True} if self.repeat else {}),
             "objective": self._objective_document(),
             "constraints": {bound.metric: _bounds_document(bound) for bound in self.constraints},
             "sampler": {self.sampler.name: _given(self.sampler.options)},
@@ -294,7 +316,10 @@ class SweepConfig:
 
     def _subject_document(self) -> dict[str, Any]:
         if self.trainable is not None:
-            return {"trainable": self.trainable.document()}
+            return {
+                "trainable": self.trainable.document(),
+                **({"fixed": dict(self.fixed)} if self.fixed else {}),
+            }
         return {
             "task": self.task,
             "data": dict(self.task_options),
@@ -324,7 +349,8 @@ class SweepConfig:
             clock = Clock(**self.training.model_dump())
             if steps is not None:
                 clock = replace(clock, steps=steps)
-            return self.trainable.settings(params, clock, seed, self.resources)
+            meant = {name: self.search[name].meaning(value) for name, value in params.items()}
+            return self.trainable.settings({**self.fixed, **meant}, clock, seed, self.resources)
         settings = self.network_settings(params, seed)
         if steps is not None:
             settings = replace(settings, training=replace(settings.training, steps=steps))
@@ -362,12 +388,33 @@ class SweepConfig:
         for name, distribution in self.search.items():
             if active(distribution, drawn):
                 drawn[name] = distribution.ends()[name not in lowest]
-        return drawn
+        if self.feasible.broken(drawn) is None:
+            return drawn
+        return self._largest_found(lowest)
+
+    def _largest_found(self, lowest: Collection[str]) -> dict[str, Any]:
+        """Return the setting, of random ones that satisfy the relations, that is closest to these ends."""
+        rng = random.Random(0)
+        found = [self.feasible.found(rng) for _ in range(_SETTINGS)]
+        every = [params for params in found if params is not None]
+        assert every, "a file without a setting that satisfies its relations is refused"
+        return max(every, key=lambda params: self._closeness(params, lowest))
+
+    def _closeness(self, params: Mapping[str, Any], lowest: Collection[str]) -> float:
+        """Return the sum, over the numbers of a setting, of how close each is to its end, from 0 to 1."""
+        total = 0.0
+        for name, value in params.items():
+            low, high = self.search[name].ends()
+            if all(isinstance(number, int | float) for number in (low, high, value)) and low < high:
+                share = (value - low) / (high - low)
+                total += 1 - share if name in lowest else share
+        return total
 
     def networks(self, names: frozenset[str]) -> Iterator[ModelSettings]:
-        """Yield a network for every combination of static choices."""
+        """Yield a network for every combination of static choices that satisfies the relations."""
         for drawn in combinations(self.search, names):
-            yield model_settings(self.network, drawn)
+            if self.feasible.broken(drawn) is None:
+                yield model_settings(self.network, drawn)
 
     def trial_seed(self, number: int, params: Mapping[str, Any]) -> int:
         """Return the seed of trial `number`, which determines initialisation, data order and dropout.
@@ -383,6 +430,12 @@ class SweepConfig:
     def _seed(self, role: str, number: int) -> int:
         text = f"{self.sampler.seed}/{role}/{number}".encode()
         return int.from_bytes(hashlib.sha256(text).digest()[:4]) >> 1
+
+    @cached_property
+    def points(self) -> tuple[Mapping[str, Any], ...]:
+        """Return what the first trials try: the published values, then those of `try`, complete or not."""
+        published = self.published_params()
+        return self.first if published is None else (published, *self.first)
 
     def published_params(self) -> dict[str, Any] | None:
         """Return the published values as an assignment of the search, or None where there are none."""

@@ -5,20 +5,21 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import packages_distributions
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
-from orchestrator.config.document import Violation, nearest, raise_all
+from orchestrator.config.document import Violation, flow, nearest, raise_all
 from orchestrator.config.sections import LIMITS, ResourcesSection, TrainableFile, TrainableSection
-from orchestrator.config.space import Distribution
+from orchestrator.config.space import Distribution, chosen
 from orchestrator.placeholders import (
     LONGEST_WORD,
     NAME,
     Placeholder,
     PlaceholderError,
     parsed,
+    plain,
 )
 from orchestrator.process_secrets import redacted
 from trainables import parsing
@@ -198,7 +199,7 @@ def read_trainable(
     if section.mlflow and kind == "program":
         must = "requires a function or a command, because a program logs nothing itself"
         raise Violation(("trainable", "mlflow"), must, "Leave it out.")
-    _check_names(space, kind)
+    _check_names(space, _check_fixed(file.fixed, space), kind)
     _check_mutable(section, space, kind)
     _check_predictor(section, kind)
     _check_clock(file, kind)
@@ -207,13 +208,44 @@ def read_trainable(
     own: dict[str, Any] = {"mlflow": section.mlflow, "mutable": tuple(section.mutable)}
     own["predictor"] = section.predictor or ""
     if kind == "command":
-        return Trainable(kind, _command(section, space), place, section.shell, **own)
+        words = _command(section, _values_of_trials(space, file.fixed))
+        return Trainable(kind, words, place, section.shell, **own)
     reference = str(getattr(section, kind))
     _check_reference(kind, reference)
     free: tuple[str, ...] = ()
     if kind == "program":
         free = free_of(reference, Path(place)) if recorded is None else tuple(recorded["free"])
+        _check_free(free, _values_of_trials(space, file.fixed))
     return Trainable(kind, reference, place, free=free, **own)
+
+
+def _check_fixed(fixed: Mapping[str, Any], space: Space) -> Space:
+    """Return the fixed hyperparameters as choices of one value, which must not be searched too."""
+    for name in fixed:
+        if name in space or name in _OWN:
+            must = "must not be searched too" if name in space else "must not be a name that every trial has"
+            raise Violation(("fixed", name), must, "Leave one of them out, or rename it.", f"`{name}`")
+    return {name: chosen([value]) for name, value in fixed.items()}
+
+
+def _values_of_trials(space: Space, fixed: Mapping[str, Any]) -> Space:
+    """Return the space with the values that trials get, in the place of labels, and the fixed ones."""
+    unlabelled = {
+        name: replace(distribution, choices=distribution.labelled, labelled=())
+        if distribution.labelled
+        else distribution
+        for name, distribution in space.items()
+    }
+    return {**unlabelled, **{name: chosen([value]) for name, value in fixed.items()}}
+
+
+def _check_free(free: Sequence[str], space: Space) -> None:
+    """Refuse values of free hyperparameters that are not numbers, as the traced ones of a program are."""
+    for name in free:
+        values = space[name].choices if name in space else ()
+        if wrong := [value for value in values if not isinstance(value, int | float)]:
+            must = "must be numbers, because the program declares it as `free`"
+            raise Violation(("search", name), must, "Take it out of `free`, or change it.", flow(wrong[0]))
 
 
 def _command(section: TrainableSection, space: Space) -> tuple[str, ...]:
@@ -275,7 +307,7 @@ def _texts(placeholder: Placeholder, space: Space) -> list[str]:
         values = space[name].choices or space[name].ends()
     try:
         for value in values:
-            format(value, placeholder.format)
+            format(plain(value), placeholder.format)
     except ValueError as error:
         must, remedy = "the format of a placeholder must suit its values", f"Write {{{name}}}."
         raise Violation(path, must, remedy, f"{{{name}:{placeholder.format}}}: {error}") from None
@@ -294,17 +326,23 @@ def _texts(placeholder: Placeholder, space: Space) -> list[str]:
     raise Violation(path, must, f"Move {{{name}}}, or write the variable ${variable}.", problem)
 
 
-def _check_names(space: Space, kind: Kind) -> None:
+def _check_names(space: Space, fixed: Space, kind: Kind) -> None:
     """Check the names of hyperparameters; those of a script must differ as environment variables too."""
+    seeds = space["seed"].choices if "seed" in space else ()
+    if wrong := [seed for seed in seeds if isinstance(seed, bool) or not isinstance(seed, int | float)]:
+        raise Violation(
+            ("search", "seed"), "must be numbers", "For example {choice: [0, 1]}.", flow(wrong[0])
+        )
     variables: dict[str, str] = {}
-    for name in space:
+    for name in (*space, *fixed):
+        path = ("search" if name in space else "fixed", name)
         if not re.fullmatch(NAME, name):
             must = "must be a name: letters, digits, _ and dots"
-            raise Violation(("search", name), must, "For example learning_rate.", f"`{name}`")
+            raise Violation(path, must, "For example learning_rate.", f"`{name}`")
         other = variables.setdefault(variable_of(name), name)
         if kind != "program" and other != name:
             must = f"has the same environment variable as {other}"
-            raise Violation(("search", name), must, "Rename one of them.", variable_of(name))
+            raise Violation(path, must, "Rename one of them.", variable_of(name))
 
 
 def _check_mutable(section: TrainableSection, space: Space, kind: Kind) -> None:

@@ -10,6 +10,7 @@ from tensorboardX.summary import hparams
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.records import SweepRecord, by_trial
+from orchestrator.placeholders import plain
 
 
 def write(ledger: Ledger, sweep: SweepRecord, folder: Path) -> int:
@@ -27,7 +28,8 @@ def write(ledger: Ledger, sweep: SweepRecord, folder: Path) -> int:
     metric = str(sweep.facts["metric"])
     for key, rows in reports.items():
         with SummaryWriter(str(folder / key)) as writer:
-            for summary in hparams(dict(params[key]), {metric: rows[-1].metrics.get(metric)}):
+            settings = {name: plain(value) for name, value in params[key].items()}
+            for summary in hparams(settings, {metric: rows[-1].metrics.get(metric)}):
                 writer.file_writer.add_summary(summary)
             for row in rows:
                 for name, value in row.metrics.items():

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import URL, Table
 
 from orchestrator.ledger.connect import database_file
-from orchestrator.ledger.tables import OWNER, PRIORITY, SERVICE_USER, STOP_REQUEST, SUBMISSION
+from orchestrator.ledger.tables import OWNER, PRIORITY, SERVICE_USER, STOP_REQUEST, SUBMISSION, WANTED_SETTING
 from trainables.durable import flush_folder, make_folder, replace_file
 
 DIGEST_LENGTH = 16
@@ -48,6 +48,7 @@ ROW_FOLDERS: Mapping[Table, str] = {
     SUBMISSION: "submissions",
     SERVICE_USER: "users",
     STOP_REQUEST: "decisions/stop_request",
+    WANTED_SETTING: "decisions/wanted_setting",
     PRIORITY: "decisions/priority",
     OWNER: "decisions/owner",
 }

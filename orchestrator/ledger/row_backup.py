@@ -3,6 +3,7 @@
     <sweeps>.backup/submissions/<sweep ID>.json                 <digest> <columns of the row>
     <sweeps>.backup/users/<name>.json
     <sweeps>.backup/decisions/stop_request/<sweep ID>.json
+    <sweeps>.backup/decisions/wanted_setting/<id>.json
     <sweeps>.backup/decisions/priority/<sweep ID>.json
     <sweeps>.backup/decisions/owner/<name>.json                 weight, quotas, use until they were set
 

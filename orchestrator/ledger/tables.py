@@ -159,6 +159,18 @@ STOP_REQUEST = Table(
 )
 """Pending stop requests: the machine that asked, and the time."""
 
+WANTED_SETTING = Table(
+    "wanted_setting",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("sweep_id", Text, nullable=False),
+    Column("params", Text, nullable=False),
+    Column("asker", Text, nullable=False),
+    Column("at", Float(53), nullable=False),
+    Index("wanted_setting_of_sweep", "sweep_id", "at"),
+)
+"""Settings to try next: the fields of `orchestrator.ledger.queue.wanted_settings.WantedSetting`."""
+
 DELETION = Table(
     "deletion",
     METADATA,

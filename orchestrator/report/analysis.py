@@ -20,7 +20,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from orchestrator.config.space import KINDS, Distribution
+from orchestrator.config.space import Distribution, recorded_space
 from orchestrator.ledger.sweeps.records import TrialRecord
 from orchestrator.ledger.sweeps.selection import best_trial
 from orchestrator.report.history import History
@@ -87,7 +87,8 @@ def importances(
     Only complete trials count, because pruned ones have trained for fewer steps. `search` is the section of
     that name of the sweep's document.
     """
-    space = {name: _distribution(entry) for name, entry in search.items()}
+    known = recorded_space(search)
+    space = {name: known[name] for name in search}
     distributions = {name: to_optuna(distribution) for name, distribution in space.items()}
     usable = [trial for trial in trials if trial.state == "COMPLETE" and trial.value is not None]
     if len(usable) < _FEWEST or len({trial.value for trial in usable}) < 3 or len(distributions) < 2:
@@ -104,15 +105,6 @@ def importances(
         low, high = np.quantile([shares.get(name, 0.0) for shares in resampled], (0.05, 0.95))
         results.append(Importance(name, share, float(min(low, share)), float(max(high, share))))
     return sorted(results, key=lambda importance: -importance.share)
-
-
-def _distribution(entry: Mapping[str, Any]) -> Distribution:
-    """Return the distribution of a document's entry, without its condition."""
-    kind = next(kind for kind in KINDS if kind in entry)
-    if kind == "choice":
-        return Distribution(kind, choices=tuple(entry[kind]))
-    low, high = entry[kind]
-    return Distribution(kind, low, high, entry.get("step"))
 
 
 class _Finished(FrozenTrial):

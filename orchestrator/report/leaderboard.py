@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from orchestrator.placeholders import plain
 from orchestrator.report import words
 from orchestrator.report.summary import LeaderboardRow, Summary
 from trainables.cost import Cost
@@ -52,7 +53,9 @@ def columns(summary: Summary, rows: Sequence[LeaderboardRow]) -> Iterator[Column
             yield Column(title, texts, [getattr(row.cost, name, None) for row in rows])
     for name in summary.parameters:
         settings = [words.setting(row.params.get(name, "–")) for row in rows]
-        yield Column(name, settings, [row.params.get(name) for row in rows])
+        yield Column(
+            name, settings, [plain(row.params[name]) if name in row.params else None for row in rows]
+        )
 
 
 def _column(title: str, values: Sequence[Any], empty: str = "–") -> Column:
@@ -81,7 +84,8 @@ def leaderboard_csv(summary: Summary) -> str:
     for row in summary.rows:
         values = [row.rank, row.key, row.state, row.value, *((row.test,) if tested else ())]
         values += [row.best_step, row.step, *(getattr(row.cost, name, None) for name in costs)]
-        writer.writerow(map(inert, [*values, *(row.params.get(name) for name in summary.parameters)]))
+        settings = (plain(row.params[name]) if name in row.params else None for name in summary.parameters)
+        writer.writerow(map(inert, [*values, *settings]))
     return out.getvalue()
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainables.cost import Cost
 
+from orchestrator.placeholders import plain
+
 DECIMALS = 4
 """Number of decimals of a measured value, unless `numbers` needs more to distinguish values."""
 
@@ -52,8 +54,8 @@ def p_value(p: float | None) -> str:
 
 
 def setting(value: Any) -> str:
-    """Format a hyperparameter: floats with four significant digits."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """Format a hyperparameter: floats with four significant digits, lists and mappings as JSON."""
+    return f"{value:.4g}" if isinstance(value, float) else str(plain(value))
 
 
 def count(value: float | None) -> str:

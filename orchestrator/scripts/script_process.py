@@ -20,7 +20,7 @@ from typing import Any
 
 from orchestrator import process_secrets
 from orchestrator.accounts import Account, files_as
-from orchestrator.placeholders import rendered
+from orchestrator.placeholders import plain, rendered
 from orchestrator.process_secrets import redacted
 from trainables.errors import Refusal
 from trainables.trial import ScriptSettings, variable_of
@@ -397,7 +397,7 @@ def environment_of(
     paths = [str(CLIENT), *filter(None, [kept.get("PYTHONPATH")])]
     if settings.function is not None:
         paths.append(str(Path(__file__).parents[2]))
-    own = {variable_of(name): str(value) for name, value in settings.params.items()}
+    own = {variable_of(name): str(plain(value)) for name, value in settings.params.items()}
     if account is not None:
         own |= {"HOME": account.home, "USER": account.name, "LOGNAME": account.name}
     return {

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.space import Distribution
+from orchestrator.config.space import Distribution, find
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.sweeps.records import (
     UNFINISHED_TRIAL,
@@ -29,6 +29,9 @@ from orchestrator.storage.paths import Paths, checkpoint_stem
 from orchestrator.tracking import events
 from trainables.checkpoint import Saved
 from trainables.errors import DamagedCheckpoint
+
+_MOST_MUTATIONS = 1_000
+"""Mutations of one copy, until the relations between hyperparameters hold."""
 
 
 class Population:
@@ -87,8 +90,9 @@ class Mutation:
         for name in self.names:
             if name in changed:
                 fresh = rng.random() < self.resample
-                change = _drawn if fresh else self._stepped
-                changed[name] = change(space[name], rng, changed[name])
+                changed[name] = (
+                    space[name].draw(rng) if fresh else self._stepped(space[name], rng, changed[name])
+                )
         return changed
 
     def _stepped(self, distribution: Distribution, rng: random.Random, value: Any) -> Any:
@@ -97,23 +101,11 @@ class Mutation:
         return _multiplied(distribution, value, rng.choice(self.factors))
 
 
-def _drawn(distribution: Distribution, rng: random.Random, value: Any) -> Any:
-    count = distribution.count()
-    if count is not None and distribution.kind != "log_int":
-        return distribution.value(rng.randrange(count))
-    low, high = distribution.ends()
-    if distribution.kind == "uniform":
-        return _within(distribution, rng.uniform(low, high))
-    if distribution.kind == "log_int":  # include everything that rounds to the ends, as Optuna does
-        low, high = low - 0.5, high + 0.5
-    return _within(distribution, math.exp(rng.uniform(math.log(low), math.log(high))))
-
-
 def _multiplied(distribution: Distribution, value: float, factor: float) -> Any:
     """Return the value closest to the product, or the next value in its direction if that is the old one."""
     product, count = value * factor, distribution.count()
     if count is None:
-        return _within(distribution, product)
+        return distribution.nearest(product)
     old, index = distribution.index(value), distribution.index(product)
     if index == old:
         up = product > value if value else factor > 1
@@ -122,16 +114,10 @@ def _multiplied(distribution: Distribution, value: float, factor: float) -> Any:
 
 
 def _neighbour(choices: Sequence[Any], rng: random.Random, value: Any) -> Any:
-    index = choices.index(value) + rng.choice((-1, 1))
+    found = find(choices, value)
+    assert found is not None, f"{value!r} is not one of {choices}"
+    index = found + rng.choice((-1, 1))
     return choices[min(max(index, 0), len(choices) - 1)]
-
-
-def _within(distribution: Distribution, value: float) -> Any:
-    """Return the closest value that the distribution can draw."""
-    if distribution.count() is not None:
-        return distribution.value(distribution.index(value))
-    low, high = distribution.ends()
-    return float(min(max(value, low), high))
 
 
 class Exploits:
@@ -193,13 +179,22 @@ class Exploits:
             )
         copied = self._copied(last, attempt_id)
         rng = random.Random(f"{self._sweep.sampler.seed}/{attempt_id}")
-        params = _mutation(self._sweep).applied(donor.params, self._sweep.search, rng)
+        params = self._mutated(donor.params, rng)
         segment = Segment(last.step, donor_key, params)
         now = events.milliseconds(self._ledger.now())
         tag = events.tags(key, {f"segment.{attempt_number(attempt_id)}": asdict(segment)}, now)
         row = replace(last, trial_key=key, path=str(copied.folder), digest=copied.digest, bytes=copied.bytes)
         url = self._paths.stored(self._ledger.id, self._sweep.id, key)
         return self._writer.exploit(attempt_id, segment, row, [tag], store.urls_under(url)) or ()
+
+    def _mutated(self, params: Mapping[str, Any], rng: random.Random) -> Mapping[str, Any]:
+        """Return mutated hyperparameters of a donor that satisfy the relations, or unchanged ones."""
+        mutation = _mutation(self._sweep)
+        for _ in range(_MOST_MUTATIONS):
+            mutated = mutation.applied(params, self._sweep.search, rng)
+            if self._sweep.feasible.broken(mutated) is None:
+                return mutated
+        return params
 
     def _copied(self, row: CheckpointRecord, attempt_id: str) -> Saved:
         """Copy a donor's checkpoint to the trial of an attempt; return the copy."""

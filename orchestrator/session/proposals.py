@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.ledger.queue.wanted_settings import wanted_settings
 from orchestrator.ledger.sweeps.records import EXTENSIONS, Extension, Role, TrialRecord, trial_key
 from orchestrator.ledger.sweeps.selection import (
     best_of_sweep,
@@ -20,7 +21,7 @@ from orchestrator.ledger.sweeps.selection import (
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
 from orchestrator.study.race import next_candidate
-from orchestrator.study.study import Study
+from orchestrator.study.study import Proposal, Study
 from orchestrator.tracking import events
 from trainables.settings import range_ends
 
@@ -166,13 +167,30 @@ class Proposals:
     def _ask(self) -> None:
         """Create one more trial of the search, to be launched later."""
         number = self._next_number
-        proposal = self._study.ask(number)
-        assert proposal is not None, "no more trials are asked for than the space has"
+        proposal, wanted = self._wanted(number)
+        if proposal is None:
+            proposal = self._study.ask(number)
+        if proposal is None:
+            self._search_trials = number  # all settings have been tried
+            return
         self._next_number = number + 1
         seed, attrs = self._sweep.trial_seed(number, proposal.params), proposal.system_attrs
-        trial = self._create(number, "search", proposal.params, seed=seed, system_attrs=attrs)
+        trial = self._create(number, "search", proposal.params, seed=seed, system_attrs=attrs, wanted=wanted)
         self._searched[trial.key] = trial
         self._proposed.append(trial)
+
+    def _wanted(self, number: int) -> tuple[Proposal | None, str | None]:
+        """Return the next setting that a user has requested and the ID of the request, if there is one.
+
+        The settings of the file come first. Requests for what was tried meanwhile are dropped.
+        """
+        if number < len(self._sweep.points):
+            return None, None
+        for wanted in wanted_settings(self._writer.ledger, self._sweep.id):
+            if (proposal := self._study.ask(number, wanted.params)) is not None:
+                return proposal, wanted.id
+            self._writer.drop_wanted(wanted.id)
+        return None, None
 
     def _create(
         self,
@@ -183,6 +201,7 @@ class Proposals:
         seed: int,
         system_attrs: Mapping[str, Any] | None = None,
         total_steps: int | None = None,
+        wanted: str | None = None,
     ) -> TrialRecord:
         """Commit a new trial and return it."""
         trial = TrialRecord(
@@ -202,7 +221,7 @@ class Proposals:
             attempts=0,
             created_at=self._writer.ledger.now(),
         )
-        self._writer.add_trial(trial, events=[events.trial_started(trial, self._sweep)])
+        self._writer.add_trial(trial, [events.trial_started(trial, self._sweep)], wanted)
         self._board.enter(trial.key, "WAITING")
         return trial
 
@@ -221,6 +240,8 @@ def several_programs(sweep: SweepConfig) -> bool:
     if sweep.trainable is not None:
         static = sweep.search.keys() - {"seed", *sweep.trainable.free}
         return sweep.trainable.kind == "program" and bool(static)
+    if any(None in distribution.choices for distribution in sweep.search.values()):
+        return True  # a trial without a limit of the gradient, for example, has another program
     settings = sweep.network_settings(sweep.largest(), seed=0)
     ends = {end for name in settings.model.complete().ranges for end in range_ends(name)}
     own = {f"{settings.model.layer}.{end}" for end in ends}

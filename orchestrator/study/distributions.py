@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Mapping
@@ -17,24 +18,69 @@ from optuna.distributions import (
 )
 from optuna.trial import Trial
 
-from orchestrator.config.space import Distribution, active
+from orchestrator.config.space import NORMAL, QUANTILES, WHOLE, Distribution, active, type_of
 from orchestrator.study.optuna_private import contains, suggest
 
 
 def to_optuna(distribution: Distribution) -> BaseDistribution:
-    """Return a distribution as Optuna's."""
+    """Return a distribution as Optuna's.
+
+    Where Optuna has no such distribution, a study holds transformed values, see `as_held` and `as_drawn`:
+
+    - a choice of several types, or of lists and mappings: their JSON texts;
+    - an ordered choice: the indices of its values;
+    - powers of two: their exponents;
+    - a normal distribution: quantiles, as real numbers between 0 and 1;
+    - log_int with a step: real numbers by their logarithm, rounded to the nearest value.
+    """
     if distribution.kind == "choice":
-        return CategoricalDistribution(distribution.choices)
+        return _choice_to_optuna(distribution)
     assert distribution.low is not None
     assert distribution.high is not None
     low, high, log = distribution.low, distribution.high, distribution.kind.startswith("log_")
-    if distribution.kind in {"int", "log_int"}:
+    if distribution.kind == "power_of_two":
+        return IntDistribution(_exponent(low), _exponent(high))
+    if distribution.kind in NORMAL:
+        return FloatDistribution(0.5 / QUANTILES, 1 - 0.5 / QUANTILES)
+    if _by_steps_of_logarithm(distribution):
+        return FloatDistribution(*distribution.rounding_bounds(), log=True)
+    if distribution.kind in WHOLE:
         return IntDistribution(int(low), int(high), log=log, step=int(distribution.step or 1))
     if distribution.step is None:
         return FloatDistribution(float(low), float(high), log=log)
     of_optuna = FloatDistribution(float(low), _upper_end(distribution))
     of_optuna.step = float(distribution.step)  # as an argument it would shorten the range, see `_upper_end`
     return of_optuna
+
+
+def _choice_to_optuna(distribution: Distribution) -> BaseDistribution:
+    if distribution.is_scale:
+        return IntDistribution(0, len(distribution.choices) - 1)
+    if _as_texts(distribution):
+        return CategoricalDistribution(_texts(distribution))
+    return CategoricalDistribution(distribution.choices)
+
+
+def _texts(distribution: Distribution) -> list[str]:
+    return [_text(choice) for choice in distribution.choices]
+
+
+def _as_texts(distribution: Distribution) -> bool:
+    """Return True for a choice whose values Optuna cannot hold or would confuse, such as 1 and true."""
+    kinds = {type_of(value) for value in distribution.choices}
+    return len(kinds) > 1 or "other" in kinds
+
+
+def _text(choice: Any) -> str:
+    return json.dumps(choice, sort_keys=True)
+
+
+def _exponent(power: float) -> int:
+    return int(power).bit_length() - 1
+
+
+def _by_steps_of_logarithm(distribution: Distribution) -> bool:
+    return distribution.kind == "log_int" and distribution.step is not None
 
 
 def _upper_end(distribution: Distribution) -> float:
@@ -71,15 +117,50 @@ def on_step(of_optuna: BaseDistribution, value: Any) -> Any:
 def as_held(distribution: Distribution, value: Any) -> Any:
     """Return a value of a hyperparameter as a study holds it.
 
-    That is the value itself, but in a range with a step for one that is less exact than Optuna demands, as
-    the value of a file may be, or as the upper end is whose decimals do not divide.
+    That is the value itself except for the transformed ones of `to_optuna`, and in a range with a step for a
+    value that is less exact than Optuna demands, as that of a file may be, or as the upper end is whose
+    decimals do not divide.
     """
-    if not _by_steps(distribution) or not distribution.holds(value):
+    if not distribution.holds(value):
+        return value
+    if distribution.kind == "choice":
+        if distribution.is_scale:
+            return distribution.index(value)
+        return _text(distribution.typed(value)) if _as_texts(distribution) else value
+    if distribution.kind == "power_of_two":
+        return _exponent(value)
+    if distribution.kind in NORMAL:
+        return (distribution.quantile(value) + 0.5) / QUANTILES
+    if _by_steps_of_logarithm(distribution):
+        return float(value)
+    if not _by_steps(distribution):
         return value
     of_optuna = to_optuna(distribution)
     assert isinstance(of_optuna, FloatDistribution)
     exact = of_optuna.high == distribution.high and contains(of_optuna, value)
     return value if exact else on_step(of_optuna, value)
+
+
+def as_drawn(distribution: Distribution, held: Any) -> Any:
+    """Return the value of a hyperparameter for one that a sampler has drawn or a study holds."""
+    if distribution.kind == "choice":
+        if distribution.is_scale:
+            return distribution.choices[held]
+        return distribution.choices[_texts(distribution).index(held)] if _as_texts(distribution) else held
+    if distribution.kind == "power_of_two":
+        return 1 << held
+    if distribution.kind in NORMAL:
+        return distribution.at_quantile(math.floor(held * QUANTILES))
+    if _by_steps(distribution) or _by_steps_of_logarithm(distribution):
+        return distribution.nearest(held)
+    return held
+
+
+def settled(distribution: Distribution, held: Any) -> Any:
+    """Return a value that a sampler has drawn as a rebuilt study would hold it."""
+    if _by_steps(distribution):
+        return on_step(to_optuna(distribution), held)
+    return as_held(distribution, as_drawn(distribution, held))
 
 
 def _by_steps(distribution: Distribution) -> bool:
@@ -91,20 +172,8 @@ def draw(trial: Trial, search: Mapping[str, Distribution]) -> dict[str, Any]:
     drawn: dict[str, Any] = {}
     for name, distribution in search.items():
         if active(distribution, drawn):
-            drawn[name] = _suggest(trial, name, distribution)
+            drawn[name] = as_drawn(distribution, suggest(trial, name, to_optuna(distribution)))
     return drawn
-
-
-def _suggest(trial: Trial, name: str, distribution: Distribution) -> Any:
-    of_optuna = to_optuna(distribution)
-    if isinstance(of_optuna, CategoricalDistribution):
-        return trial.suggest_categorical(name, of_optuna.choices)
-    if isinstance(of_optuna, IntDistribution):
-        return trial.suggest_int(name, of_optuna.low, of_optuna.high, step=of_optuna.step, log=of_optuna.log)
-    assert isinstance(of_optuna, FloatDistribution)
-    if _by_steps(distribution):
-        return distribution.value(distribution.index(suggest(trial, name, of_optuna)))
-    return trial.suggest_float(name, of_optuna.low, of_optuna.high, log=of_optuna.log)
 
 
 def fits(search: Mapping[str, Distribution], params: Mapping[str, Any]) -> bool:
@@ -120,7 +189,7 @@ def fits(search: Mapping[str, Distribution], params: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Grid:
-    """The combinations of a space without conditions, except one that was tried before.
+    """The combinations of a space without conditions, in an order that a seed decides.
 
     No list of values is made: a file of a few bytes can search a range of 10^9 numbers.
 
@@ -128,38 +197,29 @@ class Grid:
         search: The space, in which each hyperparameter has finitely many values.
         offset: Index of the first combination.
         stride: Distance from one combination to the next, coprime to their number.
-        skipped: Index of a combination to leave out, or None.
     """
 
     search: Mapping[str, Distribution]
     offset: int
     stride: int
-    skipped: int | None
 
     @classmethod
-    def of(cls, search: Mapping[str, Distribution], seed: int, tried: Mapping[str, Any] | None) -> Grid:
+    def of(cls, search: Mapping[str, Distribution], seed: int) -> Grid:
         """Return the grid of a space in which each hyperparameter has finitely many values."""
         size = _size(search)
         draws = random.Random(seed)
         offset, stride = draws.randrange(size), 0
         while math.gcd(stride, size) != 1:
             stride = draws.randrange(1, size + 1)
-        return cls(search, offset, stride, None if tried is None else _index(search, tried))
+        return cls(search, offset, stride)
 
     @property
     def size(self) -> int:
         """Return the number of combinations."""
         return _size(self.search)
 
-    @property
-    def points(self) -> int:
-        """Return the number of combinations without the skipped one."""
-        return self.size - (self.skipped is not None)
-
     def point(self, position: int) -> dict[str, Any] | None:
         """Return the combination at a position in the order, or None after the last one."""
-        if self.skipped is not None and position >= self._position(self.skipped):
-            position += 1
         if position >= self.size:
             return None
         index = (self.offset + position * self.stride) % self.size
@@ -168,17 +228,6 @@ class Grid:
             index, digit = divmod(index, _count(distribution))
             params[name] = distribution.value(digit)
         return params
-
-    def _position(self, index: int) -> int:
-        return (index - self.offset) * pow(self.stride, -1, self.size) % self.size
-
-
-def _index(search: Mapping[str, Distribution], params: Mapping[str, Any]) -> int:
-    index, weight = 0, 1
-    for name, distribution in search.items():
-        index += weight * distribution.index(params[name])
-        weight *= _count(distribution)
-    return index
 
 
 def _size(search: Mapping[str, Distribution]) -> int:

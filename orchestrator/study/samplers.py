@@ -6,10 +6,11 @@ depend on the trials alone, not on how long this process has run.
 
 from __future__ import annotations
 
+import random
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,11 +30,17 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from orchestrator.config.declarations import Need, SamplerSettings, Setting
+from orchestrator.config.feasible import FeasibleSpace
+from orchestrator.config.space import active
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.study.distributions import Grid, converted, on_step
+from orchestrator.errors import BadInput
+from orchestrator.study.distributions import Grid, as_drawn, as_held, converted, settled
 
 Space = dict[str, BaseDistribution]
+
+MOST_DRAWS = 100_000
+"""Random draws for one trial, after those of its sampler, until a space has no setting left to try."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +70,15 @@ class SamplerAdapter(ABC):
         lists_stopped: Whether it learns from the last value of a stopped trial, which Optuna calls pruned.
             Otherwise a stopped trial remains a running one to the sampler.
         joint: Kinds of distribution that it draws together.
+        redraws: Largest number of draws for one trial. If all of them break a relation, or have been tried,
+            the trial is drawn at random.
     """
 
     settings: ClassVar[SamplerSettings]
     history: ClassVar[int | None] = None
     lists_stopped: ClassVar[bool] = True
     joint: ClassVar[tuple[type[BaseDistribution], ...]] = (BaseDistribution,)
+    redraws: ClassVar[int] = 100
 
     @staticmethod
     @abstractmethod
@@ -166,6 +176,7 @@ class GaussianProcess(SamplerAdapter):
         under_stopping="learns from complete trials alone, so most trials teach it nothing",
     )
     history = 250
+    redraws = 4  # it proposes the same point again and again, and each proposal takes 50 ms
 
     @staticmethod
     def build(draw: Draw) -> BaseSampler:
@@ -277,8 +288,8 @@ class EveryCombination(GridAdapter):
 
     @staticmethod
     def grid(sweep: SweepConfig) -> Grid:
-        """Return every combination; the published one, which is trial 0, is left out."""
-        return Grid.of(sweep.search, sweep.sampler.seed, sweep.published_params())
+        """Return every combination."""
+        return Grid.of(sweep.search, sweep.sampler.seed)
 
 
 class Nsgaii(SamplerAdapter):
@@ -325,16 +336,53 @@ def trial_seed(seed: int, number: int) -> int:
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a trial must be.
+
+    Attributes:
+        given: Values that are not drawn.
+        accepts: Returns True for a setting that may be tried.
+    """
+
+    given: Mapping[str, Any] = field(default_factory=dict)
+    accepts: Callable[[Mapping[str, Any]], bool] = lambda params: True
+
+
+ANYTHING = Wanted()
+
+
 class KnownSpace(BaseSampler):
     """A sampler with a given joint space, which Optuna's samplers infer from the finished trials.
 
     They draw independently until a trial is finished, so their first proposals would depend on how fast the
-    first trials are. Their draws are exact multiples of a step, which those of the Gaussian process are not:
-    a rebuilt study would have other values than the first one.
+    first trials are. Its draws are exact values of the search, such as multiples of a step, which those of
+    the Gaussian process are not: a rebuilt study would have other values than the first one.
+
+    A whole setting is drawn at once, and again until it may be tried.
+
+    Args:
+        sampler: Sampler of Optuna.
+        joint: Joint space; None for a space with conditions.
+        feasible: Settings that trials may have.
+        wanted: Requirements of the trial.
+        redraws: Largest number of draws by `sampler`.
+        rng: Source of the draws after that.
     """
 
-    def __init__(self, sampler: BaseSampler, joint: Space | None) -> None:
-        self._sampler, self._joint = sampler, joint
+    def __init__(
+        self,
+        sampler: BaseSampler,
+        joint: Space | None,
+        feasible: FeasibleSpace,
+        wanted: Wanted,
+        redraws: int,
+        rng: random.Random,
+    ) -> None:
+        self._sampler, self._joint, self._feasible, self._wanted = sampler, joint, feasible, wanted
+        self._redraws, self._rng = redraws, rng
+        self._distributions = converted(feasible.search)
+        self._held: dict[str, Any] = {}
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> Space:
         """Return the joint space; for a space with conditions, the one that the sampler infers."""
@@ -343,16 +391,21 @@ class KnownSpace(BaseSampler):
         return dict(self._joint)
 
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: Space) -> dict[str, Any]:
-        """Draw from the joint space."""
-        drawn = self._sampler.sample_relative(study, trial, search_space)
-        return {name: on_step(search_space[name], value) for name, value in drawn.items()}
+        """Draw a whole setting; return its part in the joint space.
+
+        Raises:
+            BadInput: No setting that may be tried has been found.
+        """
+        search = self._feasible.search
+        drawn = self._drawn(study, trial, search_space)
+        self._held = {name: as_held(search[name], value) for name, value in drawn.items()}
+        return {name: value for name, value in self._held.items() if name in search_space}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Draw what is not in the joint space."""
-        drawn = self._sampler.sample_independent(study, trial, param_name, param_distribution)
-        return on_step(param_distribution, drawn)
+        """Return the value of a hyperparameter outside the joint space."""
+        return self._held[param_name]
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Prepare the draw."""
@@ -366,8 +419,40 @@ class KnownSpace(BaseSampler):
         if isinstance(self._sampler, BaseGASampler):
             self._sampler.get_trial_generation(study, trial)
 
+    def _drawn(self, study: Study, trial: FrozenTrial, search_space: Space) -> dict[str, Any]:
+        for _ in range(self._redraws):
+            params = self._by_sampler(study, trial, search_space)
+            if self._feasible.broken(params) is None and self._wanted.accepts(params):
+                return params
+        given, accepts = self._wanted.given, self._wanted.accepts
+        found = self._feasible.found(self._rng, given, accepts, most=MOST_DRAWS)
+        if found is None:
+            must = f"must have a setting that may be tried among {MOST_DRAWS:,} random ones"
+            relations = ", ".join(relation.text for relation in self._feasible.relations)
+            raise BadInput("require", must, relations, "Widen the search, or write `repeat: true`.")
+        return found
 
-def build(sweep: SweepConfig, number: int) -> KnownSpace:
+    def _by_sampler(self, study: Study, trial: FrozenTrial, search_space: Space) -> dict[str, Any]:
+        """Return one draw of the sampler, with the given values in the place of drawn ones."""
+        joint = self._sampler.sample_relative(study, trial, search_space)
+        params: dict[str, Any] = {}
+        for name, distribution in self._feasible.search.items():
+            if not active(distribution, params):
+                continue
+            of_optuna = self._distributions[name]
+            if name in self._wanted.given:
+                params[name] = self._wanted.given[name]
+            elif of_optuna.single():
+                params[name] = distribution.ends()[0]
+            elif name in joint:
+                params[name] = as_drawn(distribution, settled(distribution, joint[name]))
+            else:
+                held = self._sampler.sample_independent(study, trial, name, of_optuna)
+                params[name] = as_drawn(distribution, settled(distribution, held))
+        return params
+
+
+def build(sweep: SweepConfig, number: int, wanted: Wanted = ANYTHING) -> KnownSpace:
     """Return the sampler of a sweep for trial `number`; the sweep must not have a grid."""
     adapter: type[SamplerAdapter] = SAMPLERS[sweep.sampler.name]
     conditional = any(distribution.when for distribution in sweep.search.values())
@@ -377,11 +462,13 @@ def build(sweep: SweepConfig, number: int) -> KnownSpace:
         conditional=conditional,
         stops_early=SCHEDULERS.settings(sweep.scheduler.name).stops_trials,
     )
+    joint = None if conditional else _joint(sweep, adapter)
+    rng = random.Random(f"{sweep.sampler.seed}/{number}")
     with warnings.catch_warnings():
         # Some of the arguments above are called experimental by Optuna.
         warnings.simplefilter("ignore", ExperimentalWarning)
         warnings.simplefilter("ignore", FutureWarning)
-        return KnownSpace(adapter.build(draw), None if conditional else _joint(sweep, adapter))
+        return KnownSpace(adapter.build(draw), joint, sweep.feasible, wanted, adapter.redraws, rng)
 
 
 def _joint(sweep: SweepConfig, adapter: type[SamplerAdapter]) -> Space:

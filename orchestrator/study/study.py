@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from orchestrator.config.strategy import SAMPLERS
+from orchestrator.config.strategy import SAMPLERS, repeats
 from orchestrator.config.sweep_config import Direction, SweepConfig
 from orchestrator.ledger.sweeps.records import REPEATS, CurvePoint, ReportRecord, TrialRecord, by_trial
 from orchestrator.storage.paths import sqlite_url
@@ -88,7 +89,9 @@ class Study:
             optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._sweep = sweep
         self._distributions = space.converted(sweep.search)
-        self._published = sweep.published_params()
+        self._feasible, self._repeats = sweep.feasible, repeats(sweep)
+        self._tried: set[str] = set()
+        self._cursor = 0
         adapter: type[samplers.SamplerAdapter | samplers.GridAdapter] = SAMPLERS[sweep.sampler.name]
         self._grid = adapter.grid(sweep) if issubclass(adapter, samplers.GridAdapter) else None
         self._window = Window(adapter.history if issubclass(adapter, samplers.SamplerAdapter) else None)
@@ -114,30 +117,58 @@ class Study:
 
     @property
     def size(self) -> int | None:
-        """Return the number of trials in the space, or None if it is infinite."""
-        return None if self._grid is None else self._grid.points + (self._published is not None)
+        """Return the number of settings, or None if it is infinite, or if settings may be repeated."""
+        if self._grid is not None and not self._feasible.relations:
+            return self._grid.size
+        return None if self._repeats else self._feasible.count
 
-    def ask(self, number: int) -> Proposal | None:
-        """Return the assignment of trial `number`, or None if the space is exhausted.
+    def ask(self, number: int, given: Mapping[str, Any] | None = None) -> Proposal | None:
+        """Return the assignment of trial `number`, or None if all settings have been tried.
 
         A trial that was asked for before has the same assignment again; otherwise `number` must be the next
         one.
+
+        Args:
+            number: Number of the trial.
+            given: Values that are not drawn; by default the next ones of the file, if some are left.
+
+        Raises:
+            BadInput: No setting that satisfies the relations and was not tried has been found.
         """
         if number < len(self._proposals):
             return self._proposals[number]
         assert number == len(self._proposals), f"trial {number} asked, {len(self._proposals)} is next"
+        points = self._sweep.points
+        wanted = given if given is not None else points[number] if number < len(points) else {}
         proposal: Proposal | None
-        if number == 0 and self._published is not None:
-            proposal = self._given(0, self._published)
-        elif (repeated := self._repeated()) is not None:
+        if not wanted and (repeated := self._repeated()) is not None:
             proposal = self._given(number, *repeated)
-        elif self._grid is not None:
-            proposal = self._next_of_grid(number)
         else:
-            proposal = self._draw(number)
+            proposal = self._proposed(number, wanted)
+        if proposal is None and given is None and wanted:
+            proposal = self._proposed(number, {})
         if proposal is not None:
-            self._propose(proposal)
+            self._enter(proposal)
         return proposal
+
+    def _proposed(self, number: int, given: Mapping[str, Any]) -> Proposal | None:
+        if given and given.keys() == self._sweep.active(given):
+            return self._given(number, given) if self._may_try(given) else None
+        if self._grid is not None:
+            return self._next_of_grid(given)
+        is_exhausted = self.size is not None and len(self._tried) >= self.size
+        if is_exhausted or (given and self._feasible.found(random.Random(0), given, self._may_try) is None):
+            return None
+        return self._draw(number, given)
+
+    def _may_try(self, params: Mapping[str, Any]) -> bool:
+        return self._repeats or self._feasible.key(params) not in self._tried
+
+    def _enter(self, proposal: Proposal) -> None:
+        self._proposals.append(proposal)
+        self._tried.add(self._feasible.key(proposal.params))
+        for source in self._sources:
+            source.similarity.begin(proposal.params)
 
     def report(self, number: int, step: int, value: float) -> None:
         """Record the first objective of a running trial at a step; ignore a value that is not finite."""
@@ -199,23 +230,19 @@ class Study:
         following = ((source.similarity.next(), source.name) for source in self._sources)
         return next(((params, name) for params, name in following if params is not None), None)
 
-    def _propose(self, proposal: Proposal) -> None:
-        self._proposals.append(proposal)
-        for source in self._sources:
-            source.similarity.begin(proposal.params)
-
     def _given(self, number: int, params: Mapping[str, Any], source: str | None = None) -> Proposal:
-        """Add a trial with given values, which may repeat a setting of an earlier source."""
+        """Add a trial whose values are all given, which may repeat a setting of an earlier source."""
         self._add(UNFINISHED, params, {})
         if self._grid is None:
             samplers.build(self._sweep, number).mark(self._study, self._trial(number))
         of_trial = to_plain(self._trial(number).system_attrs)
         attrs = {"trial": of_trial, REPEATS: source}
-        return Proposal(params, {name: kept for name, kept in attrs.items() if kept})
+        return Proposal(dict(params), {name: kept for name, kept in attrs.items() if kept})
 
-    def _draw(self, number: int) -> Proposal:
+    def _draw(self, number: int, given: Mapping[str, Any]) -> Proposal:
         before = self._stored.study_attributes()
-        self._study.sampler = samplers.build(self._sweep, number)
+        wanted = samplers.Wanted(given, self._may_try)
+        self._study.sampler = samplers.build(self._sweep, number, wanted)
         trial = self._study.ask()
         self._window.begin(trial.number)
         params = space.draw(trial, self._sweep.search)
@@ -225,10 +252,18 @@ class Study:
         attrs = {"trial": of_trial, "study": of_study}
         return Proposal(params, {name: kept for name, kept in attrs.items() if kept})
 
-    def _next_of_grid(self, number: int) -> Proposal | None:
+    def _next_of_grid(self, given: Mapping[str, Any]) -> Proposal | None:
+        """Return the next combination that was not tried, with given values in the place of its own."""
         assert self._grid is not None
-        params = self._grid.point(number - (self._published is not None))
-        if params is None:
+        position = self._cursor
+        while (point := self._grid.point(position)) is not None:
+            params = {**point, **given}
+            if self._feasible.broken(params) is None and self._feasible.key(params) not in self._tried:
+                break
+            position += 1
+        if not given:
+            self._cursor = position
+        if point is None:
             return None
         self._add(UNFINISHED, params, {})
         return Proposal(params, {})
@@ -239,7 +274,7 @@ class Study:
         attrs = from_plain(record.system_attrs.get("trial", {}))
         observed = self._observed(record, reports)
         self._add(observed, record.params, attrs)
-        self._propose(Proposal(record.params, record.system_attrs))
+        self._enter(Proposal(record.params, record.system_attrs))
         if observed.state.is_finished():
             self._compare(record.params, observed)
 
@@ -252,7 +287,11 @@ class Study:
         """Add the complete trials of an earlier sweep that are in the space of this one."""
         search = self._sweep.search
         learned = [
-            trial for trial in trials if trial.state == "COMPLETE" and space.fits(search, trial.params)
+            trial
+            for trial in trials
+            if trial.state == "COMPLETE"
+            and space.fits(search, trial.params)
+            and self._feasible.broken(trial.params) is None
         ]
         if not learned:
             return

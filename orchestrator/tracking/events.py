@@ -46,6 +46,7 @@ from orchestrator.ledger.sweeps.records import (
     SweepRecord,
     TrialRecord,
 )
+from orchestrator.placeholders import plain
 from orchestrator.process_secrets import redacted, secrets_of_environment
 from trainables.cost import SIZES
 
@@ -115,7 +116,12 @@ def trial_started(trial: TrialRecord, sweep: SweepConfig) -> Event:
     }
     # Hyperparameters are not redacted, even if one equals a secret variable.
     parameters = _texts(
-        {**trial.params, f"{OWN}seed": trial.seed, f"{OWN}steps": trial.total_steps}, secrets=()
+        {
+            **{name: plain(value) for name, value in trial.params.items()},
+            f"{OWN}seed": trial.seed,
+            f"{OWN}steps": trial.total_steps,
+        },
+        secrets=(),
     )
     started_ms = milliseconds(trial.created_at)
     payload = {**_start(_name(trial), started_ms, _texts(tags)), "parameters": parameters}

@@ -39,6 +39,7 @@ from orchestrator.ledger.tables import (
     STOP_REQUEST,
     SUBMISSION,
     TALLY,
+    WANTED_SETTING,
 )
 from orchestrator.system import System
 
@@ -54,8 +55,8 @@ class Recovery:
         lost_submissions: ids of the submissions whose files in the backup are damaged.
         users: names of the users of the HTTP API in the rebuilt ledger.
         lost_users: names of those whose files in the backup are damaged: to be added again.
-        decisions: tables and keys of stop requests, priorities and owners in the rebuilt ledger, such as
-            `priority a-1`.
+        decisions: tables and keys of stop requests, settings to try, priorities and owners in the rebuilt
+            ledger, such as `priority a-1`.
         lost_decisions: those whose files in the backup are damaged: to be made again.
         damaged: folder that the damaged database was moved to.
     """
@@ -100,7 +101,7 @@ def recover(url: str, system: System = System()) -> Recovery:
         submissions, lost_submissions = _restore(engine, address, SUBMISSION)
         users, lost_users = _restore(engine, address, SERVICE_USER)
         decisions, lost_decisions = [], []
-        for table in (STOP_REQUEST, PRIORITY, OWNER):
+        for table in (STOP_REQUEST, WANTED_SETTING, PRIORITY, OWNER):
             intact, damaged = _restore(engine, address, table)
             decisions += [f"{table.name} {key}" for key in intact]
             lost_decisions += [f"{table.name} {key}" for key in damaged]

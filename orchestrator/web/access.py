@@ -63,6 +63,7 @@ ACCESS: Mapping[str, Level] = {
     "validate": "member",
     "submit": "member",
     "stop": "owner",
+    "try_setting": "owner",
     "extend": "owner",
     "retry": "owner",
     "resume": "owner",

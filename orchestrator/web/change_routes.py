@@ -24,7 +24,7 @@ from pydantic import Field
 from orchestrator.api import priorities, serving, templates
 from orchestrator.api.local import check_retry, settings_row
 from orchestrator.api.local_sweep import Sweep
-from orchestrator.client.answers import Stopped, Submitted, SweepSettings
+from orchestrator.client.answers import Stopped, Submitted, SweepSettings, TriedNext
 from orchestrator.config.sections import SLUG
 from orchestrator.errors import BadInput, StaleRevision
 from orchestrator.ledger.people import idempotency
@@ -100,6 +100,15 @@ class Extend(Body):
     top: Annotated[int | None, Field(ge=1, le=1000, description="Number of these trials; 1 if left out.")] = (
         None
     )
+
+
+class TrySetting(Body):
+    """Setting to try next."""
+
+    params: Annotated[
+        dict[str, Any],
+        Field(min_length=1, max_length=100, description="Values of some or all searched hyperparameters."),
+    ]
 
 
 class Priority(Body):
@@ -225,6 +234,16 @@ def stop(app: App, user: SignedIn, sweep_id: SweepId) -> Stopped:
         raise conflict(refusal) from None
     app.cache.clear()
     return Stopped(sweep_id, str(driver) if driver else None)
+
+
+@ROUTER.post("/sweeps/{sweep_id}/try", status_code=202)
+def try_setting(app: App, user: SignedIn, sweep_id: SweepId, body: TrySetting) -> TriedNext:
+    """Ask an unfinished sweep to try a setting next; the sampler completes what it leaves out."""
+    selected = _found(app, sweep_id)
+    asked = Asked(user.name, "try", sweep_id, {"params": body.params})
+    answer = selected.try_setting(body.params, asked=asked)
+    app.cache.clear()
+    return answer
 
 
 @ROUTER.post("/sweeps/{sweep_id}/resume", status_code=202)

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.config.space import Distribution
 from orchestrator.config.strategy import SAMPLERS
 from orchestrator.config.sweep_config import Constraint, Objective, SweepConfig
-from tests.orchestrator.study.sweeps import CONDITIONAL, FINITE, METRIC, SPACE, Run, sweep
+from tests.orchestrator.study.sweeps import CONDITIONAL, FINITE, FURTHER, METRIC, SPACE, Run, sweep
 
 TRIALS = 12
 ABILITIES: Mapping[str, Mapping[str, Any]] = {
@@ -44,6 +44,16 @@ def test_proposals_are_in_the_space_and_differ(name: str) -> None:
         assert params.keys() == _space(name).keys()
         assert all(_space(name)[key].holds(value) for key, value in params.items()), params
     assert len({json.dumps(params, sort_keys=True) for params in proposals}) > TRIALS / 2
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if not SAMPLERS.settings(name).finite])
+def test_distributions_that_optuna_does_not_have(name: str) -> None:
+    proposals = Run(_sweep(name, search=FURTHER)).go(TRIALS)
+    for params in proposals:
+        for key, value in params.items():
+            assert FURTHER[key].holds(value), params
+            assert type(value) is type(FURTHER[key].typed(value)), params
+    assert len({json.dumps(params, sort_keys=True) for params in proposals}) == TRIALS
 
 
 @pytest.mark.parametrize("scheduler", ["none", "asha"])

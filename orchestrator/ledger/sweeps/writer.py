@@ -41,7 +41,16 @@ from orchestrator.ledger.sweeps.records import (
     attempt_id_of,
     trial_key_of,
 )
-from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, DELETION, OUTBOX, REPORT, STOP_REQUEST, TRIAL
+from orchestrator.ledger.tables import (
+    ATTEMPT,
+    CHECKPOINT,
+    DELETION,
+    OUTBOX,
+    REPORT,
+    STOP_REQUEST,
+    TRIAL,
+    WANTED_SETTING,
+)
 from orchestrator.ledger.transaction import Transaction
 
 Result = TypeVar("Result")
@@ -160,13 +169,34 @@ class SweepWriter:
         """Replace the specification, in fields that may change while a sweep is unfinished."""
         tx.change(SWEEPS, self._sweep(tx), document=document, digest=digest, facts=facts)
 
+    def add_trial(self, record: TrialRecord, events: Sequence[Event] = (), wanted: str | None = None) -> None:
+        """Add a trial, unless it exists.
+
+        Args:
+            record: The trial.
+            events: Events for MLflow.
+            wanted: ID of the request that it answers, which is deleted in the same transaction.
+        """
+        self._add_trial(record, events, wanted)
+        if wanted is not None:
+            renew(self.ledger, WANTED_SETTING, wanted)
+
     @_transaction()
-    def add_trial(self, tx: Transaction, record: TrialRecord, events: Sequence[Event] = ()) -> None:
-        """Add a trial, unless it exists."""
+    def _add_trial(
+        self, tx: Transaction, record: TrialRecord, events: Sequence[Event], wanted: str | None
+    ) -> None:
         tx.sweep_id = record.sweep_id
         if tx.find(TRIALS, record.key) is None:
             tx.insert(TRIALS, record)
             tx.emit(events)
+        if wanted is not None:
+            tx.connection.execute(delete(WANTED_SETTING).where(WANTED_SETTING.c.id == wanted))
+
+    def drop_wanted(self, wanted: str) -> None:
+        """Delete the request of a setting that cannot be tried any more."""
+        row = delete(WANTED_SETTING).where(WANTED_SETTING.c.id == wanted)
+        self.ledger.write(lambda tx: tx.connection.execute(row), self.token)
+        renew(self.ledger, WANTED_SETTING, wanted)
 
     @_transaction(_always)
     def reopen(

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
+from orchestrator.config.space import Distribution, find, recorded_space
 from orchestrator.report import words
 from orchestrator.report.analysis import Importance
 from orchestrator.report.figures import style
@@ -56,7 +57,9 @@ class Axis:
     def position(self, value: Any) -> float:
         """Return the position of a value, from 0 to 1."""
         if self.kind == "category":
-            return (self.choices.index(value) + 0.5) / len(self.choices)
+            index = find(self.choices, value)
+            assert index is not None, f"{value!r} is not one of {self.choices}"
+            return (index + 0.5) / len(self.choices)
         low, high, scaled = map(self._scaled, (self.low, self.high, value))
         return 0.5 if high == low else (scaled - low) / (high - low)
 
@@ -78,15 +81,17 @@ class Axis:
 
 def axes(history: History) -> list[Axis]:
     """Return the axes of the searched hyperparameters, in the order of the file."""
-    return [_axis(name, entry) for name, entry in history.sweep.document["search"].items()]
+    search = history.sweep.document["search"]
+    space = recorded_space(search)
+    return [_axis(name, space[name]) for name in search]
 
 
-def _axis(name: str, entry: Mapping[str, Any]) -> Axis:
-    if "choice" in entry:
-        return Axis(name, "category", choices=tuple(entry["choice"]))
-    kind = next(kind for kind in ("uniform", "log_uniform", "int", "log_int") if kind in entry)
-    low, high = entry[kind]
-    return Axis(name, "log" if kind.startswith("log_") else "linear", low, high)
+def _axis(name: str, distribution: Distribution) -> Axis:
+    if distribution.kind == "choice":
+        return Axis(name, "category", choices=distribution.choices)
+    low, high = distribution.ends()
+    is_log = distribution.kind.startswith("log_") or distribution.kind == "power_of_two"
+    return Axis(name, "log" if is_log else "linear", low, high)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import { chart } from "./charts.js";
 import { draw, extent, painted, ratio, text } from "./drawing.js";
 import { request } from "./requests.js";
-import { duration, element, number, show } from "./shown.js";
+import { duration, element, number, setting, show } from "./shown.js";
 import { bar, fill } from "./tables.js";
 
 const EVERY_MS = 30_000;
@@ -48,7 +48,7 @@ async function showParallel(here) {
   painted(element("parallel"), (width) => ({ height: HEIGHT, nodes: parallel(width, axes, lines) }));
   fill(element("parallel-head"), [names], () => "names", () => ["trial", ...names, "value"]);
   fill(element("parallel-values"), thinned(trials).toReversed(), (trial) => trial.key, (trial) => (
-    [trial.number, ...names.map((name) => number(trial.params[name])), number(trial.value)]
+    [trial.number, ...names.map((name) => setting(trial.params[name])), number(trial.value)]
   ));
 }
 
@@ -99,8 +99,9 @@ function axis(name, all) {
   const bottom = HEIGHT - EDGE;
   const place = (part) => bottom - part * (bottom - TOP);
   if (!values.every((value) => typeof value === "number")) {
-    const kinds = [...new Set(values.map(String))].sort();
-    const down = (value) => place(ratio(kinds.indexOf(String(value)), [0, kinds.length - 1]));
+    const written = (value) => String(setting(value));
+    const kinds = [...new Set(values.map(written))].sort();
+    const down = (value) => place(ratio(kinds.indexOf(written(value)), [0, kinds.length - 1]));
     return { name, low: kinds[0] ?? "", high: kinds.at(-1) ?? "", down };
   }
   const [low, high] = extent(values);

@@ -12,7 +12,9 @@ export function show(id, text) {
 }
 
 export const number = (value, digits = 5) => (typeof value === "number" ? Number(value.toPrecision(digits)).toString() : value ?? "");
-export const parameters = (params) => Object.entries(params).map(([name, value]) => `${name} ${number(value)}`).join(", ");
+// A hyperparameter: null, lists and mappings as JSON.
+export const setting = (value) => (value !== undefined && typeof value === "object" ? JSON.stringify(value) : number(value));
+export const parameters = (params) => Object.entries(params).map(([name, value]) => `${name} ${setting(value)}`).join(", ");
 const written = (format) => (seconds) => (seconds === null || seconds === undefined ? "" : format.format(seconds * 1000));
 export const time = written(new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" }));
 export const minute = written(new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" }));

@@ -4,7 +4,7 @@ import { chart } from "./charts.js";
 import { watch } from "./events.js";
 import { followLog } from "./log.js";
 import { all, refresher, request, signedIn } from "./requests.js";
-import { announce, duration, element, number, show, time } from "./shown.js";
+import { announce, duration, element, number, setting, show, time } from "./shown.js";
 import { fill } from "./tables.js";
 
 const { sweep: SWEEP, trial: NUMBER } = document.body.dataset;
@@ -30,7 +30,7 @@ async function readTrial() {
   element("mlflow").hidden = found.mlflow.url === null;
   if (found.mlflow.url !== null) element("mlflow").href = found.mlflow.url;
   announce("progress", `${trial.state}, step ${trial.step} of ${trial.total_steps}`);
-  fill(element("parameters"), Object.entries(trial.params), ([name]) => name, ([name, value]) => [name, number(value)]);
+  fill(element("parameters"), Object.entries(trial.params), ([name]) => name, ([name, value]) => [name, setting(value)]);
   fill(element("attempts"), found.attempts, (attempt) => attempt.number, (attempt) => [
     attempt.number, attempt.state, attempt.node, time(attempt.started_at),
     duration(attempt.taken_at === null ? null : attempt.taken_at - attempt.started_at), ran(attempt), attempt.cause,

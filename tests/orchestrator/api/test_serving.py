@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from orchestrator.api import priorities, serving
 from orchestrator.api.local import LocalBackend
 from orchestrator.api.queue_order import UNSERVED
 from orchestrator.client.following import follow
+from orchestrator.errors import BadInput
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import asked_to_stop
@@ -71,6 +73,29 @@ def test_a_sweep_that_waits_can_be_stopped(sweep: Sweep) -> None:
     assert Sweep.find("retrieval", root=sweep.workspace.paths.root).stop() is None
     with sweep.workspace.ledger() as ledger:
         assert asked_to_stop(ledger, sweep.id) is not None
+
+
+def test_a_setting_to_try_is_checked(sweep: Sweep) -> None:
+    """Against the space, the settings that wait, the trials, the budget and the state of the sweep."""
+    serving.submit(sweep)
+    space = sweep.specification.feasible.draw(random.Random(0))
+    with pytest.raises(BadInput, match="must be searched"):
+        sweep.try_setting({"depth": 3})
+    with pytest.raises(BadInput, match="must lie in its search"):
+        sweep.try_setting({"learning_rate": 1e9})
+    assert sweep.try_setting({"learning_rate": 1e-3}).before == 0
+    assert sweep.try_setting(space).before == 1
+    with pytest.raises(BadInput, match="must not wait to be tried already"):
+        sweep.try_setting(space)
+    budget = sweep.specification.budget.trials
+    for _ in range(budget - 2):
+        sweep.try_setting({"learning_rate": 1e-3})
+    with pytest.raises(BadInput, match=f"0 created and {budget} requested"):
+        sweep.try_setting({"learning_rate": 1e-3})
+    with sweep.workspace.ledger() as ledger:
+        create_sweep(ledger, replace(examples.sweep_record(state="COMPLETE"), id=sweep.id))
+    with pytest.raises(BadInput, match="must not have finished"):
+        sweep.try_setting({"learning_rate": 1e-3})
 
 
 def test_the_same_key_submits_one_sweep_and_new_another(sweep: Sweep) -> None:

@@ -59,11 +59,11 @@ def test_the_progress_says_why_nothing_is_launched(
     assert lines == [f"{examples.SWEEP_ID}: {state} (a disk is full)"]
 
 
-@pytest.mark.parametrize(("sampler", "wanted"), [("grid", 6), ("random", 64)])
-def test_a_grid_that_is_smaller_than_its_budget_decides_the_number_of_trials(
+@pytest.mark.parametrize(("sampler", "wanted"), [("grid", 6), ("random", 6)])
+def test_a_space_that_is_smaller_than_the_budget_decides_the_number_of_trials(
     tmp_path: Path, sampler: str, wanted: int
 ) -> None:
-    """Every combination is tried once; another sampler has no limit but its budget."""
+    """Every setting is tried once."""
     search = {"learning_rate": {"choice": [1e-3, 1e-2]}, "heads": {"int": [2, 6], "step": 2}}
     document = {"sampler": {sampler: {"seed": 0}}, "search": search, "budget": {"trials": 64}}
     record = examples.sweep_record(state="RUNNING", finished_at=None)

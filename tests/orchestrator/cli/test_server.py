@@ -42,6 +42,7 @@ SAME: Mapping[str, list[list[str]]] = {
 OTHER: Mapping[str, tuple[list[str], str]] = {
     "submit": (["small.yaml", "--set", "budget.trials=3", "--key", "k"], "small-"),
     "resume": ([QUEUED], "is submitted."),
+    "try": ([QUEUED, "learning_rate=1e-3"], "tries learning_rate 0.001 next."),
     "retry-failed": ([sweeps.SWEEP_ID, "--key", "k2"], "is submitted."),
     "run": (["small.yaml", "--set", "budget.trials=5"], "is submitted."),
     "report": ([sweeps.SWEEP_ID, "--output", "page.html"], "page.html"),

@@ -95,6 +95,9 @@ def test_changes_answer_the_same_types(place: int, tmp_path: Path) -> None:
         assert backend.status("small").id == submitted.id
         moved = backend.move(submitted.id, "idle", weight=2)
         assert (moved.id, moved.priority_class, moved.weight) == (submitted.id, "idle", 2.0)
+        tried = backend.try_setting(submitted.id, {"learning_rate": 2e-3})
+        assert (tried.id, tried.params, tried.before) == (submitted.id, {"learning_rate": 2e-3}, 0)
+        assert backend.try_setting(submitted.id, {"learning_rate": 1e-3}).before == 1
         assert backend.stop(submitted.id).driver is None
         assert backend.status(submitted.id).paused
         assert not backend.resume(submitted.id).paused
@@ -111,5 +114,5 @@ def test_changes_answer_the_same_types(place: int, tmp_path: Path) -> None:
 
 
 def test_every_method_is_tested() -> None:
-    changing = {"submit", "validate", "stop", "resume", "extend", "retry", "move", "set_quota"}
+    changing = {"submit", "validate", "stop", "try_setting", "resume", "extend", "retry", "move", "set_quota"}
     assert READ.keys() | changing | {"add_user", "revoke_user", "report"} == METHODS

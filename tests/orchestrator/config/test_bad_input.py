@@ -142,12 +142,12 @@ CASES = {
     "uniform for whole": (
         THETA,
         "heads: {uniform: [1, 4]}",
-        "9: search.heads: heads is a whole number, at least 1 (got `uniform`). Write one of: int, log_int, choice.",
+        "9: search.heads: heads is a whole number, at least 1 (got `uniform`). Write one of: int, log_int, power_of_two, choice.",
     ),
     "int for real": (
         UNIFORM,
         "{int: [0, 1]}",
-        "7: search.gamma_init.min: gamma_init.min is a number between 0 and 1, both excluded (got `int`). Write one of: uniform, log_uniform, choice.",
+        "7: search.gamma_init.min: gamma_init.min is a number between 0 and 1, both excluded (got `int`). Write one of: uniform, log_uniform, normal, log_normal, choice.",
     ),
     "empty choice": (
         CHOICE,
@@ -162,27 +162,27 @@ CASES = {
     "mixed choice": (
         CHOICE,
         "choice: [0.99, on]",
-        "8: search.gamma_init.max.choice: the values of a choice must be of one type (got [0.99, 'on']). These are numbers and words.",
+        "8: search.gamma_init.max.choice: gamma_init.max must be a number between 0 and 1, both excluded (got on). For example gamma_init.max: 0.999.",
     ),
     "flag beside number": (
         CHOICE,
-        "choice: [1, true]",
-        "8: search.gamma_init.max.choice: the values of a choice must be of one type (got [1, true]). These are flags and numbers.",
+        "choice: [0.99, true]",
+        "8: search.gamma_init.max.choice: gamma_init.max must be a number between 0 and 1, both excluded (got true). For example gamma_init.max: 0.999.",
     ),
     "nested choice": (
         CHOICE,
         "choice: [[0.99], [1]]",
-        "8: search.gamma_init.max.choice: a choice is made of numbers, words or flags (got [[0.99], [1]]). Write single values.",
+        "8: search.gamma_init.max.choice: gamma_init.max must be a number between 0 and 1, both excluded (got [0.99]). For example gamma_init.max: 0.999.",
     ),
     "no distribution": (
         UNIFORM,
         "{}",
-        "7: search.gamma_init.min must have exactly one of uniform, log_uniform, int, log_int, choice (got an empty mapping). For example gamma_init.min: {uniform: [0.1, 0.9]}.",
+        "7: search.gamma_init.min must have exactly one of uniform, log_uniform, int, log_int, power_of_two, normal, log_normal, choice (got an empty mapping). For example gamma_init.min: {uniform: [0.1, 0.9]}.",
     ),
     "two distributions": (
         UNIFORM,
         "{uniform: [0, 1], choice: [1]}",
-        "7: search.gamma_init.min must have exactly one of uniform, log_uniform, int, log_int, choice (got {uniform, choice}). For example gamma_init.min: {uniform: [0.1, 0.9]}.",
+        "7: search.gamma_init.min must have exactly one of uniform, log_uniform, int, log_int, power_of_two, normal, log_normal, choice (got {uniform, choice}). For example gamma_init.min: {uniform: [0.1, 0.9]}.",
     ),
     "unknown distribution": (
         UNIFORM,
@@ -429,12 +429,12 @@ CASES = {
     "condition on nothing": (
         UNIFORM,
         "{uniform: [0.1, 0.9], when: {depht: 2}}",
-        "7: search.gamma_init.min.when.depht must name another searched choice or int (got `depht`). There are: gamma_init.max, theta_init.max.",
+        "7: search.gamma_init.min.when.depht must name another searched choice, int or power_of_two (got `depht`). There are: gamma_init.max, theta_init.max.",
     ),
     "condition on itself": (
         THETA,
         "heads: {choice: [2, 4], when: {heads: 2}}",
-        "9: search.heads.when.heads must name another searched choice or int (got `heads`). There is: gamma_init.max.",
+        "9: search.heads.when.heads must name another searched choice, int or power_of_two (got `heads`). There is: gamma_init.max.",
     ),
     "condition on no value": (
         UNIFORM,

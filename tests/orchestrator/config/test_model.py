@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.config import from_document
 from orchestrator.config.sections import TrainingSection
+from orchestrator.session.proposals import several_programs
 from tests.orchestrator.config.files import VALID, edited, loaded, refused
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
@@ -229,6 +230,26 @@ def test_clip_and_schedule_are_searched(tmp_path: Path) -> None:
     assert (settings.training.clip, settings.training.schedule) == (10, "linear")
     assert sweep.settings({**draw, "clip": 0.5}, 0).static() == settings.static()
     assert "above 0" in refused(tmp_path, VALID, overrides=["training.clip=0"]).must
+
+
+def test_null_is_a_value_of_what_can_be_left_out(tmp_path: Path) -> None:
+    """A trial without a clip has another program, so that no scheduler changes a clip that may be null."""
+    added = ["published=", "search.clip={choice: [null, 0.5, 1]}"]
+    sweep = loaded(tmp_path, overrides=added)
+    draw = sweep.largest()
+    clips = [sweep.settings({**draw, "clip": clip}, 0) for clip in sweep.search["clip"].choices]
+    assert [settings.training.clip for settings in clips] == [None, 0.5, 1.0]
+    assert clips[0].static() != clips[1].static() == clips[2].static()
+    assert several_programs(sweep)
+    population = ["sampler=", "scheduler={pbt: {mutations: [clip]}}"]
+    assert "can change during training" in refused(tmp_path, VALID, overrides=[*added, *population]).must
+    for name in ("weight_decay", "learning_rate"):
+        error = refused(tmp_path, VALID, overrides=["published=", f"search.{name}={{choice: [null, 0.5]}}"])
+        assert error.got == "null"
+    labelled = refused(
+        tmp_path, VALID, overrides=["published=", "search.dropout={choice: {none: 0, some: 0.1}}"]
+    )
+    assert "must have no labels" in labelled.must
 
 
 def test_label_smoothing_is_searched_where_targets_are_classes(tmp_path: Path) -> None:

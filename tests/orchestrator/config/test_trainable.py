@@ -32,6 +32,7 @@ FUNCTION, COMMAND, PROGRAM = (
     'command: [python, x.py, "{seed}"]',
     'program: "m.py:Net"',
 )
+CLOCK = "training: {steps: 100, interval: 10}\nobjective: {minimize: val/loss}\nbudget: {trials: 4}"
 NET = "class Net(Linen):\n    free = ('learning_rate', 'momentum')\n"
 
 
@@ -54,6 +55,72 @@ def test_any_name_can_be_searched_and_conditions_hold(tmp_path: Path) -> None:
         "optimizer.kind",
     }
     assert (sweep.task, sweep.subject) == ("train.py:train", "the function train.py:train")
+
+
+ANYTHING = """fixed: {layers: [64, null], name: a b}"""
+CHOICES = """
+search:
+  size: {choice: [8, 16, 0.5, null, true, [1, a], {a: 1}]}
+  stack: {choice: {small: [64], large: [64, 64]}, ordered: true}
+"""
+
+
+def test_values_of_any_type_reach_a_trial(tmp_path: Path) -> None:
+    """A list, a mapping, null and numbers of both kinds survive the record of the sweep and of the trial."""
+    file = tmp_path / "any.yaml"
+    words = "trainable: {command: [x, '{size}', '{stack}', '{layers}', '{name}', '{seed}']}"
+    file.write_text("\n".join([words, CHOICES, CLOCK, ANYTHING]))
+    read_from_file = load(file, profile=None, gpus=1)
+    sweep = from_document(json.loads(json.dumps(read_from_file.document(), sort_keys=True)))
+    assert sweep.document() == read_from_file.document()
+    assert sweep.digest == read_from_file.digest
+    texts = ["8", "16", "0.5", "null", "True", '[1, "a"]', '{"a": 1}']
+    for value, text in zip(sweep.search["size"].choices, texts, strict=True):
+        params = json.loads(json.dumps({"size": value, "stack": "large"}))
+        settings = sweep.settings(params, seed=1)
+        assert isinstance(settings, ScriptSettings)
+        assert settings.params == {"layers": [64, None], "name": "a b", "size": value, "stack": [64, 64]}
+        assert type(settings.params["size"]) is type(value)
+        place = AttemptFolder(tmp_path)
+        assert command_of(settings, place, 0) == ["x", text, "[64, 64]", "[64, null]", "a b", "1"]
+        assert environment_of(settings, place, 0)["SWEEP_PARAM_SIZE"] == text
+
+
+def test_lists_are_static_choices_of_a_program(tmp_path: Path) -> None:
+    """1, true and the word 1 are three programs."""
+    (tmp_path / "m.py").write_text(NET)
+    file = tmp_path / "any.yaml"
+    search = "search: {size: {choice: [1, true, '1', [1, 2], null]}, learning_rate: {uniform: [0, 1]}}"
+    file.write_text("\n".join(["trainable: {program: 'm.py:Net'}", search, CLOCK]))
+    sweep = load(file, profile=None, gpus=1)
+    every = [{"size": size, "learning_rate": 0.5} for size in sweep.search["size"].choices]
+    assert len({sweep.settings(params, seed=0).static() for params in every}) == len(every)
+
+
+@pytest.mark.parametrize(
+    ("more", "must"),
+    [
+        ("fixed: {learning_rate: 1}", "fixed.learning_rate must not be searched too"),
+        ("fixed: {seed: 1}", "fixed.seed must not be a name that every trial has"),
+        ("fixed: {Learning_Rate: 1}", "same environment variable as learning_rate"),
+        ("search: {seed: {choice: [a, b]}, x: {uniform: [0, 1]}}", "search.seed must be numbers"),
+    ],
+)
+def test_wrong_fixed_values(tmp_path: Path, more: str, must: str) -> None:
+    file = tmp_path / "any.yaml"
+    search = "" if more.startswith("search") else "search: {learning_rate: {uniform: [0, 1]}}"
+    file.write_text("\n".join(["trainable: {function: 'train.py:train'}", search, CLOCK, more]))
+    with pytest.raises(BadInput, match=must):
+        load(file, profile=None, gpus=1)
+
+
+def test_free_hyperparameters_of_a_program_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(NET)
+    file = tmp_path / "any.yaml"
+    search = "search: {learning_rate: {choice: [0.1, null]}}"
+    file.write_text("\n".join(["trainable: {program: 'm.py:Net'}", search, CLOCK]))
+    with pytest.raises(BadInput, match="must be numbers, because the program"):
+        load(file, profile=None, gpus=1)
 
 
 def test_limits_reach_the_settings(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Stop requests, classes, weights and quotas are in the backup of a SQLite ledger."""
+"""Stop requests, settings to try, classes, weights and quotas are in the backup of a SQLite ledger."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from orchestrator.cli.app import run_command
 from orchestrator.errors import Damaged
 from orchestrator.ledger.backup import row_folder
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop, change_settings
 from orchestrator.ledger.queue.submissions import SubmissionRequest
+from orchestrator.ledger.queue.wanted_settings import ask_to_try, wanted_settings
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.tables import OWNER
 from orchestrator.sharing.pool_rows import UNIT
@@ -49,6 +51,7 @@ def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> N
     change_settings(ledger, "a-2", priority_class="normal", weight=3 * UNIT)
     claims.set_owner(ledger, ODD, weight=3 * UNIT, most_share=UNIT // 2)
     claims.set_owner(ledger, "bob", most_gpu_hours=100.0, most_sweeps=3)
+    wanted = ask_to_try(ledger, "a-2", {"rate": [1, None]}, Asked("ada", "try", "a-2"))
     owners, classes = claims.owners(ledger), claims.priority_classes(ledger)
     lose_database(ledger)
     with pytest.raises(Damaged, match="is empty, but its backup is not"):
@@ -56,6 +59,7 @@ def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> N
     rebuilt = recover(url)
     assert set(rebuilt.decisions) == {
         "stop_request a-1",
+        f"wanted_setting {wanted.id}",
         "priority a-1",
         "priority a-2",
         "owner bob",
@@ -63,6 +67,7 @@ def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> N
     }
     again = Ledger.open(url)
     assert asked_to_stop(again, "a-1")
+    assert wanted_settings(again, "a-2") == [wanted]
     assert claims.owners(again) == owners
     assert owners[ODD].weight == 3 * UNIT
     assert claims.priority_classes(again) == classes == {"a-1": "urgent", "a-2": "normal"}

@@ -8,6 +8,7 @@ import random
 
 from orchestrator.report.analysis import importances
 from tests import sweeps
+from tests.orchestrator.study.sweeps import FURTHER
 
 SPACE = {"a": {"uniform": [0.0, 1.0]}, "b": {"log_uniform": [1e-4, 1e-1]}}
 
@@ -56,6 +57,20 @@ def test_the_upper_end_of_a_range_with_a_step_counts() -> None:
         trials, {**SPACE, "a": {"uniform": [0, math.pi], "step": math.pi / 4}}, maximize=True
     )
     assert first.name == "a"
+
+
+def test_every_distribution_has_an_importance() -> None:
+    """Lists, null and labels are values of a choice, and a normal distribution is compared by quantiles."""
+    draw = random.Random(0)
+    search = {name: distribution.document() for name, distribution in FURTHER.items()}
+    trials = []
+    for number in range(60):
+        params = {name: distribution.draw(draw) for name, distribution in FURTHER.items()}
+        value = (params["stack"] == "small") + draw.gauss(0, 0.01)
+        trials.append(sweeps.trial(number, params=params, value=value))
+    every = importances(trials, search, maximize=True)
+    assert {entry.name for entry in every} == FURTHER.keys()
+    assert every[0].name == "stack"
 
 
 def test_resampling_does_not_copy_every_value_of_every_trial() -> None:

@@ -8,10 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from orchestrator.config.space import chosen
 from orchestrator.report.analysis import Importance
 from orchestrator.report.figures import landscape, style
 from orchestrator.report.figures.landscape import Axis, axes, valued
 from tests import sweeps
+from tests.orchestrator.study.sweeps import FURTHER
 
 
 def test_axes_come_from_the_file() -> None:
@@ -30,6 +32,27 @@ def test_positions_are_from_0_to_1_and_invertible() -> None:
     assert [theta.position(choice) for choice in theta.choices] == pytest.approx([1 / 6, 0.5, 5 / 6])
     assert [text for _, text in theta.ticks()] == ["0.1", "1", "6.283"]
     assert Axis("constant", "linear", 3.0, 3.0).position(3.0) == 0.5
+
+
+def test_every_distribution_has_an_axis() -> None:
+    """Values of any types have texts and places of their own: 1 and true too."""
+    history = sweeps.history()
+    choice = chosen([1, True, None, [64, 64]])
+    search = {name: distribution.document() for name, distribution in {**FURTHER, "any": choice}.items()}
+    document = {**history.sweep.document, "search": search}
+    over = {
+        axis.name: axis for axis in axes(replace(history, sweep=replace(history.sweep, document=document)))
+    }
+    assert [over[name].kind for name in ("rate", "shift", "units", "width")] == [
+        "log",
+        "linear",
+        "log",
+        "log",
+    ]
+    assert [text for _, text in over["any"].ticks()] == ["1", "True", "null", "[64, 64]"]
+    assert [place for place, _ in over["any"].ticks()] == [0.125, 0.375, 0.625, 0.875]
+    assert [text for _, text in over["stack"].ticks()] == ["small", "large"]
+    assert over["shift"].position(0) == pytest.approx(0.5)
 
 
 def test_slices_draw_every_trial_with_a_value() -> None:

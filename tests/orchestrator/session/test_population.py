@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from dataclasses import replace
@@ -16,7 +17,7 @@ from orchestrator.session.session import Session
 from orchestrator.study.study import Study
 from tests.orchestrator.session.sessions import SPACE as FILE
 from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
-from tests.orchestrator.study.sweeps import Run, sweep
+from tests.orchestrator.study.sweeps import FURTHER, Run, sweep
 from trainables import checkpoint
 
 RATE = Distribution("log_uniform", 1e-4, 1e-2)
@@ -31,6 +32,17 @@ PARAMS = {"learning_rate": 1e-3, "dropout": 0.1, "weight_decay": 0.05, "gamma_in
 
 def scores(population: Population, step: int, values: list[float]) -> list[list[str]]:
     return [population.donors(f"t{index}", step, value) for index, value in enumerate(values)]
+
+
+def test_mutations_of_further_distributions_stay_in_the_space() -> None:
+    mutation = Mutation(tuple(FURTHER), 0.25, (0.8, 1.2))
+    rng = random.Random(0)
+    params = {name: distribution.draw(rng) for name, distribution in FURTHER.items()}
+    for _ in range(200):
+        params = mutation.applied(params, FURTHER, rng)
+        for name, value in params.items():
+            assert FURTHER[name].holds(value), (name, value)
+            assert type(value) is type(FURTHER[name].typed(value)), (name, value)
 
 
 def test_the_worst_quarter_copies_the_best_quarter() -> None:
@@ -178,6 +190,24 @@ def test_an_exploit_is_a_recorded_segment_from_a_pinned_checkpoint(sessions: Ses
     session.completed(again.attempt_id)
     assert sessions.ledger.trial(bad.trial_key).state == "COMPLETE"
     assert session.finished
+
+
+def test_a_mutation_satisfies_the_relations(sessions: Sessions) -> None:
+    """One of the two factors, and most fresh draws, would leave the two rates too far apart."""
+    relations = [f"learning_rate {bound} * recurrent_learning_rate" for bound in ("> 0.85", "< 1.15")]
+    session = open_population(sessions, f"require: {json.dumps(relations)}\n")
+    good, bad = launch(session), launch(session)
+    session.reported(good.attempt_id, outcome(good, 10, 0.9))
+    assert session.exploit(bad.trial_key, 10, [good.trial_key])
+    session.reported(bad.attempt_id, outcome(bad, 10, 0.1))
+    session.completed(bad.attempt_id)
+    before, after = (
+        (trial.settings.training.learning_rate, trial.settings.training.recurrent_learning_rate)
+        for trial in (good, launch(session))
+    )
+    assert after != before
+    for rate, recurrent in (before, after):
+        assert 0.85 * recurrent < rate < 1.15 * recurrent
 
 
 def test_a_trial_that_has_copied_another_is_confirmed_as_it_is_now(sessions: Sessions) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from orchestrator.assignment import Assignment
 from orchestrator.config import load
+from orchestrator.ledger.people.audit import Asked
+from orchestrator.ledger.queue.wanted_settings import ask_to_try, wanted_settings
 from orchestrator.ledger.sweeps.selection import best_of_sweep
 from orchestrator.session.limits import DIVERGED
 from orchestrator.session.proposals import pick, several_programs
@@ -51,6 +53,67 @@ def test_the_best_feasible_trial_is_confirmed(sessions: Sessions) -> None:
     assert session.progress().best_key == best.key
     assert sessions.ledger.trial(launch(session).trial_key).params == best.params
     assert sessions.open(session.sweep).progress().best_key == best.key
+
+
+ADA = Asked("ada", "try", "space")
+
+
+def test_requested_settings_are_tried_next_and_once(sessions: Sessions) -> None:
+    """Also by a driver that follows a killed one; the sampler completes what they leave out."""
+    sweep = sessions.sweep(5)
+    session = sessions.open(sweep)
+    train(session, launch(session))
+    whole = {"learning_rate": 2e-3, "recurrent_learning_rate": 3e-3}
+    ask_to_try(sessions.ledger, sweep.id, whole, ADA)
+    ask_to_try(sessions.ledger, sweep.id, {"learning_rate": 1e-3}, ADA)
+    session = sessions.open(sweep)
+    train(session, launch(session))
+    assert [wanted.params for wanted in wanted_settings(sessions.ledger, sweep.id)] == [
+        {"learning_rate": 1e-3}
+    ]
+    ask_to_try(sessions.ledger, sweep.id, whole, ADA)
+    session = sessions.open(sweep)
+    for _ in range(3):
+        train(session, launch(session))
+    assert session.finished
+    tried = [trial.params for trial in sessions.ledger.trials(sweep.id)]
+    assert tried[1] == whole
+    assert tried[2]["learning_rate"] == 1e-3
+    assert tried.count(whole) == 1, "a request for what was tried is dropped"
+    assert len({tuple(params.items()) for params in tried}) == 5
+    assert not wanted_settings(sessions.ledger, sweep.id)
+
+
+def test_a_request_that_comes_after_the_last_trial_waits_for_a_larger_budget(sessions: Sessions) -> None:
+    sweep = sessions.sweep(1)
+    session = sessions.open(sweep)
+    train(session, launch(session))
+    ask_to_try(sessions.ledger, sweep.id, {"learning_rate": 1e-3}, ADA)
+    assert session.finished
+    assert len(wanted_settings(sessions.ledger, sweep.id)) == 1
+
+
+def test_the_settings_of_the_file_come_before_the_requested_ones(sessions: Sessions) -> None:
+    sweep = sessions.sweep(3, "try: [{learning_rate: 1e-3}]\n")
+    session = sessions.open(sweep)
+    ask_to_try(sessions.ledger, sweep.id, {"learning_rate": 2e-3}, ADA)
+    for _ in range(3):
+        train(session, launch(session))
+    rates = [trial.params["learning_rate"] for trial in sessions.ledger.trials(sweep.id)]
+    assert rates[:2] == [1e-3, 2e-3]
+
+
+def test_a_space_that_is_smaller_than_the_budget_ends_the_sweep(sessions: Sessions) -> None:
+    """Without relations and conditions, or with them."""
+    text = sessions.sweep(9).source_text.replace("log_uniform: [1e-4, 1e-2]", "choice: [1e-4, 1e-3, 1e-2]")
+    text = text.replace("log_uniform: [1e-5, 1e-2]", "choice: [1e-4, 1e-3]")
+    sweep = sessions.of(f"{text}require: [learning_rate > recurrent_learning_rate]\n")
+    session = sessions.open(sweep)
+    assert (session.demand, session.progress().wanted) == (3, 3)
+    for _ in range(3):
+        train(session, launch(session))
+    assert session.next_assignment() is None
+    assert session.finished
 
 
 def test_the_next_driver_continues_the_confirmations(sessions: Sessions) -> None:

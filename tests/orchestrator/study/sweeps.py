@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.resolve import load
-from orchestrator.config.space import Distribution
+from orchestrator.config.space import Distribution, chosen, normal, ranged
 from orchestrator.config.strategy import options_section
 from orchestrator.config.sweep_config import Constraint, Objective, Published, Sampler, Scheduler, SweepConfig
 from orchestrator.ledger.rows import to_json
@@ -36,6 +36,17 @@ FINITE = {
     "layers": Distribution("int", 1, 3),
     "rate": Distribution("choice", choices=(1e-4, 1e-3)),
 }
+
+FURTHER = {
+    "rate": normal("log_normal", -7, 1),
+    "shift": normal("normal", 0, 2),
+    "sizes": chosen([None, 8, 0.5, True, "8", [64, 64], {"a": 1}]),
+    "stack": chosen([[64], [64, 64]], ["small", "large"]),
+    "units": ranged("log_int", 10, 100, 10),
+    "width": ranged("power_of_two", 16, 512, None),
+    "depth": chosen(["tiny", "base", "big"], is_scale=True),
+}
+"""Distributions that Optuna does not have."""
 
 
 @cache

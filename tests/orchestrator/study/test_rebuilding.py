@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.config.space import Distribution
 from orchestrator.config.sweep_config import Constraint, Objective
-from tests.orchestrator.study.sweeps import CONDITIONAL, FINITE, METRIC, Run, sweep
+from tests.orchestrator.study.sweeps import CONDITIONAL, FINITE, FURTHER, METRIC, Run, sweep
 
 COST = Objective("seconds/train", "minimize")
 BEST = Objective(METRIC, "maximize")
@@ -47,6 +47,11 @@ SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
     "cmaes": ("cmaes", {"popsize": 4}),
     "cmaes, margin": ("cmaes", {"popsize": 4, "with_margin": True}),
     "cmaes, rate": ("cmaes", {"popsize": 4, "lr_adapt": True}),
+    "tpe, further": ("tpe", {"n_startup_trials": 5, "search": FURTHER}),
+    "qmc, further": ("qmc", {"search": FURTHER}),
+    "cmaes, further": ("cmaes", {"popsize": 4, "search": FURTHER}),
+    "nsgaii, further": ("nsgaii", {"population_size": 4, "search": FURTHER}),
+    "gp, further": ("gp", {"n_startup_trials": 4, "search": FURTHER}),
     "gp": ("gp", {"n_startup_trials": 4}),
     "gp, steps": ("gp", {"n_startup_trials": 4, "search": BY_STEPS}),
 }

@@ -7,15 +7,21 @@ import math
 import time
 import tracemalloc
 from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
 
 import optuna
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from orchestrator.config.space import Distribution, ranged
+from orchestrator.config.relations import read_relation
+from orchestrator.config.space import Distribution, DistributionError, chosen, ranged, recorded_space
 from orchestrator.config.sweep_config import Constraint, Objective
 from orchestrator.ledger.sweeps.records import ReportRecord
-from orchestrator.study.distributions import Grid, to_optuna
+from orchestrator.study.distributions import Grid, as_drawn, as_held, to_optuna
 from orchestrator.study.observations import BEST as BEST_SHOWN
+from orchestrator.study.optuna_private import contains
 from orchestrator.study.samplers import Tpe, trial_seed
 from orchestrator.study.study import Study
 from tests.orchestrator.study.sweeps import CONDITIONAL, FINITE, METRIC, SPACE, STEPS, Run, objective, sweep
@@ -212,18 +218,111 @@ def test_a_grid_is_tried_once_and_then_exhausted(published: dict[str, float] | N
     assert run.study().ask(len(tried)) is None
 
 
+@pytest.mark.parametrize("name", ["grid", "random", "tpe", "qmc", "cmaes", "nsgaii"])
+def test_no_setting_is_tried_twice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A space of eight settings has eight trials, with any sampler and also after a restart."""
+    monkeypatch.setattr("tests.orchestrator.study.sweeps.objective", lambda params: float(params["a"]))
+    space = {"a": ranged("int", 1, 4, None), "b": chosen([1, 2], is_scale=True)}
+    options = {"n_startup_trials": 2} if name == "tpe" else {}
+    run = Run(sweep(name, space, **options), ahead=2, rebuilt=True)
+    tried = run.go(100)
+    assert len(tried) == len({json.dumps(dict(params)) for params in tried}) == 8
+    assert run.study().size == 8
+    assert Run(sweep(name, space, **options), ahead=2).go(100) == tried
+
+
+@pytest.mark.parametrize("name", ["random", "tpe", "grid"])
+def test_relations_hold_for_every_trial(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.orchestrator.study.sweeps.objective", lambda params: float(params["a"]))
+    space = {"a": ranged("int", 1, 8, None), "b": ranged("int", 1, 8, None)}
+    bound = replace(sweep(name, space), require=(read_relation("a >= 2 * b"),))
+    tried = Run(bound, ahead=2, rebuilt=True).go(100)
+    assert all(params["a"] >= 2 * params["b"] for params in tried)
+    assert len(tried) == sum(a >= 2 * b for a in range(1, 9) for b in range(1, 9))
+
+
+@pytest.mark.parametrize("name", ["random", "tpe", "qmc", "cmaes", "nsgaii", "gp"])
+def test_a_rare_relation_is_satisfied_by_random_draws(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 2,000 draws satisfies it: the sampler gives up, and independent draws go on."""
+    monkeypatch.setattr("tests.orchestrator.study.sweeps.objective", lambda params: float(params["a"]))
+    if name == "gp" and find_spec("torch") is None:
+        pytest.skip("needs torch, an extra of the package")
+    space = {"a": ranged("uniform", 0.0, 1.0, None), "b": ranged("uniform", 0.0, 1.0, None)}
+    bound = replace(sweep(name, space), require=(read_relation("a + b > 1.968"),))
+    for params in Run(bound, ahead=2).go(4):
+        assert params["a"] + params["b"] > 1.968
+
+
+@pytest.mark.parametrize("name", ["random", "tpe", "qmc", "cmaes", "nsgaii", "grid"])
+def test_settings_are_tried_first_and_completed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.orchestrator.study.sweeps.objective", lambda params: float(params["a"]))
+    space: dict[str, Distribution] = {
+        "a": ranged("int", 1, 8, None),
+        "b": ranged("int", 1, 8, None),
+        "c": chosen([None, 8, 0.5, [1]]),
+    }
+    first = ({"a": 3}, {"a": 5, "b": 5, "c": [1]}, {"c": None, "b": 2})
+    bound = replace(sweep(name, space, published={"a": 1, "b": 1, "c": 8}), first=first)
+    tried = Run(bound, ahead=2, rebuilt=True).go(12)
+    assert tried[0] == {"a": 1, "b": 1, "c": 8}
+    for params, wanted in zip(tried[1:], first, strict=False):
+        assert params.keys() == space.keys()
+        assert {key: params[key] for key in wanted} == wanted
+    assert Run(bound, ahead=2).go(12) == tried
+
+
+ANY_VALUE = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@given(st.lists(ANY_VALUE, min_size=1, max_size=6), st.booleans())
+def test_a_study_holds_any_choice(values: list[Any], is_scale: bool) -> None:
+    """Each value comes back from the study, and from the records of the sweep and of the trial."""
+    try:
+        choice = chosen(values, is_scale=is_scale)
+    except DistributionError:
+        return
+    (again,) = recorded_space(json.loads(json.dumps({"x": choice.document()}))).values()
+    for value in values:
+        stored = json.loads(json.dumps(value))
+        held = as_held(again, stored)
+        assert contains(to_optuna(again), held)
+        assert json.dumps(as_drawn(again, held), sort_keys=True) == json.dumps(value, sort_keys=True)
+
+
+def test_a_setting_on_request_is_refused_if_it_was_tried() -> None:
+    space = {"a": ranged("int", 1, 2, None), "b": ranged("int", 1, 2, None)}
+    study = Study(sweep("random", space))
+    first = study.ask(0, {"a": 1, "b": 2})
+    assert first is not None
+    assert first.params == {"a": 1, "b": 2}
+    assert study.ask(1, {"a": 1, "b": 2}) is None
+    second = study.ask(1, {"a": 1})
+    assert second is not None
+    assert second.params == {"a": 1, "b": 1}
+    assert study.ask(2, {"a": 1}) is None
+    assert study.ask(2) is not None
+
+
 def test_a_grid_of_any_range_takes_no_memory() -> None:
     """A list of these values would take 8 GB for its pointers alone."""
     wide = {"seed": Distribution("int", 0, 10**9), "rate": Distribution("uniform", 0.0, 1.0, 1e-9)}
     tracemalloc.start()
     began = time.process_time()
-    grid = Grid.of(wide, 3, {"seed": 5, "rate": 0.5})
+    grid = Grid.of(wide, 3)
     points = [grid.point(position) for position in range(1_000)]
     seconds, (_, most) = time.process_time() - began, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 1_000_000
     assert seconds < 1.0
-    assert grid.points == (10**9 + 1) ** 2 - 1
+    assert grid.size == (10**9 + 1) ** 2
     assert len({tuple(point.items()) for point in points if point}) == 1_000
     assert all(wide[name].holds(value) for point in points if point for name, value in point.items())
 

@@ -10,8 +10,9 @@ import pytest
 
 from orchestrator.config.space import Distribution
 from orchestrator.config.sweep_config import Objective
+from orchestrator.study.distributions import as_drawn
 from orchestrator.study.study import Study, store
-from tests.orchestrator.study.sweeps import CONDITIONAL, METRIC, Run, sweep
+from tests.orchestrator.study.sweeps import CONDITIONAL, FURTHER, METRIC, Run, sweep
 
 
 def _ended(**given: object) -> Study:
@@ -42,6 +43,17 @@ def test_optuna_loads_the_same_trials(tmp_path: Path) -> None:
         assert loaded_trial.distributions == trial.distributions
     assert loaded.best_value == 0.7
     assert [path.name for path in tmp_path.iterdir()] == ["study.db"]
+
+
+def test_the_file_has_distributions_that_optuna_does_not_have(tmp_path: Path) -> None:
+    study = _ended(search=FURTHER)
+    assert store(study, tmp_path / "study.db", "s") == 4
+    loaded = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'study.db'}").trials
+    proposals = [study.ask(number) for number in range(4)]
+    for trial, proposal in zip(loaded, proposals, strict=True):
+        assert proposal is not None
+        drawn = {name: as_drawn(FURTHER[name], held) for name, held in trial.params.items()}
+        assert drawn == proposal.params
 
 
 @pytest.mark.filterwarnings("ignore:The distribution is specified by")

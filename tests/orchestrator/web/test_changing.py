@@ -26,6 +26,7 @@ from orchestrator.ledger.tables import (
     SERVICE_USER,
     STOP_REQUEST,
     SUBMISSION,
+    WANTED_SETTING,
 )
 from orchestrator.web.app_state import SUBMISSIONS_A_MINUTE, AppState
 from orchestrator.web.change_routes import Submit, digest_of
@@ -58,7 +59,7 @@ def change_row(client: Client, statement: str) -> None:
 
 def rows(client: Client) -> dict[str, list[tuple[object, ...]]]:
     """Return all rows of the tables that users change."""
-    tables = (SUBMISSION, STOP_REQUEST, PRIORITY, OWNER, SERVICE_USER, AUDIT)
+    tables = (SUBMISSION, STOP_REQUEST, WANTED_SETTING, PRIORITY, OWNER, SERVICE_USER, AUDIT)
     with client.workspace.ledger() as ledger, ledger.reader() as connection:
         return {table.name: [tuple(row) for row in connection.execute(select(table))] for table in tables}
 
@@ -180,6 +181,7 @@ def test_a_key_is_forgotten_after_a_day(client: Client) -> None:
 CHANGES: Mapping[str, tuple[str, str, object]] = {
     "submit": ("POST", "/sweeps", {"name": "small", "text": FILE}),
     "stop": ("POST", f"/sweeps/{QUEUED}/stop", None),
+    "try_setting": ("POST", f"/sweeps/{QUEUED}/try", {"params": {"learning_rate": 1e-3}}),
     "extend": ("POST", "/sweeps/{ended}/extend", {"trials": 9}),
     "retry": ("POST", "/sweeps/{ended}/retry", None),
     "resume": ("POST", "/sweeps/{ended}/resume", None),
