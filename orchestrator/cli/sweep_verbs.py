@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +22,6 @@ from orchestrator.cli.run_options import (
     with_run_options,
 )
 from orchestrator.client.http import HttpBackend
-from orchestrator.client.names import setting_of
 from orchestrator.errors import BadInput, Exit, counted
 from orchestrator.output import write
 from orchestrator.placeholders import plain
@@ -163,9 +164,7 @@ def stop(sweep: SweepId, root: Root = DEFAULT_ROOT, server: Server = None) -> No
 
 def try_setting(
     sweep: SweepId,
-    values: Annotated[
-        list[str], typer.Argument(metavar="NAME=VALUE...", help="Values, as in a search-space file.")
-    ],
+    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="Values as JSON, or words.")],
     root: Root = DEFAULT_ROOT,
     server: Server = None,
 ) -> None:
@@ -175,7 +174,7 @@ def try_setting(
 
         sweep try retrieval learning_rate=1e-3 dropout=0
     """
-    answer = backend_of(server, root).try_setting(sweep, setting_of(values))
+    answer = backend_of(server, root).try_setting(sweep, _setting(values))
     shown = ", ".join(f"{name} {plain(value)}" for name, value in answer.params.items())
     after = f", after {counted(answer.before, 'other setting')}" if answer.before else ""
     print_line(f"{answer.id} tries {shown} next{after}.")
@@ -217,3 +216,22 @@ def _refuse_key(key: str | None, where: str) -> None:
     if key is not None:
         remedy = "Leave it out: repeating this command changes nothing."
         raise BadInput("--key", f"must be given {where} only", key, remedy)
+
+
+def _setting(words: Sequence[str]) -> dict[str, Any]:
+    """Return the setting that `name=value` words describe, such as `learning_rate=1e-3`.
+
+    Raises:
+        BadInput: A word has another form, or a name is given twice.
+    """
+    setting: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name or name in setting:
+            must = "must be given once, as name=value"
+            raise BadInput("try", must, repr(word)[:80], "For example learning_rate=1e-3.")
+        try:
+            setting[name] = json.loads(text)
+        except (ValueError, RecursionError):
+            setting[name] = text
+    return setting
