@@ -16,7 +16,7 @@ STAMP  := $(VENV)/.ready$(subst $() ,,$(EXTRAS:%=-%))
 # Without stored byte code every process compiles the thousands of modules that it imports: 17 s instead of 6.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup sweep ui up down test test-fast test-share bytecode test-slow test-simulation test-mutants test-units test-faults check results docs tour format declarations lock packages clean
+.PHONY: help setup client sweep ui up down test test-fast test-share bytecode test-slow test-simulation test-mutants test-units test-faults check results docs tour format declarations lock packages clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -41,6 +41,10 @@ $(STAMP): $(LOCKED) requirements/uv.txt pyproject.toml
 	@$(UV) install --quiet --python $(BIN)/python --no-deps --require-hashes $(LOCKED:%=-r %)
 	@$(UV) install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
+
+client: $(STAMP)  ## Build the wheel of the client into build/client, for machines that only submit and look
+	@$(BIN)/python release/client.py build/client
+	@ls build/client/*.whl
 
 sweep: $(STAMP)  ## Run a sweep (SPACE=search_spaces/retrieval.yaml)
 	@$(BIN)/python -m orchestrator.sweep $(SPACE)

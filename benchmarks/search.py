@@ -5,11 +5,11 @@
     python -m benchmarks.search --dry-run                  one small landscape, without curves
 
 Sweeps are simulated: `workers` trials run at a time, each of 20 steps, under ASHA (rungs at .1, .4 and 1 of
-the steps, reduction 4), until trials have been launched for `cost` complete trainings. Proposals and stops
-come from the classes that real sweeps use (`orchestrator.study.Study`, `orchestrator.schedule.schedulers`).
-The chosen setting is the complete trial with the best final value; its *rank* is the share of 4,000 random
-settings that are better. A *ratio* divides the mean rank by that of random search under the same scheduler;
-intervals of 95 % are bootstrapped over repetitions.
+the steps, reduction 4, `keep: 0`), until trials have been launched for `cost` complete trainings. Proposals
+and stops come from the classes that real sweeps use (`orchestrator.study.Study`,
+`orchestrator.schedule.schedulers`). The chosen setting is the complete trial with the best final value; its
+*rank* is the share of 4,000 random settings that are better. A *ratio* divides the mean rank by that of
+random search under the same scheduler; intervals of 95 % are bootstrapped over repetitions.
 
 Landscapes: S1 and S2 are kernel regressions on the curves of ConvNeXt and DeBERTa (from `--curves`; P1 and P2
 are the settings themselves, of which the nearest one not tried yet replaces a proposal), S3 and S4 random
@@ -19,6 +19,11 @@ S5 random 4-dimensional ones (.78).
 The part `race` retrains the three best trials of a stopped random search of 64 settings on a pool, whose
 final values are taken as true means, with noise of seeds and of 2,000 examples (half of it the same for all
 seeds). The part `time` measures the CPU time of a suggestion after many trials.
+
+The part `known` gives TPE 64 known results of a random search on an earlier function, whose correlation with
+the present one is .95 (good), .7 (similar), 0 (unrelated) or -1 (opposite), on random functions of 4 and 8
+dimensions. Sweeps have 64 trials, 4 at a time, without early stopping. A ratio divides the mean rank by that
+of TPE without known results.
 """
 
 from __future__ import annotations
@@ -42,10 +47,11 @@ from orchestrator.assignment import shown_as
 from orchestrator.config.resolve import load
 from orchestrator.config.space import Distribution
 from orchestrator.config.strategy import options_section
-from orchestrator.config.sweep_config import Objective, Sampler, Scheduler, SweepConfig
+from orchestrator.config.sweep_config import KnownResults, Objective, Sampler, Scheduler, SweepConfig
 from orchestrator.ledger.sweeps.records import TrialRecord, trial_key
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
+from orchestrator.study.known_results import known_trials
 from orchestrator.study.race import next_candidate
 from orchestrator.study.study import Study
 
@@ -148,6 +154,7 @@ def finite_pool(folder: Path, name: str) -> Landscape:
     return Landscape(settings.shape[1], at, np.sort(finals), settings)
 
 
+@cache
 def surrogate(folder: Path, name: str) -> Landscape:
     """Return a Gaussian-process regression on the settings of a table that did not diverge."""
     from sklearn.gaussian_process import GaussianProcessRegressor  # takes seconds to import
@@ -236,7 +243,9 @@ def sweep_of(dimensions: int, sampler: str, seed: int, options: Mapping[str, Any
     given = (
         options_section("sampler", sampler).model_validate({"seed": seed, **options}).model_dump(mode="json")
     )
-    asha = options_section("scheduler", "asha").model_validate({"reduction": 4.0, "grace": SHARES[0]})
+    asha = options_section("scheduler", "asha").model_validate(
+        {"reduction": 4.0, "grace": SHARES[0], "keep": 0}
+    )
     return replace(
         base,
         search=search,
@@ -452,6 +461,100 @@ def race(curves: Path, repetitions: int) -> None:
         )
 
 
+@dataclass(frozen=True)
+class KnownPart:
+    """Size of the part `known`: trials of a sweep, known results, workers, dimensions and repetitions."""
+
+    trials: int = 64
+    results: int = 64
+    workers: int = 4
+    dimensions: Sequence[int] = (4, 8)
+    repetitions: int = 400
+
+
+CORRELATIONS = {"good": 0.95, "similar": 0.7, "unrelated": 0.0, "opposite": -1.0}
+
+
+def with_known(
+    sweep: SweepConfig, correlation: float, tasks: Sequence[Landscape], part: KnownPart
+) -> SweepConfig:
+    """Return a sweep with known results of random settings.
+
+    Args:
+        sweep: Sweep without them.
+        correlation: Correlation of the known results with the present task.
+        tasks: Present task, and one that is independent of it.
+        part: Size of the simulation.
+    """
+    known, rest = [], math.sqrt(1 - correlation**2)
+    draws = np.random.default_rng([sweep.sampler.seed, 2])
+    for point in draws.uniform(size=(part.results, tasks[0].dimensions)):
+        own, other = (float(task.values(point)[-1]) for task in tasks)
+        setting = {f"x{axis}": float(value) for axis, value in enumerate(point)}
+        known.append({**setting, METRIC: correlation * own + rest * other})
+    return replace(sweep, known=(KnownResults("earlier", tuple(known), {}),))
+
+
+def searched(sweep: SweepConfig, scene: Landscape, workers: int) -> list[float]:
+    """Return the rank of the best setting after each trial of a search whose trials run to their end."""
+    trials, curves = known_trials(sweep)
+    study, pace = Study(sweep, (), curves, trials), np.random.default_rng([sweep.sampler.seed, 1])
+    running: list[tuple[float, int, float]] = []
+    ranks: list[float] = []
+    best, now, asked = -math.inf, 0.0, 0
+    while len(ranks) < sweep.budget.trials:
+        while len(running) < workers and asked < sweep.budget.trials:
+            proposal = study.ask(asked)
+            assert proposal is not None
+            point = np.array([proposal.params[f"x{axis}"] for axis in range(scene.dimensions)])
+            heapq.heappush(running, (now + pace.uniform(0.95, 1.05), asked, float(scene.values(point)[-1])))
+            asked += 1
+        now, number, value = heapq.heappop(running)
+        study.tell(number, "COMPLETE", value, STEPS, {METRIC: value})
+        best = max(best, value)
+        ranks.append(scene.rank(best))
+    return ranks
+
+
+def known_ranks(seed: int, *, dimensions: int, part: KnownPart) -> list[list[float]]:
+    """Return the ranks after each trial of TPE, without known results and with those of each correlation."""
+    tasks = [random_function(dimensions, 0.78, seed + offset) for offset in (0, 1_000_000)]
+    sweep = sweep_of(dimensions, "tpe", seed, {})
+    budget = sweep.budget.model_copy(update={"trials": part.trials})
+    cold = replace(sweep, scheduler=Scheduler("none", {}), budget=budget)
+    sweeps = [cold, *(with_known(cold, each, tasks, part) for each in CORRELATIONS.values())]
+    return [searched(each, tasks[0], part.workers) for each in sweeps]
+
+
+def known_results(part: KnownPart, processes: int) -> None:
+    """Print the ratio of TPE with known results to TPE without, by their correlation."""
+    early, draws = part.trials // 4, np.random.default_rng(0)
+    logs: dict[str, list[np.ndarray]] = {name: [] for name in CORRELATIONS}
+    with ProcessPoolExecutor(processes) as executor:
+        for dimensions in part.dimensions:
+            one = partial(known_ranks, dimensions=dimensions, part=part)
+            chunk = max(1, part.repetitions // (8 * processes))
+            cold, *arms = np.swapaxes(list(executor.map(one, range(part.repetitions), chunksize=chunk)), 0, 1)
+            for name, warm in zip(CORRELATIONS, arms, strict=True):
+                chosen = draws.integers(part.repetitions, size=(2, 2_000, part.repetitions))
+                means = warm[chosen[0], -1].mean(axis=1) / cold[chosen[1], -1].mean(axis=1)
+                middle = warm[:, -1].mean() / cold[:, -1].mean()
+                logs[name].append(np.log([*means, middle]))
+                low, high = np.percentile(means, [2.5, 97.5])
+                reached = np.flatnonzero(warm.mean(axis=0) <= cold[:, -1].mean())
+                print(
+                    f"{name}, {dimensions} dimensions: {middle:.2f} [{low:.2f}, {high:.2f}],"
+                    f" after {early} trials {warm[:, early - 1].mean() / cold[:, early - 1].mean():.2f};"
+                    f" trials to the value without them: {reached[0] + 1 if len(reached) else '-'}",
+                    flush=True,
+                )
+    for name, each in logs.items():
+        both = np.exp(np.mean(each, axis=0))
+        low, high = np.percentile(both[:-1], [2.5, 97.5])
+        print(f"{name}, geometric mean: {both[-1]:.2f} [{low:.2f}, {high:.2f}]")
+
+
+DRY_KNOWN = KnownPart(trials=8, results=8, workers=2, dimensions=(2,), repetitions=2)
 DRY = {"main": Part(2, 2, ("S5",), 2)}
 
 
@@ -459,14 +562,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     format_of = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=format_of)
-    names = [*PARTS, "time", "race"]
+    names = [*PARTS, "time", "race", "known"]
     parser.add_argument("--parts", nargs="+", default=names, choices=names)
     parser.add_argument("--curves", type=Path, help="folder of the learning curves")
     parser.add_argument("--sampler", default="tpe")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--dry-run", action="store_true")
     given = parser.parse_args(arguments)
-    if given.curves is None and not given.dry_run:
+    if given.curves is None and not given.dry_run and set(given.parts) - {"known", "time"}:
         parser.error("--curves is needed for the landscapes of published curves")
     for name, part in (DRY if given.dry_run else PARTS).items():
         if name in given.parts:
@@ -475,6 +578,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "time" in given.parts:
         for trials in (50,) if given.dry_run else (100, 1_000, 5_000):
             print(f"a suggestion after {trials} trials: {1e3 * suggestion_seconds(trials):.1f} ms of CPU")
+    if "known" in given.parts:
+        known_results(DRY_KNOWN if given.dry_run else KnownPart(), given.processes)
     if "race" in given.parts and given.curves is not None:
         race(given.curves, 1_500)
 

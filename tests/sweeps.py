@@ -36,6 +36,7 @@ SPECIFICATION: Any = SimpleNamespace(
     source_text="task: retrieval\n",
     kind="rotrnn",
     subject="rotrnn on retrieval",
+    known=(),
 )
 """The fields of an `orchestrator.config.sweep_config.SweepConfig` that events use."""
 

@@ -41,8 +41,7 @@ from orchestrator.client.protocol import DAYS, LOG_BYTES
 from orchestrator.driver.detached import last_lines
 from orchestrator.errors import BadInput
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.people.audit import AuditEntry
-from orchestrator.ledger.people.users import User
+from orchestrator.ledger.people.user_records import AuditEntry, User
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import QueueSettings
 from orchestrator.ledger.sweeps.index import known_sweeps
@@ -116,6 +115,7 @@ class LocalBackend:
             code_changes=found.code_changes(),
             elsewhere=log.elsewhere,
             nodes=log.nodes,
+            repeats=found.record.repeats,
         )
 
     def reports(self, trial: str) -> Sequence[ReportRow]:

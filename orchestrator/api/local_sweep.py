@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm.auto import tqdm
 
 from orchestrator.accounts import Account
+from orchestrator.api.known_sources import check_read, with_known_results
 from orchestrator.api.status import detailed, overview
 from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import Workspace
@@ -35,7 +36,9 @@ from orchestrator.config.objectives import read_setting
 from orchestrator.config.strategy import repeats
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight, preview
-from orchestrator.driver.admission import Observer, Run
+from orchestrator.driver.admission import Run
+from orchestrator.driver.detached import DEADLINE_SECONDS, TRACKING_SECONDS
+from orchestrator.driver.log import Observer
 from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.preview import counted
 from orchestrator.driver.run import drive
@@ -70,9 +73,6 @@ if TYPE_CHECKING:
     from orchestrator.report.analysis import Analysis
     from orchestrator.report.comparison import SideBySide
     from orchestrator.report.report import ReportFiles
-
-DEADLINE_SECONDS: float = Run.deadline
-TRACKING_SECONDS: float = Run.tracking_patience
 
 MOST_NETWORKS = 64
 """Largest number of networks whose sizes `Sweep.networks` counts, each in a tenth of a second."""
@@ -208,10 +208,12 @@ class Sweep:
         root: str | Path | None = None,
         data: str | Path | None = None,
         reader: Account | None = None,
+        sources: bool = True,
     ) -> Sweep:
-        """Return the sweep of a search-space file. Nothing is run, written or asked over the network.
+        """Return the sweep of a search-space file. Nothing is run or written.
 
-        Only a ledger that an older version has written is brought up to date.
+        Only a ledger that an older version has written is brought up to date. The sources of `known` are
+        read, which may be databases of Optuna or MLflow on other machines.
 
         Args:
             path: The file.
@@ -224,10 +226,11 @@ class Sweep:
             root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
             data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
             reader: Account that reads the file and its code; the account of this process if None.
+            sources: Whether `known` may name sources; otherwise it must hold their results.
 
         Raises:
             BadInput: The file, the profile or an override is wrong; the error names file, line and key. Or
-                others can change the root.
+                others can change the root, or a source of `known` cannot be read.
         """
         name, gpus = _profile(profile, hardware)
         with opened_as(reader):
@@ -236,6 +239,9 @@ class Sweep:
             except Mistake as mistake:
                 mistake.more = (*mistake.more, *_mistakes_of_code(mistake.repaired))
                 raise
+            if sources:
+                specification = with_known_results(specification, Path(path).parent)
+        check_read(specification)
         request = _Request(profile == "auto", new, hardware)
         is_given = any(override.strip().startswith("budget") for override in overrides)
         return cls._of(specification, Workspace.at(root, data), request, budget_is_given=is_given)
@@ -269,6 +275,7 @@ class Sweep:
         """
         chosen, gpus = _profile(profile, hardware)
         specification = from_dict(document, name=name, profile=chosen, gpus=gpus)
+        specification = with_known_results(specification, Path())
         request = _Request(profile == "auto", new, hardware)
         return cls._of(specification, Workspace.at(root, data), request)
 
@@ -683,14 +690,23 @@ class Sweep:
     def extend(self, **budget: float | str) -> Sweep:
         """Return this sweep with another budget, such as `extend(trials=128)`, which `run` then continues.
 
+        With `extend(steps=20_000, top=4)`, `run` continues the best four trials of a finished sweep from
+        their last checkpoints to step 20,000.
+
         Args:
-            budget: Keys of the section `budget`: `trials`, `hours`, `gpu_hours`.
+            budget: Keys of the section `budget`: `trials`, `hours`, `gpu_hours`. Or `steps` of the best
+                trials, and `top`, the number of these trials, 1 by default.
 
         Raises:
             BadInput: A key or a value is wrong.
         """
         old = self.specification
+        steps, top = budget.pop("steps", None), budget.pop("top", None)
+        if top is not None and steps is None:
+            raise BadInput("top", "must come with `steps`", str(top), "For example steps=20000, top=4.")
         changes = [f"budget.{name}={value}" for name, value in budget.items()]
+        if steps is not None:
+            changes.append(f"budget.longer={{steps: {steps}, top: {1 if top is None else top}}}")
         new = from_document(old.document(), old.source_text, changes)
         same = replace(new, edition=old.edition, recorded_id=old.recorded_id)
         return Sweep(self.id, self.workspace, same, self._request)

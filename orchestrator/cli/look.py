@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli.live_view import shown_live
 from orchestrator.cli.options import Json, Plain, Root, Server, TrialName, backend_of, trial_name
 from orchestrator.cli.printing import deliverer, print_json, print_line, print_sweeps, undelivered
@@ -20,6 +19,7 @@ from orchestrator.errors import counted
 from orchestrator.output import Console, write, write_raw
 from orchestrator.placeholders import plain
 from orchestrator.report.words import brief, duration, numbers
+from orchestrator.storage.paths import DEFAULT_ROOT
 
 _LOOK_SECONDS = 2.0
 _HEADER = ("", "owner", "class", "share", "running", "wanted", "starts")
@@ -116,6 +116,8 @@ def show(trial: TrialName, root: Root = DEFAULT_ROOT, as_json: Json = False, ser
     print_line(f"{row.key}: {row.state}{cause}, step {row.step} of {row.total_steps}")
     for name, value in row.params.items():
         print_line(f"  {name} = {plain(value)}")
+    if found.repeats is not None:
+        print_line(f"  repeats a setting of {found.repeats}")
     for attempt in found.attempts:
         node = f" on {attempt.node}" if attempt.node else ""
         print_line(f"  attempt {attempt.number}: {attempt.state}{node} {attempt.cause or ''}".rstrip())

@@ -9,9 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from orchestrator.ledger.people.users import User
-from orchestrator.ledger.queue.submissions import SubmissionState
-from orchestrator.ledger.sweeps.records import AttemptState, CheckpointKind, Role, TrialState, trial_label
+from orchestrator.ledger.people.user_records import User
+from orchestrator.ledger.sweeps.records import (
+    AttemptState,
+    CheckpointKind,
+    Role,
+    SubmissionState,
+    TrialState,
+    trial_label,
+)
 from orchestrator.session.board import Progress
 from orchestrator.sharing.pool_rows import PriorityClass
 
@@ -318,6 +324,7 @@ class TrialDocument:
         code_changes: A line for each attempt about its version of the code, if the code has changed.
         elsewhere: Log lines of the attempts on other machines, as the ledger knows them.
         nodes: Names of those machines, whose logs hold the tracebacks.
+        repeats: Earlier sweep, or source of known results, of which it repeats a setting; None otherwise.
     """
 
     trial: TrialRow
@@ -333,6 +340,7 @@ class TrialDocument:
     code_changes: Sequence[str] = ()
     elsewhere: Sequence[str] = ()
     nodes: Sequence[str] = ()
+    repeats: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,11 @@
-"""Names of sweeps and trials as people write them, such as beginnings of IDs, and settings to try."""
+"""Names of sweeps and trials as people write them, such as beginnings of IDs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
-from typing import Any
 
-from orchestrator.config.yaml_reader import parse_fragment
 from orchestrator.errors import BadInput
 from orchestrator.ledger.sweeps.records import sweep_id_of, trial_label
 
@@ -47,19 +45,3 @@ def key_named(ids: Sequence[str], name: str) -> str:
     if not re.fullmatch(r"c?[0-9]+", label) or before in ids or not ids:
         return name
     return f"{one_of(ids, before) if before else ids[-1]}-{label}"
-
-
-def setting_of(words: Sequence[str]) -> dict[str, Any]:
-    """Return the setting that `name=value` words describe, such as `learning_rate=1e-3`.
-
-    Raises:
-        BadInput: A word has another form, a name is given twice, or a value cannot stand in a file.
-    """
-    setting: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        if not equals or not name or name in setting:
-            must = "must be given once, as name=value"
-            raise BadInput("try", must, repr(word)[:80], "For example learning_rate=1e-3.")
-        setting[name] = parse_fragment(text, f"try {name[:80]}").plain()
-    return setting

@@ -34,8 +34,7 @@ from orchestrator.client.answers import (
     TrialRow,
     TriedNext,
 )
-from orchestrator.ledger.people.audit import AuditEntry
-from orchestrator.ledger.people.users import User
+from orchestrator.ledger.people.user_records import AuditEntry, User
 
 DAYS = 90.0
 """Days that a token is valid by default."""
@@ -136,7 +135,10 @@ class Backend(Protocol):
         """Queue a sweep again that was stopped or parked, or let its driver go on."""
 
     def extend(self, sweep: str, *, key: str | None = None, **budget: float | str) -> Submitted:
-        """Queue a finished sweep again with a larger budget: `trials`, `hours` or `gpu_hours`."""
+        """Queue a finished sweep again with a larger budget: `trials`, `hours` or `gpu_hours`.
+
+        With `steps` and `top`, its best trials continue to these steps.
+        """
 
     def retry(self, sweep: str, *, key: str | None = None) -> Submitted:
         """Queue the failed trials of a finished sweep again."""

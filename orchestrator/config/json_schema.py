@@ -50,6 +50,7 @@ def schema() -> dict[str, Any]:
     sections["PublishedSection"] |= _published()
     for direction in ("maximize", "minimize"):
         sections["ObjectiveSection"]["properties"][direction] = _one_or_more({"type": "string"})
+    properties["known"] = _known(properties["known"])
     sections["Profile"] = _profile(properties, sections)
     properties["profiles"] = {
         "description": "Variants of the file by name; `laptop` is taken where there is no GPU.",
@@ -154,6 +155,13 @@ def _option(option: Option) -> dict[str, Any]:
     if option.at_least is not None:
         kind["minimum"] = option.at_least
     return {**about, **_plain(kind)}
+
+
+def _known(listed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of `known`: one source or several, each a word or a mapping."""
+    about = {name: listed[name] for name in ("description", "default", "examples")}
+    one = {"anyOf": [{"type": "string"}, listed["items"]]}
+    return {**about, "anyOf": [one, {"type": "array", "items": one, "maxItems": listed["maxItems"]}]}
 
 
 def _published() -> dict[str, Any]:

@@ -29,12 +29,12 @@ _SEARCHED: dict[str, Any] = {
     "log_int": {"log_int": [1, 2]},
     "choice": {"choice": [1, 2]},
 }
-_STRATEGY = ("sampler", "scheduler", "published")
+_STRATEGY = ("sampler", "scheduler", "published", "known")
 _DEPENDENT: dict[str, tuple[str, ...]] = {
     "task": ("data", "model", "training", "evaluate", "objective", "constraints", *_STRATEGY),
     "model": ("model", "search", "training", *_STRATEGY),
-    "search": ("search", "model", "published"),
-    "objective": ("objective", "published"),
+    "search": ("search", "model", "published", "known"),
+    "objective": ("objective", "published", "known"),
     "trainable": ("search", "training", "resources", *_STRATEGY),
 }
 """By section: the sections in which an error may come from how a mistake of this one was corrected."""
@@ -115,7 +115,7 @@ def _corrected(root: LocatedValue, path: Path, tried: int, *, is_unknown: bool) 
 
 def _values(path: Path) -> tuple[Any, ...]:
     """Return values that may be right at a path, the likeliest first."""
-    if path[0] == "published":
+    if path[0] in ("published", "known"):
         return ()
     names = tuple(part for part in path if isinstance(part, str))
     examples = [example_of(model, names) for model in (SpaceFile, TrainableFile)]

@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.config import objectives, rules
 from orchestrator.config.document import UNKNOWN_KEY, LocatedValue, Violation, nearest, tree_of
 from orchestrator.config.feasible import MOST_LISTED, check_relations, check_setting, read_relations
+from orchestrator.config.known import read_known
 from orchestrator.config.mistakes import read_with_all_mistakes
 from orchestrator.config.sections import (
     FILE_SECTIONS,
@@ -25,9 +26,10 @@ from orchestrator.config.space import read_space
 from orchestrator.config.strategy import SAMPLERS, check_installed, check_mutations, read_strategy, repeats
 from orchestrator.config.sweep_config import FIRST, SweepConfig
 from orchestrator.config.trainable import read_trainable
-from orchestrator.config.yaml_reader import parse_document, parse_fragment, read_document, shown
+from orchestrator.config.yaml_reader import parse_document, parse_fragment, read_document
 from orchestrator.errors import BadInput
 from orchestrator.process_secrets import redacted
+from orchestrator.text_file import shown
 
 AUTOMATIC = "laptop"
 """The profile that `auto` means where there is no GPU, if the file has it."""
@@ -86,6 +88,8 @@ def from_tree(
         root = _overridden(root, override, "--set ")
     sweep = _validated(root, name, profile, json.dumps(root.plain(), indent=1))
     with root.pointing():
+        _check_known(sweep)
+        _check_budget(sweep)
         check_installed(sweep.sampler)
         check_mutations(sweep.search, sweep.scheduler)
         _check_settings(sweep)
@@ -139,10 +143,26 @@ def _resolved(
         root = _overridden(root, override, "--set ")
     sweep = read_with_all_mistakes(lambda file: _validated(file, name, chosen, text, folder), root)
     with root.pointing():
+        _check_budget(sweep)
         check_installed(sweep.sampler)
         check_mutations(sweep.search, sweep.scheduler)
         _check_settings(sweep)
     return sweep
+
+
+def _check_known(sweep: SweepConfig) -> None:
+    """Refuse sources of known results, which are read with the file of one sweep alone."""
+    for index, known in enumerate(sweep.known):
+        if known.results is None:
+            must = "must hold its results in a part of another file"
+            raise Violation(("known", index), must, "Write {source: ..., results: [...]}.", known.source)
+
+
+def _check_budget(sweep: SweepConfig) -> None:
+    """Refuse a continuation in a file: the best trials are known once the sweep has finished."""
+    if sweep.budget.longer is not None:
+        must = "must be left out of a file, because it continues trials of a finished sweep"
+        raise Violation(("budget", "longer"), must, "Use `--extend steps=20000 --top 4` then.", "`longer`")
 
 
 def _check_settings(sweep: SweepConfig) -> None:
@@ -347,6 +367,7 @@ def _validated(
             confirm=file.confirm,
             published=objectives.read_published(file, space, task_options),
             warm_start=tuple(file.warm_start),
+            known=read_known(file, space, goals),
             source_text=redacted(text),
             require=require,
             first=objectives.read_points(file.first, space),
@@ -393,6 +414,7 @@ def _of_trainable(
         confirm=file.confirm,
         published=objectives.read_published(file, space, {}),
         warm_start=tuple(file.warm_start),
+        known=read_known(file, space, goals),
         source_text=redacted(text),
         trainable=trainable,
         fixed=file.fixed,

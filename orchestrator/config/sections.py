@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from orchestrator.config.document import UNKNOWN_KEY, Path, Violation, flow, nearest, raise_all
@@ -371,12 +372,24 @@ class Bound(Section):
     at_most: Number | None = setting("Largest feasible value.", 0.7, None)
 
 
+class LongerSection(Section):
+    """Continuation of the best trials of a finished search."""
+
+    steps: Whole = setting("Steps of each of these trials, those of the search included.", 20_000, ge=1)
+    top: Whole = setting("Number of trials, the best ones.", 4, 1, ge=1, le=1000)
+
+
 class BudgetSection(Section):
     """When the search ends; whichever comes first."""
 
     trials: Whole = setting("Trials of the search.", 64, ge=1, le=100_000)
     hours: Number | None = setting("Hours of wall-clock time.", 12, None, gt=0, le=87_600)
     gpu_hours: Number | None = setting("GPU hours, summed.", 100, None, gt=0, le=10**7)
+    longer: SkipJsonSchema[LongerSection | None] = setting(
+        "Set by `--extend steps=20000 --top 4` on a finished sweep, and not in a file.",
+        {"steps": 20_000, "top": 4},
+        None,
+    )
 
 
 class ResourcesSection(Section):
@@ -442,6 +455,30 @@ class PublishedSection(OpenSection):
     )
 
 
+class KnownSection(Section):
+    """Results that others have measured, from which the sampler learns."""
+
+    source: Reference = setting(
+        "A CSV file, optuna://STORAGE#STUDY, mlflow://TRACKING#EXPERIMENT, or any name of given results.",
+        "results.csv",
+    )
+    results: list[dict[str, Any]] | None = setting(
+        "Hyperparameters and objectives of each result; read from the source if left out.",
+        [{"learning_rate": 1e-3, "val/accuracy": 0.9}],
+        None,
+        max_length=1_000,
+    )
+    left_out: dict[str, Whole] = setting(
+        "Number of results that were left out when the source was read, by reason.",
+        {"without dropout": 2},
+        {},
+    )
+
+
+def _sources(value: Any) -> list[Any]:
+    return [{"source": each} if isinstance(each, str) else each for each in _listed(value)]
+
+
 MERGED_SECTIONS = ("data", "model", "training", "evaluate", "search", "fixed")
 """Sections whose keys a profile changes one by one; it replaces any other section as a whole."""
 
@@ -488,6 +525,9 @@ class StudySections(Section):
         ["retrieval-laptop-1a2b3c4d"],
         [],
         max_length=20,
+    )
+    known: Annotated[list[KnownSection], BeforeValidator(_sources)] = setting(
+        "Results that others have measured, from which the sampler learns.", "results.csv", [], max_length=4
     )
 
 

@@ -58,7 +58,7 @@ _ABILITIES = {
     "several_objectives": "takes one objective only",
     "constraints": "does not learn from constraints",
     "conditions": "takes no conditions (`when:`)",
-    "warm_start": "learns nothing from earlier sweeps (`warm_start:`)",
+    "warm_start": "learns nothing from earlier results (`warm_start:`, `known:`)",
 }
 
 
@@ -224,7 +224,7 @@ def _check_sampler(file: StudySections, space: Space, sampler: Sampler, objectiv
         "several_objectives": objectives > 1,
         "constraints": bool(file.constraints),
         "conditions": conditional,
-        "warm_start": bool(file.warm_start),
+        "warm_start": bool(file.warm_start or file.known),
     }
     for ability, lack in _ABILITIES.items():
         if wanted[ability] and not getattr(declared, ability):

@@ -6,7 +6,7 @@ import hashlib
 import json
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from orchestrator.config.sections import (
 )
 from orchestrator.config.space import Distribution, active, combinations
 from orchestrator.config.trainable import Trainable
+from orchestrator.errors import counted
 from trainables.layers import LAYERS
 from trainables.settings import range_ends
 from trainables.trial import (
@@ -144,6 +145,28 @@ class Published:
 
 
 @dataclass(frozen=True)
+class KnownResults:
+    """Results that others have measured.
+
+    Attributes:
+        source: File, address or name of the results.
+        results: Hyperparameters and objectives of each result; None while the source is not read.
+        left_out: Number of results of the source that are not used, by reason.
+    """
+
+    source: str
+    results: tuple[Mapping[str, Any], ...] | None
+    left_out: Mapping[str, int]
+
+    @property
+    def phrase(self) -> str:
+        """Describe the results, such as `results.csv: 12 results; left out: 2 without dropout`."""
+        reasons = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
+        count = counted(len(self.results or ()), "result")
+        return f"{self.source}: {count}{f'; left out: {reasons}' if reasons else ''}"
+
+
+@dataclass(frozen=True)
 class SweepConfig:
     """Complete configuration of one sweep.
 
@@ -168,6 +191,7 @@ class SweepConfig:
         confirm: Retrainings of the best trial.
         published: Values tried first, or None.
         warm_start: Ids of earlier sweeps to learn from.
+        known: Results of others to learn from.
         source_text: File as it was read.
         trainable: Function, command or program that trials run, or None: they train a network.
         fixed: Further hyperparameters of a trainable, with the value that every trial gets.
@@ -192,6 +216,7 @@ class SweepConfig:
     confirm: ConfirmSection
     published: Published | None
     warm_start: tuple[str, ...]
+    known: tuple[KnownResults, ...]
     source_text: str
     trainable: Trainable | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -286,6 +311,7 @@ class SweepConfig:
             "confirm": self.confirm.model_dump(mode="json", exclude_none=True),
             **({"published": _published_document(self.published)} if self.published else {}),
             "warm_start": list(self.warm_start),
+            **({"known": [_known_document(each) for each in self.known]} if self.known else {}),
         }
 
     def _subject_document(self) -> dict[str, Any]:
@@ -310,19 +336,25 @@ class SweepConfig:
             document[FIRST] = "minimize"
         return document
 
-    def settings(self, params: Mapping[str, Any], seed: int) -> Settings:
+    def settings(self, params: Mapping[str, Any], seed: int, steps: int | None = None) -> Settings:
         """Return the settings of a trial with these hyperparameters.
 
         Args:
             params: Value for every active hyperparameter of the search, as the study drew them.
             seed: Seed of the trial.
+            steps: Length of the schedule, if it is not that of the file.
         """
         assert set(params) == self.active(params), f"{sorted(params)} is no assignment of the space"
         if self.trainable is not None:
             clock = Clock(**self.training.model_dump())
+            if steps is not None:
+                clock = replace(clock, steps=steps)
             meant = {name: self.search[name].meaning(value) for name, value in params.items()}
             return self.trainable.settings({**self.fixed, **meant}, clock, seed, self.resources)
-        return self.network_settings(params, seed)
+        settings = self.network_settings(params, seed)
+        if steps is not None:
+            settings = replace(settings, training=replace(settings.training, steps=steps))
+        return settings
 
     def network_settings(self, params: Mapping[str, Any], seed: int) -> TrialSettings:
         """Return the settings of a trial with these hyperparameters. The sweep must train a network."""
@@ -455,6 +487,13 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _bounds_document(constraint: Constraint) -> dict[str, float]:
     return _given({"at_least": constraint.at_least, "at_most": constraint.at_most})
+
+
+def _known_document(known: KnownResults) -> dict[str, Any]:
+    document: dict[str, Any] = {"source": known.source}
+    if known.results is not None:
+        document["results"] = [dict(result) for result in known.results]
+    return {**document, "left_out": dict(known.left_out)} if known.left_out else document
 
 
 def _published_document(published: Published) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from orchestrator.session.limits import Stop
 from orchestrator.session.outages import Outages, probes_of
 from orchestrator.session.session import Session
 from orchestrator.storage import store
+from orchestrator.study.known_results import known_trials
 from orchestrator.study.study import Study
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
@@ -136,10 +137,11 @@ def run_session(
     pool = EnginePool.of(str(run.paths.compilations), program)
     share = ClusterShare(leased.writer, resources, sweep_rows.claim_of(leased, slotted), pool=pool)
     leaving.callback(share.engines.close)
+    study = rebuilt_study(leased, curves)
     session = Session(
         slotted,
         leased.writer,
-        rebuilt_study(leased, curves),
+        study,
         run.paths,
         run.data.absolute(),
         resources=resources,
@@ -171,17 +173,21 @@ def run_session(
     with deleting(leased.lease) as delete:
         tuner.run(session, share, curves, deadline=run.deadline, tick=tick)
         session.check_limits()
+        session.settle_extended()
     observer.show(session.progress())
+    sweep_rows.record_similarities(leased, study.similarities)
     return session.stopped, share.engines
 
 
 @without_garbage_collection()
 def rebuilt_study(leased: LeasedSweep, curves: Sequence[CurvePoint]) -> Study:
-    """Rebuild the study from the search's trials of the sweep and of its warm-start sweeps."""
+    """Rebuild the study from the search's trials, from those of warm-start sweeps, and from known results."""
     sweep, ledger = leased.sweep, leased.ledger
     earlier = [trial for name in sweep.warm_start for trial in ledger.trials(name, role="search")]
     others = [point for name in sweep.warm_start for point in ledger.curves(name, sweep.observed_metrics)]
-    return Study(sweep, ledger.trials(sweep.id, role="search"), [*curves, *others], earlier)
+    trials, points = known_trials(sweep)
+    own = ledger.trials(sweep.id, role="search")
+    return Study(sweep, own, [*curves, *others, *points], [*earlier, *trials])
 
 
 def evaluate_test(leased: LeasedSweep, engines: Engines) -> None:

@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import provenance
+from orchestrator.config.sections import LongerSection
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver.admission import SPECIFICATION, LeasedSweep, Run, differences
 from orchestrator.driver.user_code import account_for, opened_as
-from orchestrator.errors import Exit, counted
+from orchestrator.errors import BadInput, DamagedCheckpoint, Exit, counted
 from orchestrator.ledger.compaction import compact_beside
 from orchestrator.ledger.integrity import examine
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
 from orchestrator.ledger.sweeps.records import (
     HARDWARE,
     RESOURCES,
+    SIMILARITY,
     UNFINISHED_TRIAL,
     CheckpointRecord,
     CurvePoint,
@@ -26,15 +29,25 @@ from orchestrator.ledger.sweeps.records import (
     TrialRecord,
     by_trial,
 )
-from orchestrator.ledger.sweeps.selection import best_checkpoint, best_of_sweep, best_of_trials
+from orchestrator.ledger.sweeps.selection import (
+    best_checkpoint,
+    best_of_sweep,
+    best_of_trials,
+    racing_of,
+    ranked,
+    violations_of,
+)
 from orchestrator.machines import devices
 from orchestrator.machines.hardware import Hardware
 from orchestrator.sharing import pool_rows as sharing
+from orchestrator.storage import store
+from orchestrator.study.similarity import Similarity
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
 from orchestrator.upkeep.mlflow_copy import REMEDY, disagreements, put_back
 from orchestrator.upkeep.orphans import clear
+from trainables import checkpoint
 from trainables.data.task import TaskData
 
 
@@ -93,8 +106,13 @@ def enter(leased: LeasedSweep, data: TaskData | None) -> None:
     if known is None:
         record = _new_record(sweep, data, leased.run, ledger.now())
         leased.writer.create_sweep(record, events=[events.sweep_started(record, sweep)])
+        for results in sweep.known:
+            say(f"Known results of {results.phrase}.")
         return
     document = sweep.document()
+    longer = sweep.budget.longer
+    if longer is not None and document["budget"]["longer"] != known.document["budget"].get("longer"):
+        _extend(leased, known, longer)
     if leased.run.reopen or (known.finished_at and known.document["budget"] != document["budget"]):
         # Reopen first: after a kill between the two, the next driver must not take the sweep for finished.
         leased.writer.reopen("it is to go on", leased.run.reopen)
@@ -108,6 +126,73 @@ def enter(leased: LeasedSweep, data: TaskData | None) -> None:
         say(f"Changed: {'; '.join(changed)}.")
     if changed or facts != known.facts:
         leased.writer.amend_sweep(document, sweep.digest, facts)
+
+
+def _extend(leased: LeasedSweep, known: SweepRecord, longer: LongerSection) -> None:
+    """Reopen the best complete trials of a finished sweep with more steps, unless a killed driver has.
+
+    Raises:
+        BadInput: The sweep has not finished, or one of the trials cannot continue.
+    """
+    trials = leased.ledger.trials(leased.sweep.id)
+    if known.finished_at is None:
+        if any(trial.extensions and trial.total_steps == longer.steps for trial in trials):
+            return
+        remedy = "Let `resume` finish it first: the best trials are chosen once."
+        raise BadInput(f"{known.id}: --extend steps", "must wait for the end", known.state, remedy)
+    chosen = chosen_to_extend(leased.ledger, known, trials, longer)
+    for trial in chosen:
+        _check_resumable(leased, trial)
+    now = events.milliseconds(leased.ledger.now())
+    tags = [
+        events.tags(each.key, {"extended": f"from step {each.step} to {longer.steps}"}, now)
+        for each in chosen
+    ]
+    keys = [each.key for each in chosen]
+    leased.writer.reopen("its best trials are to go on", extended=keys, steps=longer.steps, events=tags)
+    numbers = ", ".join(str(each.number) for each in chosen)
+    leased.observer.say(f"Extending {counted(len(chosen), 'trial')} to {longer.steps} steps: {numbers}.")
+
+
+def chosen_to_extend(
+    ledger: Ledger, sweep: SweepRecord, trials: Sequence[TrialRecord], longer: LongerSection
+) -> list[TrialRecord]:
+    """Return the best complete trials of a sweep, the best first; those with as many steps are left out.
+
+    Raises:
+        BadInput: None is left.
+    """
+    maximize, broken = sweep.facts["direction"] == "maximize", violations_of(ledger, sweep)
+    best = ranked(trials, maximize=maximize, violations=broken, racing=racing_of(sweep.document))
+    chosen = [trial for trial in best[: longer.top] if trial.total_steps < longer.steps]
+    if not chosen:
+        most = max((trial.total_steps for trial in best[: longer.top]), default=0)
+        must = f"must be more steps than the best {counted(longer.top, 'complete trial')} of the sweep had"
+        got = f"{longer.steps}, they had {most}" if most else "a sweep without a complete trial"
+        raise BadInput(f"{sweep.id}: --extend steps", must, got, "Name a larger number.")
+    return chosen
+
+
+def _check_resumable(leased: LeasedSweep, trial: TrialRecord) -> None:
+    """Check that a trial has a last checkpoint from which it can continue.
+
+    Raises:
+        BadInput: It has none, because its script reports none or the checkpoint was deleted.
+    """
+    sweep_id, ledger, paths = leased.sweep.id, leased.ledger, leased.run.paths
+    rows = [row for row in ledger.trial_checkpoints(trial.key) if row.kind == "last"]
+    must = "must have a checkpoint of its last step to be extended"
+    if not rows:
+        raise BadInput(trial.key, must, "none in the ledger", "Choose fewer trials by --top.")
+    try:
+        folder = store.at_hand(paths, ledger.id, sweep_id, trial.key, rows[0].path, rows[0].digest)
+        facts = checkpoint.facts_of(folder, rows[0].digest)
+    except DamagedCheckpoint as damage:
+        got = f"{damage.where}: {damage.got}"
+        raise BadInput(trial.key, must, got, "Choose fewer trials by --top.") from None
+    if not facts.get("resumable", True):
+        remedy = "Report one by `trial.report(..., checkpoint=folder)` in a new sweep."
+        raise BadInput(trial.key, must, f"a {leased.sweep.kind} that reports no checkpoints", remedy)
 
 
 def note_code(leased: LeasedSweep) -> None:
@@ -229,6 +314,14 @@ def record_resources(leased: LeasedSweep, slotted: SweepConfig) -> None:
     leased.writer.amend_sweep(record.document, record.digest, {**record.facts, RESOURCES: [*known, taken]})
 
 
+def record_similarities(leased: LeasedSweep, similarities: Mapping[str, Similarity]) -> None:
+    """Record how similar each earlier sweep and known source is."""
+    record = record_of(leased)
+    found = {source: similarity.facts() for source, similarity in similarities.items()}
+    if found != record.facts.get(SIMILARITY, {}):
+        leased.writer.amend_sweep(record.document, record.digest, {**record.facts, SIMILARITY: found})
+
+
 def without_test(leased: LeasedSweep) -> list[tuple[TrialRecord, CheckpointRecord]]:
     """Return the best trial and the complete confirmations without a test evaluation, and their checkpoints.
 
@@ -241,8 +334,13 @@ def without_test(leased: LeasedSweep) -> list[tuple[TrialRecord, CheckpointRecor
     trials, checkpoints = ledger.trials(sweep_id), by_trial(ledger.checkpoints(sweep_id))
     best = best_of_trials(ledger, record_of(leased), trials, checkpoints)
     confirmed = [trial for trial in trials if trial.role == "confirmation" and trial.state == "COMPLETE"]
-    evaluated = {evaluation.trial_key for evaluation in ledger.evaluations(sweep_id)}
-    missing = [trial for trial in [best, *confirmed] if trial is not None and trial.key not in evaluated]
+    # An extended trial may have a better step than the one that was evaluated before.
+    evaluated = {(evaluation.trial_key, evaluation.step) for evaluation in ledger.evaluations(sweep_id)}
+    missing = [
+        trial
+        for trial in [best, *confirmed]
+        if trial is not None and (trial.key, trial.best_step) not in evaluated
+    ]
     rows = [(trial, best_checkpoint(trial, checkpoints.get(trial.key, ()))) for trial in missing]
     return [(trial, row) for trial, row in rows if row is not None]
 

@@ -93,7 +93,7 @@ def _document(
     ledger: Ledger, sweep: SweepRecord, trial: TrialRecord, facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     specification = from_document(sweep.document, str(sweep.facts.get("specification", "")))
-    settings = specification.settings(trial.params, trial.seed)
+    settings = specification.settings(trial.params, trial.seed, trial.total_steps)
     assert not isinstance(settings, ScriptSettings), "a function or a command is exported as files"
     if isinstance(settings, ProgramSettings):
         settings = replace(settings, folder=_PROGRAM)
@@ -155,6 +155,11 @@ def _guarantee(
 ) -> str:
     """Return the guarantee, or a note if the trial has continued from the state of another trial."""
     segments = trial.system_attrs.get("segments", ())
+    if not segments and trial.extensions:
+        return (
+            f"Went on at step {trial.extensions[0].step} with a schedule of more steps: trained again "
+            "from its own seed with one schedule, it has another curve."
+        )
     if not segments:
         return guarantee(settings, facts)
     first = segments[0]

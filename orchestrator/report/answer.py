@@ -13,8 +13,8 @@ from orchestrator.errors import counted
 from orchestrator.report import words
 from orchestrator.report.controls import control_lines, doubts, sample_of
 from orchestrator.report.statistics import CONFIDENCE, MeanEstimate, against, estimated
-from orchestrator.report.summary import Chosen, Racer, RaceResult, Summary
-from trainables.cost import Cost
+from orchestrator.report.summary import Chosen, EarlierSource, Racer, RaceResult, Summary
+from orchestrator.study.similarity import FADED
 
 
 def answer(summary: Summary) -> str:
@@ -55,7 +55,51 @@ def notes(summary: Summary) -> list[str]:
 def findings(summary: Summary) -> list[str]:
     """Return sentences on the test results, the published value and the second best trial."""
     ahead = _ahead(summary) if summary.race is None else _raced(summary.race)
-    return [*_confirmed(summary), *_further(summary), *ahead]
+    earlier = map(_earlier, summary.earlier)
+    return [*_confirmed(summary), *_further(summary), *ahead, *_extended(summary), *earlier]
+
+
+def _earlier(source: EarlierSource) -> str:
+    """Return sentences on results from which the sampler learned, how similar they are and their weight."""
+    kind = "Trials of the earlier sweep" if source.is_sweep else "Known results, measured elsewhere, of"
+    parts = [f"{kind} {source.name}: {counted(source.results, 'result')} in this space"]
+    if source.left_out:
+        parts.append(f"left out: {', '.join(f'{count} {why}' for why, count in source.left_out.items())}")
+    if source.repeated:
+        parts.append(
+            f"settings repeated by {'trial' if len(source.repeated) == 1 else 'trials'} "
+            f"{', '.join(map(str, source.repeated))}"
+        )
+    on = f"on {counted(source.shared, 'shared setting')}"
+    if source.correlation is None:
+        parts.append(f"similarity unknown {on}, so that the sampler was shown none")
+    elif source.weight:
+        parts.append(
+            f"rank correlation {source.correlation:.2f} {on}; the sampler was shown some, with weight "
+            f"{source.weight:.2f} at first and none after {FADED} complete trials"
+        )
+    else:
+        parts.append(
+            f"rank correlation {source.correlation:.2f} {on}, not positive beyond its error, so that "
+            "the sampler was shown none"
+        )
+    return f"{'; '.join(parts)}."
+
+
+def _extended(summary: Summary) -> list[str]:
+    """Return sentences on the trials that were chosen in the search and continued to more steps."""
+    if not summary.extended:
+        return []
+    trials = "; ".join(
+        f"trial {each.number} from step {each.before} ({summary.metric} {words.number(each.value)}) to "
+        f"{each.steps}"
+        for each in summary.extended
+    )
+    return [
+        f"Chosen by their values in the search and continued: {trials}. They were selected, so do not "
+        "compare them with the other trials, which have fewer steps. A learning rate that depends on the "
+        "number of steps changed where they continued, as in no trial with that many steps from the start."
+    ]
 
 
 def _further(summary: Summary) -> list[str]:
@@ -156,7 +200,7 @@ def context(summary: Summary) -> list[str]:
     cost = None if summary.chosen is None else summary.chosen.row.cost
     return [
         f"Data: {summary.data_source}.",
-        *([] if cost is None else [f"Size: {size(cost)}."]),
+        *([] if cost is None else [f"Size: {words.size(cost)}."]),
         *([] if summary.matched is None else [f"Sizes chosen for {summary.matched}."]),
         *(
             f"Published {name}: {words.number(value)} ({summary.published_source})."
@@ -165,20 +209,6 @@ def context(summary: Summary) -> list[str]:
         *control_lines(summary),
         *_constrained(summary),
     ]
-
-
-def size(cost: Cost) -> str:
-    """Format the size of a network, with the FLOPs of a step if they were counted."""
-    parts = [
-        f"{words.count(cost.parameters)} parameters ({words.count(cost.layer_parameters)} in the layers, "
-        f"{words.count(cost.recurrent_parameters)} recurrent)",
-        f"a state of {words.count(cost.state_floats)} numbers",
-    ]
-    if cost.flops is not None and cost.bytes is not None:
-        parts.append(
-            f"{words.amount(cost.flops, 'FLOP')} and {words.amount(cost.bytes, 'B')} a training step"
-        )
-    return ", ".join(parts)
 
 
 def _constrained(summary: Summary) -> list[str]:

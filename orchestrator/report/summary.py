@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.assignment import SIZE
 from orchestrator.config.networks import chosen_sizes
-from orchestrator.ledger.sweeps.records import STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
+from orchestrator.ledger.sweeps.records import SIMILARITY, STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.sweeps.selection import (
     Constraints,
     best_checkpoint,
@@ -145,6 +145,48 @@ class RaceResult:
 
 
 @dataclass(frozen=True)
+class Extended:
+    """A trial that was chosen by its value in the search and continued to more steps.
+
+    Attributes:
+        number: Number of the trial.
+        before: Its last step in the search.
+        steps: Steps to which it continues.
+        value: Its best validation value in the search; None if it is unknown.
+    """
+
+    number: int
+    before: int
+    steps: int
+    value: float | None
+
+
+@dataclass(frozen=True)
+class EarlierSource:
+    """Earlier results from which the sampler learned. They are not results of the sweep.
+
+    Attributes:
+        name: Id of an earlier sweep, or source of known results.
+        is_sweep: Whether it is an earlier sweep of the same ledger.
+        left_out: Number of known results that are not used, by reason.
+        repeated: Numbers of the trials that repeat its settings, rising.
+        results: Number of results in the space of the sweep.
+        shared: Number of settings of which the sweep has a result too.
+        correlation: Rank correlation of the values of shared settings; None if it is unknown.
+        weight: The correlation if it is positive beyond its error, and else 0.
+    """
+
+    name: str
+    is_sweep: bool
+    left_out: Mapping[str, int]
+    repeated: tuple[int, ...]
+    results: int = 0
+    shared: int = 0
+    correlation: float | None = None
+    weight: float = 0.0
+
+
+@dataclass(frozen=True)
 class Summary:
     """The content of a report, without its figures.
 
@@ -165,6 +207,8 @@ class Summary:
         confirmations: Retrainings of the chosen hyperparameters.
         seeds: Test results that represent the sweep, by seed.
         race: Race between the best trials, or None without one.
+        extended: Trials that were continued to more steps, by number.
+        earlier: Earlier results from which the sampler learned, by source.
         memoryless: Test result of the best trial without recurrence, or None if it was not evaluated.
         further: Test metric on further test splits, such as `test/accuracy_x2`, one value per seed.
         published_source: Paper and table of the published results, or None.
@@ -198,6 +242,8 @@ class Summary:
     confirmations: tuple[LeaderboardRow, ...]
     seeds: SeedResults
     race: RaceResult | None
+    extended: tuple[Extended, ...]
+    earlier: tuple[EarlierSource, ...]
     memoryless: SeedResult | None
     further: Mapping[str, tuple[float, ...]]
     published_source: str | None
@@ -272,6 +318,12 @@ def summarise(history: History) -> Summary:
         confirmations=tuple(_row(history, trial) for trial in history.trials if trial.role != "search"),
         seeds=seed_results(history, test_metric(history.metric)),
         race=_race(history),
+        extended=tuple(
+            Extended(trial.number, first.step, trial.total_steps, first.value)
+            for trial in search
+            for first in trial.extensions[:1]
+        ),
+        earlier=_earlier(history),
         memoryless=_memoryless(history, rows),
         further=_further(history),
         published_source=source,
@@ -319,6 +371,22 @@ def _race(history: History) -> RaceResult | None:
     is_run = len(known) > 1 and all(known)
     runs = history.sweep.document["confirm"]["race"]["runs"]
     return RaceResult(tuple(found), is_run and chance_of_leader(known, runs) >= SURE)
+
+
+def _earlier(history: History) -> tuple[EarlierSource, ...]:
+    document, facts = history.sweep.document, history.sweep.facts.get(SIMILARITY, {})
+    known = {each["source"]: each.get("left_out", {}) for each in document.get("known", ())}
+    sweeps = document.get("warm_start", ())
+    return tuple(
+        EarlierSource(
+            name,
+            name in sweeps,
+            known.get(name, {}),
+            tuple(trial.number for trial in history.search() if trial.repeats == name),
+            **facts.get(name, {}),
+        )
+        for name in (*sweeps, *known)
+    )
 
 
 def _memoryless(history: History, rows: Sequence[LeaderboardRow]) -> SeedResult | None:

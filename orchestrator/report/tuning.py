@@ -150,9 +150,9 @@ def why_dependent(history: History) -> str:
 
 
 def _draws(history: History) -> list[TrialRecord]:
-    """Return the trials whose settings were drawn."""
+    """Return the trials whose settings were drawn, without what an extension has added."""
     first = 1 if history.sweep.document.get("published") else 0
-    return [trial for trial in history.search() if trial.number >= first]
+    return [trial.as_searched() for trial in history.search() if trial.number >= first]
 
 
 def _values(history: History) -> list[float]:

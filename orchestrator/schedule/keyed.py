@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -103,6 +103,8 @@ class KeyedScheduler(TrialScheduler):
             result by the missing `queued`.
         histories: Reports of earlier runs, the oldest first.
         rungs: Rungs at which the rule pauses trials; none if it pauses none.
+        searched: Last step of the search by key of each extended trial; the rule is not shown its later
+            reports, and does not stop it.
 
     Attributes:
         adopt: Function that is called with Tune's controller before it adds the first trial.
@@ -111,18 +113,29 @@ class KeyedScheduler(TrialScheduler):
     """
 
     def __init__(
-        self, rule: TrialScheduler, histories: Iterable[TrialReport] = (), rungs: Rungs | None = None
+        self,
+        rule: TrialScheduler,
+        histories: Iterable[TrialReport] = (),
+        rungs: Rungs | None = None,
+        searched: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__()
-        self._rule, self.rungs = rule, rungs or Rungs()
+        self._rule, self.rungs, self._searched = rule, rungs or Rungs(), dict(searched or {})
         self.adopt: Callable[[Any], object] = lambda controller: None
         self.controller: Any = None
         self._trials: dict[str, Any] = {}
         self._shown: dict[str, int] = {}  # the newest step of each trial that Tune has shown
         decisions: dict[str, str] = {}
         for key, result in histories:
+            if result["step"] > self._searched.get(key, result["step"]):
+                continue
             decisions[key] = rule.on_trial_result(NO_CONTROLLER, self._keyed(key), result)
-        self.stopped = {key for key, decision in decisions.items() if decision == TrialScheduler.STOP}
+        stopped = {key for key, decision in decisions.items() if decision == TrialScheduler.STOP}
+        self.stopped = stopped - self._searched.keys()
+
+    def _is_exempt(self, key: str) -> bool:
+        """Return True for a confirmation and an extended trial, which the rule does not compare."""
+        return is_confirmation(key) or key in self._searched
 
     def _keyed(self, key: str) -> Any:
         if key not in self._trials:
@@ -152,9 +165,12 @@ class KeyedScheduler(TrialScheduler):
         """Keep the trial: the session may retry it."""
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Return CONTINUE or STOP; a confirmation and an attempt without a report always continue."""
+        """Return CONTINUE or STOP.
+
+        A confirmation, an extended trial and an attempt without a report always continue.
+        """
         key = trial_key_of(trial.trial_id)
-        if is_confirmation(key) or result["queued"] or result["training"]:
+        if result["queued"] or result["training"] or self._is_exempt(key):
             return str(TrialScheduler.CONTINUE)
         self._shown[key] = result["step"]
         decision = str(self._rule.on_trial_result(NO_CONTROLLER, self._keyed(key), result))
@@ -169,7 +185,7 @@ class KeyedScheduler(TrialScheduler):
         """
         key = trial_key_of(trial.trial_id)
         is_report = math.isfinite(result.get(str(self.metric), math.nan))
-        if is_report and not is_confirmation(key) and self._shown.get(key) != result["step"]:
+        if is_report and not self._is_exempt(key) and self._shown.get(key) != result["step"]:
             self.on_trial_result(tune_controller, trial, result)
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:

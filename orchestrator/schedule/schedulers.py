@@ -71,18 +71,11 @@ class Asha(SchedulerAdapter):
             "keep": Setting(
                 "whole",
                 "A trial that is among so many best of at least eight at a rung is never stopped.",
-                0,
+                3,
                 at_least=0,
                 at_most=100,
             ),
         },
-        needs=(
-            Need(
-                ("keep", "mode"),
-                lambda keep, mode: not keep or mode == "stop",
-                "keep must be left out where mode is promote, which stops no trial before the sweep ends",
-            ),
-        ),
         resumes={"mode": "promote"},
     )
 
@@ -203,13 +196,24 @@ class PopulationBasedTraining(SchedulerAdapter):
 
 
 @without_garbage_collection()
-def build(sweep: SweepConfig, reports: Iterable[ReportRecord | CurvePoint]) -> KeyedScheduler:
-    """Return the scheduler of a sweep, after it has seen the reports of earlier runs."""
+def build(
+    sweep: SweepConfig,
+    reports: Iterable[ReportRecord | CurvePoint],
+    searched: Mapping[str, int] | None = None,
+) -> KeyedScheduler:
+    """Return the scheduler of a sweep, after it has seen the reports of earlier runs.
+
+    Args:
+        sweep: Specification of the sweep.
+        reports: Reports of earlier runs.
+        searched: Last step of the search by key of each extended trial.
+    """
     adapter: type[SchedulerAdapter] = SCHEDULERS[sweep.scheduler.name]
     options = sweep.scheduler.options
     seen = histories(reports, adapter.milestones(sweep, options))
     rule = adapter.build(sweep, options)
-    return KeyedScheduler(rule, seen, rule.rungs if isinstance(rule, PromotionRule) else Rungs())
+    rungs = rule.rungs if isinstance(rule, PromotionRule) else Rungs()
+    return KeyedScheduler(rule, seen, rungs, searched)
 
 
 def _hyperband(sweep: SweepConfig, options: Mapping[str, Any], *, keep: int) -> HyperbandRule:

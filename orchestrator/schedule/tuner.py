@@ -76,7 +76,9 @@ def run(
     ray_private.count_no_callbacks()
     ray_private.withhold_keys()
     ray_private.withdraw_stop(channel)
-    scheduler = schedulers.build(session.sweep, curves)
+    trials = session.ledger.trials(sweep_id)
+    searched = {trial.key: trial.as_searched().step for trial in trials if trial.extensions}
+    scheduler = schedulers.build(session.sweep, curves, searched)
     session.settle_stopped(scheduler.stopped)
     session.follow(scheduler.rungs)
     gpu = session.sweep.resources.gpu

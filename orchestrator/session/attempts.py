@@ -18,6 +18,7 @@ from orchestrator.ledger.sweeps.records import (
     AttemptState,
     CheckpointKind,
     CheckpointRecord,
+    Extension,
     ReportRecord,
     TrialRecord,
     TrialState,
@@ -63,6 +64,7 @@ class Running:
         charged: Whether the attempt costs time, because it holds its resources and not only a place in a
             queue.
         refused: Error in a foreign report for this attempt, or None.
+        scheduled: Last step of the schedule of the attempt; an extended trial continues after it.
     """
 
     trial: TrialRecord
@@ -79,6 +81,7 @@ class Running:
     trained_at: float = 0.0
     charged: bool = False
     refused: str | None = None
+    scheduled: int | None = None
 
     @property
     def seconds_left(self) -> float | None:
@@ -312,6 +315,12 @@ class Attempts:
             self._lost_at.append(self._clock())
         self._board.retry(key, trial_state, self._clock() + wait)
 
+    def lengthen(self, attempt_id: str) -> None:
+        """End an attempt at the end of its schedule; the next one has the schedule of the extension."""
+        self._writer.end_attempt(attempt_id, "ENDED", "extended")
+        key = self.remove(attempt_id).trial.key
+        self._board.retry(key, "WAITING", self._clock())
+
     def pause(self, attempt_id: str) -> None:
         """End an attempt whose trial waits at its rung until it is promoted."""
         self._writer.end_attempt(attempt_id, "ENDED", "paused", trial_state="WAITING")
@@ -382,14 +391,17 @@ def launched(
 ) -> tuple[Running, Assignment]:
     """Return the record and the assignment of an attempt that resumes its trial's last checkpoint."""
     last, best = _of_kind(checkpoints, "last"), _of_kind(checkpoints, "best")
+    before = trial.extensions[-1] if trial.extensions else Extension(0)
+    step = last.step if last else 0
     run = Running(
         trial,
         last.path if last else None,
-        last.step if last else 0,
-        best.metrics[sweep.metric] if best else None,
-        best.step if best else None,
+        step,
+        best.metrics[sweep.metric] if best else before.value,
+        best.step if best else before.best_step,
         now,
         best.metrics if best else None,
+        scheduled=trial.schedule_steps(step),
     )
     resume = None
     if last:
@@ -399,7 +411,7 @@ def launched(
         attempt_id=attempt_id,
         trial_key=trial.key,
         ledger=ledger_id,
-        settings=sweep.settings(trial.params, trial.seed),
+        settings=sweep.settings(trial.params, trial.seed, run.scheduled),
         cpu=sweep.resources.cpu,
         gpu=sweep.resources.gpu,
         data=str(data),

@@ -131,7 +131,8 @@ class Exploits:
     def plan(self, trial_key: str, step: int, donors: Sequence[str]) -> bool:
         """Choose a donor for a trial; return False if there is none.
 
-        A donor is unfinished, has reached at least the trial's step, and has the same static choice.
+        A donor is unfinished and not extended, has reached at least the trial's step, and has the same static
+        choice.
 
         Args:
             trial_key: Key of the trial.
@@ -142,7 +143,7 @@ class Exploits:
         for key in donors:
             donor = self._ledger.trial(key)
             is_ahead = step <= donor.step < donor.total_steps and donor.state in UNFINISHED_TRIAL
-            if is_ahead and static_choice(self._sweep, donor) == own:
+            if is_ahead and not donor.extensions and static_choice(self._sweep, donor) == own:
                 self._donors[trial_key] = key
                 return True
         return False

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.queue.wanted_settings import wanted_settings
-from orchestrator.ledger.sweeps.records import Role, TrialRecord, trial_key
+from orchestrator.ledger.sweeps.records import EXTENSIONS, Extension, Role, TrialRecord, trial_key
 from orchestrator.ledger.sweeps.selection import (
     best_of_sweep,
+    confirmations_of,
     fresh_values,
     racers,
     ranked,
@@ -43,8 +45,8 @@ class Proposals:
         self._proposed: list[TrialRecord] = []
         self._next_number = _number_after(trials, "search")
         self._next_confirmation = _number_after(trials, "confirmation")
-        self._searched = {trial.key: trial.params for trial in trials if trial.role == "search"}
-        self._confirmed = [trial.params for trial in trials if trial.role == "confirmation"]
+        self._searched = {trial.key: trial for trial in trials if trial.role == "search"}
+        self._confirmed = [trial for trial in trials if trial.role == "confirmation"]
         self._search_trials = min(sweep.budget.trials, study.size or sweep.budget.trials)
         self._raced_at: tuple[int, int] | None = None
         self._raced: tuple[TrialRecord, int] | None = None
@@ -75,7 +77,9 @@ class Proposals:
                 return race.runs
             following = self._following()
             return 0 if following is None else following[1]
-        return max(0, self._sweep.confirm.seeds - self._confirmed.count(self._searched[best[0]]))
+        return max(
+            0, self._sweep.confirm.seeds - len(confirmations_of(self._confirmed, self._searched[best[0]]))
+        )
 
     @property
     def wanted(self) -> int:
@@ -113,7 +117,7 @@ class Proposals:
 
     def follow(self, trial: TrialRecord) -> None:
         """Record the hyperparameters that a trial has copied from another one."""
-        self._searched[trial.key] = trial.params
+        self._searched[trial.key] = trial
 
     def _following(self) -> tuple[TrialRecord, int] | None:
         """Return the trial to confirm next in a race and the number of retrainings left, or None at its end.
@@ -151,9 +155,14 @@ class Proposals:
         """Create and return the next confirmation: a trial's hyperparameters with a fresh seed."""
         number = self._next_confirmation
         self._next_confirmation += 1
-        self._confirmed.append(best.params)
         seed = self._sweep.confirmation_seed(number)
-        return self._create(number, "confirmation", best.params, seed=seed)
+        extended = {EXTENSIONS: [asdict(Extension(each.step)) for each in best.extensions]}
+        attrs = extended if best.extensions else {}
+        trial = self._create(
+            number, "confirmation", best.params, seed=seed, system_attrs=attrs, total_steps=best.total_steps
+        )
+        self._confirmed.append(trial)
+        return trial
 
     def _ask(self) -> None:
         """Create one more trial of the search, to be launched later."""
@@ -167,7 +176,7 @@ class Proposals:
         self._next_number = number + 1
         seed, attrs = self._sweep.trial_seed(number, proposal.params), proposal.system_attrs
         trial = self._create(number, "search", proposal.params, seed=seed, system_attrs=attrs, wanted=wanted)
-        self._searched[trial.key] = trial.params
+        self._searched[trial.key] = trial
         self._proposed.append(trial)
 
     def _wanted(self, number: int) -> tuple[Proposal | None, str | None]:
@@ -191,6 +200,7 @@ class Proposals:
         *,
         seed: int,
         system_attrs: Mapping[str, Any] | None = None,
+        total_steps: int | None = None,
         wanted: str | None = None,
     ) -> TrialRecord:
         """Commit a new trial and return it."""
@@ -207,7 +217,7 @@ class Proposals:
             value=None,
             best_step=None,
             step=0,
-            total_steps=self._sweep.settings(params, seed).training.steps,
+            total_steps=total_steps or self._sweep.settings(params, seed).training.steps,
             attempts=0,
             created_at=self._writer.ledger.now(),
         )

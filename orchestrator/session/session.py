@@ -8,6 +8,7 @@ value is committed before the study receives it. Everything runs in the driver, 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -293,6 +294,16 @@ class Session:
                 self._board.retries.remove(key)
                 self._attempts.settle(self._attempts.launch(trial).attempt_id, "PRUNED")
 
+    def settle_extended(self) -> None:
+        """Settle the unfinished extended trials, which were complete before, once the budget is spent."""
+        if self.stopped is None or self.stopped.state != "COMPLETE":
+            return
+        for key in self._board.retries.in_order():
+            if (trial := self.ledger.trial(key)).role == "search" and trial.extensions:
+                self._board.retries.remove(key)
+                cause = f"extension ended: {self.stopped.reason}"
+                self._attempts.settle(self._attempts.launch(trial).attempt_id, "COMPLETE", cause)
+
     def _settle_paused(self) -> None:
         """Settle the paused trials at the end of the search, when none of them can be promoted any more."""
         for key in tuple(self._rungs.paused):
@@ -358,6 +369,8 @@ class Session:
             self.failed(attempt_id, outcome.failure, outcome.message)
         elif run.refused is not None:
             self.failed(attempt_id, FOREIGN)
+        elif outcome is not None and (run.scheduled or math.inf) <= outcome.step < run.trial.total_steps:
+            self._attempts.lengthen(attempt_id)
         elif outcome is not None and (outcome.complete or outcome.step >= run.trial.total_steps):
             self._settle_complete(attempt_id)
         elif run.trial.key in self._rungs.paused:
@@ -409,12 +422,20 @@ class Session:
                 f"{ALIKE_FAILURES} attempts failed alike before any report: {message} {remedy}", "COMPLETE"
             )
         if wait is None:
-            self._diverged += cause == DIVERGED
-            self._attempts.settle(attempt_id, "FAILED", f"{cause}: {message}" if message else cause)
-            if run.trial.role == "search":
-                self._rungs.fail(run.trial.key)
+            self._fail(attempt_id, cause, message)
         else:
             self._attempts.requeue(attempt_id, cause, wait)
+
+    def _fail(self, attempt_id: str, cause: str, message: str | None) -> None:
+        """Settle a trial that is not retried as FAILED, or as COMPLETE if only its extension has failed."""
+        run, why = self.running[attempt_id], f"{cause}: {message}" if message else cause
+        if run.trial.role == "search" and run.trial.extensions and run.best is not None:
+            self._attempts.settle(attempt_id, "COMPLETE", f"extension failed: {why}")
+            return
+        self._diverged += cause == DIVERGED
+        self._attempts.settle(attempt_id, "FAILED", why)
+        if run.trial.role == "search":
+            self._rungs.fail(run.trial.key)
 
     def has_lost_its_slot(self, attempt_id: str) -> bool:
         """Return True if the trial of an attempt has lost its slot without progress since."""

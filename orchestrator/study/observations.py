@@ -117,6 +117,9 @@ class Window:
 
     Args:
         limit: Number of trials in the window, or None for all of them.
+
+    Attributes:
+        translated: Values to show instead of the first objective, by number.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -125,6 +128,8 @@ class Window:
         self._unfinished: set[int] = set()
         self._ranked: list[tuple[tuple[float, ...], int]] = []
         self._front: dict[int, Objectives] = {}
+        self._hidden: set[int] = set()
+        self.translated: Mapping[int, float] = {}
 
     def begin(self, number: int) -> None:
         """Add a trial that was asked for."""
@@ -147,13 +152,17 @@ class Window:
         insort(self._ranked, (rank, number))
         del self._ranked[BEST:]
 
+    def show(self, earlier: Mapping[int, float], count: int) -> None:
+        """Show some of the first `count` trials, those of earlier sweeps, with translated values."""
+        self._hidden, self.translated = set(range(count)) - earlier.keys(), earlier
+
     def shown(self) -> Sequence[int] | None:
         """Return the numbers of the trials in the window, rising; None if it holds all of them."""
         if self._limit is None or self._count <= self._limit:
-            return None
+            return sorted(set(range(self._count)) - self._hidden) if self._hidden else None
         best = {number for _, number in self._ranked} | set(sorted(self._front)[-BEST:])
         latest = range(self._count - (self._limit - BEST), self._count)
-        return sorted(best | self._unfinished | set(latest))
+        return sorted((best | self._unfinished | set(latest)) - self._hidden)
 
     def _keep_if_not_dominated(self, number: int, objectives: Objectives) -> None:
         if any(_dominates(other, objectives) for other in self._front.values()):

@@ -76,12 +76,14 @@ class WindowedStorage(InMemoryStorage):
     ) -> list[FrozenTrial]:
         """Return the trials in the window that are in the given states."""
         shown = self._window.shown()
-        if states == (TrialState.WAITING,) or (shown is None and self._lists_stopped):
+        is_as_stored = self._lists_stopped and not self._window.translated
+        if states == (TrialState.WAITING,) or (shown is None and is_as_stored):
             return super().get_all_trials(study_id, deepcopy, states)
         every: list[Any] = super().get_all_trials(study_id, deepcopy=False)
         trials = every if shown is None else [every[number] for number in shown]
         if not self._lists_stopped:
             trials = [self._unfinished(trial) for trial in trials]
+        trials = [_translated(trial, self._window.translated.get(trial.number)) for trial in trials]
         return [trial for trial in trials if states is None or trial.state in states]
 
     def _unfinished(self, trial: FrozenTrial) -> FrozenTrial:
@@ -100,6 +102,15 @@ class WindowedStorage(InMemoryStorage):
         points = self.get_trial(trial_id).intermediate_values  # copied just now, for this report
         for earlier in sorted(points)[:-1]:
             del points[earlier]
+
+
+def _translated(trial: FrozenTrial, value: float | None) -> FrozenTrial:
+    """Return a trial with another value of its first objective, or as it is if there is none."""
+    if value is None:
+        return trial
+    shown = copy.copy(trial)
+    shown.values = [value, *trial.values[1:]]
+    return shown
 
 
 class StoredStudy:

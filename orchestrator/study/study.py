@@ -20,12 +20,13 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from orchestrator.config.strategy import SAMPLERS, repeats
 from orchestrator.config.sweep_config import Direction, SweepConfig
-from orchestrator.ledger.sweeps.records import CurvePoint, ReportRecord, TrialRecord, by_trial
+from orchestrator.ledger.sweeps.records import REPEATS, CurvePoint, ReportRecord, TrialRecord, by_trial
 from orchestrator.storage.paths import sqlite_url
 from orchestrator.study import distributions as space
 from orchestrator.study import samplers
 from orchestrator.study.observations import UNFINISHED, Observation, Window, minimised, observe, rank
 from orchestrator.study.optuna_private import StoredStudy, WindowedStorage, from_plain, to_plain
+from orchestrator.study.similarity import Similarity, most_repeated
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,21 @@ class Proposal:
 
     params: Mapping[str, Any]
     system_attrs: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Trials of an earlier sweep.
+
+    Attributes:
+        name: Id of the sweep, or what names known results.
+        start: Number of the first of its trials in the storage.
+        similarity: Similarity to the present sweep.
+    """
+
+    name: str
+    start: int
+    similarity: Similarity
 
 
 class Study:
@@ -55,7 +71,8 @@ class Study:
         sweep: The specification.
         trials: The search trials of the ledger, numbered from 0 without a gap.
         reports: Reports of `trials` and of `earlier`, with all objectives and constrained metrics.
-        earlier: Trials of other sweeps to learn from; those of another space are left out.
+        earlier: Trials of other sweeps, or known results, to learn from; those of another space are left out.
+            Each sweep is compared with this one by itself.
         curves: Keep every point of `reports`. Samplers read only the latest one of each trial.
     """
 
@@ -89,11 +106,14 @@ class Study:
         self._proposals: list[Proposal] = []
         self._earlier = 0
         self._curves = curves
+        self._sources: list[_Source] = []
         of_trial = by_trial(reports)
-        for trial in earlier:
-            self._learn(trial, of_trial.get(trial.key, []))
+        for name in dict.fromkeys(trial.sweep_id for trial in earlier):
+            of_source = [trial.as_searched() for trial in earlier if trial.sweep_id == name]
+            self._learn(name, of_source, of_trial)
+        self._show()
         for trial in sorted(trials, key=lambda trial: trial.number):
-            self._rebuild(trial, of_trial.get(trial.key, []))
+            self._rebuild(trial.as_searched(), of_trial.get(trial.key, []))
 
     @property
     def size(self) -> int | None:
@@ -120,7 +140,11 @@ class Study:
         assert number == len(self._proposals), f"trial {number} asked, {len(self._proposals)} is next"
         points = self._sweep.points
         wanted = given if given is not None else points[number] if number < len(points) else {}
-        proposal = self._proposed(number, wanted)
+        proposal: Proposal | None
+        if not wanted and (repeated := self._repeated()) is not None:
+            proposal = self._given(number, *repeated)
+        else:
+            proposal = self._proposed(number, wanted)
         if proposal is None and given is None and wanted:
             proposal = self._proposed(number, {})
         if proposal is not None:
@@ -143,6 +167,8 @@ class Study:
     def _enter(self, proposal: Proposal) -> None:
         self._proposals.append(proposal)
         self._tried.add(self._feasible.key(proposal.params))
+        for source in self._sources:
+            source.similarity.begin(proposal.params)
 
     def report(self, number: int, step: int, value: float) -> None:
         """Record the first objective of a running trial at a step; ignore a value that is not finite."""
@@ -175,6 +201,12 @@ class Study:
         values = ended.values if ended.state is TrialState.COMPLETE else None
         self._study.tell(trial.number, values, ended.state)
         self._settle(trial.number, ended)
+        self._compare(self._proposals[number].params, ended)
+
+    @property
+    def similarities(self) -> Mapping[str, Similarity]:
+        """The similarity of each source of earlier trials by its name, the id of a sweep if it is one."""
+        return {source.name: source.similarity for source in self._sources}
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -190,13 +222,22 @@ class Study:
         """Return every trial of the sweep as Optuna holds it, without those of earlier sweeps."""
         return self._stored.trials()[self._earlier :]
 
-    def _given(self, number: int, params: Mapping[str, Any]) -> Proposal:
-        """Add a trial whose values are all given."""
+    def _repeated(self) -> tuple[Mapping[str, Any], str] | None:
+        """Return the setting that the next trial repeats, and its source, or None."""
+        repeated = sum(source.similarity.begun for source in self._sources)
+        if repeated >= most_repeated(self._sweep.budget.trials):
+            return None
+        following = ((source.similarity.next(), source.name) for source in self._sources)
+        return next(((params, name) for params, name in following if params is not None), None)
+
+    def _given(self, number: int, params: Mapping[str, Any], source: str | None = None) -> Proposal:
+        """Add a trial whose values are all given, which may repeat a setting of an earlier source."""
         self._add(UNFINISHED, params, {})
         if self._grid is None:
             samplers.build(self._sweep, number).mark(self._study, self._trial(number))
         of_trial = to_plain(self._trial(number).system_attrs)
-        return Proposal(dict(params), {"trial": of_trial} if of_trial else {})
+        attrs = {"trial": of_trial, REPEATS: source}
+        return Proposal(dict(params), {name: kept for name, kept in attrs.items() if kept})
 
     def _draw(self, number: int, given: Mapping[str, Any]) -> Proposal:
         before = self._stored.study_attributes()
@@ -231,16 +272,58 @@ class Study:
         assert record.number == len(self._proposals), f"{record.key} follows a gap in the ledger"
         self._stored.set_study_attributes(record.system_attrs.get("study", {}))
         attrs = from_plain(record.system_attrs.get("trial", {}))
-        self._add(self._observed(record, reports), record.params, attrs)
+        observed = self._observed(record, reports)
+        self._add(observed, record.params, attrs)
         self._enter(Proposal(record.params, record.system_attrs))
+        if observed.state.is_finished():
+            self._compare(record.params, observed)
 
-    def _learn(self, record: TrialRecord, reports: Sequence[ReportRecord | CurvePoint]) -> None:
-        if record.state == "COMPLETE" and space.fits(self._sweep.search, record.params):
-            self._add(self._observed(record, reports), record.params, {})
+    def _learn(
+        self,
+        name: str,
+        trials: Sequence[TrialRecord],
+        reports: Mapping[str, Sequence[ReportRecord | CurvePoint]],
+    ) -> None:
+        """Add the complete trials of an earlier sweep that are in the space of this one."""
+        search = self._sweep.search
+        learned = [
+            trial
+            for trial in trials
+            if trial.state == "COMPLETE"
+            and space.fits(search, trial.params)
+            and self._feasible.broken(trial.params) is None
+        ]
+        if not learned:
+            return
+        values = [trial.value for trial in learned if trial.value is not None]
+        assert len(values) == len(learned), "a COMPLETE trial has a value"
+        settings = [trial.params for trial in learned]
+        similarity = Similarity(settings, values, self._sweep.direction == "maximize")
+        self._sources.append(_Source(name, self._earlier, similarity))
+        for trial in learned:
+            self._add(self._observed(trial, reports.get(trial.key, [])), trial.params, {})
             self._earlier += 1
+
+    def _compare(self, params: Mapping[str, Any], ended: Observation) -> None:
+        """Compare a finished trial with the earlier ones of the same setting."""
+        value, is_complete = ended.values[0] if ended.values else None, ended.state is TrialState.COMPLETE
+        for source in self._sources:
+            source.similarity.add(params, value, complete=is_complete)
+        self._show()
+
+    def _show(self) -> None:
+        """Show the sampler as much of the earlier trials as their similarity allows."""
+        shown = {
+            source.start + index: value
+            for source in self._sources
+            for index, value in source.similarity.shown().items()
+        }
+        self._window.show(shown, self._earlier)
 
     def _observed(self, record: TrialRecord, reports: Sequence[ReportRecord | CurvePoint]) -> Observation:
         metric = self._sweep.metric
+        if record.extensions:  # its further reports are not comparable with those of other trials
+            reports = [report for report in reports if report.step <= record.step]
         newest_first = sorted(reports, key=attrgetter("step"), reverse=True)
         points = ((report.step, report.metrics[metric]) for report in newest_first if report.metrics)
         finite = (point for point in points if math.isfinite(point[1]))

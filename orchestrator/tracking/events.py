@@ -89,6 +89,7 @@ def sweep_started(record: SweepRecord, sweep: SweepConfig) -> Event:
         "data.source": record.data_source,
         "data.digest": record.data_digest,
         **{_FACTS[name]: facts[name] for name in _FACTS if name in facts},
+        **({"known": ", ".join(known.source for known in sweep.known)} if sweep.known else {}),
         **{f"version.{name}": value for name, value in facts.get("versions", {}).items()},
         "mlflow.note.content": f"{sweep.subject}. Data: {record.data_source}.",
     }
@@ -111,6 +112,7 @@ def trial_started(trial: TrialRecord, sweep: SweepConfig) -> Event:
         "sweep.id": trial.sweep_id,
         "task": sweep.task,
         "layer": sweep.kind,
+        **({"trial.repeats": trial.repeats} if trial.repeats else {}),
     }
     # Hyperparameters are not redacted, even if one equals a secret variable.
     parameters = _texts(

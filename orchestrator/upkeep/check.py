@@ -12,7 +12,7 @@ from typing import get_args
 from orchestrator.errors import Damaged
 from orchestrator.ledger.integrity import verify, verify_submissions
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.queue.submissions import Submission, SubmissionState
+from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.records import (
     DRIVEN_SWEEP,
@@ -23,6 +23,7 @@ from orchestrator.ledger.sweeps.records import (
     CheckpointRecord,
     EvaluationRecord,
     ReportRecord,
+    SubmissionState,
     SweepRecord,
     TrialRecord,
     attempt_number,
@@ -184,7 +185,9 @@ def _trial(trial: TrialRecord, has_own_clock: bool) -> Iterator[Finding]:
         yield Finding(trial.key, f"its state must be a known one (got {trial.state})")
     if trial.state == "COMPLETE" and not (trial.value is not None and math.isfinite(trial.value)):
         yield Finding(trial.key, f"a COMPLETE trial has a finite value (got {trial.value})")
-    if trial.state == "COMPLETE" and trial.step != trial.total_steps and not has_own_clock:
+    # The extension of a complete trial may fail, or end with the budget.
+    least = trial.extensions[-1].step if trial.extensions and trial.cause else trial.total_steps
+    if trial.state == "COMPLETE" and not least <= trial.step <= trial.total_steps and not has_own_clock:
         yield Finding(trial.key, f"a COMPLETE trial has {trial.total_steps} steps (got {trial.step})")
     if trial.state == "PRUNED" and trial.step >= trial.total_steps:
         yield Finding(trial.key, f"a PRUNED trial ends before step {trial.total_steps} (got {trial.step})")

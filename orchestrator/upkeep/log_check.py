@@ -351,7 +351,8 @@ def _due(each: LogComparison) -> set[int]:
     interval, total = each.sweep.document.get("training", {}).get("interval"), each.trial.total_steps
     if not isinstance(interval, int) or interval < 1 or each.trial.system_attrs.get("segments"):
         return set()
-    return {*range(interval, total, interval), total}
+    ends = {extension.step for extension in each.trial.extensions}
+    return {*range(interval, total, interval), total, *ends}
 
 
 def _is_script(sweep: SweepRecord) -> bool:

@@ -30,7 +30,7 @@ from orchestrator.errors import BadInput, StaleRevision
 from orchestrator.ledger.people import idempotency
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.idempotency import Known, RequestKey
-from orchestrator.ledger.people.users import User
+from orchestrator.ledger.people.user_records import User
 from orchestrator.ledger.queue import submissions
 from orchestrator.web.access import SignedIn
 from orchestrator.web.app_state import SUBMISSIONS_A_MINUTE, VALIDATIONS_A_MINUTE, App, AppState
@@ -94,6 +94,12 @@ class Extend(Body):
     trials: Annotated[int | None, Field(ge=1, le=MOST_WHOLE)] = None
     hours: Annotated[float | None, Field(gt=0)] = None
     gpu_hours: Annotated[float | None, Field(gt=0)] = None
+    steps: Annotated[
+        int | None, Field(ge=1, le=MOST_WHOLE, description="Steps to which the best trials continue.")
+    ] = None
+    top: Annotated[int | None, Field(ge=1, le=1000, description="Number of these trials; 1 if left out.")] = (
+        None
+    )
 
 
 class TrySetting(Body):

@@ -177,6 +177,7 @@ def _loaded(given: Mapping[str, Any], folder: Path) -> Sweep:
             root=given["root"],
             data=given["data"],
             reader=reader,
+            sources=False,
         )
     except BadInput as refusal:
         raise BadInput.of_all(

@@ -14,6 +14,7 @@ def test_a_dry_run_prints_a_ratio_and_the_time_of_a_suggestion(capsys: pytest.Ca
     assert "S5: " in printed
     assert "geometric mean: " in printed
     assert "a suggestion after 50 trials: " in printed
+    assert "unrelated, geometric mean: " in printed
 
 
 @pytest.mark.parametrize("trials", [1_000, 5_000])

@@ -171,6 +171,21 @@ def test_extending_changes_the_budget_alone(tmp_path: Path) -> None:
         sweep.extend(trial=9)
 
 
+def test_an_extension_of_the_best_trials_is_no_part_of_a_file(tmp_path: Path) -> None:
+    sweep = Sweep.from_dict(DOCUMENT, name="space", root=tmp_path)
+    longer = sweep.extend(steps="20_000", top=4)
+    assert longer.specification.document()["budget"]["longer"] == {"steps": 20_000, "top": 4}
+    assert longer.specification.digest == sweep.specification.digest
+    assert longer.extend(trials=9).specification.budget.longer == longer.specification.budget.longer
+    with pytest.raises(BadInput, match="top must come with `steps`"):
+        sweep.extend(top=4)
+    with pytest.raises(BadInput, match=r"budget.longer.top must be at least 1 \(got 0\)"):
+        sweep.extend(steps=20_000, top=0)
+    document = {**DOCUMENT, "budget": {"trials": 4, "longer": {"steps": 20_000}}}
+    with pytest.raises(BadInput, match=r"budget.longer must be left out of a file"):
+        Sweep.from_dict(document, name="space", root=tmp_path)
+
+
 def test_stop_needs_a_driver_and_writes_a_request(tmp_path: Path) -> None:
     sweep = Sweep.from_dict(DOCUMENT, name="space", root=tmp_path)
     ledger = _record(sweep, tmp_path)

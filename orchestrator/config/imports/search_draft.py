@@ -13,7 +13,7 @@ from typing import Any
 from orchestrator.config.document import tree_of
 from orchestrator.config.imports.argparse_draft import CLOCKS, GIVEN
 from orchestrator.config.resolve import from_dict
-from orchestrator.config.sections import FILE_SECTIONS, SearchEntry, validated
+from orchestrator.config.sections import SearchEntry, validated
 from orchestrator.config.space import Distribution, read_space, size
 from orchestrator.config.yaml_reader import NotFiniteError, parse_number
 from orchestrator.errors import BadInput
@@ -258,9 +258,9 @@ class DraftBuilder:
         first = {"trainable": sections["trainable"]} if "trainable" in sections else {}
         document = {**first, "search": self.search, **fixed, **sections}
         document = {name: section for name, section in document.items() if section is not None}
-        from_dict(document, name="translation", profile=None, gpus=0)
-        if known is not None and len(results) > 1 and "known" in FILE_SECTIONS:
+        if known is not None and len(results) > 1:
             document["known"] = known
+        from_dict(document, name="translation", profile=None, gpus=0)
         return SearchDraft(
             self.origin, document, tuple(self.guesses), tuple(self.untranslated), tuple(results)
         )

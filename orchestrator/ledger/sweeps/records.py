@@ -16,7 +16,7 @@ import zlib
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, NewType, Protocol, TypeVar
 
 SweepState = Literal["RUNNING", "WAITING", "PAUSED", "INTERRUPTED", "COMPLETE", "FAILED"]
@@ -24,6 +24,7 @@ TrialState = Literal["WAITING", "RUNNING", "PREEMPTED", "COMPLETE", "PRUNED", "F
 AttemptState = Literal["RUNNING", "ENDED", "LOST", "FAILED"]
 Role = Literal["search", "confirmation"]
 CheckpointKind = Literal["best", "last", "pinned"]
+SubmissionState = Literal["QUEUED", "STARTED", "PARKED", "ENDED"]
 
 FINISHED_SWEEP: frozenset[str] = frozenset({"COMPLETE", "FAILED"})
 DRIVEN_SWEEP: frozenset[str] = frozenset({"RUNNING", "WAITING", "PAUSED"})
@@ -43,6 +44,12 @@ STEP_WORK = "step_work"
 
 HARDWARE = "hardware"
 """Fact of a sweep: the hardware of its trials, one phrase for each change between two runs."""
+
+SIMILARITY = "similarity"
+"""Name of the fact with the similarity of each earlier sweep and known source, as its driver last knew it."""
+
+REPEATS = "repeats"
+"""Name of the system attribute with the source of the earlier result whose setting a trial repeats."""
 
 RESOURCES = "resources"
 """Fact of a sweep: the `cpu` and `gpu` of one attempt, and since which time (`at`) they hold.
@@ -85,6 +92,26 @@ class SweepRecord:
 
 
 @dataclass(frozen=True)
+class Extension:
+    """The continuation of a finished trial beyond its last step; stored in the trial's system attributes.
+
+    Attributes:
+        step: Last step before it.
+        value: Best validation metric before it, by which the trial was chosen; None in a confirmation, which
+            repeats the steps of a chosen trial.
+        best_step: Step of `value`.
+    """
+
+    step: int
+    value: float | None = None
+    best_step: int | None = None
+
+
+EXTENSIONS = "extensions"
+"""Key of a trial's extensions in its system attributes."""
+
+
+@dataclass(frozen=True)
 class TrialRecord:
     """One hyperparameter assignment.
 
@@ -115,6 +142,39 @@ class TrialRecord:
     created_at: float
     finished_at: float | None = None
     reported_at: float | None = None
+
+    @property
+    def extensions(self) -> tuple[Extension, ...]:
+        """Return the extensions of the trial, the oldest first."""
+        return tuple(Extension(**each) for each in self.system_attrs.get(EXTENSIONS, ()))
+
+    @property
+    def repeats(self) -> str | None:
+        """Return the id of the earlier sweep, or the known source, of which the trial repeats a setting."""
+        repeated: str | None = self.system_attrs.get(REPEATS)
+        return repeated
+
+    def schedule_steps(self, step: int) -> int:
+        """Return the length of the training schedule that holds after a step.
+
+        A schedule holds up to its last step. An extension has one of its own from there on.
+        """
+        return next((each.step for each in self.extensions if each.step > step), self.total_steps)
+
+    def as_searched(self) -> TrialRecord:
+        """Return the trial as it was when the search had ended, before its first extension."""
+        if not self.extensions:
+            return self
+        first = self.extensions[0]
+        return replace(
+            self,
+            state="COMPLETE",
+            cause=None,
+            value=first.value,
+            best_step=first.best_step,
+            step=first.step,
+            total_steps=first.step,
+        )
 
 
 @dataclass(frozen=True)

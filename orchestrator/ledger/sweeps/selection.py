@@ -17,9 +17,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.records import (
     UNFINISHED_TRIAL,
     CheckpointRecord,
@@ -27,6 +26,9 @@ from orchestrator.ledger.sweeps.records import (
     TrialRecord,
     by_trial,
 )
+
+if TYPE_CHECKING:  # the client has this module, and no SQLAlchemy
+    from orchestrator.ledger.ledger import Ledger
 
 Constraints = Mapping[str, Mapping[str, float]]
 """Bounds `at_least` and `at_most` by metric, as in the document of a sweep."""
@@ -159,14 +161,19 @@ def best_trial(
 
 
 def confirmations_of(trials: Iterable[TrialRecord], best: TrialRecord) -> list[TrialRecord]:
-    """Return the confirmations of a trial by number: trials with its hyperparameters and other seeds.
+    """Return the confirmations of a trial by number: trials with its hyperparameters, steps and other seeds.
 
     Args:
         trials: Trials of one sweep, in any order and of any role and state. Confirmations of a former best
             trial are left out.
         best: Trial of the search.
     """
-    chosen = [trial for trial in trials if trial.role == "confirmation" and trial.params == best.params]
+    repeated = best.params, best.total_steps
+    chosen = [
+        trial
+        for trial in trials
+        if trial.role == "confirmation" and (trial.params, trial.total_steps) == repeated
+    ]
     return sorted(chosen, key=lambda trial: trial.number)
 
 

@@ -21,6 +21,7 @@ from orchestrator.ledger.prepared import execute
 from orchestrator.ledger.row_backup import renew
 from orchestrator.ledger.rows import ATTEMPTS, CHECKPOINTS, EVALUATIONS, MLFLOW_RUNS, REPORTS, SWEEPS, TRIALS
 from orchestrator.ledger.sweeps.records import (
+    EXTENSIONS,
     FINISHED_SWEEP,
     FINISHED_TRIAL,
     POINTS,
@@ -29,6 +30,7 @@ from orchestrator.ledger.sweeps.records import (
     CheckpointRecord,
     EvaluationRecord,
     Event,
+    Extension,
     MlflowRunRecord,
     ReportRecord,
     Segment,
@@ -197,8 +199,16 @@ class SweepWriter:
         renew(self.ledger, WANTED_SETTING, wanted)
 
     @_transaction(_always)
-    def reopen(self, tx: Transaction, reason: str, trials: Sequence[str] = ()) -> None:
-        """Set a finished sweep INTERRUPTED, and FAILED trials WAITING.
+    def reopen(
+        self,
+        tx: Transaction,
+        reason: str,
+        trials: Sequence[str] = (),
+        extended: Sequence[str] = (),
+        steps: int = 0,
+        events: Sequence[Event] = (),
+    ) -> None:
+        """Set a finished sweep INTERRUPTED, and FAILED or extended trials WAITING.
 
         A driver that dies meanwhile has reopened neither.
 
@@ -206,6 +216,9 @@ class SweepWriter:
             tx: Transaction of the change.
             reason: Why the sweep continues.
             trials: Keys of the trials; those in other states stay as they are.
+            extended: Keys of COMPLETE trials that continue; those in other states stay as they are.
+            steps: Steps of each extended trial from now on.
+            events: Events for the outbox.
         """
         sweep = self._sweep(tx)
         if sweep.state in FINISHED_SWEEP:
@@ -213,6 +226,10 @@ class SweepWriter:
         for trial in (trial_of(tx, key) for key in trials):
             if trial.state == "FAILED":
                 tx.change(TRIALS, trial, state="WAITING", cause=None, finished_at=None)
+        for trial in (trial_of(tx, key) for key in extended):
+            if trial.state == "COMPLETE":
+                tx.change(TRIALS, trial, **_extended(trial, steps))
+        tx.emit(events)
 
     def start_attempt(self, trial_key: str, events: Sequence[Event] = ()) -> AttemptRecord:
         """Start the next attempt of an unfinished trial; an attempt that is still running becomes LOST.
@@ -551,6 +568,14 @@ class SweepWriter:
         tx.change(TRIALS, trial, params=dict(segment.params), system_attrs=attrs, step=segment.step)
         copies = [replace(checkpoint, kind=kind) for kind in ("last", "pinned")]
         return _supersede(tx, trial, copies, stored, tx.now)
+
+
+def _extended(trial: TrialRecord, steps: int) -> dict[str, Any]:
+    """Return the fields of a COMPLETE trial that change when it continues to more steps."""
+    extension = asdict(Extension(trial.step, trial.value, trial.best_step))
+    attrs = {**trial.system_attrs, EXTENSIONS: [*trial.system_attrs.get(EXTENSIONS, []), extension]}
+    unknown = {"cause": None, "value": None, "best_step": None, "finished_at": None}
+    return {"state": "WAITING", "system_attrs": attrs, "total_steps": steps, **unknown}
 
 
 def trial_of(tx: Transaction, trial_key: str) -> TrialRecord:

@@ -98,3 +98,11 @@ def test_a_file_may_have_a_name_like_a_verb(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "lits").write_text("")
     _check_verb(["lits"])
     _check_verb(["my-space.yaml"])
+
+
+def test_the_list_of_verbs_is_read_from_their_modules(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--help` imports no verb, and prints the lines that it would print with them, in the table's order."""
+    assert run_command(["--help"]) == 0
+    shown = capsys.readouterr().out
+    build(VERBS)(["--help"], prog_name="sweep", standalone_mode=False)
+    assert sorted(capsys.readouterr().out.splitlines()) == sorted(shown.splitlines())

@@ -1,40 +1,83 @@
-"""The verbs that only read a ledger import no module that takes seconds."""
+"""No verb imports what it does not need: reading a ledger needs no Ray, and a remote service no ledger."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests import sweeps
+from tests.orchestrator.cli.test_help import COMMANDS
 
 SLOW = (
-    "{'ray', 'jax', 'flax', 'optuna', 'mlflow', 'pandas', 'plotly', 'sklearn', 'scipy.special',"
-    " 'scipy.optimize', 'alembic'}"
+    *("ray", "jax", "flax", "optuna", "mlflow", "pandas", "plotly", "sklearn", "scipy.special"),
+    *("scipy.optimize", "alembic", "fastapi"),
 )
+"""Modules that take seconds, or that only a driver or a service needs."""
 
+LOCAL = ("sqlalchemy", "numpy", "ruamel", "fsspec", "orchestrator.api", "orchestrator.config")
+"""Modules that verbs on this machine need, and verbs of a remote service do not. Typer imports pydantic."""
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return sweeps.filled(tmp_path_factory.mktemp("imports") / "mlruns").root
-
-
-COMMANDS = ("list", "list --json", "status", "status --json", f"show {sweeps.SWEEP_ID}-0")
-
-CODE = f"""
-import contextlib, io, sys
+CODE = """
+import contextlib, io, shlex, sys
 from orchestrator.cli.app import run_command
-for command in {COMMANDS}:
+for command in sys.argv[2:]:
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        code = run_command([*command.split(), "--root", sys.argv[1]])
-    print(command, code, {sweeps.SWEEP_ID!r} in printed.getvalue(), sorted({SLOW} & set(sys.modules)))
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        code = run_command(shlex.split(command))
+    print(command, code, "|", *sorted(set(sys.argv[1].split()) & set(sys.modules)))
+    print(printed.getvalue(), file=sys.stderr)
 """
 
 
-def test_a_read_only_verb_imports_nothing_slow(root: Path) -> None:
-    """One process runs them all, because none may import such a module."""
-    done = subprocess.run([sys.executable, "-c", CODE, str(root)], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [f"{command} 0 True []" for command in COMMANDS], done.stderr
+def imported(commands: Sequence[str], modules: Sequence[str], folder: Path) -> list[str]:
+    """Run commands in one process; return each with its exit code and those of the modules it has by then."""
+    words = [sys.executable, "-c", CODE, " ".join(modules), *commands]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
+    return [line.rstrip() for line in done.stdout.splitlines()]
+
+
+def test_a_verb_that_reads_a_ledger_imports_nothing_slow(tmp_path: Path) -> None:
+    sweeps.filled(tmp_path / "mlruns")
+    commands = ["list", "list --json", "status", "status --json", "queue", f"show {sweeps.SWEEP_ID}-0"]
+    assert imported(commands, SLOW, tmp_path) == [f"{command} 0 |" for command in commands]
+
+
+def test_help_and_version_import_no_verb(tmp_path: Path) -> None:
+    commands = ["--version", "--help"]
+    modules = [*SLOW, *LOCAL, "orchestrator.cli.sweep_verbs"]
+    assert imported(commands, modules, tmp_path) == ["--version 0 |", "--help 0 |"]
+
+
+def test_a_verb_of_a_remote_service_imports_only_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing listens at the address. A file is read first, because it is sent with the request."""
+    monkeypatch.setenv("SWEEP_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("SWEEP_TOKEN", "no-token")
+    (tmp_path / "space.yaml").write_text("task: copy\n")
+    words = {
+        "run": "space.yaml",
+        "submit": "space.yaml",
+        "validate": "space.yaml",
+        "move": "copy-1 idle",
+        "show": "0",
+        "logs": "0",
+        "quota": "ada",
+        "user add": "ada",
+        "user revoke": "ada",
+        **dict.fromkeys(("resume", "retry-failed", "stop", "follow", "report"), "copy-1"),
+    }
+    verbs = [verb for verb, command in COMMANDS.items() if "server" in {each.name for each in command.params}]
+    commands = [f"{verb} {words.get(verb, '')}".strip() for verb in verbs]
+    assert imported(commands, [*SLOW, *LOCAL], tmp_path) == [f"{command} 4 |" for command in commands]
+
+
+def test_a_refused_file_imports_neither_the_ledger_nor_the_driver(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("task: nothing\n")
+    unwanted = ["sqlalchemy", "fsspec", "orchestrator.driver.run", "orchestrator.report.summary"]
+    commands = ["validate bad.yaml", "validate missing.yaml"]
+    assert imported(commands, [*SLOW, *unwanted], tmp_path) == [f"{command} 2 |" for command in commands]

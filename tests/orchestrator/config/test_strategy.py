@@ -61,7 +61,7 @@ def test_warm_start_needs_a_sampler_that_learns(tmp_path: Path, name: str) -> No
     """Earlier sweeps that the sampler would not use are refused."""
     text = FREE + "warm_start: [retrieval-laptop-1a2b3c4d]\n"
     error = refused(tmp_path, _with(name, text))
-    assert "learns nothing from earlier sweeps" in error.must
+    assert "learns nothing from earlier results" in error.must
     assert "tpe, gp" in error.remedy
     assert loaded(tmp_path, _with("tpe", text)).warm_start == ("retrieval-laptop-1a2b3c4d",)
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from orchestrator.ledger.sweeps.records import EvaluationRecord
+import pytest
+
+from orchestrator.ledger.sweeps.records import REPEATS, SIMILARITY, EvaluationRecord
 from orchestrator.ledger.sweeps.selection import ranked
 from orchestrator.report.answer import findings
 from orchestrator.report.summary import summarise
+from orchestrator.study.similarity import Similarity
 from tests import sweeps
 from tests.orchestrator.report.confirmed import confirmation, history
 
@@ -44,6 +48,60 @@ def test_confirmations_are_stated_with_an_interval() -> None:
     assert sentences[0].endswith(", seeds and examples).")
     assert sentences[1].startswith("Against the published 0.8990: a difference (p = 0.00")
     assert len(summarise(history([0.6, 0.62, 0.64])).rows) == 8
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (
+            {"results": 40, "shared": 8, "correlation": 0.91, "weight": 0.91},
+            "40 results in this space; left out: 2 without dropout; settings repeated by trials 0, 1; rank "
+            "correlation 0.91 on 8 shared settings; the sampler was shown some, with weight 0.91 at first "
+            "and none after 32 complete trials.",
+        ),
+        (
+            {"results": 40, "shared": 4, "correlation": 0.4, "weight": 0.0},
+            "40 results in this space; left out: 2 without dropout; settings repeated by trials 0, 1; rank "
+            "correlation 0.40 on 4 shared settings, not positive beyond its error, so that the sampler was "
+            "shown none.",
+        ),
+        (
+            {"results": 40, "shared": 2, "correlation": None, "weight": 0.0},
+            "40 results in this space; left out: 2 without dropout; settings repeated by trials 0, 1; "
+            "similarity unknown on 2 shared settings, so that the sampler was shown none.",
+        ),
+    ],
+)
+def test_known_results_are_named_as_such_with_their_similarity(found: dict[str, Any], says: str) -> None:
+    """They are no rows of the leaderboard, and neither is their number among the trials."""
+    document = {
+        **_DOCUMENT,
+        "known": [{"source": "a.csv", "results": [], "left_out": {"without dropout": 2}}],
+    }
+    facts = {**sweeps.sweep_record().facts, SIMILARITY: {"a.csv": found}}
+    before = history([], document=document, facts=facts)
+    trials = [
+        replace(trial, system_attrs={REPEATS: "a.csv"})
+        if trial.role == "search" and trial.number < 2
+        else trial
+        for trial in before.trials
+    ]
+    summary = summarise(replace(before, trials=tuple(trials)))
+    assert f"Known results, measured elsewhere, of a.csv: {says}" in findings(summary)
+    assert len(summary.rows) == len(summarise(history([])).rows)
+
+
+def test_an_earlier_sweep_is_named_with_its_similarity() -> None:
+    document = {**_DOCUMENT, "warm_start": ["listops-1"]}
+    facts = {**sweeps.sweep_record().facts, SIMILARITY: {"listops-1": Similarity([], [], True).facts()}}
+    (said,) = [
+        each
+        for each in findings(summarise(history([], document=document, facts=facts)))
+        if "listops-1" in each
+    ]
+    assert said.startswith(
+        "Trials of the earlier sweep listops-1: 0 results in this space; similarity unknown"
+    )
 
 
 def test_a_figure_within_the_noise_is_no_difference() -> None:

@@ -425,19 +425,31 @@ def test_tpe_learns() -> None:
 
 
 def test_a_study_learns_from_earlier_sweeps() -> None:
-    """Complete trials of the same space are observed; those of another space are not."""
+    """Complete trials of the same space are observed; those of another space are not.
+
+    The first trials repeat some of them. As the values are the same, some are shown after that.
+    """
     before = Run(sweep("random", seed=9))
     before.go(40)
     other_space = replace(before.trials[1], params={"rate": 1e-3})
     chosen = sweep("tpe", n_startup_trials=10)
     study = Study(chosen, (), before.reports, [*before.trials.values(), other_space])
+    complete = {number: trial for number, trial in before.trials.items() if trial.state == "COMPLETE"}
+    for number in range(8):
+        proposal = study.ask(number)
+        assert proposal is not None
+        (same,) = [trial for trial in complete.values() if trial.params == proposal.params]
+        study.tell(number, "COMPLETE", same.value, STEPS)
     known = [trial for trial in _optuna(study) if trial.state is optuna.trial.TrialState.COMPLETE]
-    assert len(known) == sum(trial.state == "COMPLETE" for trial in before.trials.values())
-    warm, cold = study.ask(0), Study(chosen).ask(0)
+    assert len(known) == 12 + 8, "16 * (1 - 8 / 32), and its own"
+    (similarity,) = study.similarities.values()
+    assert similarity.correlation == pytest.approx(1)
+    assert len(similarity.values) == len(complete)
+    warm, cold = study.ask(8), Study(chosen).ask(0)
     assert warm is not None
     assert cold is not None
     assert warm.params != cold.params
-    study.tell(0, "COMPLETE", 0.5, STEPS)
+    study.tell(8, "COMPLETE", 0.5, STEPS)
     assert _optuna(study)[-1].value == 0.5
 
 

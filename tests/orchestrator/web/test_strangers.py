@@ -139,6 +139,16 @@ def data_of_a_file(client: Client) -> int:
     return client.send("POST", "/api/v1/sweeps", "ada", body=body).status
 
 
+def results_of_a_file(client: Client) -> int:
+    body = {"name": "x", "text": f"{LEARNS}known: /etc/passwd\n"}
+    return client.send("POST", "/api/v1/sweeps", "bob", body=body).status
+
+
+def results_of_a_database(client: Client) -> int:
+    body = {"name": "x", "text": f"{LEARNS}known: optuna://sqlite:////tmp/x.db#study\n"}
+    return client.send("POST", "/api/v1/sweeps", "bob", body=body).status
+
+
 def learns_from(client: Client, sweep_id: str) -> int:
     body = {"name": "x", "text": f"{LEARNS}warm_start: [{sweep_id}]\n"}
     return client.send("POST", "/api/v1/sweeps", "bob", body=body).status
@@ -190,6 +200,8 @@ ROWS: dict[str, tuple[Callable[[Client], int], int]] = {
     "a submission that sets the folder of the service": (folder_of_the_server, 422),
     "a submission that sets an address for notices": (notices, 422),
     "a submission that names a file for the data of its task": (data_of_a_file, 422),
+    "a submission that names a file for known results": (results_of_a_file, 422),
+    "a submission that names a database for known results": (results_of_a_database, 422),
     "a submission that learns from a sweep that does not exist": (learns_from_nothing, 422),
     "a submission that learns from the sweep of another, which every user may read": (
         learns_from_anothers,

@@ -65,6 +65,9 @@ def test_a_study_with_branches(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert [(one.direction, one.metric) for one in sweep.objectives] == [("maximize", "val/accuracy")]
     assert sweep.training.steps == 5
     assert "# Translated from the Optuna study digits in " in text
+    assert f'known: "optuna://sqlite:///{file}#digits"\n' in text
+    assert run_command(["validate", str(tmp_path / "translated.yaml")]) == 0
+    assert f"known results of optuna://sqlite:///{file}#digits: 24 results\n" in capsys.readouterr().out
     assert notes == []
     assert file.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("study")) == ["study.db"]
@@ -88,6 +91,8 @@ def test_a_journal_with_two_objectives(tmp_path: Path, capsys: pytest.CaptureFix
     assert sweep.search["n"].document() == {"int": [1, 9]}
     assert sweep.training.steps == 1
     assert journal.read_bytes() == before
+    rows = (tmp_path / "translated-known.csv").read_text().splitlines()
+    assert (rows[0], len(rows)) == ("x,n,loss,size", 4), "a journal is not read when the sweep starts"
 
 
 def test_choices_keep_their_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,6 +84,8 @@ def test_the_ranges_of_the_configurations(tmp_path: Path, capsys: pytest.Capture
     assert len(notes) == 1
     assert "config data: was no JSON value" in notes[0]
     assert list(tmp_path.rglob("opened")) == []
+    assert run_command(["validate", str(tmp_path / "translated.yaml")]) == 0
+    assert "known results of translated-known.csv: 9 results\n" in capsys.readouterr().out
     rows = list(csv.DictReader((tmp_path / "translated-known.csv").open()))
     assert len(rows) == 9
     assert set(rows[0]) == {*sweep.search, "mean_accuracy"}
