@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator.config.sweep_config import Objective, SweepConfig
 from orchestrator.errors import BadInput
 from orchestrator.ledger.sweeps.records import CurvePoint, TrialRecord
+from orchestrator.study.stored_studies import opened_storage
 
 MOST_ROWS = 100_000
 """Rows of a CSV file that are read."""
@@ -36,7 +37,7 @@ def rows_of_study(storage: str, name: str, objectives: tuple[Objective, ...]) ->
     """Return the complete trials of a study of Optuna: hyperparameters and objectives by name.
 
     Args:
-        storage: Address of an SQL database.
+        storage: Address of an SQL database, of which a SQLite file is opened for reading only.
         name: Name of the study.
         objectives: Objectives of the search, to which those of the study must correspond in order.
 
@@ -44,26 +45,20 @@ def rows_of_study(storage: str, name: str, objectives: tuple[Objective, ...]) ->
         BadInput: The study cannot be read, or has other objectives.
     """
     import optuna  # takes seconds, and few files name a study
-    from optuna.storages import RDBStorage
     from optuna.trial import TrialState
 
-    where, remedy = "known", "Write optuna://sqlite:///study.db#NAME, for example."
     try:
-        opened = RDBStorage(storage, skip_table_creation=True)
+        with opened_storage(storage) as opened:
+            study = optuna.load_study(study_name=name, storage=opened)
+            directions = [direction.name.lower() for direction in study.directions]
+            trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     except Exception as error:  # noqa: BLE001 - whatever the driver of a database raises
-        raise BadInput(where, "must name a storage of Optuna", _cause(error), remedy) from None
-    try:
-        study = optuna.load_study(study_name=name, storage=opened)
-        directions = [direction.name.lower() for direction in study.directions]
-        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    except Exception as error:  # noqa: BLE001 - whatever the driver of a database raises
-        raise BadInput(where, f"must name a study that can be read ({name})", _cause(error), remedy) from None
-    finally:
-        opened.remove_session()
-        opened.engine.dispose()
+        remedy = "Write optuna://sqlite:///study.db#NAME, for example."
+        must = f"must name a study that can be read ({name})"
+        raise BadInput("known", must, _cause(error), remedy) from None
     if directions != (own := [objective.direction for objective in objectives]):
         must = f"must name a study with the same objectives: {', '.join(own)}"
-        raise BadInput(where, must, f"{', '.join(directions)} in {name}", "Leave it out.")
+        raise BadInput("known", must, f"{', '.join(directions)} in {name}", "Leave it out.")
     metrics = [objective.metric for objective in objectives]
     return [{**trial.params, **dict(zip(metrics, trial.values, strict=True))} for trial in trials]
 

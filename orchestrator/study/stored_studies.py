@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from orchestrator.config.imports.optuna_study import RecordedStudy, StudyTrial
 from orchestrator.errors import BadInput
 from orchestrator.process_secrets import redacted
+from orchestrator.storage.paths import sqlite_url
 
 _SQLITE = "sqlite:///"
 _REMEDY = "Name a storage of Optuna, such as sqlite:///study.db."
@@ -37,7 +38,7 @@ def read_study(source: str, name: str | None) -> RecordedStudy:
     import optuna
 
     shown = redacted(source)
-    with _readable(shown), _opened(source) as storage:
+    with _readable(shown), opened_storage(source) as storage:
         names = sorted(optuna.get_all_study_names(storage))
         if len(names) != 1 if name is None else name not in names:
             must = (
@@ -56,13 +57,61 @@ def read_study(source: str, name: str | None) -> RecordedStudy:
         )
 
 
+@contextmanager
+def opened_storage(source: str) -> Iterator[Any]:
+    """Yield a storage of Optuna, of which a file is only read.
+
+    Args:
+        source: As of `read_study`.
+
+    Raises:
+        BadInput: There is no such file, or it is none of Optuna.
+    """
+    from optuna.storages import JournalStorage, RDBStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    path = _file_of(source)
+    if path is None:
+        if source.startswith(("redis:", "rediss:")):
+            must = "must be a database or a file: Redis keeps pickled objects, which are not read"
+            raise BadInput(redacted(source), must, "", "Copy the study with `optuna.copy_study`.")
+        if source.startswith("sqlite"):
+            raise BadInput(
+                redacted(source), "must be sqlite:///PATH, which is opened for reading only", "", _REMEDY
+            )
+        url = source
+    else:
+        if not path.is_file():
+            raise BadInput(str(path), "must be a file that exists", "", _REMEDY)
+        with path.open("rb") as file:
+            start = file.read(4096)
+        if is_journal(start):
+            if path.stat().st_size > _BIGGEST_JOURNAL:
+                raise BadInput(str(path), f"must be at most {_BIGGEST_JOURNAL:,} bytes", "", _REMEDY)
+            yield JournalStorage(JournalFileBackend(str(path)))
+            return
+        if not is_sqlite(start):
+            raise BadInput(str(path), "must be a SQLite database or a journal of Optuna", "", _REMEDY)
+        url = f"{_SQLITE}file:{quote(str(path.absolute()))}?mode=ro&uri=true"
+    storage = RDBStorage(url, skip_table_creation=True)
+    try:
+        yield storage
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
 def url_of(source: str) -> str | None:
-    """Return the URL of a storage without a password, or None for a journal or a URL with one."""
+    """Return the URL by which a search-space file names a storage, or None if it cannot.
+
+    It names neither a journal nor a password, and no path with characters that a URL quotes.
+    """
     path = _file_of(source)
     if path is None:
         return source if redacted(source) == source else None
+    url = f"{_SQLITE}{path.absolute()}"
     with path.open("rb") as file:
-        return f"{_SQLITE}{path.absolute()}" if is_sqlite(file.read(16)) else None
+        return url if is_sqlite(file.read(16)) and url == sqlite_url(path.absolute()) else None
 
 
 def is_sqlite(start: bytes) -> bool:
@@ -95,45 +144,10 @@ def _readable(shown: str) -> Iterator[None]:
         raise BadInput(shown, "must be a readable storage of Optuna", reason, _REMEDY) from None
 
 
-@contextmanager
-def _opened(source: str) -> Iterator[Any]:
-    from optuna.storages import JournalStorage, RDBStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    path = _file_of(source)
-    if path is None:
-        if source.startswith(("redis:", "rediss:")):
-            must = "must be a database or a file: Redis keeps pickled objects, which are not read"
-            raise BadInput(redacted(source), must, "", "Copy the study with `optuna.copy_study`.")
-        if source.startswith("sqlite"):
-            raise BadInput(
-                redacted(source), "must be sqlite:///PATH, which is opened for reading only", "", _REMEDY
-            )
-        url = source
-    else:
-        if not path.is_file():
-            raise BadInput(str(path), "must be a file that exists", "", _REMEDY)
-        with path.open("rb") as file:
-            start = file.read(4096)
-        if is_journal(start):
-            if path.stat().st_size > _BIGGEST_JOURNAL:
-                raise BadInput(str(path), f"must be at most {_BIGGEST_JOURNAL:,} bytes", "", _REMEDY)
-            yield JournalStorage(JournalFileBackend(str(path)))
-            return
-        if not is_sqlite(start):
-            raise BadInput(str(path), "must be a SQLite database or a journal of Optuna", "", _REMEDY)
-        url = f"{_SQLITE}file:{quote(str(path.absolute()))}?mode=ro&uri=true"
-    storage = RDBStorage(url, skip_table_creation=True)
-    try:
-        yield storage
-    finally:
-        storage.engine.dispose()
-
-
 def _file_of(source: str) -> Path | None:
     """Return the path of a storage in a file, or None for another database."""
     if source.startswith(_SQLITE):
-        return Path(source.removeprefix(_SQLITE).partition("?")[0])
+        return Path(unquote(source.removeprefix(_SQLITE).partition("?")[0]))
     return None if "://" in source else Path(source)
 
 

@@ -74,6 +74,12 @@ def optuna_draft(
     length = f"the most reports of a trial; {reports}" if reports else "trials report one value; 1"
     builder.guesses.append(f"training.steps: {length}.")
     metrics = _metrics(builder, study, objective)
+    if known is not None and list(study.goals) != sorted(study.goals, key=study.goals.index):
+        why = "are no known results, because a file names objectives of one direction together"
+        builder.leave_out(
+            "trials", ", ".join(study.goals), why, "Write them to a CSV file: `known: results.csv`."
+        )
+        known = None
     return builder.draft(
         {
             "trainable": {"function": "train.py:train"},
