@@ -115,6 +115,7 @@ class LocalBackend:
             code_changes=found.code_changes(),
             elsewhere=log.elsewhere,
             nodes=log.nodes,
+            by_hand=found.by_hand(),
         )
 
     def reports(self, trial: str) -> Sequence[ReportRow]:

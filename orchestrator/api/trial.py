@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator import process_secrets
 from orchestrator.api.workspace import Workspace, trial_named
 from orchestrator.client.names import key_named
+from orchestrator.config import from_document
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
 from orchestrator.export.folder import export_saved
@@ -31,11 +32,13 @@ from orchestrator.ledger.sweeps.records import (
     TrialRecord,
 )
 from orchestrator.ledger.sweeps.selection import best_checkpoint
+from orchestrator.scripts.script_process import line_by_hand
 from orchestrator.storage import store
 from orchestrator.training import evaluation
 from orchestrator.training.process import worker_environment
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
+from trainables.trial import ScriptSettings
 
 if TYPE_CHECKING:
     from trainables.inference import Predictor
@@ -298,6 +301,15 @@ class Trial:
             f"which has changed since the sweep began: {codes[max(number, 1) - 1]['digest'][:12]}"
             for attempt, number in zip(attempts, known, strict=True)
         ]
+
+    def by_hand(self) -> str | None:
+        """Return a line for a shell that runs the command of this trial without a sweep, or None."""
+        return line_by_hand(self._script_settings()) if "command" in self._trainable() else None
+
+    def _script_settings(self) -> ScriptSettings:
+        settings = from_document(self._document(), "").settings(self.params, self.record.seed)
+        assert isinstance(settings, ScriptSettings)
+        return settings
 
     def log(self) -> WorkerLogs:
         """Return what the workers of this trial have written.

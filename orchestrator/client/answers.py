@@ -318,6 +318,7 @@ class TrialDocument:
         code_changes: A line for each attempt about its version of the code, if the code has changed.
         elsewhere: Log lines of the attempts on other machines, as the ledger knows them.
         nodes: Names of those machines, whose logs hold the tracebacks.
+        by_hand: Line for a shell that runs the command of the trial without a sweep, or None.
     """
 
     trial: TrialRow
@@ -333,6 +334,7 @@ class TrialDocument:
     code_changes: Sequence[str] = ()
     elsewhere: Sequence[str] = ()
     nodes: Sequence[str] = ()
+    by_hand: str | None = None
 
 
 @dataclass(frozen=True)
