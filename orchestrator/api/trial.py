@@ -235,8 +235,10 @@ class Trial:
         """
         target = Path(folder).absolute()
         if self.runs_script:
+            code = self._archive_of_code()
+            settings = None if code is None else self._script_settings()
             with self._kept() as (saved, kept):
-                export_saved(self.record, saved, kept, target)
+                export_saved(self.record, saved, kept, target, code, settings)
             return []
         state: Mapping[str, Any] = {}
         if self._trainable():
@@ -310,6 +312,16 @@ class Trial:
         settings = from_document(self._document(), "").settings(self.params, self.record.seed)
         assert isinstance(settings, ScriptSettings)
         return settings
+
+    def _archive_of_code(self) -> Path | None:
+        """Return the archive of the code with which the last attempt began, or None if it is not here."""
+        with self.workspace.ledger() as ledger:
+            sweep, attempts = ledger.sweep(self.record.sweep_id), ledger.trial_attempts(self.key)
+        codes = () if sweep is None else sweep.facts.get("code", ())
+        known = [code for code in codes if not attempts or code["at"] <= attempts[-1].started_at]
+        folder = self.workspace.paths.code(self.record.sweep_id)
+        files = [folder / f"code-{code['digest'][:12]}.zip" for code in (known or codes)[-1:]]
+        return next((file for file in files if file.exists()), None)
 
     def log(self) -> WorkerLogs:
         """Return what the workers of this trial have written.
