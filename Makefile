@@ -16,7 +16,7 @@ STAMP  := $(VENV)/.ready$(subst $() ,,$(EXTRAS:%=-%))
 # Without stored byte code every process compiles the thousands of modules that it imports: 17 s instead of 6.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup client sweep ui up down test test-fast test-share bytecode test-slow test-simulation test-mutants test-units test-faults check results docs tour format declarations lock packages clean
+.PHONY: help setup client sweep ui up down test test-fast test-share bytecode test-slow test-simulation test-mutants test-units test-torch test-faults check results docs tour format declarations lock packages clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -99,6 +99,13 @@ test-units: $(STAMP) packages  ## Run cluster/ under a real systemd and Slurm, a
 	@test -d build/kubernetes-validate || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
 	  --target build/kubernetes-validate kubernetes-validate==1.37.0
 	@$(BIN)/python -m pytest -n 0 tests/cluster
+
+# PyTorch's build for processors, 200 MB, is in an environment of its own: no locked file has it.
+test-torch: $(STAMP)  ## Run the tests of scripts with PyTorch, which is installed into build/torch
+	@test -x build/torch/bin/python || $(BIN)/python -m venv build/torch
+	@build/torch/bin/python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0 numpy
+	@SWEEP_TEST_TORCH=$(CURDIR)/build/torch/bin/python $(BIN)/python -m pytest -n 0 \
+	  tests/orchestrator/scripts/test_torch_checkpoint.py tests/end_to_end/test_trainables.py -k "torch or PyTorch"
 
 test-faults: $(STAMP) packages  ## Inject every fault of docs/faults.md into real sweeps (an hour; FAULTS="kills mlflow" for some)
 	@$(BIN)/python -m pytest -m slow tests/orchestrator/config/test_fuzz.py

@@ -12,9 +12,12 @@ import re
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
+from orchestrator.accounts import Account
 from orchestrator.process_secrets import NOTIFY, redacted, without_secrets
 
 _OWN_CODE = ("orchestrator", "trainables")
@@ -23,13 +26,36 @@ _OWN_CODE = ("orchestrator", "trainables")
 _PACKAGES = ("ray", "jax", "jaxlib", "flax", "optax", "optuna", "mlflow", "sqlalchemy", "numpy")
 
 
-def git_commit(folder: Path = Path()) -> str:
-    """Return the commit of a folder, with `+changes` if its tree is not clean; `unknown` outside git."""
-    commit = _git(folder, "rev-parse", "HEAD")
+def git_commit(folder: Path = Path(), account: Account | None = None) -> str:
+    """Return the commit of a folder, with `+changes` if its tree is not clean; `unknown` outside git.
+
+    Args:
+        folder: Folder of the code.
+        account: Account as which git runs, or None for that of this process.
+    """
+    commit = _git(folder, "rev-parse", "HEAD", account=account)
     if commit is None:
         return "unknown"
     commit = commit.strip()
-    return f"{commit}+changes" if _git(folder, "status", "--porcelain", "--untracked-files=no") else commit
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no", account=account)
+    return f"{commit}+changes" if changed else commit
+
+
+def changes(folder: Path, left_out: Sequence[str], account: Account | None = None) -> str:
+    """Return the difference of a folder's tracked files from the commit; empty outside git.
+
+    Args:
+        folder: Folder of the code.
+        left_out: Patterns of names of files.
+        account: Account as which git runs, or None for that of this process.
+    """
+    others = [f":(exclude,glob)**/{pattern}" for pattern in left_out]
+    return _git(folder, "diff", "--no-ext-diff", "HEAD", "--", ".", *others, account=account) or ""
+
+
+def tracked(folder: Path, account: Account | None = None) -> list[str]:
+    """Return the relative names of the files below a folder that git tracks; none outside git."""
+    return [name for name in (_git(folder, "ls-files", "-z", account=account) or "").split("\0") if name]
 
 
 def file_at(folder: Path, commit: str, name: str) -> str | None:
@@ -37,15 +63,33 @@ def file_at(folder: Path, commit: str, name: str) -> str | None:
     return _git(folder, "show", f"{commit}:{name}") if commit else None
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def _git(folder: Path, *arguments: str, account: Account | None = None) -> str | None:
+    return output_of(["git", "-C", str(folder), *arguments], 5, account)
+
+
+def output_of(words: Sequence[str], seconds: float, account: Account | None = None) -> str | None:
+    """Return what a program prints, or None if it cannot be run, fails, or takes too long.
+
+    Args:
+        words: Program and its arguments; it gets no secrets of this process.
+        seconds: Time limit.
+        account: Account as which it runs, or None for that of this process.
+    """
+    rights: dict[str, Any] = {}
+    if account is not None:
+        rights = {"user": account.uid, "group": account.gid, "extra_groups": account.groups}
+    environment = without_secrets(os.environ)
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            env=without_secrets(os.environ),
+            words,
+            env=environment if account is None else {**environment, "HOME": account.home},
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=5,
+            errors="replace",
+            timeout=seconds,
             check=False,
+            **rights,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

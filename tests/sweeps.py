@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -230,12 +230,13 @@ def fill(ledger: Ledger, folder: Path, records: Sequence[TrialRecord] | None = N
     writer.add_evaluation(test, events=[point])
 
 
-def fill_script(ledger: Ledger) -> str:
+def fill_script(ledger: Ledger, document: Mapping[str, Any] | None = None) -> str:
     """Write a sweep of a function, whose objective is `loss`; return the key of its trial, which runs."""
     sweep = sweep_record(
         id="digits-0badf00d",
         task="train.py:train",
-        document={
+        document=document
+        or {
             "name": "digits",
             "trainable": {"function": "train.py:train", "folder": "/code"},
             "objective": {"minimize": ["loss"]},

@@ -153,7 +153,8 @@ def test_the_client_is_a_package_by_itself(tmp_path: Path) -> None:
         metadata = next(
             archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA")
         )
-    assert files == ["sweep_client.py"]
+    modules = ("__init__", "keras", "lightning", "torch", "transformers")
+    assert files == [f"sweep_client/{name}.py" for name in modules]
     assert "Requires-Dist" not in metadata
     venv.create(tmp_path / "empty")
     python = tmp_path / "empty" / "bin" / "python"

@@ -67,9 +67,8 @@ def digest_of(target: str | Sequence[str], folder: Path) -> str:
         target: `file.py:name` or `package.module:name`, or the words of a command.
         folder: Folder of the trainable.
     """
-    files = files_of_reference(target, folder) if isinstance(target, str) else _files_of(target, folder)
     digest = hashlib.sha256()
-    for name, file in sorted(files):
+    for name, file in sorted(files_of(target, folder)):
         try:
             content = _digest_of_file(file)
         except OSError:
@@ -77,6 +76,11 @@ def digest_of(target: str | Sequence[str], folder: Path) -> str:
         digest.update(f"{name}\0".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+def files_of(target: str | Sequence[str], folder: Path) -> list[tuple[str, Path]]:
+    """Return the relative names and the paths of the files of a trainable's code, as in `digest_of`."""
+    return files_of_reference(target, folder) if isinstance(target, str) else _files_of(target, folder)
 
 
 def _digest_of_file(file: Path) -> bytes:

@@ -209,6 +209,10 @@ def variable_of(name: str) -> str:
     return f"SWEEP_PARAM_{name.replace('.', '_').upper()}"
 
 
+METRIC_SOURCES: Mapping[str, tuple[str, ...]] = {"file": ("step",), "tensorboard": ()}
+"""Keys of a script's `metrics` that name a file or a folder, not a pattern, each with the keys beside it."""
+
+
 @dataclass(frozen=True)
 class ScriptSettings:
     """Settings of a trial of a function or a command; one of the two is given.
@@ -224,6 +228,8 @@ class ScriptSettings:
         memory: Largest total memory of its processes in bytes, or None.
         minutes: Longest time of an attempt, or None.
         disk: Largest disk space of an attempt in bytes, or None.
+        metrics: Where reports come from if the script sends none: a pattern of printed lines by metric, or
+            `file` or `tensorboard` with a path; empty if it sends them.
     """
 
     function: str | None
@@ -236,6 +242,7 @@ class ScriptSettings:
     memory: int | None = None
     minutes: float | None = None
     disk: int | None = None
+    metrics: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> ScriptSettings:

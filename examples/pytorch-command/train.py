@@ -10,17 +10,13 @@ model = torch.nn.Sequential(
     torch.nn.Linear(1, trial.params["width"]), torch.nn.Tanh(), torch.nn.Linear(trial.params["width"], 1)
 )
 optimizer = torch.optim.Adam(model.parameters(), trial.params["lr"])
-if trial.resume:
-    saved = torch.load(trial.resume / "last.pt", weights_only=True)
-    model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
+sweep_client.torch.checkpoint(trial.start, model=model, optimizer=optimizer)  # restores
 for step in range(trial.start + 1, trial.steps + 1):
     loss = torch.nn.functional.mse_loss(model(x), x.sin())
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     if step % trial.interval == 0:
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        torch.save(state, trial.folder / "last.pt")
-        if not trial.report(step, {"val/loss": loss.item()}, checkpoint=trial.folder):
+        saved = sweep_client.torch.checkpoint(step, model=model, optimizer=optimizer)
+        if not trial.report(step, {"val/loss": loss.item()}, checkpoint=saved):
             break

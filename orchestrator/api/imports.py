@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.api.templates import draft_from_argparse
 from orchestrator.config.imports.hydra_sweep import hydra_draft, is_hydra_sweep
 from orchestrator.config.imports.optuna_study import optuna_draft
 from orchestrator.config.imports.ray_results import RayTrial, metrics_of, ray_draft
@@ -21,10 +20,7 @@ from orchestrator.process_secrets import redacted
 from orchestrator.study.stored_studies import is_journal, is_sqlite, read_study, url_of
 from trainables.sources import content_of
 
-_REMEDY = (
-    "Name a sweep file of W&B, a configuration of Hydra, a storage of Optuna, a folder of results of Ray Tune"
-    " or a Python script."
-)
+_REMEDY = "Name a sweep file of W&B, a configuration of Hydra, a storage of Optuna or a folder of results of Ray Tune."
 _OF_HYDRA = "a configuration of Hydra"
 _LARGEST_CONFIG = 256_000
 _LARGEST_RESULTS = 64 << 20
@@ -60,8 +56,8 @@ def imported(
     """Return the search-space file of a file, a folder or a storage of another tool. No code of it is run.
 
     Args:
-        source: Path of a YAML file of W&B or Hydra, of a Python script with `argparse`, of a storage of
-            Optuna or of a folder of results of Ray Tune, or URL of a storage of Optuna.
+        source: Path of a YAML file of W&B or Hydra, of a storage of Optuna or of a folder of results of Ray
+            Tune, or URL of a storage of Optuna.
         overrides: Overrides of Hydra's command line.
         study: Name of the study in a storage that has several.
         objective: Section `objective` for results that do not name their metric.
@@ -81,8 +77,6 @@ def imported(
         address = known if url is None else f"optuna://{url}#{found.name}"
         draft = optuna_draft(found, redacted(source), objective, address)
         return _imported(draft, is_written=url is None)
-    if kind == "argparse":
-        return Imported(draft_from_argparse(path))
     root, _ = read_document(path)
     if is_wandb_sweep(root):
         if overrides:
@@ -120,13 +114,20 @@ def _misplaced(option: str, source: str) -> BadInput:
 
 
 def _kind_of(source: str, path: Path) -> str:
-    """Return `optuna`, `ray`, `argparse` or `yaml`."""
+    """Return `optuna`, `ray` or `yaml`.
+
+    Raises:
+        BadInput: The source is a script, does not exist or cannot be read.
+    """
     if "://" in source:
         return "optuna"
     if path.is_dir():
         return "ray"
     if path.suffix == ".py":
-        return "argparse"
+        must = "must be a search of another tool"
+        raise BadInput(
+            source, must, "a Python script", f"Use `sweep init --script {source}` for its options."
+        )
     try:
         start = _start_of(path)
     except FileNotFoundError:

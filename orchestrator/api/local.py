@@ -116,6 +116,7 @@ class LocalBackend:
             elsewhere=log.elsewhere,
             nodes=log.nodes,
             repeats=found.record.repeats,
+            by_hand=found.by_hand(),
         )
 
     def reports(self, trial: str) -> Sequence[ReportRow]:

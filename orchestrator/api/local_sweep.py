@@ -462,12 +462,13 @@ class Sweep:
 
     def _runs(self, owner: str) -> tuple[str, ...]:
         trainable = self.specification.trainable
+        if trainable is None:
+            return ()
         with opened_as(account_for(trainable, owner)):
-            return (
-                ()
-                if trainable is None
-                else tuple(preview.runs(trainable, [*self.specification.search, *self.specification.fixed]))
-            )
+            names = [*self.specification.search, *self.specification.fixed]
+            lines = preview.runs(trainable, names)
+        line = preview.by_hand(self.specification)
+        return tuple(lines) if line is None else (*lines, f"its largest trial by hand: {line}")
 
     def _requires(self) -> str | None:
         """Return what an answer of the task requires, in words, or None if it is not known."""

@@ -111,8 +111,30 @@ def write_cluster(kind: str, folder: str | Path = ".") -> list[Path]:
     return list(written)
 
 
+def write_for_script(script: Path) -> tuple[Path, list[str]]:
+    """Write a search-space file beside a Python script, from its options and what it reports or prints.
+
+    Options of `argparse`, click and Hydra's configuration are read. The script is not run.
+
+    Args:
+        script: Path of the script.
+
+    Returns:
+        The file, named after the script, and what was guessed or is to be completed, a sentence each.
+
+    Raises:
+        BadInput: The script cannot be read, has no option that can be searched, or the file exists.
+    """
+    file = script.with_suffix(".yaml")
+    text = draft_from_argparse(script)
+    _check_absent([file])
+    file.write_text(text, encoding="utf-8")
+    comments = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")]
+    return file, comments[1:]
+
+
 def draft_from_argparse(script: Path) -> str:
-    """Return a search-space file for a Python script that declares its options with `argparse`.
+    """Return a search-space file for a Python script with options of `argparse`, click or Hydra.
 
     The script is read, not run.
 
@@ -128,7 +150,7 @@ def draft_from_argparse(script: Path) -> str:
         raise BadInput(
             str(script), "must be a Python script", str(error), "Name the script itself."
         ) from None
-    return argparse_draft.draft(source, script.name)
+    return argparse_draft.draft(source, script.name, script.parent)
 
 
 def _shipped(folder: str) -> list[Traversable]:

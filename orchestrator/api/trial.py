@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator import process_secrets
 from orchestrator.api.workspace import Workspace, trial_named
 from orchestrator.client.names import key_named
+from orchestrator.config import from_document
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
 from orchestrator.export.folder import export_saved
@@ -31,11 +32,13 @@ from orchestrator.ledger.sweeps.records import (
     TrialRecord,
 )
 from orchestrator.ledger.sweeps.selection import best_checkpoint
+from orchestrator.scripts.script_process import line_by_hand
 from orchestrator.storage import store
 from orchestrator.training import evaluation
 from orchestrator.training.process import worker_environment
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
+from trainables.trial import ScriptSettings
 
 if TYPE_CHECKING:
     from trainables.inference import Predictor
@@ -232,8 +235,10 @@ class Trial:
         """
         target = Path(folder).absolute()
         if self.runs_script:
+            code = self._archive_of_code()
+            settings = None if code is None else self._script_settings()
             with self._kept() as (saved, kept):
-                export_saved(self.record, saved, kept, target)
+                export_saved(self.record, saved, kept, target, code, settings)
             return []
         state: Mapping[str, Any] = {}
         if self._trainable():
@@ -298,6 +303,25 @@ class Trial:
             f"which has changed since the sweep began: {codes[max(number, 1) - 1]['digest'][:12]}"
             for attempt, number in zip(attempts, known, strict=True)
         ]
+
+    def by_hand(self) -> str | None:
+        """Return a line for a shell that runs the command of this trial without a sweep, or None."""
+        return line_by_hand(self._script_settings()) if "command" in self._trainable() else None
+
+    def _script_settings(self) -> ScriptSettings:
+        settings = from_document(self._document(), "").settings(self.params, self.record.seed)
+        assert isinstance(settings, ScriptSettings)
+        return settings
+
+    def _archive_of_code(self) -> Path | None:
+        """Return the archive of the code with which the last attempt began, or None if it is not here."""
+        with self.workspace.ledger() as ledger:
+            sweep, attempts = ledger.sweep(self.record.sweep_id), ledger.trial_attempts(self.key)
+        codes = () if sweep is None else sweep.facts.get("code", ())
+        known = [code for code in codes if not attempts or code["at"] <= attempts[-1].started_at]
+        folder = self.workspace.paths.code(self.record.sweep_id)
+        files = [folder / f"code-{code['digest'][:12]}.zip" for code in (known or codes)[-1:]]
+        return next((file for file in files if file.exists()), None)
 
     def log(self) -> WorkerLogs:
         """Return what the workers of this trial have written.

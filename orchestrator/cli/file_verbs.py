@@ -31,16 +31,31 @@ def init(
             help=f"Write the files of a cluster instead: {', '.join(sorted(templates.CLUSTERS))}.",
         ),
     ] = None,
+    script: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the search-space file of a Python script, beside it."),
+    ] = None,
 ) -> None:
     """Write a search-space file and its JSON Schema, or the files of a cluster with `--cluster`.
 
-    Without arguments, list the search spaces. No checkout of the project is needed.
+    With `--script train.py`, the file is `train.yaml`, from the options that `argparse`, click or Hydra
+    declare, and from what the script reports or prints. It is read, not run. Without arguments, list the
+    search spaces. No checkout of the project is needed.
 
     Example:
 
-        sweep init listops
+        sweep init --script train.py
     """
-    if cluster is not None:
+    if script is not None:
+        if task is not None or cluster is not None:
+            remedy = "Leave the task and `--cluster` out."
+            raise BadInput("init --script", "must be given alone", f"`{task or cluster}`", remedy)
+        written_file, guesses = templates.write_for_script(script)
+        for guess in guesses:
+            print_line(guess)
+        print_line(f"{near(written_file.absolute())} is written. Correct it, then check it with")
+        print_line(f"  sweep validate {near(written_file.absolute())}")
+    elif cluster is not None:
         if folder != Path():
             must = "must be given only a folder"
             raise BadInput("init --cluster", must, f"`{task} {folder}`", "Leave the task out.")

@@ -22,7 +22,7 @@ def import_search(
         str,
         typer.Argument(
             metavar="FILE|FOLDER|URL",
-            help="Sweep of W&B, configuration of Hydra, storage of Optuna, results of Ray Tune, or script.",
+            help="Sweep of W&B, configuration of Hydra, storage of Optuna, or results of Ray Tune.",
         ),
     ],
     overrides: Annotated[

@@ -118,6 +118,8 @@ def show(trial: TrialName, root: Root = DEFAULT_ROOT, as_json: Json = False, ser
         print_line(f"  {name} = {plain(value)}")
     if found.repeats is not None:
         print_line(f"  repeats a setting of {found.repeats}")
+    if found.by_hand is not None:
+        print_line(f"  by hand: {found.by_hand}")
     for attempt in found.attempts:
         node = f" on {attempt.node}" if attempt.node else ""
         print_line(f"  attempt {attempt.number}: {attempt.state}{node} {attempt.cause or ''}".rstrip())

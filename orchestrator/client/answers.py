@@ -325,6 +325,7 @@ class TrialDocument:
         elsewhere: Log lines of the attempts on other machines, as the ledger knows them.
         nodes: Names of those machines, whose logs hold the tracebacks.
         repeats: Earlier sweep, or source of known results, of which it repeats a setting; None otherwise.
+        by_hand: Line for a shell that runs the command of the trial without a sweep, or None.
     """
 
     trial: TrialRow
@@ -341,6 +342,7 @@ class TrialDocument:
     elsewhere: Sequence[str] = ()
     nodes: Sequence[str] = ()
     repeats: str | None = None
+    by_hand: str | None = None
 
 
 @dataclass(frozen=True)

@@ -291,6 +291,12 @@ class TrainableSection(Section):
     mlflow: Flag = setting(
         "Whether `mlflow.log_*` of a function or a command writes to the run of its trial.", True, False
     )
+    metrics: dict[str, Text] | None = setting(
+        "Metrics of a function or a command that sends no reports: a pattern of printed lines by metric, with"
+        " `step` for the step; or `file`, a CSV or JSON-lines file; or `tensorboard`, a folder.",
+        {"step": r"epoch (\d+)", "val/loss": r"val_loss=(\S+)"},
+        None,
+    )
     predictor: Reference | None = setting(
         "A function `load(folder)` that returns a predictor of what a function or a command has saved: the"
         " chosen trial becomes a registered model.",

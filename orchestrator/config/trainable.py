@@ -14,8 +14,11 @@ from orchestrator.config.document import Violation, flow, nearest, raise_all
 from orchestrator.config.sections import LIMITS, ResourcesSection, TrainableFile, TrainableSection
 from orchestrator.config.space import Distribution, chosen
 from orchestrator.placeholders import (
+    ARGUMENTS,
     LONGEST_WORD,
     NAME,
+    ConditionalText,
+    Piece,
     Placeholder,
     PlaceholderError,
     parsed,
@@ -24,17 +27,18 @@ from orchestrator.placeholders import (
 from orchestrator.process_secrets import redacted
 from trainables import parsing
 from trainables.sources import digest_of, module_in, source_of, text_of
-from trainables.trial import Clock, ProgramSettings, ScriptSettings, variable_of
+from trainables.trial import METRIC_SOURCES, Clock, ProgramSettings, ScriptSettings, variable_of
 
 Space = Mapping[str, Distribution]
 Kind = Literal["function", "command", "program"]
 KINDS: tuple[Kind, ...] = ("function", "command", "program")
 
 _REFERENCE = re.compile(r"^([A-Za-z_][\w.]*|[^:\0]+\.py):[A-Za-z_]\w*$")
-_OWN = frozenset({"seed", "step", "folder", "resume"})
+_OWN = frozenset({"seed", "step", "steps", "folder", "resume"})
 """Names that every command has beside its hyperparameters."""
 _PROGRAM_PATH = ("trainable", "program")
 _PATHS = frozenset({"folder", "resume"})
+_NUMBERS = frozenset({"seed", "step", "steps"})
 
 _SCRIPT = re.compile(r"[^'\"$;&|<>]+\.[A-Za-z]{1,4}")
 _LONGEST_NAME = 100
@@ -59,6 +63,7 @@ class Trainable:
         mlflow: Whether a function or a command writes to the run of its trial in MLflow.
         mutable: Hyperparameters of a function or a command that may differ when it goes on.
         predictor: Function that makes a predictor of what a function or a command has saved, or ''.
+        metrics: Where the reports of a function or a command come from; empty if it sends them itself.
     """
 
     kind: Kind
@@ -69,6 +74,7 @@ class Trainable:
     mlflow: bool = False
     mutable: tuple[str, ...] = ()
     predictor: str = ""
+    metrics: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -118,8 +124,9 @@ class Trainable:
         flags = {name: True for name in ("shell", "mlflow") if getattr(self, name)}
         mutable = {"mutable": list(self.mutable)} if self.mutable else {}
         predictor = {"predictor": self.predictor} if self.predictor else {}
+        metrics = {"metrics": dict(self.metrics)} if self.metrics else {}
         free = {"free": list(self.free)} if self.kind == "program" else {}
-        return {self.kind: target, **flags, **mutable, **predictor, **free, "folder": self.folder}
+        return {self.kind: target, **flags, **mutable, **predictor, **metrics, **free, "folder": self.folder}
 
     def settings(
         self,
@@ -152,6 +159,7 @@ class Trainable:
             memory=None if limits.memory is None else round(limits.memory * _GIB),
             minutes=limits.minutes,
             disk=round((limits.disk or DISK) * _GIB),
+            metrics=self.metrics,
         )
 
 
@@ -202,11 +210,12 @@ def read_trainable(
     _check_names(space, _check_fixed(file.fixed, space), kind)
     _check_mutable(section, space, kind)
     _check_predictor(section, kind)
+    _check_metrics(file, kind, space)
     _check_clock(file, kind)
     _check_resources(file, kind)
     place = str((folder / Path(section.folder).expanduser()).absolute()) if section.folder else str(folder)
     own: dict[str, Any] = {"mlflow": section.mlflow, "mutable": tuple(section.mutable)}
-    own["predictor"] = section.predictor or ""
+    own |= {"predictor": section.predictor or "", "metrics": dict(section.metrics or {})}
     if kind == "command":
         words = _command(section, _values_of_trials(space, file.fixed))
         return Trainable(kind, words, place, section.shell, **own)
@@ -257,7 +266,7 @@ def _command(section: TrainableSection, space: Space) -> tuple[str, ...]:
     if redacted(" ".join(words), secrets=()) != " ".join(words):
         must = "must not contain credentials, because commands are stored and displayed"
         raise Violation(("trainable", "command"), must, "Let the script read it from a file.")
-    known = [*space, *sorted(_OWN - set(space))]
+    known = [*space, *sorted(_OWN - set(space)), ARGUMENTS]
     wrong: list[Violation] = []
     for word in words:
         try:
@@ -275,24 +284,82 @@ def _check_word(word: str, space: Space, known: Sequence[str], *, shell: bool) -
         pieces = parsed(word, shell=shell)
     except PlaceholderError as error:
         raise Violation(path, error.must, error.remedy, error.got) from None
-    longest = 0
-    for piece in pieces:
-        if isinstance(piece, str):
-            longest += len(piece.encode())
-            continue
-        name = piece.name
-        if name not in known:
-            must = "a placeholder must name a searched hyperparameter, or " + ", ".join(sorted(_OWN))
-            remedy = f"{nearest(name, known)} {{{{ and }}}} stand for braces."
-            raise Violation(path, must, remedy, f"{{{name}}}")
-        if name in space and space[name].when:
-            must = "a placeholder must name a hyperparameter that every trial has"
-            remedy = "Let the script read it from the file that SWEEP_PARAMS names."
-            raise Violation(path, must, remedy, f"{{{name}}}, which has a condition")
-        longest += max(len(text.encode()) for text in _texts(piece, space))
+    if any(_is_arguments(piece, space) for piece in pieces):
+        _check_arguments(word, pieces, shell=shell)
+    longest = sum(_longest(piece, space, known) for piece in pieces)
     if longest > LONGEST_WORD:
         must = f"must be at most {LONGEST_WORD:,} bytes, which a system hands to a program"
         raise Violation(path, must, "Let the script read it from a file.", f"{longest:,}")
+
+
+def _longest(piece: Piece, space: Space, known: Sequence[str], given: str | None = None) -> int:
+    """Return the largest number of bytes of a piece of a word.
+
+    Args:
+        piece: Piece of a word.
+        space: Space of the search.
+        known: Names that a placeholder may have.
+        given: Hyperparameter that every trial has in which the piece is used, or None.
+
+    Raises:
+        Violation: A placeholder has no value in a trial.
+    """
+    path = ("trainable", "command")
+    if isinstance(piece, str):
+        return len(piece.encode())
+    name = piece.name
+    if name not in known:
+        must = "a placeholder must name a searched hyperparameter, or " + ", ".join(
+            sorted({*_OWN, ARGUMENTS})
+        )
+        remedy = f"{nearest(name, known)} {{{{ and }}}} stand for braces."
+        raise Violation(path, must, remedy, f"{{{name}}}")
+    if isinstance(piece, ConditionalText):
+        if name in _OWN and name in space and space[name].when:
+            must = f"{{?{name}: ...}} must not name a hyperparameter with a condition and the name of a value"
+            remedy = f"Give the hyperparameter {name} another name."
+            raise Violation(path, must + " that every trial has", remedy, f"{{{name}}}")
+        return sum(_longest(each, space, known, name) for each in piece.pieces)
+    if _is_arguments(piece, space):
+        if given is not None:
+            raise Violation(path, f"{{{ARGUMENTS}}} must not be in {{?{given}: ...}}", "Move it out of it.")
+        return 0
+    if name in space and not _has(given, name, space):
+        must = "a placeholder must name a hyperparameter that every trial has"
+        other = f"write {{?{name}: ...}} around the text that only some trials get"
+        remedy = f"Let the script read it from the file that SWEEP_PARAMS names, or {other}."
+        raise Violation(path, must, remedy, f"{{{name}}}, which has a condition")
+    return max(len(text.encode()) for text in _texts(piece, space))
+
+
+def _has(given: str | None, name: str, space: Space) -> bool:
+    """Return True if every trial has a hyperparameter, or every one that has another hyperparameter."""
+    if given == name:
+        return True
+    conditions = space[given].when if given is not None and given in space else {}
+    return all(
+        parent in conditions and all(value in values for value in conditions[parent])
+        for parent, values in space[name].when.items()
+    )
+
+
+def _is_arguments(piece: Piece, space: Space) -> bool:
+    return isinstance(piece, Placeholder) and piece.name == ARGUMENTS and ARGUMENTS not in space
+
+
+def _check_arguments(word: str, pieces: Sequence[Piece], *, shell: bool) -> None:
+    """Check that the placeholder of all hyperparameters is a word of its own."""
+    text = f"{{{ARGUMENTS}}}"
+    are_words = all(
+        piece.context == "word" and not piece.format
+        for piece in pieces
+        if isinstance(piece, Placeholder) and piece.name == ARGUMENTS
+    )
+    if (not shell and word != text) or (
+        shell and not (are_words and word.count(text) == len(re.findall(rf"(?<!\S){text}(?!\S)", word)))
+    ):
+        must = f"{text} must be a word of its own, because it stands for several arguments"
+        raise Violation(("trainable", "command"), must, f"Put spaces around {text}.", word[:60])
 
 
 def _texts(placeholder: Placeholder, space: Space) -> list[str]:
@@ -302,7 +369,7 @@ def _texts(placeholder: Placeholder, space: Space) -> list[str]:
         Violation: Its format does not suit its values, or a shell would take a value for several words.
     """
     path, name, context = ("trainable", "command"), placeholder.name, placeholder.context
-    values: Sequence[Any] = (2**31,) if name in ("seed", "step") else ("",)
+    values: Sequence[Any] = (2**31,) if name in _NUMBERS else ("",)
     if name in space:
         values = space[name].choices or space[name].ends()
     try:
@@ -362,6 +429,52 @@ def _check_predictor(section: TrainableSection, kind: Kind) -> None:
         must = "requires a function or a command; a program has the method `predict`"
         raise Violation(("trainable", "predictor"), must, "Leave it out.")
     _check_reference("predictor", section.predictor)
+
+
+def _check_metrics(file: TrainableFile, kind: Kind, space: Space) -> None:
+    """Check where the reports come from: patterns of printed lines, a file, or event files."""
+    metrics = file.trainable.metrics
+    if metrics is None:
+        return
+    path = ("trainable", "metrics")
+    if kind == "program":
+        must = "requires a function or a command, because programs report by themselves"
+        raise Violation(path, must, "Leave it out.")
+    for source, others in METRIC_SOURCES.items():
+        if source in metrics:
+            if strange := sorted(metrics.keys() - {source, *others}):
+                names = " and ".join([source, *others])
+                must = f"must have only {names}, because the script names its metrics in the {source}"
+                raise Violation((*path, strange[0]), must, "Leave it out.")
+            _check_path((*path, source), metrics[source], space)
+            return
+    for name, pattern in metrics.items():
+        _check_pattern((*path, name), pattern)
+    objective = file.objective
+    wanted = [*objective.maximize, *objective.minimize] if objective is not None else []
+    if missing := [name for name in wanted if name not in metrics]:
+        must = f"must have a pattern of the objective {missing[0]}"
+        raise Violation(path, must, f"Write {missing[0]}: '{missing[0].rpartition('/')[2]}=(\\S+)'.")
+
+
+def _check_path(path: tuple[str, ...], text: str, space: Space) -> None:
+    try:
+        _check_word(text, space, [*space, *sorted(_OWN - set(space))], shell=False)
+    except Violation as error:
+        raise Violation(path, error.must, error.remedy, error.got) from None
+    if path[-1] == "file" and not text.endswith((".csv", ".jsonl")):
+        must = "must end with .csv, with the names in the first line, or .jsonl, with a JSON object a line"
+        raise Violation(path, must, "For example file: '{folder}/metrics.csv'.", f"`{text}`")
+
+
+def _check_pattern(path: tuple[str, ...], pattern: str) -> None:
+    must = "must be a regular expression with one group, which is the value"
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise Violation(path, must, "Correct it.", f"{pattern}: {error}") from None
+    if groups != 1:
+        raise Violation(path, must, "Write (?:...) for other groups.", f"{groups} groups in {pattern}")
 
 
 def _check_reference(name: str, reference: str) -> None:

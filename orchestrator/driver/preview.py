@@ -19,17 +19,19 @@ from dataclasses import asdict
 from pathlib import Path
 
 from orchestrator import process_secrets
+from orchestrator.config.imports.argparse_draft import options_of
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.config.trainable import Trainable
 from orchestrator.errors import BadInput, Unfinished
-from orchestrator.placeholders import Placeholder
-from orchestrator.placeholders import parsed as parsed_command
+from orchestrator.placeholders import ARGUMENTS, NAME, names_in
+from orchestrator.scripts.script_process import line_by_hand
 from orchestrator.training import costs
 from orchestrator.training.process import worker_environment
 from trainables.cost import Cost
 from trainables.data.task import Signature
 from trainables.parsing import parsed
 from trainables.sources import source_of, text_of
-from trainables.trial import TrialSettings
+from trainables.trial import ScriptSettings, TrialSettings
 
 _PLAIN = re.compile(r"[^\s'\"\\$`|&;<>()*?]+")
 """Pattern of words that need no quotes."""
@@ -51,16 +53,57 @@ def _command(trainable: Trainable, words: Sequence[str], searched: Collection[st
         yield from line.splitlines()
         yield "without a shell: each word is one argument"
         yield f"program: {_program(words[0], trainable.folder)}"
-    pieces = [piece for word in words for piece in parsed_command(word, shell=trainable.shell)]
-    placed = sorted({piece.name for piece in pieces if isinstance(piece, Placeholder)})
-    own = [f"{{{name}}}" for name in placed if name not in searched]
+    placed = sorted(names_in(words, shell=trainable.shell))
+    has_all = ARGUMENTS in placed and ARGUMENTS not in searched
+    own = [f"{{{name}}}" for name in placed if name not in (*searched, ARGUMENTS)]
+    if has_all:
+        yield f"{{{ARGUMENTS}}} stands for {' '.join(f'--{name}=...' for name in sorted(searched))}"
     if drawn := [f"{{{name}}}" for name in placed if name in searched]:
         yield f"placeholders of hyperparameters: {', '.join(drawn)}"
     if own:
         yield f"placeholders of the trial: {', '.join(own)}"
-    if others := [name for name in searched if name not in placed]:
+    if not has_all and (others := [name for name in searched if name not in placed]):
         yield f"only in the file SWEEP_PARAMS and in variables SWEEP_PARAM_...: {', '.join(others)}"
     yield f"in {trainable.folder}"
+    yield from _warnings(trainable, words, searched if has_all else ())
+
+
+def _warnings(trainable: Trainable, words: Sequence[str], in_args: Collection[str]) -> Iterator[str]:
+    """Yield what a script's options would make of their values wrongly, if its source declares them.
+
+    Args:
+        trainable: A command.
+        words: Words of the command.
+        in_args: Hyperparameters that `{args}` stands for.
+    """
+    scripts = (Path(trainable.folder, word) for word in words if word.endswith(".py") and "{" not in word)
+    script = next((file for file in scripts if file.is_file()), None)
+    try:
+        options = options_of(text_of(script), script.name) if script is not None else []
+    except (BadInput, OSError, SyntaxError, ValueError):
+        return
+    kinds = {option.flag: option.kind for option in options}
+    given = [(f"--{name}", name) for name in sorted(in_args)]
+    for flag, name in (*given, *_SET_BY_WORDS.findall(" ".join(words))):
+        if kinds.get(flag) == "bool":
+            text = f"{{?{name}: {flag}=True}}"
+            yield f'warning: {flag} has type=bool, which reads "False" as true: write "{text}"'
+        elif flag not in kinds and (right := flag.replace("_", "-")) in kinds:
+            yield f"warning: the script has {right}, not {flag}: write {right}={{{name}}}"
+
+
+_SET_BY_WORDS = re.compile(rf"(?<!\S)(--?[A-Za-z][\w.-]*)[= ]\{{({NAME})(?::[^{{}}]*)?\}}(?!\S)")
+"""Pattern of an option with a placeholder as its value, in one word or two."""
+
+
+def by_hand(sweep: SweepConfig) -> str | None:
+    """Return the command of the largest trial as a line for a shell, or None without a command."""
+    if sweep.trainable is None or sweep.trainable.kind != "command":
+        return None
+    params = sweep.largest()
+    settings = sweep.settings(params, sweep.trial_seed(0, params))
+    assert isinstance(settings, ScriptSettings)
+    return line_by_hand(settings)
 
 
 def _program(word: str, folder: str) -> str:

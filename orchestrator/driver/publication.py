@@ -32,7 +32,14 @@ def conclude(
     history = read(ledger, sweep_id)
     history = replace(history, sweep=replace(history.sweep, state=state, reason=reason))
     files = report.write_history(history, paths.report(sweep_id))
-    return publication(history, summarise(history), files.all(), events.milliseconds(ledger.now()))
+    now = events.milliseconds(ledger.now())
+    code = [events.artifact(sweep_id, file, file.parent.name, now) for file in archives(paths, sweep_id)]
+    return [*code, *publication(history, summarise(history), files.all(), now)]
+
+
+def archives(paths: Paths, sweep_id: str) -> list[Path]:
+    """Return the archives of the code that a sweep ran."""
+    return sorted(paths.code(sweep_id).glob("code-*.zip"))
 
 
 def publication(history: History, summary: Summary, files: Sequence[Path], at_ms: int) -> list[Event]:

@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator import provenance
 from orchestrator.config.sections import LongerSection
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.driver import kept_code
 from orchestrator.driver.admission import SPECIFICATION, LeasedSweep, Run, differences
 from orchestrator.driver.user_code import account_for, opened_as
 from orchestrator.errors import BadInput, DamagedCheckpoint, Exit, counted
@@ -105,7 +106,10 @@ def enter(leased: LeasedSweep, data: TaskData | None) -> None:
     known = ledger.sweep(sweep.id)
     if known is None:
         record = _new_record(sweep, data, leased.run, ledger.now())
-        leased.writer.create_sweep(record, events=[events.sweep_started(record, sweep)])
+        kept = _keep_code(leased)
+        now_ms = events.milliseconds(record.created_at)
+        files = [] if kept is None else [events.artifact(sweep.id, kept, kept.parent.name, now_ms)]
+        leased.writer.create_sweep(record, events=[events.sweep_started(record, sweep), *files])
         for results in sweep.known:
             say(f"Known results of {results.phrase}.")
         return
@@ -121,6 +125,7 @@ def enter(leased: LeasedSweep, data: TaskData | None) -> None:
     now_used = {**known.facts, SPECIFICATION: sweep.source_text}
     facts, news = _with_code(now_used, sweep, leased.run.owner, ledger.now())
     if news:
+        _keep_code(leased)
         say(news)
     if changed := differences(known.document, document):
         say(f"Changed: {'; '.join(changed)}.")
@@ -200,8 +205,18 @@ def note_code(leased: LeasedSweep) -> None:
     record = record_of(leased)
     facts, news = _with_code(record.facts, leased.sweep, leased.run.owner, leased.ledger.now())
     if news:
+        _keep_code(leased, programs=False)
         leased.observer.say(news)
         leased.writer.amend_sweep(record.document, record.digest, facts)
+
+
+def _keep_code(leased: LeasedSweep, *, programs: bool = True) -> Path | None:
+    """Write the archive of the current code; None if the sweep trains networks of this package."""
+    trainable, run = leased.sweep.trainable, leased.run
+    if trainable is None:
+        return None
+    account = account_for(trainable, run.owner)
+    return kept_code.keep(trainable, run.paths.code(leased.sweep.id), account, programs=programs)
 
 
 def _with_code(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from importlib.util import find_spec
@@ -19,6 +21,13 @@ from orchestrator.config import from_document
 from orchestrator.errors import BadInput, counted
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.records import CheckpointRecord, SweepRecord, TrialRecord
+from orchestrator.scripts.script_process import (
+    CLIENT,
+    FUNCTION,
+    command_by_hand,
+    facts_by_hand,
+    variables_by_hand,
+)
 from orchestrator.training.process import worker_environment
 from trainables import checkpoint
 from trainables.sources import digest_of, files_of_reference, module_in
@@ -271,14 +280,25 @@ def _write(file: Path, content: str) -> None:
     file.write_text(content, encoding="utf-8")
 
 
-def export_saved(trial: TrialRecord, saved: CheckpointRecord, kept: Path, folder: Path) -> None:
+def export_saved(
+    trial: TrialRecord,
+    saved: CheckpointRecord,
+    kept: Path,
+    folder: Path,
+    code: Path | None = None,
+    settings: ScriptSettings | None = None,
+) -> None:
     """Write the files of a script's checkpoint to `checkpoint/` of a new folder, and `trial.json` beside it.
+
+    With the archive of its code, `run.sh` trains the trial again from it.
 
     Args:
         trial: Trial of the checkpoint.
         saved: Record of the checkpoint.
         kept: Folder of the checkpoint.
         folder: Folder to create.
+        code: Archive of the code that the trial ran, or None if there is none.
+        settings: Settings of the trial, with `code`.
 
     Raises:
         BadInput: The folder exists, or the script has saved no files.
@@ -287,17 +307,57 @@ def export_saved(trial: TrialRecord, saved: CheckpointRecord, kept: Path, folder
     _check_new(folder)
     facts = checkpoint.facts_of(kept, saved.digest)
     checkpoint.check_trial(kept, facts, trial.key)
-    if not facts["resumable"]:
+    if not facts["resumable"] and code is None:
         must, remedy = (
             "has no files to export",
             "Report a checkpoint: trial.report(..., checkpoint=folder).",
         )
         raise BadInput(trial.key, must, "reports without a checkpoint", remedy)
-    checkpoint.extract(kept, saved.digest, folder / "checkpoint")
+    if facts["resumable"]:
+        checkpoint.extract(kept, saved.digest, folder / "checkpoint")
     known = {"trial": trial.key, "params": dict(trial.params), "seed": trial.seed}
     document = {**known, "step": facts["step"], "metrics": facts["metrics"]}
     folder.mkdir(parents=True, exist_ok=True)  # a checkpoint may be an empty folder
     _write(folder / "trial.json", json.dumps(document, indent=1) + "\n")
+    if code is not None and settings is not None:
+        _write_code(code, settings, folder)
+
+
+def _write_code(archive: Path, settings: ScriptSettings, folder: Path) -> None:
+    """Write the code of a script, the client that it imports, and `run.sh`, which runs the trial by hand."""
+    with zipfile.ZipFile(archive) as opened:
+        opened.extractall(folder)
+    shutil.copytree(CLIENT, folder / "client", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copyfile(FUNCTION, folder / FUNCTION.name)
+    params = dict(settings.params)
+    _write(folder / "params.json", json.dumps(params, indent=1) + "\n")
+    _write(folder / "sweep-trial.json", json.dumps(facts_by_hand(settings), indent=1) + "\n")
+    _write(folder / "run.sh", _script_by_hand(settings))
+    (folder / "run.sh").chmod(0o777 & ~umask())
+
+
+def _script_by_hand(settings: ScriptSettings) -> str:
+    if settings.function is not None:
+        words = f'-P "$here/{FUNCTION.name}" {shlex.quote(settings.function)} "$here/code"'
+        line = f'exec "${{PYTHON:-python}}" {words}'
+    else:
+        program, *others = command_by_hand(settings)
+        is_python = Path(program).name.startswith("python")
+        first = '"${PYTHON:-python}"' if is_python else shlex.quote(program)
+        line = f"exec {first} {shlex.join(others)}"
+    return "\n".join(
+        [
+            "#!/bin/sh",
+            "# Run the trial again without a sweep: it prints its reports. It needs packages.txt.",
+            'here=$(cd "$(dirname "$0")" && pwd) || exit',
+            *(f"export {name}={shlex.quote(value)}" for name, value in variables_by_hand(settings).items()),
+            'export SWEEP_TRIAL="$here/sweep-trial.json" SWEEP_PARAMS="$here/params.json"',
+            'export PYTHONPATH="$here/client${PYTHONPATH:+:$PYTHONPATH}"',
+            'cd "$here/code" || exit',
+            line,
+            "",
+        ]
+    )
 
 
 def _check_new(folder: Path) -> None:

@@ -22,8 +22,9 @@ from orchestrator.accounts import files_as
 from orchestrator.assignment import LARGEST_STEP, SIZE, Assignment, Outcome, SavedCheckpoint
 from orchestrator.ledger.sweeps.records import attempt_number
 from orchestrator.scripts import reported_folder
+from orchestrator.scripts.metric_sources import MetricSource, source_of_metrics
 from orchestrator.scripts.reported_folder import own_file
-from orchestrator.scripts.script_process import GRACE, AttemptFolder, End, ScriptProcess
+from orchestrator.scripts.script_process import GRACE, AttemptFolder, End, ScriptProcess, metrics_of
 from orchestrator.scripts.supervisor import remove
 from orchestrator.storage import store
 from orchestrator.storage.paths import checkpoint_stem
@@ -220,6 +221,7 @@ class ScriptAttempt:
         self._leaves_out_metrics = False
         self._last: Outcome | None = None
         self._listens = True
+        self._source: MetricSource | None = None
         self._started_at = time.monotonic()
         self._tail = deque[str](maxlen=TAIL)
         try:
@@ -231,6 +233,7 @@ class ScriptAttempt:
             with contextlib.suppress(PermissionError):  # the script will fail with a message
                 self._log.write(f"its code has the digest {self._code_digest()[:DIGITS]}")
             self._step = self._resumed = resumed
+            self._source = self._source_of_metrics(resumed)
             self._process = ScriptProcess(
                 self._settings,
                 self._place,
@@ -243,6 +246,15 @@ class ScriptAttempt:
         except BaseException:
             remove(self._folder)
             raise
+
+    def _source_of_metrics(self, resumed: int) -> MetricSource | None:
+        """Return where reports come from that the script does not send, or None."""
+        settings = self._settings
+        if not settings.metrics:
+            return None
+        metrics = metrics_of(settings, self._place, resumed)
+        needed = [name for name in self._assignment.observed if not name.startswith(_MEASURED)]
+        return source_of_metrics(metrics, Path(settings.folder), needed, settings.training.interval)
 
     def _code_digest(self) -> str:
         settings = self._settings
@@ -357,6 +369,8 @@ class ScriptAttempt:
 
     def _print(self, lines: str) -> None:
         self._tail.extend(lines.split("\n")[-TAIL:])
+        if self._source is not None:
+            self._source.print(lines)
         self._log.write(f"{lines}\n")
 
     def _answer(self, step: int, *, go_on: bool) -> None:
@@ -368,6 +382,9 @@ class ScriptAttempt:
 
     def _has_more(self) -> bool:
         """Return True if complete lines are unread; refuse a replaced file and a line that is too long."""
+        if self._source is not None:
+            with files_as(self._assignment.account):
+                self._unread.extend(self._source.reports(ended=self._process.end is not None))
         try:
             facts = self._place.reports.lstat()
             if stat.S_ISREG(facts.st_mode) and facts.st_size == self._offset:
@@ -528,7 +545,10 @@ class ScriptAttempt:
             raise Refusal("the script", "must end with exit code 0", reason, "See `sweep logs`.")
         if self._saved is None or self._step == self._resumed:
             must = "must report at least once"
-            raise Refusal("the script", must, "", "Call `trial.report`, or append to SWEEP_REPORTS.")
+            remedy = "Call `trial.report`, or append to SWEEP_REPORTS."
+            if self._source is not None:
+                remedy = "Correct `trainable.metrics`: nothing was found for the metrics of the objective."
+            raise Refusal("the script", must, "", remedy)
         return Outcome(
             self._assignment.attempt_id, self._saved.step, done=True, checkpoint=self._saved, complete=True
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,10 +21,10 @@ from typing import Any
 
 from orchestrator import process_secrets
 from orchestrator.accounts import Account, files_as
-from orchestrator.placeholders import plain, rendered
+from orchestrator.placeholders import arguments, names_in, plain, rendered
 from orchestrator.process_secrets import redacted
 from trainables.errors import Refusal
-from trainables.trial import ScriptSettings, variable_of
+from trainables.trial import METRIC_SOURCES, ScriptSettings, variable_of
 
 CLIENT = Path(__file__).parent / "client"
 """Folder that contains only `sweep_client`, so that it hides no module of a script."""
@@ -370,14 +371,64 @@ def command_of(settings: ScriptSettings, place: AttemptFolder, step: int) -> lis
     """Return the words of the command with placeholders replaced."""
     if settings.function is not None:
         return [sys.executable, "-P", str(FUNCTION), settings.function, settings.folder]
-    values = {**_own(settings, place, step), **settings.params}
-    words = [rendered(word, values, shell=settings.shell) for word in settings.command or ()]
-    return ["/bin/sh", "-c", words[0]] if settings.shell else words
+    return _words(settings, step, str(place.scratch), str(place.resume) if step else "")
 
 
-def _own(settings: ScriptSettings, place: AttemptFolder, step: int) -> dict[str, Any]:
-    resume = str(place.resume) if step else ""
-    return {"seed": settings.seed, "step": step, "folder": str(place.scratch), "resume": resume}
+def metrics_of(settings: ScriptSettings, place: AttemptFolder, step: int) -> dict[str, str]:
+    """Return where the reports come from, with the placeholders of paths replaced."""
+    values = {**_own(settings, step, str(place.scratch), str(place.resume)), **settings.params}
+    return {
+        name: rendered(text, values, shell=False) if name in METRIC_SOURCES else text
+        for name, text in settings.metrics.items()
+    }
+
+
+def _own(settings: ScriptSettings, step: int, folder: str, resume: str) -> dict[str, Any]:
+    steps = settings.training.steps
+    return {"seed": settings.seed, "step": step, "steps": steps, "folder": folder, "resume": resume}
+
+
+def _words(settings: ScriptSettings, step: int, folder: str, resume: str) -> list[str]:
+    values = _own(settings, step, folder, resume)
+    words = arguments(settings.command or (), values, settings.params, shell=settings.shell)
+    return ["/bin/sh", "-c", *words] if settings.shell else words
+
+
+def command_by_hand(settings: ScriptSettings) -> list[str]:
+    """Return the words of a command without a sweep; `{folder}` is the current folder."""
+    return _words(settings, 0, ".", "")
+
+
+def variables_by_hand(settings: ScriptSettings) -> dict[str, str]:
+    """Return the variables of a script without a sweep: of its clock, its seed and its hyperparameters."""
+    own = {variable_of(name): str(value) for name, value in settings.params.items()}
+    counts = {"SEED": settings.seed, "STEPS": settings.training.steps, "INTERVAL": settings.training.interval}
+    return {**{f"SWEEP_{name}": str(value) for name, value in counts.items()}, **own}
+
+
+def facts_by_hand(settings: ScriptSettings) -> dict[str, Any]:
+    """Return what `sweep_client` reads of a trial without a sweep, whose reports it prints."""
+    no_files = dict.fromkeys(("attempt", "resume", "reports", "answers", "checkpoints"))
+    clock = {"start": 0, "steps": settings.training.steps, "interval": settings.training.interval}
+    return {**no_files, **clock, "params": dict(settings.params), "seed": settings.seed, "folder": "."}
+
+
+def line_by_hand(settings: ScriptSettings) -> str:
+    """Return the command of a trial as a line for a shell, which runs it in its folder without a sweep.
+
+    Hyperparameters that the words do not name, and what `sweep_client` reads, are variables. `{folder}` is
+    the current folder, as in `sweep_client` by hand.
+    """
+    placed = names_in(settings.command or (), shell=settings.shell)
+    others = [] if "args" in placed else sorted(set(settings.params) - placed)
+    left_out = {variable_of(name) for name in settings.params if name not in others}
+    variables = [
+        f"{name}={shlex.quote(value)}"
+        for name, value in variables_by_hand(settings).items()
+        if name not in left_out
+    ]
+    line = " ".join([*variables, shlex.join(command_by_hand(settings))])
+    return f"cd {shlex.quote(settings.folder)} && {line}"
 
 
 def environment_of(

@@ -128,6 +128,10 @@ class Paths:
         """Return the folder of a sweep's report."""
         return self.root / "reports" / sweep_id
 
+    def code(self, sweep_id: str) -> Path:
+        """Return the folder with archives of the code that a sweep ran."""
+        return self.report(sweep_id) / "code"
+
     def create(self) -> None:
         """Create the folders that must exist before a database is opened in them."""
         if not self.root.is_dir():

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.placeholders import Placeholder, PlaceholderError, parsed, rendered
+from orchestrator.placeholders import Placeholder, PlaceholderError, names_in, parsed, rendered
+from orchestrator.placeholders import arguments as arguments_of
 
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF), max_size=12)
 PRINT = "import json, sys; print(json.dumps(sys.argv[1:]))"
@@ -103,3 +104,76 @@ def test_a_format_makes_no_long_text(form: str) -> None:
 def test_a_format_is_that_of_python(form: str) -> None:
     value = 7 if form in ("_d", "x", "#x") else 0.1
     assert rendered(f"{{x:{form}}}", {"x": value}, shell=False) == format(value, form)
+
+
+OWN = {"seed": 3, "resume": "", "folder": "a b"}
+
+
+def test_args_stands_for_every_hyperparameter_of_a_trial() -> None:
+    drawn = {"lr": 1e-5, "opt.kind": "a b", "amp": True}
+    expected = ["--amp=True", "--lr=1e-05", "--opt.kind=a b"]
+    assert arguments_of(["train", "{args}", "-v"], OWN, drawn, shell=False) == ["train", *expected, "-v"]
+    (line,) = arguments_of([f"{sys.executable} -S -c '{PRINT}' {{args}} x"], OWN, drawn, shell=True)
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [*expected, "x"]
+    assert arguments_of(["{args}"], OWN, {"args": 5}, shell=False) == ["5"], "a hyperparameter of this name"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (True, ["--amp", "model-amp", "is=True"]),
+        (False, ["model", "--no-amp"]),
+        (None, ["model", "--no-amp"]),
+        ("", ["model", "--no-amp"]),
+        (0, ["--amp", "model-amp", "is=0"]),
+        ("a b", ["--amp", "model-amp", "is=a b"]),
+    ],
+)
+def test_a_text_depends_on_a_value(value: object, expected: list[str]) -> None:
+    words = ["{?amp: --amp}", "model{?amp:-amp}", "{!amp: --no-amp}", "{?amp: is={amp}}"]
+    assert arguments_of(words, OWN, {"amp": value}, shell=False) == expected
+
+
+def test_a_text_with_spaces_is_several_arguments_but_a_value_with_spaces_is_one() -> None:
+    words = ["{?warmup: --warmup {warmup} --at={seed}{warmup}  --last}"]
+    expected = ["--warmup", "a b", "--at=3a b", "--last"]
+    assert arguments_of(words, OWN, {"warmup": "a b"}, shell=False) == expected
+    assert arguments_of(words, OWN, {}, shell=False) == [], "the trial has no such hyperparameter"
+    resume = ["{?resume: --resume {resume}}"]
+    assert arguments_of(resume, OWN, {}, shell=False) == []
+    assert arguments_of(resume, {**OWN, "resume": "/k"}, {}, shell=False) == ["--resume", "/k"]
+
+
+@pytest.mark.parametrize("value", ["it's", "a b", "$HOME", "1", "a;b|c&"])
+def test_a_text_for_a_shell_quotes_its_values(value: str) -> None:
+    (line,) = arguments_of(
+        [f"{sys.executable} -S -c '{PRINT}' {{?x: --x {{x}}}} \"is{{?x: {{x}}}}\" {{?x:{{x}}}}>/dev/stdout"],
+        OWN,
+        {"x": value},
+        shell=True,
+    )
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == ["--x", value, f"is{value}", value]
+
+
+@pytest.mark.parametrize(
+    ("text", "must"),
+    [
+        ("{?x: ' }", "must close the quotes"),
+        ("{?x: $(ls }", "must close the quotes"),
+        ("${?x: x}", "must not follow"),
+        ("{?x: {{}}}", "a brace must be part"),
+        ("{?x: {?y: z}}", "a brace must be part"),
+        ("{?x}", "a brace must be part"),
+        ("{?: x}", "a brace must be part"),
+    ],
+)
+def test_a_text_that_a_shell_would_read_otherwise_is_refused(text: str, must: str) -> None:
+    with pytest.raises(PlaceholderError, match=must):
+        parsed(text, shell=True)
+
+
+def test_the_names_of_a_command() -> None:
+    words = ["{?x: --y={y}}", "{z:.3f}", "{{a}}"]
+    assert names_in(words, shell=False) == {"x", "y", "z"}

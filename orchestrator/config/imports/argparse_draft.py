@@ -1,4 +1,4 @@
-"""Draft of a search-space file from the `argparse` options of a Python script.
+"""Draft of a search-space file from the options of a Python script: `argparse`, click or Hydra.
 
 The script is parsed, not run. Distributions are guessed from types and defaults and are meant to be edited.
 """
@@ -12,9 +12,11 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from orchestrator.config.document import flow
+from orchestrator.config.imports.script_findings import FoundMetrics, HydraConfig, hydra_config, metrics_in
 from orchestrator.config.space import DistributionError, chosen
 from orchestrator.errors import BadInput
 from orchestrator.placeholders import NAME
@@ -55,6 +57,7 @@ class ScriptOption:
         choices: Values that it accepts, none if it accepts any, or None if they are not written out.
         required: Whether the script does not run without it.
         takes_value: Whether a value follows its flag.
+        prefix: Text before the value in the same word, as `lr=` of Hydra.
     """
 
     flag: str
@@ -64,11 +67,17 @@ class ScriptOption:
     choices: tuple[Any, ...] | None
     required: bool
     takes_value: bool
+    prefix: str = ""
 
     @property
     def words(self) -> list[str]:
         """Return the words of a command that set the option."""
         return [self.flag] if self.flag else []
+
+    @property
+    def last_name(self) -> str:
+        """Return the name without those of the groups of Hydra around it."""
+        return self.name.rpartition(".")[2] if self.prefix else self.name
 
     def distribution(self) -> str | None:
         """Return a distribution around a numeric default as YAML, or None.
@@ -76,7 +85,7 @@ class ScriptOption:
         Raises:
             _NotSearchedError: It cannot be searched for a reason that its author may not expect.
         """
-        if self.name in CLOCKS | GIVEN or not self.kind:
+        if self.last_name in CLOCKS | GIVEN or not self.kind:
             return None
         if self.kind == "bool":
             raise _NotSearchedError("type=bool takes every word for true, also False")
@@ -161,11 +170,60 @@ def options_of(source: str, script: str) -> list[ScriptOption]:
     except (SyntaxError, ValueError) as error:
         raise BadInput(script, "must be a Python script", str(error), "Name the script itself.") from None
     calls.sort(key=lambda call: (call.lineno, call.col_offset))
+    if any(_method(call) == "command" for call in calls) and re.search(r"^\s*import click", source, re.M):
+        return _click_options(calls, script)
     if any(_method(call) == "add_subparsers" for call in calls):
         must = "has subparsers, which a draft cannot describe"
         raise BadInput(script, must, "", "Write the command as in docs/trainables.md.")
     options = [_option(call) for call in calls if _method(call) == "add_argument"]
     return [option for option in options if option is not None]
+
+
+def _click_options(calls: Sequence[ast.Call], script: str) -> list[ScriptOption]:
+    """Return the options that click's decorators declare."""
+    if sum(_method(call) == "command" for call in calls) > 1:
+        must, remedy = "has several commands, which a draft cannot describe", "Write the command yourself."
+        raise BadInput(script, must, "", remedy)
+    options = [_click_option(call) for call in calls if _method(call) in ("option", "argument")]
+    return [option for option in options if option is not None]
+
+
+def _click_option(call: ast.Call) -> ScriptOption | None:
+    """Return the option of a call of `click.option` or `click.argument`; None if its name is not known."""
+    names = [name for name in map(_literal, call.args) if isinstance(name, str) and name.isprintable()]
+    if not names:
+        return None
+    given = {word.arg: word.value for word in call.keywords if word.arg}
+    flags = [name.partition("/")[0] for name in names if name.startswith("-")]
+    flag = max(flags, key=len, default="")
+    named = next((name for name in names if not name.startswith("-")), flag.lstrip("-"))
+    default, kind = _literal(given.get("default")), given.get("type")
+    choices = _literal(kind.args[0]) if isinstance(kind, ast.Call) and kind.args else ()
+    is_switch = _literal(given.get("is_flag")) is True or any("/" in name for name in names)
+    several = _literal(given.get("multiple")) is True or "nargs" in given
+    is_plain = isinstance(kind, ast.Name) or isinstance(default, bool | int | float | str)
+    own = kind.id if isinstance(kind, ast.Name) else type(default).__name__ if is_plain else "str"
+    is_choice = isinstance(kind, ast.Call) and _method(kind) == "Choice" and isinstance(choices, list | tuple)
+    takes_value = not (is_switch or own == "bool")
+    has_default = default is not _NO_DEFAULT and default is not None
+    return ScriptOption(
+        flag=flag,
+        name=named.replace("-", "_"),
+        kind="" if several or not takes_value else "str" if is_choice else own,
+        default=default if has_default else None,
+        choices=tuple(choices) if is_choice else (),
+        required=_literal(given.get("required")) is True or (not flag and not has_default),
+        takes_value=takes_value,
+    )
+
+
+def _hydra_options(config: HydraConfig) -> list[ScriptOption]:
+    """Return the values of Hydra's configuration, each of which `name=value` overrides."""
+    kinds = {int: "int", float: "float", str: "str"}
+    return [
+        ScriptOption("", name, kinds.get(type(value), ""), value, (), value == "???", True, f"{name}=")
+        for name, value in config.values.items()
+    ]
 
 
 def _method(call: ast.Call) -> str:
@@ -225,24 +283,30 @@ def _literal(node: ast.expr | None, missing: Any = _NO_DEFAULT) -> Any:
         return _NO_DEFAULT
 
 
-def draft(source: str, script: str) -> str:
+def draft(source: str, script: str, folder: Path | None = None) -> str:
     """Return a search-space file for a script, with comments on what is to be completed.
 
     Args:
         source: Text of the script.
         script: Its file name, beside which the file is to stand.
+        folder: Folder of the script, where the configuration of Hydra is; None to read options only.
 
     Raises:
         BadInput: No option of the script can be searched.
     """
     options = options_of(source, script)
+    tree = parsed(source, script)
+    config = None if folder is None else hydra_config(tree, folder)
+    if config is not None:
+        options = _hydra_options(config)
+    metrics = metrics_in(tree)
     searched, reasons = _searched(options)
     if not searched:
         must = "must have an option with a number as its default, or with choices"
         named = [f"{_shown(option.flag or option.name)}{_because(option, reasons)}" for option in options[:8]]
         remedy = "Write the file as in docs/trainables.md."
         raise BadInput(_shown(script), must, ", ".join(named) or "no options", remedy)
-    clock = next((option for option in options if option.name in CLOCKS), None)
+    clock = next((option for option in options if option.last_name in CLOCKS), None)
     given = clock.default if clock is not None else None
     steps = given if type(given) is int and 0 < given <= _LONGEST_TRIAL else _STEPS
     return "\n".join(
@@ -250,17 +314,40 @@ def draft(source: str, script: str) -> str:
             f"# A draft from the options of {_shown(script)}:"
             " keep it beside the script and correct what is guessed.",
             *_left_out(options, searched, reasons),
-            *([] if any(name in source for name in _REPORTING) else _silent(_shown(script))),
+            *_guessed(metrics, _shown(script), reports=any(name in source for name in _REPORTING)),
+            *([] if config is None else _of_hydra(config)),
             "trainable:",
-            f"  command: [{', '.join(map(_word, _command(options, searched, script, steps)))}]",
+            f"  command: [{', '.join(map(_word, _command(options, searched, script)))}]",
+            *(
+                []
+                if metrics is None or not metrics.patterns
+                else [f"  metrics: {json.dumps(metrics.patterns)}"]
+            ),
             "search:",
             *(f"  {name}: {distribution}" for name, distribution in searched.items()),
             f"training: {{steps: {flow(steps)}, interval: 1}}  # of the script; between two reports",
-            "objective: {minimize: val/loss}  # a metric that the script reports: docs/trainables.md",
+            "objective: {minimize: val/loss}  # a metric that the script reports: docs/trainables.md"
+            if metrics is None
+            else f"objective: {{{metrics.direction}: {metrics.objective}}}",
             "budget: {trials: 16}",
             "",
         ]
     )
+
+
+def _guessed(metrics: FoundMetrics | None, script: str, *, reports: bool) -> list[str]:
+    """Return comments on where the metrics come from."""
+    if metrics is None:
+        return [] if reports else _silent(script)
+    how = "prints" if metrics.patterns else "reports"
+    return [
+        f"# Guessed: {metrics.direction} {metrics.objective}, which line {metrics.line} of {script} {how}."
+    ]
+
+
+def _of_hydra(config: HydraConfig) -> list[str]:
+    rest = " The groups of its `defaults` were not read." if config.groups else ""
+    return [f"# Values of {config.file.name}, which Hydra reads.{rest}"]
 
 
 def _silent(script: str) -> list[str]:
@@ -296,10 +383,10 @@ def _searched(options: Sequence[ScriptOption]) -> tuple[dict[str, str], dict[str
     return searched, reasons
 
 
-def _command(
-    options: Sequence[ScriptOption], searched: Mapping[str, str], script: str, steps: int
-) -> list[str]:
+def _command(options: Sequence[ScriptOption], searched: Mapping[str, str], script: str) -> list[str]:
     words, named = ["python", _literally(script)], set()
+    if any(option.prefix for option in options):
+        words.append("hydra.run.dir={folder}")
     for option in options:
         flags = [_literally(word) for word in option.words]
         if option.name in named:
@@ -308,13 +395,15 @@ def _command(
         if option.name in searched:
             # Written as one word, a value that begins with a dash is no option of its own.
             dashed = any(str(choice).startswith("-") for choice in option.choices or ())
-            words += [f"{flags[0]}={{{option.name}}}"] if dashed else [*flags, f"{{{option.name}}}"]
-        elif option.name == "seed" and option.kind and option.choices == ():
-            words += [*flags, "{seed}"]
-        elif option.name in CLOCKS and option.kind and option.choices == ():
-            words += [*flags, str(steps)]
+            value = f"{_literally(option.prefix)}{{{option.name}}}"
+            words += [f"{flags[0]}={{{option.name}}}"] if dashed else [*flags, value]
+        elif option.last_name == "seed" and option.kind and option.choices == ():
+            words += [*flags, f"{_literally(option.prefix)}{{seed}}"]
+        elif option.last_name in CLOCKS and option.kind and option.choices == ():
+            words += [*flags, f"{_literally(option.prefix)}{{steps}}"]
         elif option.required:
-            words += [*flags, *([f"<{_literally(option.name)}>"] if option.takes_value else [])]
+            named_value = f"{_literally(option.prefix)}<{_literally(option.name)}>"
+            words += [*flags, *([named_value] if option.takes_value else [])]
     return words
 
 
@@ -344,7 +433,11 @@ def _left_out(
     required = [option.name for option in options if option.required and option.name not in searched]
     unknown = [option.name for option in options if option.name in required and option.takes_value]
     known = {*searched, *required, *CLOCKS, "seed", *reasons}
-    rest = [_shown(option.flag or option.name) for option in options if option.name not in known]
+    rest = [
+        _shown(option.flag or option.name)
+        for option in options
+        if option.name not in known and option.last_name not in known
+    ]
     why = {_shown(option.flag or option.name): _because(option, reasons) for option in options}
     return [
         *(f"# Replace <{_shown(name)}>: the script does not run without it." for name in unknown),

@@ -16,12 +16,14 @@ from orchestrator.config.document import LocatedValue, Violation
 from orchestrator.config.imports.argparse_draft import GIVEN
 from orchestrator.config.imports.search_draft import TRIALS, DraftBuilder, SearchDraft, escaped, yaml_of
 from orchestrator.config.sections import BudgetSection, validated
+from orchestrator.placeholders import ARGUMENTS
 
 _SAMPLERS = {"bayes": "tpe", "random": "random", "grid": "grid"}
 _OF_WANDB = frozenset({"project", "entity", "name", "description", "program", "parameters", "command"})
 _TRANSLATED = frozenset({"method", "metric", "run_cap", "early_terminate"})
 _DEFAULT_COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
 _MACRO = re.compile(r"\$\{([a-z_]+)(?::([A-Za-z_][A-Za-z0-9_]*))?\}")
+_ALL = f"{{{ARGUMENTS}}}"
 _REPORT = "Write the parameter by hand, as in docs/search-space.md."
 _FROM_SHELL = {"args_json_file": '"$SWEEP_PARAMS"', "args_json": '"$(cat "$SWEEP_PARAMS")"'}
 """Texts of a shell for the macros of the JSON file of all parameters, which a variable names."""
@@ -316,7 +318,10 @@ class _WandbSweep:
 
 
 def _with_hyphens(parameters: Sequence[_WandbParameter]) -> Iterator[str]:
-    return (f"--{escaped(each.key)}={each.placeholder}" for each in parameters)
+    if all(each.key == each.name for each in parameters):
+        yield _ALL
+    else:
+        yield from (f"--{escaped(each.key)}={each.placeholder}" for each in parameters)
 
 
 def _without_hyphens(parameters: Sequence[_WandbParameter]) -> Iterator[str]:
@@ -335,6 +340,8 @@ def _with_flags(parameters: Sequence[_WandbParameter]) -> Iterator[str]:
 
 def _for_shell(word: str) -> str:
     """Return a word quoted for a shell, with the texts of a shell that stand between zero bytes."""
+    if word == _ALL:
+        return word
     literal, *others = word.split("\0")
     quoted = [shlex.quote(literal)] if literal else []
     for macro, text in zip(others[::2], others[1::2], strict=True):

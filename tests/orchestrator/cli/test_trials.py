@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import suppress
@@ -15,6 +17,7 @@ import pytest
 
 from orchestrator import output
 from orchestrator.cli.app import run_command
+from orchestrator.config import load
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.output import escaped
 from orchestrator.storage.paths import Paths
@@ -119,6 +122,29 @@ def test_show_prints_what_a_script_has_reported(paths: Paths, capsys: pytest.Cap
     assert run_command(["show", key, "--root", str(paths.root)]) == 0
     step = "  step 40: learning_rate 0.004, loss 0.25, seconds/evaluate 0.5, seconds/train 3"
     assert step in capsys.readouterr().out.splitlines()
+
+
+def test_show_prints_the_command_of_a_trial_for_a_shell(
+    paths: Paths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    params = sweeps.trial(0).params
+    file = tmp_path / "digits.yaml"
+    searched = {name: {"choice": [value]} for name, value in params.items()}
+    words = ["python", "my train.py", "{args}", "--steps={steps}"]
+    document = {"trainable": {"command": words}, "search": searched, "objective": {"minimize": "loss"}}
+    file.write_text(
+        json.dumps({**document, "training": {"steps": 80, "interval": 40}, "budget": {"trials": 1}})
+    )
+    ledger = Ledger.open(paths.ledger_url)
+    key = sweeps.fill_script(ledger, load(file, profile=None, overrides=(), gpus=0).document())
+    trial = ledger.trial(key)
+    ledger.close()
+    assert trial is not None
+    assert run_command(["show", key, "--root", str(paths.root)]) == 0
+    options = [f"--{name}={params[name]}" for name in sorted(params)]
+    variables = f"SWEEP_SEED={trial.seed} SWEEP_STEPS=80 SWEEP_INTERVAL=40"
+    line = shlex.join(["python", "my train.py", *options, "--steps=80"])
+    assert f"  by hand: cd {tmp_path} && {variables} {line}" in capsys.readouterr().out.splitlines()
 
 
 def test_show_prints_of_how_a_network_was_trained_what_its_sweep_asks_for(

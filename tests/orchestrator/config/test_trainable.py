@@ -13,7 +13,7 @@ import pytest
 from orchestrator.config import from_document, load
 from orchestrator.config.sweep_config import SweepConfig, identity
 from orchestrator.errors import BadInput
-from orchestrator.scripts.script_process import AttemptFolder, command_of, environment_of
+from orchestrator.scripts.script_process import AttemptFolder, command_of, environment_of, metrics_of
 from trainables.trial import ProgramSettings, ScriptSettings, settings_from
 
 FILE = """
@@ -148,6 +148,51 @@ def test_a_placeholder_is_the_hyperparameter_of_exactly_this_name(tmp_path: Path
     settings = sweep.settings(sweep.largest(), seed=3)
     assert isinstance(settings, ScriptSettings)
     assert command_of(settings, AttemptFolder(tmp_path), 0) == ["run", "x y z {a}"]
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"step": r"epoch (\d+)", "val/loss": "loss=([0-9]{1,3})"},
+        {"file": "{folder}/{seed}/m.csv", "step": "epoch"},
+        {"tensorboard": "{folder}/{?momentum: x}runs"},
+    ],
+)
+def test_where_reports_come_from_reaches_the_settings_and_the_record(
+    tmp_path: Path, metrics: dict[str, str]
+) -> None:
+    sweep = read(tmp_path, f"{COMMAND}, metrics: {json.dumps(metrics)}")
+    assert from_document(sweep.document(), "").document() == sweep.document()
+    settings = sweep.settings({"learning_rate": 0.01, "optimizer.kind": "adam"}, seed=3)
+    assert isinstance(settings, ScriptSettings)
+    assert settings.metrics == metrics
+    assert settings_from(json.loads(json.dumps(asdict(settings)))) == settings
+    filled = metrics_of(settings, AttemptFolder(tmp_path), 0)
+    texts = {"file": f"{tmp_path}/scratch/3/m.csv", "tensorboard": f"{tmp_path}/scratch/runs"}
+    assert filled == {name: texts.get(name, text) for name, text in metrics.items()}
+
+
+def test_words_of_a_hyperparameter_with_a_condition_are_only_for_trials_that_have_it(tmp_path: Path) -> None:
+    words = '"{?momentum: --momentum {momentum} --kind={optimizer.kind}}", "{args}", "--of={steps}"'
+    sweep = read(tmp_path, f"command: [run, {words}]")
+
+    def command(**params: Any) -> list[str]:
+        drawn = {"learning_rate": 0.01, **params}
+        settings = sweep.settings(drawn, seed=3)
+        assert isinstance(settings, ScriptSettings)
+        return command_of(settings, AttemptFolder(tmp_path), 0)
+
+    sgd, adam = {"optimizer.kind": "sgd", "momentum": 0.7}, {"optimizer.kind": "adam"}
+    everything = ["--learning_rate=0.01", "--momentum=0.7", "--optimizer.kind=sgd", "--of=100"]
+    assert command(**sgd) == ["run", "--momentum", "0.7", "--kind=sgd", *everything]
+    assert command(**adam) == ["run", "--learning_rate=0.01", "--optimizer.kind=adam", "--of=100"]
+
+
+@pytest.mark.parametrize("words", [2, 8_000])
+def test_a_word_may_have_8000_characters(tmp_path: Path, words: int) -> None:
+    sweep = read(tmp_path, f"command: [run, {'x' * words}]")
+    assert sweep.trainable is not None
+    assert sweep.trainable.target == ("run", "x" * words)
 
 
 @pytest.mark.parametrize("shell", [True, False])
@@ -349,6 +394,22 @@ def test_a_relative_folder_is_beside_the_file(tmp_path: Path, monkeypatch: pytes
         ("command: [a, 'db://ada:pass@host/x']", "", "trainable.command", "must not contain credentials"),
         ("command: [a, b], shell: true", "", "trainable.command", "must be one string"),
         ('command: [a, "{momentum}"]', "", "trainable.command", "that every trial has"),
+        ('command: [a, "{momentum}"]', "", "trainable.command", "{?momentum: ...}"),
+        (f"{PROGRAM}, metrics: {{a: (b)}}", "", "trainable.metrics", "a function or a command"),
+        (f"{FUNCTION}, metrics: {{val/loss: (b}}", "", "trainable.metrics.val/loss", "one group"),
+        (f"{FUNCTION}, metrics: {{val/loss: b}}", "", "trainable.metrics.val/loss", "one group"),
+        (f"{FUNCTION}, metrics: {{a: (b)}}", "", "trainable.metrics", "a pattern of the objective val/loss"),
+        (f"{FUNCTION}, metrics: {{file: m.txt}}", "", "trainable.metrics.file", ".jsonl"),
+        (f"{FUNCTION}, metrics: {{file: m.csv, a: (b)}}", "", "trainable.metrics.a", "only file and step"),
+        (f"{FUNCTION}, metrics: {{tensorboard: '{{a}}'}}", "", "trainable.metrics.tensorboard", "must name"),
+        (f"{FUNCTION}, metrics: {{file: '{{args}}'}}", "", "trainable.metrics.file", "must name"),
+        ('command: [a, "{?seed: {momentum}}"]', "", "trainable.command", "that every trial has"),
+        ('command: [a, "{?momentun: -m}"]', "", "trainable.command", "momentum"),
+        ('command: [a, "--all={args}"]', "", "trainable.command", "a word of its own"),
+        ('command: [a, "{?momentum: {args}}"]', "", "trainable.command", "must not be in"),
+        ('command: ["a x{args}"], shell: true', "", "trainable.command", "a word of its own"),
+        ("command: [\"a '{args}'\"], shell: true", "", "trainable.command", "a word of its own"),
+        ('command: ["a {?momentum: \'}"], shell: true', "", "trainable.command", "must close the quotes"),
         (
             'command: [a, "{learning_rate:d}"]',
             "",

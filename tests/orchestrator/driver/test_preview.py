@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from orchestrator.cli.app import run_command
 from orchestrator.config.trainable import Trainable
 from orchestrator.driver.preview import runs
+from orchestrator.scripts.script_process import CLIENT
 
 SPACE = """
 trainable: {function: train.py:train}
@@ -46,6 +49,77 @@ def test_a_shell_is_named(tmp_path: Path) -> None:
     lines = runs(Trainable("command", ("make it | tee {folder}/log",), str(tmp_path), shell=True), [])
     assert lines[0] == "/bin/sh -c 'make it | tee {folder}/log'"
     assert lines[1].startswith("by a shell")
+
+
+SCRIPT = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--amp", type=bool, default=False)
+parser.add_argument("--learning-rate", type=float, default=0.1)
+parser.add_argument("--flag", action="store_true")
+"""
+OF_BOOL = 'warning: --amp has type=bool, which reads "False" as true: write "{?amp: --amp=True}"'
+OF_DASH = (
+    "warning: the script has --learning-rate, not --learning_rate: write --learning-rate={learning_rate}"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "warnings"),
+    [
+        (["{args}"], [OF_BOOL, OF_DASH]),
+        (["--amp={amp}"], [OF_BOOL]),
+        (["--amp", "{amp}", "--learning_rate", "{learning_rate:.3f}"], [OF_BOOL, OF_DASH]),
+        (["{?amp: --amp=True}", "--learning-rate={learning_rate}"], []),
+    ],
+)
+def test_a_value_that_a_script_reads_otherwise_is_warned_of(
+    tmp_path: Path, words: list[str], warnings: list[str]
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    trainable = Trainable("command", ("python", "train.py", *words), str(tmp_path))
+    shown = runs(trainable, ["amp", "learning_rate"])
+    assert [line for line in shown if line.startswith("warning")] == warnings
+
+
+def test_nothing_is_warned_of_a_script_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("def (")
+    words = ("python", "train.py", "{args}")
+    shown = runs(Trainable("command", words, str(tmp_path)), ["amp"])
+    assert shown[-1] == f"in {tmp_path}"
+    assert "{args} stands for --amp=..." in shown
+
+
+def test_a_command_can_be_run_by_hand_as_it_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "my code"
+    folder.mkdir()
+    (folder / "train.py").write_text(
+        "import sweep_client, sys\ntrial = sweep_client.trial(rest=None, rate=None)\n"
+        "print(sys.argv[1:], trial.params, trial.seed, trial.steps, trial.interval, trial.folder)\n"
+    )
+    (folder / "digits.yaml").write_text(
+        f"trainable: {{command: [{sys.executable}, train.py, '--rate={{rate}}', '{{folder}}', "
+        "'{?amp: --amp}']}\n"
+        'search: {rate: {uniform: [0.25, 0.5]}, rest: {choice: ["it\'s"]}, amp: {choice: [true]}}\n'
+        "training: {steps: 20, interval: 5}\nobjective: {minimize: val/loss}\nbudget: {trials: 1}\n"
+    )
+    words = ["validate", str(folder / "digits.yaml"), "--root", str(tmp_path / "mlruns")]
+    assert run_command(words) == 0
+    shown = capsys.readouterr().out
+    (line,) = (line for line in shown.splitlines() if "by hand: " in line)
+    done = subprocess.run(
+        ["/bin/sh", "-c", line.partition("by hand: ")[2]],
+        env={"PYTHONPATH": str(CLIENT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = "['--rate=0.5', '.', '--amp'] {'rest': \"it's\", 'rate': 0.5} SEED 20 5 ."
+    seed = re.search(r"SWEEP_SEED=(\d+)", line)
+    assert seed is not None
+    assert done.stdout.strip() == expected.replace("SEED", seed[1])
 
 
 def test_a_program_beside_the_file_and_one_of_another_machine(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.driver.admission import LeasedSweep, Run
 from orchestrator.driver.log import Observer
+from orchestrator.driver.publication import archives
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.driver.sweep_rows import (
     compare_with_mlflow,
@@ -27,7 +28,7 @@ from orchestrator.driver.sweep_rows import (
 from orchestrator.errors import Exit
 from orchestrator.ledger.queue.settings import ask_to_stop
 from orchestrator.ledger.sweeps.lease import Lease
-from orchestrator.ledger.sweeps.records import RESOURCES, AttemptRecord, EvaluationRecord, Event
+from orchestrator.ledger.sweeps.records import RESOURCES, AttemptRecord, EvaluationRecord, Event, SweepRecord
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.session import Session
 from orchestrator.tracking import events
@@ -201,6 +202,10 @@ class Lines(Observer):
         self.lines.append(line)
 
 
+def kept_first(record: SweepRecord) -> str:
+    return f"code-{record.facts['code'][0]['digest'][:12]}.zip"
+
+
 def test_code_that_has_changed_since_the_sweep_began_is_said_and_recorded(sessions: Sessions) -> None:
     text = (
         "trainable: {function: train.py:train}\nsearch: {rate: {uniform: [0, 1]}}\n"
@@ -226,7 +231,16 @@ def test_code_that_has_changed_since_the_sweep_began_is_said_and_recorded(sessio
     ]
     record = sessions.ledger.sweep(sweep.id)
     assert record is not None
-    assert len({entry["digest"] for entry in record.facts["code"]}) == len(record.facts["code"]) == 3
+    digests = {entry["digest"] for entry in record.facts["code"]}
+    assert len(digests) == len(record.facts["code"]) == 3
+    kept = archives(sessions.paths, sweep.id)
+    assert {file.name for file in kept} == {f"code-{digest[:12]}.zip" for digest in digests}
+    delivered = [
+        entry.event.payload
+        for entry in sessions.ledger.pending(sweep.id, 100)
+        if entry.event.kind == "artifact"
+    ]
+    assert [one["path"] for one in delivered] == [str(sessions.paths.code(sweep.id) / kept_first(record))]
 
 
 def test_a_sweep_knows_all_hardware_that_its_trials_ran_on(sessions: Sessions) -> None:

@@ -24,7 +24,7 @@ import pytest
 PAGE = Path(__file__).parents[3] / "docs" / "trainables.md"
 STEPS, STOPPED_AT = 6, 4
 
-CLIENT = Path(__file__).parents[3] / "orchestrator" / "scripts" / "client" / "sweep_client.py"
+CLIENT = Path(__file__).parents[3] / "orchestrator" / "scripts" / "client" / "sweep_client" / "__init__.py"
 
 # The packages' own deprecations are not ours to mend.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -175,21 +175,49 @@ def _is_report(node: ast.AST) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and _is_of_trial(node.func) and node.func.attr == "report"
 
 
+OF_CLIENT = ("keras", "lightning", "transformers")
+"""Packages whose callbacks `sweep_client` has."""
+
+
+def with_client(code: str) -> str:
+    """Return a block with the callback of `sweep_client` in the place of its own class."""
+    tree = ast.parse(code)
+    tree.body = [node for node in tree.body if not isinstance(node, ast.ClassDef)]
+    return ast.unparse(tree)
+
+
+@pytest.mark.parametrize("name", OF_CLIENT)
+def test_a_callback_of_the_client_has_at_most_20_lines(name: str) -> None:
+    tree = ast.parse(CLIENT.with_name(f"{name}.py").read_text())
+    (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    assert found.end_lineno is not None
+    assert found.end_lineno - found.lineno < 20
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PACKAGES)
-def test_a_callback_reports_stops_and_goes_on(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "of_client"), [*((name, False) for name in PACKAGES), *((name, True) for name in OF_CLIENT)]
+)
+def test_a_callback_reports_stops_and_goes_on(
+    name: str, of_client: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     os.environ.setdefault("KERAS_BACKEND", "jax")
     pytest.importorskip(name, reason=f"{name} is no dependency of this project")
     package = importlib.import_module(name)
     values, metric = PACKAGES[name]
     code, trials = block_of(name), []
+    monkeypatch.syspath_prepend(CLIENT.parents[1])
+    client = importlib.import_module("sweep_client")
+    own = {"Report": getattr(client, name).Report} if of_client else {}
+    code = with_client(code) if of_client else code
     for number, stop_at in enumerate((STOPPED_AT, STEPS)):
         folder = tmp_path / f"folder-{number}"
         folder.mkdir()
         trial = Trial(folder, tmp_path / f"kept-{number}", stop_at)
         if trials:
             trial.resume, trial.start = trials[-1].kept, STOPPED_AT
-        exec(code, {name: package, "trial": trial, **values(package)})
+        monkeypatch.setattr(client, "_current", trial)
+        exec(code, {name: package, "trial": trial, **own, **values(package)})
         trials.append(trial)
     first, second = trials
     assert list(first.reports) == [1, 2, 3, 4]

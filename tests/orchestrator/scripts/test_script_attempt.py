@@ -16,6 +16,7 @@ import textwrap
 import threading
 import time
 import tracemalloc
+import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -513,6 +514,35 @@ def test_a_function_imports_its_own_modules_whatever_their_names_are(runs: Runs,
     assert outcome.metrics["val/loss"] == 5
 
 
+@pytest.mark.parametrize("how", ["function", "script", "module", "another interpreter"])
+def test_a_script_imports_its_own_modules_and_the_client(runs: Runs, how: str) -> None:
+    names = ("config", "data", "utils", "trainables", "orchestrator")
+    for name in names:
+        (runs.folder / f"{name}.py").write_text(f"NAME = __file__ + ' of {name}'")
+    text = f"""
+    import sys
+    import {", ".join(names)}
+    def train(trial):
+        print([one.NAME for one in ({", ".join(names)})], sys.prefix)
+        trial.report(6, {{"val/loss": 1.0}})
+    """
+    called = textwrap.dedent(text) + "\nimport sweep_client\ntrain(sweep_client.trial())\n"
+    if how == "function":
+        assigned = runs.function(text)
+    else:
+        assigned = runs.command(called)
+        python = runs.folder / "environment" / "bin" / "python"
+        if how == "another interpreter":
+            venv.create(runs.folder / "environment")
+        words = {"module": ("-m", "script"), "another interpreter": ("script.py",)}.get(how, ("script.py",))
+        first = str(python) if how == "another interpreter" else sys.executable
+        assigned = replace(assigned, settings=replace(assigned.settings, command=(first, *words)))
+    (outcome,) = runs.all(assigned)
+    assert outcome.failure is None, runs.log
+    assert str([f"{runs.folder}/{name}.py of {name}" for name in names]) in runs.log
+    assert (f"{runs.folder}/environment" in runs.log) == (how == "another interpreter")
+
+
 def test_a_metric_may_have_the_name_of_a_key_of_the_result(runs: Runs) -> None:
     text = """
     def train(trial):
@@ -737,7 +767,9 @@ def test_a_report_of_another_attempt_is_refused(runs: Runs) -> None:
 
 def answered_client(folder: Path, *answers: str) -> Any:
     """Return the object of a trial for which answers have come already."""
-    spec = importlib.util.spec_from_file_location("sweep_client", processes.CLIENT / "sweep_client.py")
+    spec = importlib.util.spec_from_file_location(
+        "sweep_client", processes.CLIENT / "sweep_client" / "__init__.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     client = importlib.util.module_from_spec(spec)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import json
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,9 +17,12 @@ from hypothesis import strategies as st
 from orchestrator.cli.app import run_command
 from orchestrator.config import load
 from orchestrator.config.imports.argparse_draft import draft
+from orchestrator.config.imports.script_findings import metrics_in
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import BadInput
+from orchestrator.scripts.metric_sources import PrintedMetrics
 from orchestrator.scripts.script_process import AttemptFolder, command_of
+from tests.orchestrator.scripts.test_script_attempt import Runs
 from trainables.trial import ScriptSettings
 
 OPTIONS = """
@@ -177,10 +183,159 @@ def test_what_cannot_be_drafted_is_refused(source: str, message: str) -> None:
         draft(source, "train.py")
 
 
-def test_the_verb_prints_the_draft(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def drafted(folder: Path, source: str, name: str = "train.py") -> tuple[str, SweepConfig]:
+    text = draft(source, name, folder)
+    file = folder / "draft.yaml"
+    file.write_text(text)
+    return text, load(file, profile=None, gpus=0)
+
+
+def words_of(sweep: SweepConfig) -> list[str]:
+    settings = sweep.settings(sweep.largest(), seed=7)
+    assert isinstance(settings, ScriptSettings)
+    return command_of(settings, AttemptFolder(Path("/t")), 0)
+
+
+CLICK = """
+import click
+
+@click.command()
+@click.argument("data", default="digits")
+@click.option("-l", "--learning-rate", default=1e-3, show_default=True)
+@click.option("--width", type=int, default=64)
+@click.option("--optimizer", type=click.Choice(["sgd", "adam"]), default="sgd")
+@click.option("--amp/--no-amp", default=False)
+@click.option("--debug", is_flag=True)
+@click.option("--tag", multiple=True)
+@click.option("--seed", type=int, default=0)
+@click.option("--epochs", default=5)
+def main(**options):
+    for epoch in range(options["epochs"]):
+        print(f"[epoch {epoch + 1}/5] train_loss={0.5:.3f}, val_loss={1 / (epoch + 1):.4f}.")
+"""
+
+
+def test_options_of_click_are_searched(tmp_path: Path) -> None:
+    text, sweep = drafted(tmp_path, CLICK)
+    assert set(sweep.search) == {"learning_rate", "width", "optimizer"}
+    expected = [
+        "--learning-rate",
+        "0.01",
+        "--width",
+        "256",
+        "--optimizer",
+        "sgd",
+        "--seed",
+        "7",
+        "--epochs",
+        "5",
+    ]
+    assert words_of(sweep) == ["python", "train.py", *expected]
+    assert sweep.training.steps == 5
+    assert "# Guessed: minimize val_loss, which line 16 of train.py prints." in text
+
+
+def test_several_commands_of_click_are_refused() -> None:
+    with pytest.raises(BadInput, match="several commands"):
+        draft(
+            CLICK + "\n@click.command()\n@click.option('--a', default=1.0)\ndef other(a): ...\n", "train.py"
+        )
+
+
+def test_printed_metrics_become_patterns_that_match_the_prints(tmp_path: Path) -> None:
+    _, sweep = drafted(tmp_path, CLICK)
+    assert sweep.trainable is not None
+    found = PrintedMetrics(sweep.trainable.metrics, sweep.objective_metrics, 1)
+    found.print(
+        "[epoch 1/5] train_loss=0.500, val_loss=1.0000.\n[epoch 2/5] train_loss=0.500, val_loss=0.5000."
+    )
+    lines = [json.loads(line) for line in found.reports(ended=True)]
+    assert lines == [
+        {"step": 1, "metrics": {"val_loss": 1.0}},
+        {"step": 2, "metrics": {"val_loss": 0.5}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "objective", "direction", "printed"),
+    [
+        ("trial.report(epoch, {'train/loss': a, 'val/accuracy': b})", "val/accuracy", "maximize", None),
+        ("print(f'Epoch: {e} Test acc: {a} ({b}%)')", "Test_acc", "maximize", "Epoch: 3 Test acc: 0.5 (1%)"),
+        ("logging.info(f'{e} rmse {a:.2f}')", "rmse", "minimize", "3 rmse 0.50"),
+        ("log.info(f'step={e} eval/f1={a}')", "eval/f1", "maximize", "step=3 eval/f1=0.5"),
+    ],
+)  # fmt: skip
+def test_the_metric_that_judges_a_model_is_guessed(
+    line: str, objective: str, direction: str, printed: str | None
+) -> None:
+    found = metrics_in(ast.parse(f"print(f'lr {{x}}')\n{line}"))
+    assert found is not None
+    assert (found.objective, found.direction, found.line) == (objective, direction, 2)
+    if printed is not None:
+        source = PrintedMetrics(found.patterns, [objective], 1)
+        source.print(printed)
+        (report,) = (json.loads(one) for one in source.reports(ended=True))
+        assert report == {"step": 3 if "step" in found.patterns else 1, "metrics": {objective: 0.5}}
+
+
+HYDRA = """
+import hydra
+
+@hydra.main(version_base=None, config_path="conf", config_name="config")
+def main(cfg):
+    print(f"val_loss={cfg.optimizer.lr}")
+"""
+CONF = """
+defaults: [model: small]
+seed: 1
+data: ???
+optimizer: {name: adam, lr: 0.001, momentum: 0.9}
+trainer: {epochs: 12, width: 64}
+hydra: {run: {dir: x}}
+"""
+
+
+def test_values_of_hydra_are_searched(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "config.yaml").write_text(CONF)
+    text, sweep = drafted(tmp_path, HYDRA)
+    assert set(sweep.search) == {"optimizer.lr", "optimizer.momentum", "trainer.width"}
+    assert words_of(sweep) == [
+        "python",
+        "train.py",
+        "hydra.run.dir=/t/scratch",
+        "seed=7",
+        "data=<data>",
+        "optimizer.lr=0.01",
+        "optimizer.momentum=1.0",
+        "trainer.epochs=12",
+        "trainer.width=256",
+    ]
+    assert sweep.training.steps == 12
+    assert "# Values of config.yaml, which Hydra reads. The groups of its `defaults` were not read." in text
+    assert "# Replace <data>: the script does not run without it." in text
+
+
+def test_init_writes_a_file_that_runs_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    assert run_command(["import", str(script)]) == 0
-    assert capsys.readouterr().out == draft(SCRIPT, "train.py")
-    assert run_command(["import", str(tmp_path / "missing.py")]) == 2
-    assert "must be a Python script" in capsys.readouterr().err
+    script.write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--lr', type=float, default=0.1)\n"
+        "parser.add_argument('--epochs', type=int, default=3)\noptions = parser.parse_args()\n"
+        "for epoch in range(options.epochs):\n    loss = options.lr / (epoch + 1)\n"
+        "    print(f'epoch {epoch + 1}: val_loss={loss}')\n"
+    )
+    assert run_command(["init", "--script", str(script)]) == 0
+    said = capsys.readouterr().out
+    assert "Guessed: minimize val_loss, which line 8 of train.py prints." in said
+    assert "train.yaml is written" in said
+    sweep = load(tmp_path / "train.yaml", profile=None, gpus=0)
+    runs = Runs(tmp_path)
+    settings = sweep.settings({"lr": 0.5}, seed=1)
+    assigned = replace(runs.command("", steps=3), settings=settings, observed=("val_loss",))
+    outcomes = runs.all(assigned)
+    assert [(one.step, one.metrics["val_loss"]) for one in outcomes] == [
+        (step, pytest.approx(0.5 / step)) for step in (1, 2, 3)
+    ]
+    assert run_command(["init", "--script", str(script)]) == 2, "a file is not overwritten"
+    assert run_command(["init", "copy", "--script", str(script)]) == 2

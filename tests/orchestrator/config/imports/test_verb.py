@@ -45,7 +45,7 @@ def test_no_file_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
         ),
         (["w.yaml", "--study", "a"], "--study must be left out unless the source is a storage of Optuna"),
         (["w.yaml", "--minimize", "a"], "--minimize and --maximize must be left out unless"),
-        (["train.py", "a=1,2"], "OVERRIDE must be left out unless"),
+        (["train.py"], "Use `sweep init --script train.py`"),
         (["pipe"], "must be a regular file"),
         (["zeros"], "must be"),
     ],

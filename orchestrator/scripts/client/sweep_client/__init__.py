@@ -1,9 +1,11 @@
-"""Client of a script that a sweep runs. It needs only Python 3.8, and may be copied.
+"""Client of a script that a sweep runs. It needs only Python 3.8, and the folder may be copied.
 
     import sweep_client
 
-    trial = sweep_client.trial() for step in range(trial.start, 1000):
-        ... if step % 100 == 99 and not trial.report(step + 1, {"val/loss": loss}):
+    trial = sweep_client.trial()
+    for step in range(trial.start, 1000):
+        ...
+        if step % 100 == 99 and not trial.report(step + 1, {"val/loss": loss}):
             break
 
 A function `train(trial)` of a search-space file gets the same object. Outside a sweep, `trial(lr=0.1)` has
@@ -12,6 +14,7 @@ the given hyperparameters or those of the command line (`--lr 0.2`), and `report
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import operator
@@ -23,7 +26,11 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+_FRAMEWORKS = ("keras", "lightning", "torch", "transformers")
+"""Submodules, each of which imports the framework of its name when it is used."""
 
 _PATIENCE = 0.04
 """Poll interval for an answer, as a share of the time waited so far."""
@@ -193,15 +200,32 @@ def _copy(folder: Path, copy: Path) -> None:
                 link.symlink_to(copy / target.relative_to(folder))
 
 
+def __getattr__(name: str) -> ModuleType:
+    """Import a submodule when it is used."""
+    if name in _FRAMEWORKS:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_current: Trial | None = None
+
+
+def current() -> Trial:
+    """Return the trial that `trial` returned last, or call it."""
+    return trial() if _current is None else _current
+
+
 def trial(**params: Any) -> Trial:
     """Return the trial that this process runs.
 
-    Outside a sweep, it has the hyperparameters of the command line, and the steps, interval and seed of
-    `SWEEP_STEPS`, `SWEEP_INTERVAL` and `SWEEP_SEED` (by default 1000, 100 and 0).
+    Outside a sweep, it has the hyperparameters of the command line or of variables such as
+    `SWEEP_PARAM_LEARNING_RATE`, and the steps, interval and seed of `SWEEP_STEPS`, `SWEEP_INTERVAL` and
+    `SWEEP_SEED` (by default 1000, 100 and 0).
 
     Args:
         params: Defaults of hyperparameters that neither the sweep nor the command line sets.
     """
+    global _current
     path = os.environ.get("SWEEP_TRIAL")
     if path is not None:
         facts = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -211,14 +235,24 @@ def trial(**params: Any) -> Trial:
             if isinstance(stream, io.TextIOWrapper):
                 # Write complete lines, so that those of two processes or threads do not mix.
                 stream.reconfigure(line_buffering=True, write_through=False)
+        _current = found
         return found
     alone: dict[str, Any] = dict.fromkeys(("resume", "attempt", "reports", "answers", "checkpoints"))
     counts = {name: int(os.environ.get(f"SWEEP_{name.upper()}") or value) for name, value in _COUNTS.items()}
-    given = {**params, **_of_command_line(params)}
-    return Trial({**alone, **counts, "params": given, "folder": ".", "start": 0})
+    given = {**params, **_of_environment(params), **_of_command_line(params)}
+    _current = Trial({**alone, **counts, "params": given, "folder": ".", "start": 0})
+    return _current
 
 
 _COUNTS = {"steps": 1000, "interval": 100, "seed": 0}
+
+
+def _of_environment(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the hyperparameters with a default that have a variable."""
+    variables = {name: f"SWEEP_PARAM_{name.replace('.', '_').upper()}" for name in defaults}
+    return {
+        name: _value(os.environ[variable]) for name, variable in variables.items() if variable in os.environ
+    }
 
 
 def _of_command_line(defaults: Mapping[str, Any]) -> dict[str, Any]:

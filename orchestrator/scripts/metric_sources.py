@@ -1,0 +1,383 @@
+"""Reports from what a script writes anyway: printed lines, a table, or TensorBoard's event files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import re
+import struct
+import time
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.scripts.reported_folder import own_file
+from trainables.errors import Refusal
+
+STEP = "step"
+"""Name of the pattern of the step, and of the column of the step unless the file names another."""
+
+LOOK_SECONDS = 0.05
+"""Shortest time between two looks at a file."""
+
+LONGEST_READ = 4 << 20
+"""Largest number of bytes that one look reads of a file, and maximum length of a line or a record."""
+
+MOST_PENDING = 1_000
+"""Largest number of steps whose metrics wait for the metrics of the objective."""
+
+MOST_FILES = 1_000
+"""Largest number of event files that are read."""
+
+
+class MetricSource(Protocol):
+    """Source of the reports of a script."""
+
+    def print(self, lines: str) -> None:
+        """Take lines that the script has printed; another thread calls this."""
+
+    def reports(self, *, ended: bool) -> list[bytes]:
+        """Return the new reports, a line of JSON each.
+
+        Args:
+            ended: Whether the script has ended, so that nothing follows.
+
+        Raises:
+            Refusal: A value is not a number, or a step does not grow.
+        """
+
+
+class PendingMetrics:
+    """Metrics by step, until those of a step are complete.
+
+    A report has the metrics of its step, and those of earlier steps that no report had.
+
+    Args:
+        needed: Metrics without which a step has no report.
+        awaited: Metrics for which the newest step waits until a later one begins or the script ends.
+    """
+
+    def __init__(self, needed: Collection[str], awaited: Collection[str]) -> None:
+        self._needed, self._awaited = frozenset(needed), frozenset(awaited) | frozenset(needed)
+        self._pending: dict[int, dict[str, float]] = {}
+        self.last = -1
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Add metrics of a step."""
+        self._pending.setdefault(step, {}).update(values)
+        while len(self._pending) > MOST_PENDING:
+            first, second, *_ = sorted(self._pending)
+            self._pending[second] = {**self._pending.pop(first), **self._pending[second]}
+
+    def complete(self, *, ended: bool) -> Iterator[bytes]:
+        """Yield the reports of the complete steps in order."""
+        for step in sorted(self._pending):
+            names = self._pending[step].keys()
+            is_whole = self._awaited <= names or ended or step < max(self._pending)
+            if step > self.last and self._needed <= names and is_whole:
+                earlier = sorted(other for other in self._pending if other <= step)
+                metrics = {name: value for at in earlier for name, value in self._pending.pop(at).items()}
+                self.last = step
+                yield json.dumps({"step": step, "metrics": metrics}).encode()
+
+
+class PrintedMetrics:
+    """Metrics in the lines that a script prints.
+
+    Args:
+        patterns: Regular expression by metric, whose group is the value. That of `step` gives the step.
+        needed: Metrics without which a step has no report.
+        interval: Steps between two reports of a script that prints no step.
+    """
+
+    def __init__(self, patterns: Mapping[str, str], needed: Collection[str], interval: int) -> None:
+        self._patterns = {name: re.compile(pattern) for name, pattern in patterns.items()}
+        self._interval = interval
+        self._found: deque[dict[str, str]] = deque()
+        self._pending = PendingMetrics(needed, patterns.keys() - {STEP})
+        self._step = None if STEP in patterns else interval
+
+    def print(self, lines: str) -> None:
+        """Keep what the patterns find in lines."""
+        for line in lines.split("\n"):
+            matches = {name: pattern.search(line) for name, pattern in self._patterns.items()}
+            if found := {name: match[1] for name, match in matches.items() if match is not None}:
+                self._found.append(found)
+
+    def reports(self, *, ended: bool) -> list[bytes]:
+        """Return the reports of the steps that are complete."""
+        lines: list[bytes] = []
+        while self._found:
+            values = {name: _value(name, text) for name, text in self._found.popleft().items()}
+            if STEP in values:
+                self._step = _whole(values.pop(STEP))
+                if self._step < self._pending.last:
+                    must = f"a printed step must not be before step {self._pending.last}"
+                    raise _refused(must, str(self._step))
+            if self._step is not None:
+                self._pending.add(self._step, values)
+            lines += self._advanced(ended=False)
+        return lines + self._advanced(ended=ended)
+
+    def _advanced(self, *, ended: bool) -> list[bytes]:
+        lines = list(self._pending.complete(ended=ended))
+        if lines and STEP not in self._patterns:
+            self._step = self._pending.last + self._interval
+        return lines
+
+
+def _value(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        must = f"the group of the pattern of {name} must match a number"
+        raise _refused(must, f"{text!r:.80}") from None
+
+
+def _whole(value: float) -> int:
+    if not math.isfinite(value) or value != int(value):
+        raise _refused("a printed step must be a whole number", str(value))
+    return int(value)
+
+
+def _refused(must: str, got: str) -> Refusal:
+    return Refusal("trainable.metrics", must, got, "Correct it: docs/trainables.md.")
+
+
+class MetricTable:
+    """Metrics in a CSV file with a header, or in a file with a JSON object a line, which grows.
+
+    A file that is written again, as a CSV file is for a new column, is read again.
+
+    Args:
+        file: Path of the file, which need not exist yet.
+        step: Name of the column of the step.
+        needed: Metrics without which a step has no report.
+    """
+
+    def __init__(self, file: Path, step: str, needed: Collection[str]) -> None:
+        self._file, self._step = file, step
+        self._pending = PendingMetrics(needed, needed)
+        self._offset, self._header, self._looked_at = 0, b"", 0.0
+
+    def print(self, lines: str) -> None:
+        """Ignore what the script prints."""
+
+    def reports(self, *, ended: bool) -> list[bytes]:
+        """Return the reports of the rows that were added."""
+        now = time.monotonic()
+        if not ended and now - self._looked_at < LOOK_SECONDS:
+            return []
+        self._looked_at = now
+        for row in self._rows():
+            numbers = {name: number for name, value in row.items() if (number := _number(value)) is not None}
+            step = numbers.pop(self._step, None)
+            if step is not None and step == int(step) > self._pending.last:
+                self._pending.add(int(step), numbers)
+        return list(self._pending.complete(ended=ended))
+
+    def _rows(self) -> Iterator[Mapping[str, object]]:
+        lines = self._new_lines()
+        if self._file.suffix != ".csv":
+            for line in lines:
+                with suppress(ValueError):
+                    row = json.loads(line)
+                    if isinstance(row, dict):
+                        yield row
+            return
+        names = next(csv.reader([self._header.decode("utf-8", "replace")]), [])
+        for cells in csv.reader(line.decode("utf-8", "replace") for line in lines):
+            yield dict(zip(names, cells, strict=False))
+
+    def _new_lines(self) -> list[bytes]:
+        """Return the complete lines since the last look, without the header of a CSV file."""
+        lines: list[bytes] = []
+        try:
+            with own_file(self._file, os.O_RDONLY) as file:
+                header = file.readline(LONGEST_READ)
+                if not header.endswith(b"\n"):
+                    return []
+                if header != self._header or os.fstat(file.fileno()).st_size < self._offset:
+                    self._header = header
+                    self._offset = len(header) if self._file.suffix == ".csv" else 0
+                file.seek(self._offset)
+                while text := file.read(LONGEST_READ):
+                    whole = text[: text.rfind(b"\n") + 1]
+                    if not whole and len(text) == LONGEST_READ:
+                        raise _refused(
+                            f"a line of {self._file.name} must be shorter", f"{LONGEST_READ} bytes"
+                        )
+                    self._offset += len(whole)
+                    file.seek(self._offset)
+                    lines += whole.split(b"\n")[:-1]
+                    if not whole:
+                        break
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _refused("the file of the metrics must be a file of the script", str(error)) from error
+        return lines
+
+
+def _number(value: object) -> float | None:
+    """Return a cell as a number, or None if it is empty, a text or a flag."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+class EventFiles:
+    """Scalars in TensorBoard's event files below a folder.
+
+    A scalar of a subfolder has the name `<subfolder>/<tag>`.
+
+    Args:
+        folder: Folder of the event files, which need not exist yet.
+        needed: Metrics without which a step has no report.
+    """
+
+    def __init__(self, folder: Path, needed: Collection[str]) -> None:
+        self._folder = folder
+        self._pending = PendingMetrics(needed, needed)
+        self._offsets: dict[Path, int] = {}
+        self._looked_at = 0.0
+
+    def print(self, lines: str) -> None:
+        """Ignore what the script prints."""
+
+    def reports(self, *, ended: bool) -> list[bytes]:
+        """Return the reports of the events that were added."""
+        now = time.monotonic()
+        if not ended and now - self._looked_at < LOOK_SECONDS:
+            return []
+        self._looked_at = now
+        for path, _, names in os.walk(self._folder):
+            for name in sorted(name for name in names if "tfevents" in name):
+                file = Path(path, name)
+                if file in self._offsets or len(self._offsets) < MOST_FILES:
+                    self._read(file, file.parent.relative_to(self._folder))
+        return list(self._pending.complete(ended=ended))
+
+    def _read(self, file: Path, below: Path) -> None:
+        with suppress(FileNotFoundError):
+            for record in self._records(file):
+                step, scalars = scalars_of(record)
+                named = {(below / tag).as_posix(): value for tag, value in scalars.items()}
+                if named and step > self._pending.last:
+                    self._pending.add(step, named)
+
+    def _records(self, file: Path) -> Iterator[bytes]:
+        """Yield the complete records since the last look.
+
+        A record is its length in 8 bytes, a checksum of 4, its bytes, and a checksum of 4.
+        Source: TensorFlow, tensorflow/core/lib/io/record_writer.h.
+        """
+        with own_file(file, os.O_RDONLY) as opened:
+            size = os.fstat(opened.fileno()).st_size
+            at = self._offsets.get(file, 0)
+            at = at if at <= size else 0  # another writer has begun the file again in the same second
+            while at + 12 <= size:
+                opened.seek(at)
+                (length,) = struct.unpack("<Q", opened.read(12)[:8])
+                if at + length + 16 > size:
+                    break
+                at += length + 16
+                self._offsets[file] = at
+                if length <= LONGEST_READ:
+                    yield opened.read(length)
+
+
+def scalars_of(event: bytes) -> tuple[int, dict[str, float]]:
+    """Return the step and the scalars by tag of an event, as Protocol Buffers encode it.
+
+    Raises:
+        Refusal: It is not an event.
+    Source: TensorFlow, tensorflow/core/util/event.proto, framework/summary.proto and tensor.proto.
+    """
+    step, scalars = 0, {}
+    try:
+        for number, value in _fields(event):
+            if number == 2 and isinstance(value, int):
+                step = value
+            elif number == 5 and isinstance(value, bytes):
+                for _, each in _fields(value):
+                    fields = dict(_fields(each)) if isinstance(each, bytes) else {}
+                    number_of = _scalar(fields)
+                    tag = fields.get(1)
+                    if number_of is not None and isinstance(tag, bytes):
+                        scalars[tag.decode("utf-8", "replace")] = number_of
+    except (IndexError, struct.error, ValueError) as error:
+        raise _refused("must name a folder with TensorBoard's event files", str(error)) from error
+    return step, scalars
+
+
+def _scalar(fields: Mapping[int, int | bytes]) -> float | None:
+    """Return the number of a summary's value, or None if it is an image, a text or an array."""
+    simple, tensor = fields.get(2), fields.get(8)
+    if isinstance(simple, bytes) and len(simple) == 4:
+        return float(struct.unpack("<f", simple)[0])
+    if not isinstance(tensor, bytes):
+        return None
+    inner = dict(_fields(tensor))
+    form, size, own = {1: ("<f", 4, 5), 2: ("<d", 8, 6)}.get(int(inner.get(1) or 0), ("", 0, 0))
+    content = inner.get(4) or inner.get(own)
+    is_one = isinstance(content, bytes) and 0 < size == len(content)
+    return float(struct.unpack(form, content)[0]) if is_one else None  # type: ignore[arg-type]
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the numbers and the values of a message's fields: integers of type 0, bytes of the others."""
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        if key & 7 == 0:
+            value, at = _varint(message, at)
+            yield key >> 3, value
+            continue
+        if key & 7 == 2:
+            size, at = _varint(message, at)
+        else:
+            size = {1: 8, 5: 4}[key & 7] if key & 7 in (1, 5) else _unknown(key)
+        if at + size > len(message):
+            raise ValueError("a field is longer than its message")
+        yield key >> 3, message[at : at + size]
+        at += size
+
+
+def _unknown(key: int) -> int:
+    raise ValueError(f"unknown type {key & 7} of a field")
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value, shift = 0, 0
+    while True:
+        byte = message[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def source_of_metrics(
+    metrics: Mapping[str, str], folder: Path, needed: Collection[str], interval: int
+) -> MetricSource:
+    """Return the source of the reports of a script.
+
+    Args:
+        metrics: Section `trainable.metrics` with its placeholders replaced.
+        folder: Working folder of the script.
+        needed: Metrics without which a step has no report: objectives and constrained ones.
+        interval: Steps between two reports.
+    """
+    if "file" in metrics:
+        return MetricTable(folder / metrics["file"], metrics.get(STEP, STEP), needed)
+    if "tensorboard" in metrics:
+        return EventFiles(folder / metrics["tensorboard"], needed)
+    return PrintedMetrics(metrics, needed, interval)

@@ -1,0 +1,241 @@
+"""Metrics that a script prints or writes anyway become its reports."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tensorboardX import SummaryWriter
+
+from orchestrator.scripts.metric_sources import (
+    EventFiles,
+    MetricTable,
+    PendingMetrics,
+    PrintedMetrics,
+    scalars_of,
+)
+from tests.orchestrator.scripts.test_script_attempt import Runs
+from trainables.errors import Refusal
+
+NEEDED = ["val/loss"]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    started = Runs(tmp_path)
+    yield started
+    started.own.release()
+
+
+def read(lines: list[bytes]) -> list[tuple[int, dict[str, float]]]:
+    return [(line["step"], line["metrics"]) for line in map(json.loads, lines)]
+
+
+def printed(text: str, **patterns: str) -> list[tuple[int, dict[str, float]]]:
+    """Return the reports of a printed text, a line at a time and all at once."""
+    named = {name.replace("_", "/"): pattern for name, pattern in patterns.items()}
+    at_once, by_line = PrintedMetrics(named, NEEDED, 10), PrintedMetrics(named, NEEDED, 10)
+    at_once.print(text)
+    found: list[bytes] = []
+    for line in text.split("\n"):
+        by_line.print(line)
+        found += by_line.reports(ended=False)
+    found += by_line.reports(ended=True)
+    assert at_once.reports(ended=True) == found
+    return read(found)
+
+
+def test_a_line_with_everything_is_a_report() -> None:
+    text = "start\nepoch 1: val_loss=0.5\nnoise\nepoch 2: val_loss=nan\n"
+    found = printed(text, step=r"epoch (\d+)", val_loss=r"val_loss=(\S+)")
+    assert found[0] == (1, {"val/loss": 0.5})
+    assert found[1][0] == 2
+    assert math.isnan(found[1][1]["val/loss"])
+
+
+def test_a_report_waits_for_all_patterns_or_for_the_next_step() -> None:
+    patterns = {"step": r"epoch (\d+)", "val_loss": r"loss (\S+)", "val_accuracy": r"acc (\S+)"}
+    text = "epoch 1\nloss 0.5\nacc 0.1\nepoch 2\nacc 0.2\nepoch 3\nloss 0.3\nepoch 4\nloss 0.2"
+    assert printed(text, **patterns) == [
+        (1, {"val/loss": 0.5, "val/accuracy": 0.1}),
+        (3, {"val/accuracy": 0.2, "val/loss": 0.3}),
+        (4, {"val/loss": 0.2}),
+    ]
+
+
+def test_a_complete_step_is_reported_before_the_next_line() -> None:
+    source = PrintedMetrics({"step": r"(\d+):", "val/loss": r"=(\S+)"}, NEEDED, 10)
+    source.print("7: =0.25")
+    assert read(source.reports(ended=False)) == [(7, {"val/loss": 0.25})]
+
+
+def test_without_a_step_reports_are_an_interval_apart() -> None:
+    assert printed("loss 3\nloss 2\nloss 1", val_loss=r"loss (\S+)") == [
+        (10, {"val/loss": 3.0}),
+        (20, {"val/loss": 2.0}),
+        (30, {"val/loss": 1.0}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "must"),
+    [
+        ("epoch 1 loss 0.5,", r"the pattern of val/loss must match a number \(got '0.5,'"),
+        ("epoch 1.5 loss 1", "must be a whole number"),
+        ("epoch 2 loss 1\nepoch 1 loss 1", "must not be before step 2"),
+    ],
+)
+def test_what_is_no_metric_is_refused(text: str, must: str) -> None:
+    source = PrintedMetrics({"step": r"epoch (\S+)", "val/loss": r"loss (\S+)"}, NEEDED, 10)
+    source.print(text)
+    with pytest.raises(Refusal, match=must):
+        source.reports(ended=True)
+
+
+def test_steps_without_the_objective_are_merged_and_bounded() -> None:
+    pending = PendingMetrics(NEEDED, NEEDED)
+    for step in range(5_000):
+        pending.add(step, {"train/loss": float(step)})
+    assert len(pending._pending) == 1_000
+    pending.add(5_000, {"val/loss": 0.5})
+    assert read(list(pending.complete(ended=False))) == [(5_000, {"train/loss": 4999.0, "val/loss": 0.5})]
+
+
+def test_rows_of_a_csv_file_are_reports_as_soon_as_they_are_whole(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.csv"
+    source = MetricTable(file, "epoch", NEEDED)
+
+    def written(text: str) -> list[tuple[int, dict[str, float]]]:
+        with file.open("a") as opened:
+            opened.write(text)
+        source._looked_at = 0.0
+        return read(source.reports(ended=False))
+
+    assert read(source.reports(ended=False)) == [], "there is no file yet"
+    assert written("epoch,val/loss") == []
+    assert written(",note\n1,0.5,good\n2,0.") == [(1, {"val/loss": 0.5})]
+    assert written('4,"a, b"\n3,,late\n') == [(2, {"val/loss": 0.4})]
+    file.write_text("epoch,val/loss,new\n1,0.5,\n2,0.4,\n3,,1\n4,0.3,2\n")
+    assert written("") == [(4, {"new": 2.0, "val/loss": 0.3})], "written again with another column"
+
+
+def test_a_line_of_json_is_a_report(tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    rows = [
+        {"step": 1, "val/loss": 0.5, "name": "a", "ok": True},
+        {"step": 2, "train": 3},
+        [1],
+        {"val/loss": 1},
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 3, "val/loss": 0.25}\n{"st')
+    source = MetricTable(file, "step", NEEDED)
+    expected = [(1, {"val/loss": 0.5}), (3, {"train": 3.0, "val/loss": 0.25})]
+    assert read(source.reports(ended=False)) == expected
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("step,val/loss\n1,2\n")
+    (tmp_path / "metrics.csv").symlink_to(tmp_path / "secret")
+    with pytest.raises(Refusal, match="must be a file of the script"):
+        MetricTable(tmp_path / "metrics.csv", "step", NEEDED).reports(ended=True)
+
+
+def test_scalars_of_event_files_are_reports(tmp_path: Path) -> None:
+    source = EventFiles(tmp_path / "runs", ["validation/loss"])
+    assert source.reports(ended=False) == []
+    with (
+        SummaryWriter(str(tmp_path / "runs" / "train")) as train,
+        SummaryWriter(str(tmp_path / "runs" / "validation")) as validation,
+    ):
+        for step in range(1, 6):
+            train.add_scalar("loss", 1 / step, step)
+        for step in (2, 4):
+            validation.add_histogram("weights", [1.0, 2.0], step)
+            validation.add_text("note", "text", step)
+            validation.add_scalar("loss", 0.5 / step, step)
+    (file,) = (tmp_path / "runs" / "validation").iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-3])
+    source._looked_at = 0.0
+    assert read(source.reports(ended=False)) == [(2, {"train/loss": 1 / 2, "validation/loss": 0.25})]
+    file.write_bytes(whole)
+    source._looked_at = 0.0
+    expected = {"train/loss": 0.25, "validation/loss": 0.125}
+    assert read(source.reports(ended=False)) == [(4, expected)], "the record was incomplete before"
+    with SummaryWriter(str(tmp_path / "runs" / "validation")) as another:
+        another.add_scalar("loss", 0.5, 6)
+    source._looked_at = 0.0
+    assert read(source.reports(ended=True)) == [
+        (6, {"train/loss": pytest.approx(0.2), "validation/loss": 0.5})
+    ]
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x44\x08\x01\x22\x04\x00\x00\x00\x3f", b"\x08\x01\x2a\x04\x00\x00\x00\x3f"]
+)
+def test_a_scalar_may_be_a_tensor(content: bytes) -> None:
+    """As the writers of TensorFlow 2 and Keras write it: its bytes, or packed numbers."""
+    tensor = b"\x08\x01" + content[-6:]
+    value = b"\x0a\x01a" + b"\x42" + bytes([len(tensor)]) + tensor
+    summary = b"\x0a" + bytes([len(value)]) + value
+    assert scalars_of(b"\x10\xac\x02\x2a" + bytes([len(summary)]) + summary) == (300, {"a": 0.5})
+
+
+@pytest.mark.parametrize("event", [b"\x10", b"\x2a\x09\x00", b"\x13"])
+def test_a_damaged_event_is_refused(event: bytes) -> None:
+    with pytest.raises(Refusal, match="must name a folder with TensorBoard's event files"):
+        scalars_of(event)
+
+
+PRINTS = """
+import sys
+for epoch in range(1, int(sys.argv[1]) + 1):
+    print(f"epoch {epoch}: val_loss={1 / epoch}")
+"""
+
+
+def test_an_unchanged_script_reports_by_what_it_prints(runs: Runs) -> None:
+    metrics = {"step": r"epoch (\d+)", "val/loss": r"val_loss=(\S+)"}
+    outcomes = runs.all(runs.command(PRINTS, "{steps}", steps=4, interval=1, metrics=metrics))
+    assert [(one.step, one.metrics["val/loss"], one.done) for one in outcomes] == [
+        (1, 1.0, False),
+        (2, 0.5, False),
+        (3, pytest.approx(1 / 3), False),
+        (4, 0.25, True),
+    ]
+
+
+def test_a_script_whose_prints_match_nothing_fails_with_the_reason(runs: Runs) -> None:
+    metrics = {"step": r"epoch (\d+)", "val/loss": r"test_loss=(\S+)"}
+    assigned = runs.command(PRINTS, "{steps}", steps=4, interval=1, metrics=metrics)
+    (outcome,) = runs.all(replace(assigned, observed=("val/loss",)))
+    assert outcome.failure == "error"
+    assert "Correct `trainable.metrics`" in str(outcome.message)
+
+
+WRITES = """
+import csv, sys
+with open(sys.argv[1], "w") as file:
+    rows = csv.writer(file)
+    rows.writerow(["step", "val/loss"])
+    for epoch in range(1, 4):
+        rows.writerow([epoch, 1 / epoch])
+        file.flush()
+"""
+
+
+def test_a_script_reports_by_the_file_that_it_writes(runs: Runs) -> None:
+    metrics = {"file": "{folder}/metrics.csv"}
+    outcomes = runs.all(runs.command(WRITES, "{folder}/metrics.csv", steps=3, interval=1, metrics=metrics))
+    assert [one.step for one in outcomes] == [1, 2, 3]
+
+
+def test_no_import_of_a_vendor_reads_event_files() -> None:
+    code = "import orchestrator.scripts.metric_sources, sys; assert 'tensorboardX' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
