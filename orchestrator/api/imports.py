@@ -20,7 +20,7 @@ from orchestrator.process_secrets import redacted
 from orchestrator.study.stored_studies import is_journal, is_sqlite, read_study, url_of
 from trainables.sources import content_of
 
-_REMEDY = "Name a sweep file of W&B, a configuration of Hydra, a storage of Optuna or a folder of results of Ray Tune."
+_REMEDY = "Name a sweep file of W&B, a configuration of Hydra, a storage of Optuna or results of Ray Tune."
 _OF_HYDRA = "a configuration of Hydra"
 _LARGEST_CONFIG = 256_000
 _LARGEST_RESULTS = 64 << 20

@@ -338,4 +338,7 @@ def test_init_writes_a_file_that_runs_the_script(tmp_path: Path, capsys: pytest.
         (step, pytest.approx(0.5 / step)) for step in (1, 2, 3)
     ]
     assert run_command(["init", "--script", str(script)]) == 2, "a file is not overwritten"
+    capsys.readouterr()
+    assert run_command(["init", "--script", str(tmp_path / "missing.py")]) == 2
+    assert "must be a Python script" in capsys.readouterr().err
     assert run_command(["init", "copy", "--script", str(script)]) == 2

@@ -15,6 +15,7 @@ from orchestrator.cli.app import run_command
 from orchestrator.config.imports.wandb_sweep import wandb_draft
 from orchestrator.config.yaml_reader import parse_document
 from orchestrator.errors import BadInput
+from orchestrator.scripts.script_process import AttemptFolder, command_of
 from tests.orchestrator.config.imports.files import translated, words_of
 
 OVERRIDES = """\
@@ -183,8 +184,8 @@ def test_nested_parameters_have_dotted_names(tmp_path: Path, capsys: pytest.Capt
     assert set(sweep.search) == {"optimizer.lr", "optimizer.schedule.kind"}
     assert words_of(sweep, tmp_path)[2:] == [
         "--optimizer.lr=0.2",
-        "--optimizer.schedule.warmup=3",
         "--optimizer.schedule.kind=b",
+        "--optimizer.schedule.warmup=3",
     ]
     assert ["is one dictionary at W&B" in note for note in notes] == [True, True]
 
@@ -214,6 +215,26 @@ def test_words_of_a_command(
     )
     sweep, _, notes = translated(tmp_path, capsys, str(source))
     assert words_of(sweep, tmp_path)[1:] == [*first, "--lr=0.2", "--seed=42"]
+    assert notes == []
+
+
+def test_all_parameters_are_one_placeholder_where_their_names_are_kept() -> None:
+    text, _ = drafted("x: {value: 3}")
+    assert 'command: [python, train.py, "{args}"]' in text
+
+
+def test_flags_are_given_only_if_they_are_true(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "wandb.yaml"
+    source.write_text(
+        'program: train.py\nmethod: random\ncommand: [python, "${program}", "${args_no_boolean_flags}"]\n'
+        "parameters:\n  amp: {values: [false, true]}\n  lr: {values: [0.1, 0.2]}\n"
+        "  pretrained: {value: true}\n  frozen: {value: false}\n"
+    )
+    sweep, text, notes = translated(tmp_path, capsys, str(source))
+    assert '"{?amp: --amp}"' in text
+    drawn: Any = sweep.settings({"amp": False, "lr": 0.1}, seed=7)
+    assert command_of(drawn, AttemptFolder(tmp_path), 0)[2:] == ["--lr=0.1", "--pretrained"]
+    assert words_of(sweep, tmp_path)[2:] == ["--amp", "--lr=0.2", "--pretrained"]
     assert notes == []
 
 
