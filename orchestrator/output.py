@@ -66,7 +66,8 @@ class Console(rich.console.Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print objects; rich would leave out some of the characters that are shown escaped here."""
-        super().print(*(escaped(one) if isinstance(one, str) else one for one in objects), **options)
+        shown = (escaped(one) if isinstance(one, str) else one for one in objects)
+        super().print(*shown, **{"emoji": False, **options})  # a name such as train.py:train: is none
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield the segments of what is printed, the cells of tables and the lines of displays among it."""

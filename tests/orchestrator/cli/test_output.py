@@ -15,6 +15,7 @@ from subprocess import PIPE
 import pytest
 
 from orchestrator.api import serving
+from orchestrator.cli.printing import print_line
 from orchestrator.errors import Exit
 from tests import sweeps
 
@@ -132,3 +133,9 @@ def test_a_service_goes_on_without_its_output(tmp_path: Path) -> None:
         assert process.poll() is None
         process.terminate()
         assert process.wait(60) in {Exit.COMPLETE, Exit.RESUMABLE}, "the latter if the machine is too busy"
+
+
+def test_a_name_between_colons_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rich would print a train."""
+    print_line("train.py:train: 3 results")
+    assert capsys.readouterr().out == "train.py:train: 3 results\n"
