@@ -35,9 +35,11 @@ DOORS = {
 }
 RAY_PRIVATE = "orchestrator/schedule/ray_private.py"
 HIDDEN = {
+    "orchestrator/api/local.py",
     "orchestrator/api/local_sweep.py",
     "orchestrator/api/trial.py",
     "orchestrator/cli/options.py",
+    "orchestrator/cli/replay_verb.py",
     "orchestrator/driver/preflight.py",
     "orchestrator/driver/run.py",
     "orchestrator/tracking/served.py",

@@ -51,7 +51,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Results": {
         "report": "orchestrator.cli.result_verbs:report",
-        "compare": "orchestrator.cli.result_verbs:compare",
+        "compare": "orchestrator.cli.compare_verb:compare",
         "replay": "orchestrator.cli.replay_verb:replay",
         "evaluate": "orchestrator.cli.result_verbs:evaluate",
         "export": "orchestrator.cli.result_verbs:export",

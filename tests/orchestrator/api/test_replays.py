@@ -27,7 +27,7 @@ def test_each_alternative_is_replayed_beside_the_recorded_scheduler(tmp_path: Pa
     assert {(row.scheduler, row.workers) for row in report.rows} == {
         (name, workers) for name in ("recorded", *ALTERNATIVES) for workers in (2, 4)
     }
-    costs = [row.worth.cost for row in report.rows]
+    costs = [row.cost for row in report.rows]
     assert costs == sorted(costs)
     assert all(low <= high <= 1 for low, high in costs)
 
@@ -74,8 +74,8 @@ def test_draws_from_a_table_are_repeatable(tmp_path: Path) -> None:
     ]
     assert reports[0] == reports[1]
     (row,) = reports[0].rows
-    assert row.worth.regret == 0, "the curves do not cross"
-    assert row.worth.unfinished == 0
+    assert row.regret == 0, "the curves do not cross"
+    assert row.unfinished == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,52 @@
+"""The verb `compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.api.workspace import DEFAULT_ROOT, check_output
+from orchestrator.cli.options import Json, Root, Server, backend_of
+from orchestrator.cli.printing import print_json, print_line
+from orchestrator.output import Console, print_tables
+
+
+def compare(
+    sweeps: Annotated[
+        list[str], typer.Argument(metavar="SWEEP...", help="IDs of sweeps, or the beginnings of them.")
+    ],
+    root: Root = DEFAULT_ROOT,
+    tuning: Annotated[
+        bool, typer.Option("--tuning", help="Add the best of k trials, for random searches.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Also write an HTML page with the curves drawn.")
+    ] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    as_json: Json = False,
+    server: Server = None,
+) -> None:
+    """Print sweeps side by side: results by seed, trials spent, differences, and published results.
+
+    A sweep is named the best one of its task if the difference to every other sweep is established: with 95 %
+    confidence for all differences together, over both seeds and test examples, and with at least 3 seeds
+    each. Otherwise the verb says why none is named, and how many seeds would be enough.
+
+    Example:
+
+        sweep compare retrieval listops
+        sweep compare random-rotrnn random-lru --tuning --output curves.html
+    """
+    if output is not None:
+        check_output(output)
+    compared = backend_of(server, root).compare(sweeps, tuning=tuning, page=output is not None)
+    if output is not None and compared.page is not None:
+        output.write_text(compared.page, encoding="utf-8")
+    if as_json:
+        print_json(compared.document)
+    elif as_markdown:
+        print_line(compared.markdown)
+    else:
+        print_tables(compared.tables, Console(soft_wrap=True))
