@@ -4,10 +4,15 @@ A refusal is shown in one line, without a traceback.
 
 Refusal                    where, requirement, value found, remedy
 +-- BadInput               a file, an option or the requested resources are wrong: exit code 2
+|   +-- NotFound           the named sweep, trial, user or file does not exist: exit code 2
+|   +-- NotAllowed         the role of the user does not permit the request: exit code 2
+|   +-- NotSignedIn        the token is missing or invalid: exit code 2
+|   +-- WrongState         the present state of the sweep does not permit the change: exit code 2
 |   +-- StaleRevision      the settings were changed since they were read: exit code 2
 +-- BadData                a data set is missing, truncated or not in its published format: exit code 2
 +-- Busy                   another live driver holds the sweep: exit code 6
 +-- OverQuota              an owner has as many sweeps as a quota allows: exit code 2
++-- TooManyRequests        a rate limit of the service is exceeded: exit code 2
 +-- Damaged                stored state does not match its own digest: exit code 2
 +-- DamagedCheckpoint      a checkpoint does not match its manifest: exit code 2
 +-- ForeignAnswer          a process has answered a different request: exit code 2
@@ -43,22 +48,20 @@ __all__ = [
     "NoServer",
     "NoSpace",
     "NoStore",
+    "NotAllowed",
+    "NotFound",
+    "NotSignedIn",
     "OverQuota",
     "Refusal",
     "StaleRevision",
+    "TooManyRequests",
+    "WrongState",
     "exit_of",
 ]
 
 
 class BadInput(Refusal):
     """Invalid input; raised before anything runs."""
-
-    @classmethod
-    def of_all(cls, mistakes: Iterable[Mapping[str, str]]) -> BadInput:
-        """Return the first of several mistakes with the others in `more`, all in the form of `parts`."""
-        first, *more = (cls(**mistake) for mistake in mistakes)
-        first.more = more
-        return first
 
 
 def check_all(checks: Iterable[Callable[[], object]]) -> None:
@@ -78,6 +81,22 @@ def check_all(checks: Iterable[Callable[[], object]]) -> None:
         raise wrong[0]
 
 
+class NotFound(BadInput):
+    """The named sweep, trial, user or file does not exist."""
+
+
+class NotAllowed(BadInput):
+    """The role of the user does not permit the request."""
+
+
+class NotSignedIn(BadInput):
+    """The token is missing or invalid."""
+
+
+class WrongState(BadInput):
+    """The present state of the sweep does not permit the change."""
+
+
 class StaleRevision(BadInput):
     """The settings of a sweep were changed since they were read."""
 
@@ -92,6 +111,10 @@ class Busy(Refusal):
 
 class OverQuota(Refusal):
     """The owner has as many queued and running sweeps as the quota allows; nothing is changed."""
+
+
+class TooManyRequests(Refusal):
+    """A rate limit of the service is exceeded; nothing is changed."""
 
 
 class ForeignAnswer(Refusal):
@@ -133,6 +156,44 @@ class NoGpu(Refusal):
 
 class NoCluster(Refusal):
     """Ray neither starts nor can be joined. The sweep can be resumed."""
+
+
+CLASSES: Mapping[str, type[Refusal]] = {
+    kind.__name__: kind
+    for kind in (
+        *(BadData, BadInput, Busy, Damaged, DamagedCheckpoint, NoCluster, NoDatabase, NoServer, NoSpace),
+        *(NoStore, NotAllowed, NotFound, NotSignedIn, OverQuota, StaleRevision, TooManyRequests, WrongState),
+    )
+}
+"""Classes that a client restores from the answer of a service, by name."""
+
+
+def to_document(error: Refusal) -> dict[str, str]:
+    """Return an error as JSON values: its four parts, and in `error` its nearest class of `CLASSES`."""
+    names = (kind.__name__ for kind in type(error).__mro__ if kind.__name__ in CLASSES)
+    return {"error": next(names, BadInput.__name__), **error.parts()}
+
+
+def from_documents(documents: Iterable[Mapping[str, str]], other: type[Refusal] = BadInput) -> Refusal:
+    """Return the first of several errors with the others in `more`; the inverse of `to_document`.
+
+    >>> from_documents([to_document(NotFound("ada", "is not a user", "", "See `user list`."))])
+    NotFound('ada', 'is not a user', '', 'See `user list`.')
+
+    Args:
+        documents: Errors in the form of `to_document`.
+        other: Class of an error whose name is missing or not in `CLASSES`.
+
+    Raises:
+        KeyError: A document lacks one of the four parts.
+        ValueError: There are no documents.
+    """
+    names = ("where", "must", "got", "remedy")
+    first, *more = (
+        CLASSES.get(str(one.get("error")), other)(*(str(one[name]) for name in names)) for one in documents
+    )
+    first.more = more
+    return first
 
 
 class Exit(IntEnum):

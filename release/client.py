@@ -29,7 +29,7 @@ ENTRY = "orchestrator.sweep"
 VENDORS = frozenset({"typer", "rich", "psutil"})
 """Packages that the client requires, each in the versions of the whole distribution."""
 
-REPORTER = ROOT / "orchestrator" / "scripts" / "client" / "sweep_client.py"
+REPORTER = ROOT / "orchestrator" / "scripts" / "client" / "sweep_client"
 
 
 def modules() -> set[str]:
@@ -96,8 +96,8 @@ def write_sources(folder: Path) -> None:
         target = folder / source.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, target)
-    for file in (REPORTER, ROOT / "LICENSE"):
-        shutil.copy(file, folder)
+    shutil.copytree(REPORTER, folder / REPORTER.name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "LICENSE", folder)
     whole = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = whole["project"]
     required = [line for line in project["dependencies"] if re.split(r"[^\w.-]", line)[0] in VENDORS]
@@ -113,7 +113,7 @@ def write_sources(folder: Path) -> None:
             "dependencies": required,
         },
         "project.scripts": project["scripts"],
-        "tool.setuptools": {"packages": packages, "py-modules": [REPORTER.stem]},
+        "tool.setuptools": {"packages": [*packages, REPORTER.name]},
     }
     lines = [
         line

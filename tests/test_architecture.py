@@ -35,10 +35,12 @@ DOORS = {
 }
 RAY_PRIVATE = "orchestrator/schedule/ray_private.py"
 HIDDEN = {
+    "orchestrator/api/local.py",
     "orchestrator/api/local_sweep.py",
     "orchestrator/api/planning.py",
     "orchestrator/api/trial.py",
     "orchestrator/cli/options.py",
+    "orchestrator/cli/replay_verb.py",
     "orchestrator/cli/result_verbs.py",
     "orchestrator/cli/sweep_verbs.py",
     "orchestrator/cli/validate_verb.py",

@@ -1,1 +1,1 @@
-"""The service in Python: what `orchestrator` exports and every verb of the command line calls."""
+"""Python API of this machine, which `orchestrator` exports and the command line calls."""

@@ -1,4 +1,4 @@
-"""Clusters: their machines and use, the files and the token that start them, the Ray of this machine."""
+"""Clusters: machines, use, files and token; the Ray that sweeps share on this machine."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.api.workspace import Workspace
+from orchestrator.client.answers import Machine, Pool, PoolUse
 from orchestrator.config.yaml_reader import parse_document
 from orchestrator.driver import preflight
 from orchestrator.errors import BadInput
@@ -16,7 +17,7 @@ from orchestrator.machines import cluster_file, drain
 from orchestrator.machines.cluster_file import ensure_token
 from orchestrator.machines.hardware import Hardware, detect
 from orchestrator.machines.joining import SharedRay, end_shared_ray, shared_ray
-from orchestrator.sharing.pool_rows import UNIT, PriorityClass
+from orchestrator.sharing.pool_rows import UNIT
 from orchestrator.sharing.view import View
 from orchestrator.text_file import read_text
 
@@ -25,110 +26,43 @@ __all__ = ["SharedRay", "end_shared_ray", "shared_ray"]
 
 @dataclass(frozen=True)
 class DrainedMachine:
-    """A machine that is given up.
+    """A machine that is drained.
 
     Attributes:
-        answer: The answer of Ray, which starts nothing on the machine any more.
-        workers: Number of workers that were asked to save their trials.
+        answer: Answer of Ray, which starts nothing more on the machine.
+        workers: Number of workers that save their trials.
     """
 
     answer: str
     workers: int
 
 
-@dataclass(frozen=True)
-class Machine:
-    """A machine of a pool.
-
-    Attributes:
-        name: Unique in the pool: Ray's id of the node.
-        cpu: Cores that trials may use.
-        devices: GPUs that trials may use.
-        shares: Trials by sweep that the shares place on it; the trials may run elsewhere as well.
-    """
-
-    name: str
-    cpu: float
-    devices: int
-    shares: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class PoolUse:
-    """What a sweep holds of a pool.
-
-    Attributes:
-        sweep: Its id.
-        owner: Owner of the sweep.
-        priority_class: `urgent`, `normal` or `idle`.
-        trials: Number of trials that run or are about to.
-        wanted: Number of trials that it could run at once.
-        share: Number of trials that it may run at once.
-        cpu: Cores that its trials hold.
-        devices: GPUs that its trials hold.
-    """
-
-    sweep: str
-    owner: str
-    priority_class: PriorityClass
-    trials: int
-    wanted: int
-    share: int
-    cpu: float
-    devices: int
-
-
-@dataclass(frozen=True)
-class Pool:
-    """A Ray cluster on which sweeps run.
-
-    Attributes:
-        id: ID of the cluster.
-        cpu: Cores that trials may use.
-        devices: GPUs that trials may use.
-        free_cpu: Cores that no trial holds.
-        free_devices: GPUs that no trial holds.
-        nodes: The machines.
-        uses: What each sweep holds, by its id.
-        running: Number of running trials by host and sweep; a trial counts from its first report.
-    """
-
-    id: str
-    cpu: float
-    devices: int
-    free_cpu: float
-    free_devices: int
-    nodes: Sequence[Machine]
-    uses: Sequence[PoolUse]
-    running: Mapping[str, Mapping[str, int]]
-
-
 def available(*, root: str | Path | None = None) -> Hardware:
-    """Return what trials can run on: this machine, or the cluster that `RAY_ADDRESS` names.
+    """Return the hardware for trials: this machine, or the cluster that `RAY_ADDRESS` names.
 
-    For a cluster, Ray's token is created under the root if it is missing, environment variables that Ray
-    reads are set, and Ray is imported.
+    For a cluster, this imports Ray, sets its environment variables, and creates its token under the root
+    unless it exists.
 
     Args:
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: The cluster is open to everybody, or refuses the token.
+        BadInput: The cluster requires no token, or refuses this one.
         NoCluster: The cluster does not answer, or has no nodes.
     """
     return preflight.available_hardware(Workspace.at(root).paths)
 
 
 def this_machine() -> Hardware:
-    """Return what this machine has."""
+    """Return the hardware of this machine."""
     return detect()
 
 
 def check_file(file: Path) -> Sequence[BadInput]:
-    """Return everything that is wrong with a file that starts a cluster.
+    """Return the mistakes of a file that starts a cluster.
 
-    It must be of a known kind. It must not hold a secret, name one that others can read, or open the cluster
-    to the world.
+    Such a file must be of a known kind, contain no secret, name no secret that others can read, and not open
+    the cluster to the internet.
 
     Raises:
         BadInput: The file cannot be read, or is not YAML.
@@ -145,13 +79,13 @@ def check_file(file: Path) -> Sequence[BadInput]:
 
 
 def make_token(*, root: str | Path | None = None) -> Path:
-    """Create the token of the user's clusters unless it exists; return its file, readable by its owner only.
+    """Return the file of the token of the user's clusters, which only the user can read; create it if needed.
 
     Args:
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: Others can change the root.
+        BadInput: Other accounts can change the root.
     """
     paths = Workspace.at(root).paths
     preflight.check_paths(paths)
@@ -159,22 +93,22 @@ def make_token(*, root: str | Path | None = None) -> Path:
 
 
 def leave(seconds: float) -> DrainedMachine:
-    """Give this machine up: nothing new starts on it, and its workers save their trials and end.
+    """Drain this machine: Ray starts nothing more on it, and its workers save their trials and end.
 
     Args:
-        seconds: How long the machine will still run.
+        seconds: Seconds until the machine ends.
     """
     return DrainedMachine(drain.drain(seconds), drain.terminate_workers())
 
 
 def pools(*, root: str | Path | None = None) -> Sequence[Pool]:
-    """Return the clusters on which sweeps run now.
+    """Return the clusters on which sweeps run.
 
     Args:
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: There is no ledger.
+        BadInput: The ledger does not exist.
     """
     with Workspace.at(root).ledger() as ledger:
         views = claims.pools(ledger)
@@ -185,12 +119,12 @@ def pools(*, root: str | Path | None = None) -> Sequence[Pool]:
 
 
 def pool_of(pool_id: str, view: View, running: Mapping[str, Mapping[str | None, int]]) -> Pool:
-    """Return a pool as its drivers see it.
+    """Return a cluster as its drivers see it.
 
     Args:
-        pool_id: Id of the cluster.
+        pool_id: ID of the cluster.
         view: View of the cluster.
-        running: Number of running trials by host, by sweep; also of sweeps elsewhere.
+        running: Number of running trials by host and sweep, which may include sweeps of other clusters.
     """
     free_cpu, free_devices = view.free
     machines = [
@@ -215,7 +149,7 @@ def pool_of(pool_id: str, view: View, running: Mapping[str, Mapping[str | None, 
 
 
 def _placed(view: View, node: str) -> dict[str, int]:
-    """Return the trials that the shares place on a node, by sweep."""
+    """Return the number of trials that the shares place on a node, by sweep."""
     bundles = [(sweep, bundle) for sweep, share in sorted(view.shares.items()) for bundle in share.bundles]
     placed: Counter[str] = Counter()
     for sweep, bundle in bundles:

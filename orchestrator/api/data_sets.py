@@ -1,4 +1,4 @@
-"""The data sets of the tasks: which are here, where the published ones come from, and fetching them."""
+"""Data sets of the tasks: their states, their sources, and their download."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class CheckedData:
-    """The data that a task would use.
+    """The data of a task.
 
     Attributes:
-        source: Where the examples come from.
-        files: The files of the source, with sizes and sums.
-        loaded: The encoded data set, or None if it was not encoded.
+        source: Source of the examples.
+        files: Files of the source, with sizes and checksums.
+        loaded: Encoded data set, or None if it was not encoded.
     """
 
     source: Source
@@ -46,10 +46,10 @@ class CheckedData:
 
 
 def task_named(name: str) -> Task:
-    """Return the task of this name.
+    """Return the task with a name.
 
     Raises:
-        BadInput: There is no such task.
+        BadInput: The task does not exist.
     """
     if name not in TASKS:
         raise BadInput(f"task {name}", "is unknown", "", nearest(name, TASKS))
@@ -57,7 +57,7 @@ def task_named(name: str) -> Task:
 
 
 def states(folder: Path) -> dict[str, State]:
-    """Return for every task by name whether its data is here, generated or missing.
+    """Return the state of the data of every task by name: present, generated or missing.
 
     Args:
         folder: Folder of the data sets.
@@ -73,22 +73,22 @@ def fetch(
     given: Path | None = None,
     sha256: str | None = None,
 ) -> Iterator[tuple[Remote, Fetched]]:
-    """Bring the published files of a task into a folder, one after the other.
+    """Download the published files of a task, one after the other.
 
-    A download resumes where an earlier one ended. Its SHA-256 is verified before it is unpacked, and the
-    result is moved into place whole. If no sum is published, the sum of the first fetch is stored, and later
-    fetches must find the same.
+    An interrupted download is resumed. Its SHA-256 is verified before it is unpacked, and the result replaces
+    the target atomically. Without a published checksum, that of the first download is stored and verified
+    later.
 
     Args:
-        task: The task; nothing is fetched for a generated one.
+        task: Task; one with generated data needs no files.
         folder: Folder of the data sets.
-        progress: Receives what is being done, and how much of it.
-        given: A file of the user's, or the folder it is in, instead of a download.
-        sha256: Sum of that file, if it is not the published one.
+        progress: Receives the present activity with its progress.
+        given: File of the user, or its folder, instead of a download.
+        sha256: Checksum of that file, if it differs from the published one.
 
     Raises:
-        BadInput: `sha256` without `given`, or `given` for a task without files.
-        BadData: A file cannot be fetched, or is not the published one.
+        BadInput: `sha256` was given without `given`, or `given` for a task without files.
+        BadData: A download fails, or a file differs from the published one.
     """
     if sha256 is not None and given is None:
         must = "requires the file whose digest it is"
@@ -104,13 +104,13 @@ def fetch(
 def check(
     task: Task, folder: Path, options: Mapping[str, Any], progress: Progress | None = None
 ) -> CheckedData:
-    """Return the data that a task would use.
+    """Return the data of a task.
 
     Args:
         task: The task.
-        folder: Folder of the data sets; the encoded data set is written to its cache.
-        options: Options of the task, as the section `data` of a search-space file has them.
-        progress: If given, the data set is encoded and every row of it read, and this receives how far.
+        folder: Folder of the data sets, whose cache receives the encoded data set.
+        options: Options of the task, as in the section `data` of a search-space file.
+        progress: Receives the progress of encoding and reading every row; if None, nothing is encoded.
 
     Raises:
         BadData: The data is missing or damaged.

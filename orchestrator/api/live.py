@@ -1,6 +1,6 @@
-"""Live view of a sweep: running trials, best values, budget, place in the queue, latest events.
+"""Live view of a sweep: running trials, best values, budget, place in the queue, events, learning curves.
 
-Read from the ledger alone: imports no Ray, JAX, MLflow, Optuna or pandas.
+It reads only the ledger and imports no Ray, JAX, MLflow, Optuna or pandas.
 """
 
 from __future__ import annotations
@@ -10,25 +10,43 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
+from typing import TypeVar
 
 from orchestrator.api.priorities import queue
 from orchestrator.api.status import status
+from orchestrator.api.trial import unshown_metrics
 from orchestrator.api.workspace import Workspace
-from orchestrator.client.answers import Budget, LiveSweep, RunningTrial, SweepEvent
+from orchestrator.client.answers import (
+    Band,
+    Budget,
+    LearningCurves,
+    LiveSweep,
+    RunningTrial,
+    SweepEvent,
+    TrialCurve,
+)
+from orchestrator.client.names import one_of
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people import audit
 from orchestrator.ledger.people.user_records import AuditEntry
 from orchestrator.ledger.pool.rates import FinishRate
+from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.ledger.sweeps.records import (
     FINISHED_TRIAL,
     AttemptRecord,
+    CurvePoint,
     ReportRecord,
     SweepRecord,
     TrialRecord,
+    by_trial,
     trial_label,
 )
+from orchestrator.ledger.sweeps.selection import order
 from orchestrator.session.board import Progress, time_left
 from orchestrator.session.limits import spent
+
+Item = TypeVar("Item")
 
 MOST_RUNNING = 64
 """Largest number of running trials whose reports are read."""
@@ -40,14 +58,14 @@ _SPEED_REPORTS = 8
 
 
 def live(name: str | None = None, *, root: str | Path | None = None) -> LiveSweep:
-    """Return what a sweep does at this moment.
+    """Return the live view of a sweep.
 
     Args:
         name: ID of the sweep or the beginning of it; the newest sweep if None.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: There is no ledger, or `name` does not name one sweep of it.
+        BadInput: The ledger does not exist, or not exactly one sweep matches.
     """
     now = status(name, root=root)
     place = next((entry for entry in queue(root=root) if entry.sweep == now.id), None)
@@ -74,7 +92,7 @@ def events(attempts: Iterable[AttemptRecord], asked: Iterable[AuditEntry]) -> tu
     """Return the latest events of a sweep, the newest first, at most `MOST_EVENTS`.
 
     Args:
-        attempts: Attempts that have started or ended last.
+        attempts: Attempts with the latest starts and ends.
         asked: Entries of the audit log about the sweep.
     """
     latest = [SweepEvent(entry.at, entry.action, None, entry.actor) for entry in asked]
@@ -87,7 +105,7 @@ def events(attempts: Iterable[AttemptRecord], asked: Iterable[AuditEntry]) -> tu
 
 
 def best_values(trials: Sequence[TrialRecord], *, maximize: bool) -> tuple[float, ...]:
-    """Return the best value so far after each complete trial of the search, in the order of their ends."""
+    """Return the best value so far at the end of each complete search trial, in the order of time."""
     better = max if maximize else min
     ended = sorted(
         (trial.finished_at or 0.0, trial.number, trial.value)
@@ -106,7 +124,7 @@ def _seconds_left(
     running: Sequence[RunningTrial],
     progress: Progress,
 ) -> float | None:
-    """Return the seconds until all trials of the search have ended, or None if that is not known."""
+    """Return the seconds until all trials of the search have ended, or None if unknown."""
     ended = {trial.key for trial in trials if trial.state in FINISHED_TRIAL}
     took: dict[str, float] = dict.fromkeys(ended, 0.0)
     for attempt in attempts:
@@ -120,11 +138,11 @@ def _seconds_left(
 
 
 def seconds_left(trials: Sequence[TrialRecord], wanted: int) -> float | None:
-    """Return the seconds until all trials of the search have ended, at the rate of the last twenty.
+    """Return the seconds until the end of all search trials, at the rate of the last twenty trials.
 
     Args:
         trials: Trials of the sweep.
-        wanted: Number of search trials at the end.
+        wanted: Total number of search trials.
     """
     search = [trial for trial in trials if trial.role == "search" and trial.state in FINISHED_TRIAL]
     ends = sorted(trial.finished_at for trial in search if trial.finished_at is not None)
@@ -132,7 +150,7 @@ def seconds_left(trials: Sequence[TrialRecord], wanted: int) -> float | None:
 
 
 def steps_per_second(reports: Sequence[ReportRecord]) -> float | None:
-    """Return the speed of a trial between those of its last reports that one attempt has made.
+    """Return the speed of a trial in steps per second, from the last reports of its latest attempt.
 
     Args:
         reports: Reports of the trial, by step.
@@ -155,7 +173,7 @@ def _running(ledger: Ledger, record: SweepRecord, trials: Sequence[TrialRecord])
 
 
 def _budget(record: SweepRecord, attempts: Iterable[AttemptRecord], now: float | None) -> Budget:
-    """Return the budget of a sweep, whose running attempts, if there are any, have spent until now."""
+    """Return the budget of a sweep and its use, including running attempts."""
     until_now = [
         replace(attempt, ended_at=now) if attempt.state == "RUNNING" else attempt for attempt in attempts
     ]
@@ -167,3 +185,70 @@ def _budget(record: SweepRecord, attempts: Iterable[AttemptRecord], now: float |
         used.hours,
         used.gpu_hours,
     )
+
+
+def learning_curves(
+    name: str, metric: str | None, *, trials: int, points: int, root: str | Path | None = None
+) -> LearningCurves:
+    """Return the learning curves of the running and the best trials, and the band of the others.
+
+    Args:
+        name: ID of the sweep or the beginning of it.
+        metric: Metric of the curves; the objective if None.
+        trials: Largest number of trials with a curve of their own.
+        points: Largest number of points of a curve, evenly spaced.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+
+    Raises:
+        BadInput: The ledger does not exist, or not exactly one sweep matches.
+    """
+    with Workspace.at(root).ledger() as ledger:
+        record = ledger.sweep(one_of(known_sweeps(ledger), name))
+        if record is None:
+            return LearningCurves(metric, (), 0, (), Band(0, ()))
+        chosen = metric or str(record.facts["metric"])
+        by_key = by_trial(point for point in ledger.curves(record.id, [chosen]) if chosen in point.metrics)
+        maximize = record.facts["direction"] == "maximize"
+        shown = sorted(
+            (trial for trial in ledger.trials(record.id) if trial.key in by_key),
+            key=lambda trial: _rank(trial, maximize),
+        )
+        first = ledger.reports_after(record.id, None, 10)
+    metrics = sorted({name for row in first for name in row.metrics} - unshown_metrics(record.document))
+    curves = [_curve(trial, by_key[trial.key], chosen, points) for trial in shown[:trials]]
+    rest = [by_key[trial.key] for trial in shown[trials:]]
+    band = Band(len(rest), thinned(_band(rest, chosen), points))
+    return LearningCurves(chosen, metrics, len(shown), curves, band)
+
+
+def _curve(trial: TrialRecord, points: Sequence[CurvePoint], metric: str, most: int) -> TrialCurve:
+    values = [(point.step, point.metrics[metric]) for point in thinned(points, most)]
+    pairs = [(step, value if math.isfinite(value) else None) for step, value in values]
+    return TrialCurve(trial.key, trial.number, trial.state, pairs)
+
+
+def _band(curves: Sequence[Sequence[CurvePoint]], metric: str) -> list[tuple[int, float, float, float]]:
+    """Return step, minimum, median and maximum of the finite values of curves."""
+    values: dict[int, list[float]] = {}
+    for points in curves:
+        for point in points:
+            if math.isfinite(value := point.metrics[metric]):
+                values.setdefault(point.step, []).append(value)
+    return [(step, min(row), median(row), max(row)) for step, row in sorted(values.items())]
+
+
+def _rank(trial: TrialRecord, maximize: bool) -> tuple[float, ...]:
+    """Sort key: running trials first, then the best."""
+    if trial.state == "RUNNING":
+        return (0.0, float(trial.number))
+    if trial.value is None:
+        return (2.0, float(trial.number))
+    return (1.0, *order(trial.value, trial.number, maximize=maximize))
+
+
+def thinned(points: Sequence[Item], most: int) -> list[Item]:
+    """Return at most `most` evenly spaced points, including the first and the last."""
+    if len(points) <= most:
+        return list(points)
+    last = len(points) - 1
+    return [points[round(index * last / (most - 1))] for index in range(most)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import codecs
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.api import priorities, serving, status, user_admin
-from orchestrator.api.live import live
+from orchestrator.api import clusters, priorities, serving, status, user_admin
+from orchestrator.api.live import learning_curves, live
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.planning import planned
 from orchestrator.api.trial import Trial, WorkerLogs
@@ -20,26 +20,33 @@ from orchestrator.client.answers import (
     AttemptRow,
     Changes,
     CheckpointRow,
+    ComparedSweeps,
     DetailedStatus,
     EvaluationRow,
+    ImportanceRow,
+    LearningCurves,
     LiveSweep,
     LogPart,
+    Norm,
     PlannedSweep,
+    Pool,
     QueuedSweep,
     QuotaRow,
+    ReplayReport,
     ReportRow,
     Status,
     Stopped,
     Submitted,
+    SweepAnalysis,
     SweepSettings,
     TrialDocument,
     TrialRow,
     TriedNext,
 )
 from orchestrator.client.names import one_of
-from orchestrator.client.protocol import DAYS, LOG_BYTES
+from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, Backend
 from orchestrator.driver.detached import last_lines
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, WrongState
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.people.user_records import AuditEntry, User
 from orchestrator.ledger.queue import submissions
@@ -52,7 +59,7 @@ from orchestrator.sharing.pool_rows import UNIT, Owner
 Row = TypeVar("Row")
 
 
-class LocalBackend:
+class LocalBackend(Backend):
     """The client protocol over the ledger of a root.
 
     >>> [sweep.id for sweep in LocalBackend("mlruns").sweeps()]  # doctest: +SKIP
@@ -69,29 +76,23 @@ class LocalBackend:
         self._drivers: dict[str, Holder] = {}
 
     def sweeps(self) -> Sequence[Status]:
-        """All sweeps, the oldest first."""
         return status.sweeps(root=self._root)
 
     def status(self, sweep: str | None = None) -> DetailedStatus:
-        """The state of a sweep, or of the newest one."""
         return status.status(sweep, root=self._root)
 
     def live(self, sweep: str | None = None) -> LiveSweep:
-        """What a sweep does now."""
         return live(sweep, root=self._root)
 
     def changes(self, sweep: str) -> Changes:
-        """How a sweep differs from the previous one of the same file and profile."""
         return status.changes(sweep, root=self._root)
 
     def trials(self, sweep: str) -> Sequence[TrialRow]:
-        """All trials of a sweep, the search before the confirmations."""
         with self.workspace.ledger() as ledger:
             found = ledger.trials(one_of(known_sweeps(ledger), sweep))
         return [trial_row(record) for record in sorted(found, key=lambda one: one.role != "search")]
 
     def trial(self, trial: str) -> TrialDocument:
-        """Everything about a trial, except for its reports."""
         found = Trial.named(trial, root=self._root)
         history = found.history()
         log = found.log() if history.attempts else WorkerLogs("", (), ())
@@ -120,11 +121,9 @@ class LocalBackend:
         )
 
     def reports(self, trial: str) -> Sequence[ReportRow]:
-        """All reports of a trial, by step."""
         return [report_row(record) for record in Trial.named(trial, root=self._root).history().reports]
 
     def log(self, sweep: str, start: int | None = None, length: int = LOG_BYTES) -> LogPart:
-        """A part of the drivers' output from a position in bytes; the last lines if `start` is None."""
         with self.workspace.ledger() as ledger:
             sweep_id = one_of(known_sweeps(ledger), sweep)
             submission, driver = submissions.submission(ledger, sweep_id), holder(ledger, sweep_id)
@@ -155,13 +154,36 @@ class LocalBackend:
         return LogPart(part.start, part.end, part.size, part.text, note, is_over)
 
     def trial_log(self, trial: str, start: int = 0, length: int = LOG_BYTES) -> LogPart:
-        """A part of the workers' output on the machine of the service, from a position in bytes."""
         found = Trial.named(trial, root=self._root)
         file = self.workspace.paths.log(found.record.sweep_id, found.key)
         return log_part(file, start, length) if file.exists() else LogPart(0, 0, 0, "")
 
+    def curves(
+        self, sweep: str, metric: str | None = None, *, trials: int = CURVES, points: int = CURVE_POINTS
+    ) -> LearningCurves:
+        return learning_curves(sweep, metric, trials=trials, points=points, root=self._root)
+
+    def analysis(self, sweep: str) -> SweepAnalysis:
+        found = Sweep.find(sweep, root=self._root).analysis()
+        norms = [Norm(name, finite(points)) for name, points in sorted(found.norms.items())]
+        importances = [_row(ImportanceRow, importance) for importance in found.importances]
+        return SweepAnalysis(importances, found.spent.parts(), found.best, norms)
+
+    def compare(self, sweeps: Sequence[str], *, tuning: bool = False, page: bool = False) -> ComparedSweeps:
+        if not sweeps:
+            raise BadInput("sweeps", "must name at least one sweep", "", "`list` shows all sweeps.")
+        first, *others = [Sweep.find(name, root=self._root) for name in sweeps]
+        compared = first.compared(others, tuning=tuning, page=page)
+        return replace(compared, document=finite(compared.document))
+
+    def replay(
+        self, sweep: str, schedulers: Sequence[str] = (), workers: Sequence[int] = (), *, draws: int = 1
+    ) -> ReplayReport:
+        from orchestrator.api.replays import replay_sweep  # Ray takes seconds to import
+
+        return replay_sweep(Sweep.find(sweep, root=self._root), schedulers, workers, draws=draws)
+
     def report(self, sweep: str) -> bytes:
-        """The report of a sweep as it stands, one HTML page."""
         return Sweep.find(sweep, root=self._root).report().html.read_bytes()
 
     def submit(
@@ -173,7 +195,6 @@ class LocalBackend:
         new: bool = False,
         key: str | None = None,
     ) -> Submitted:
-        """Submit a search-space file; raises like `orchestrator.api.serving.submit`."""
         return _submitted(serving.submit(self._loaded(file, profile, overrides, new=new), new=new, key=key))
 
     def validate(
@@ -184,11 +205,9 @@ class LocalBackend:
         overrides: Sequence[str] = (),
         sizes: bool = True,
     ) -> PlannedSweep:
-        """Check a search-space file; nothing is submitted."""
         return planned(self._loaded(file, profile, overrides), sizes=sizes)
 
     def stop(self, sweep: str) -> Stopped:
-        """Save every trial and stop; the sweep stays stopped until `resume`."""
         selected = Sweep.find(sweep, root=self._root)
         driver = selected.stop()
         return Stopped(selected.id, str(driver) if driver else None)
@@ -198,31 +217,28 @@ class LocalBackend:
         return Sweep.find(sweep, root=self._root).try_setting(params)
 
     def resume(self, sweep: str) -> SweepSettings:
-        """Queue a sweep again that was stopped or parked, or let its driver go on."""
         return settings_row(*priorities.resume(sweep, root=self._root))
 
     def extend(self, sweep: str, *, key: str | None = None, **budget: float | str) -> Submitted:
-        """Queue a finished sweep again with a larger budget."""
         extended = self._found(sweep).extend(**budget)
         return _submitted(serving.submit(extended, key=key, only_ended=True))
 
     def retry(self, sweep: str, *, key: str | None = None) -> Submitted:
-        """Queue the failed trials of a finished sweep again."""
         selected = self._found(sweep)
         check_retry(selected)
         options = {serving.RETRY_FAILED: True}
         return _submitted(serving.submit(selected, key=key, only_ended=True, options=options))
 
     def queue(self) -> Sequence[QueuedSweep]:
-        """Every sweep that runs or waits, in the order of the queue."""
         return priorities.queue(root=self._root)
 
+    def pools(self) -> Sequence[Pool]:
+        return clusters.pools(root=self._root)
+
     def move(self, sweep: str, priority_class: str, *, weight: float = 1.0) -> SweepSettings:
-        """Set the class of a sweep, and its weight relative to the owner's other sweeps."""
         return settings_row(*priorities.change(sweep, priority_class, weight=weight, root=self._root))
 
     def quota(self, owner: str) -> QuotaRow:
-        """The weight and the quotas of an owner."""
         return quota_row(priorities.quota(owner, root=self._root))
 
     def set_quota(
@@ -235,7 +251,6 @@ class LocalBackend:
         sweeps: float | None = None,
         new: bool = False,
     ) -> QuotaRow:
-        """Change the weight and the quotas that are given."""
         root = self._root
         return quota_row(
             priorities.quota(
@@ -244,20 +259,16 @@ class LocalBackend:
         )
 
     def users(self) -> Sequence[User]:
-        """All users by name."""
         return user_admin.users(root=self._root)
 
     def add_user(self, name: str, role: str = "member", *, days: float = DAYS) -> AddedUser:
-        """Add a user."""
         added, token = user_admin.add(name, role, days=days, root=self._root)
         return AddedUser(**asdict(added), token=token)
 
     def revoke_user(self, name: str) -> User:
-        """Revoke the token of a user."""
         return user_admin.revoke(name, root=self._root)
 
     def audit_log(self, limit: int = 100) -> Sequence[AuditEntry]:
-        """The newest entries of the audit log, the newest first."""
         return user_admin.audit_log(limit=limit, root=self._root)
 
     def _found(self, sweep: str) -> Sweep:
@@ -271,22 +282,22 @@ class LocalBackend:
 
 
 def check_retry(sweep: Sweep) -> None:
-    """Check that a finished sweep has failed trials.
+    """Check that a sweep has failed trials, if it has finished.
 
     Raises:
-        BadInput: It has none.
+        WrongState: It has finished without a failed trial.
     """
     if sweep.state in FINISHED_SWEEP and not sweep.failed():
-        raise BadInput(sweep.id, "has no failed trials to retry", "", "Extend it to go on.")
+        raise WrongState(sweep.id, "has no failed trials to retry", "", "Extend it to continue.")
 
 
 def log_part(file: Path, start: int, length: int) -> LogPart:
-    """Return a part of a log that ends between two characters if possible.
+    """Return a part of a log, which ends at the end of a character if possible.
 
     Args:
-        file: The log.
-        start: Position of the part, in bytes.
-        length: Length of the part, in bytes.
+        file: File of the log.
+        start: Position of the part in bytes.
+        length: Length of the part in bytes.
     """
     with file.open("rb") as log:
         size = log.seek(0, 2)
@@ -299,23 +310,23 @@ def log_part(file: Path, start: int, length: int) -> LogPart:
 
 
 def trial_row(record: TrialRecord) -> TrialRow:
-    """Return a trial as a table shows it."""
+    """Return the answer about a trial of a table."""
     return _row(TrialRow, record)
 
 
 def report_row(record: ReportRecord) -> ReportRow:
-    """Return a report as it is shown."""
-    return ReportRow(record.trial_key, record.step, record.at, _finite(record.metrics))
+    """Return the answer about a report."""
+    return ReportRow(record.trial_key, record.step, record.at, finite(record.metrics))
 
 
 def settings_row(sweep_id: str, chosen: QueueSettings) -> SweepSettings:
-    """Return the settings of a sweep as they are shown."""
+    """Return the answer about the settings of a sweep."""
     weight = chosen.weight / UNIT
     return SweepSettings(sweep_id, chosen.priority_class, weight, chosen.paused, chosen.revision)
 
 
 def quota_row(owner: Owner) -> QuotaRow:
-    """Return the weight and the quotas of an owner as they are shown."""
+    """Return the answer about the weight and the quotas of an owner."""
     used = owner.week_gpu_seconds / 3600.0
     share = owner.most_share / UNIT
     return QuotaRow(owner.name, owner.weight / UNIT, share, owner.most_gpu_hours, used, owner.most_sweeps)
@@ -327,12 +338,17 @@ def _submitted(submitted: tuple[submissions.Submission, bool]) -> Submitted:
 
 
 def _row(kind: type[Row], record: object) -> Row:
-    """Return the row that shows a record: the attributes of the same names."""
+    """Return an answer with the attributes of a record that have the same names."""
     values = {each.name: getattr(record, each.name) for each in fields(kind)}  # type: ignore[arg-type]
     if "metrics" in values:
-        values["metrics"] = _finite(values["metrics"])
+        values["metrics"] = finite(values["metrics"])
     return kind(**values)
 
 
-def _finite(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+def finite(value: Any) -> Any:
+    """Return JSON values with None in place of numbers that are not finite."""
+    if isinstance(value, Mapping):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(finite(each) for each in value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""One sweep: load it, run it, stop it, and read what came out.
+"""Sweep of this machine: load it, run it, stop it, and read its results.
 
 sweep = Sweep.load("search_spaces/listops.yaml", profile="laptop", overrides=["budget.trials=4"])
 sweep.run()
@@ -24,7 +24,7 @@ from orchestrator.api.known_sources import check_read, with_known_results
 from orchestrator.api.status import detailed, overview
 from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import Workspace
-from orchestrator.client.answers import DetailedStatus, TriedNext
+from orchestrator.client.answers import ComparedSweeps, DetailedStatus, TriedNext
 from orchestrator.client.http import HttpBackend
 from orchestrator.client.names import one_of
 from orchestrator.client.protocol import Backend
@@ -43,7 +43,7 @@ from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.preview import counted
 from orchestrator.driver.run import drive
 from orchestrator.driver.user_code import account_for, check_bound, check_code, opened_as
-from orchestrator.errors import BadInput, Exit, Refusal, check_all
+from orchestrator.errors import BadInput, Exit, Refusal, WrongState, check_all
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import COMMAND_LINE, Asked
@@ -80,16 +80,16 @@ MOST_NETWORKS = 64
 
 @dataclass(frozen=True)
 class Plan:
-    """What running a sweep would take.
+    """Plan of a sweep.
 
     Attributes:
         source: Data set, or None if the trainable loads its own.
         hardware: Hardware that trials can use.
         at_once: Number of concurrent trials.
-        estimate: Time and memory of a trial, as an earlier sweep measured them; None if none did.
+        estimate: Time and memory of a trial in an earlier sweep, or None.
         matched: Sizes chosen by `model.match` in words, or None.
-        requires: Requirements of the task on a network in words, or None if they are not known.
-        runs: Commands or functions that a trial of a trainable runs, in words; empty for a network.
+        requires: Requirements of the task on a network in words, or None if unknown.
+        runs: Commands and functions of a trial of a trainable, in words; empty for a network.
     """
 
     source: Source | None
@@ -103,7 +103,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class SizedNetwork:
-    """A network of the search space and its size; `cost.flops` is None unless it was counted."""
+    """A network of the search space with its size; `cost.flops` is None if it was not counted."""
 
     model: ModelSettings
     cost: Cost
@@ -111,12 +111,12 @@ class SizedNetwork:
 
 @dataclass(frozen=True)
 class _Request:
-    """How a sweep was requested.
+    """Arguments with which a sweep was loaded.
 
     Attributes:
-        automatic: Whether the profile was chosen by the hardware; None for a sweep of the ledger.
-        new: Whether another sweep of the same file is to be started.
-        hardware: What trials can run on, if it is known already.
+        automatic: Whether the hardware has chosen the profile; None for a sweep of the ledger.
+        new: Whether to start another sweep of the same file.
+        hardware: Hardware for trials, or None if not detected yet.
     """
 
     automatic: bool | None = None
@@ -125,7 +125,7 @@ class _Request:
 
 
 class _Bar(Observer):
-    """Logs the messages of a sweep, and shows its progress as a bar on standard error."""
+    """Observer that logs messages and shows progress as a bar on standard error."""
 
     def __init__(self, sweep: Sweep) -> None:
         self._metric = sweep.specification.metric
@@ -135,7 +135,7 @@ class _Bar(Observer):
         self._bar.set_postfix_str("starting")
 
     def loading(self, what: str, done: int, total: int) -> None:
-        """Show how much of the data set has been prepared."""
+        """Show the progress of preparing the data set."""
         self._bar.set_postfix_str(f"{what}: {done:,} of {total:,}")
 
     def show(self, progress: Progress) -> None:
@@ -152,18 +152,18 @@ class _Bar(Observer):
             self._bar.refresh()
 
     def close(self) -> None:
-        """Draw the bar for the last time."""
+        """Draw the final bar."""
         self._bar.close()
 
 
 def _is_redrawn() -> bool:
-    """Return True if a bar on standard error is redrawn in place: in a terminal and in a notebook."""
+    """Return True if standard error is a terminal or a notebook, which redraws a bar in place."""
     return sys.stderr.isatty() or any(base.__name__ == "tqdm_notebook" for base in tqdm.__mro__)
 
 
 @contextmanager
 def _watching(sweep: Sweep, observer: Observer | None, progress: bool | None) -> Iterator[Observer]:
-    """Yield what receives the messages and the progress of a sweep for the length of a `with` block."""
+    """Yield the observer of a sweep for a `with` block, by default one with a bar."""
     wanted = _is_redrawn() if progress is None else progress
     if observer is not None or not wanted:
         yield observer or Observer()
@@ -176,14 +176,18 @@ def _watching(sweep: Sweep, observer: Observer | None, progress: bool | None) ->
 
 
 class Sweep:
-    """One search-space file, run once: its specification, and what the ledger knows of it.
+    """One run of a search-space file: its specification and its rows of the ledger.
 
-    Every method may be called from any thread. What a method writes is in its description; all of it is under
-    the root, except the data folder's cache and what an argument names.
+    >>> sweep = Sweep.load("search_spaces/copy.yaml", overrides=["budget.trials=4"])  # doctest: +SKIP
+    >>> sweep.run()  # doctest: +SKIP
+    <Exit.COMPLETE: 0>
+
+    Methods may be called from any thread. They write under the root only, except for the cache of the data
+    folder and files named by an argument.
 
     Attributes:
-        id: Id of the sweep in the ledger, in MLflow and in the names of its files.
-        workspace: The folders that the sweep reads and writes.
+        id: ID of the sweep in the ledger, in MLflow and in file names.
+        workspace: Folders of the sweep.
     """
 
     def __init__(
@@ -210,27 +214,26 @@ class Sweep:
         reader: Account | None = None,
         sources: bool = True,
     ) -> Sweep:
-        """Return the sweep of a search-space file. Nothing is run or written.
+        """Return the sweep of a search-space file, without running it.
 
-        Only a ledger that an older version has written is brought up to date. The sources of `known` are
-        read, which may be databases of Optuna or MLflow on other machines.
+        The sources of `known` are read, which may be databases of Optuna or MLflow on other machines.
 
         Args:
-            path: The file.
-            profile: Name of a profile of the file; None for the file as it stands; "auto" for the profile
-                `laptop` if there is no GPU and the file has that profile.
+            path: Search-space file.
+            profile: Name of a profile of the file; None for no profile; "auto" for the profile `laptop` if
+                there is no GPU and the file has that profile.
             overrides: Changes to the file, `key=value` each, such as `training.steps=1000`.
-            new: Return another sweep of the same file instead of the one in the ledger.
-            hardware: What trials can run on, as `available` returns it; it decides "auto". If None, "auto"
-                goes by the GPUs of this machine, or means None if `RAY_ADDRESS` names a cluster.
+            new: Whether to start another sweep of the same file instead of finding the one in the ledger.
+            hardware: Hardware for trials, as `available` returns it, which decides "auto". If None, the GPUs
+                of this machine decide; if `RAY_ADDRESS` names a cluster, "auto" means None.
             root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
             data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
             reader: Account that reads the file and its code; the account of this process if None.
             sources: Whether `known` may name sources; otherwise it must hold their results.
 
         Raises:
-            BadInput: The file, the profile or an override is wrong; the error names file, line and key. Or
-                others can change the root, or a source of `known` cannot be read.
+            BadInput: The file, the profile or an override is wrong, with file, line and key; other
+                accounts can change the root.
         """
         name, gpus = _profile(profile, hardware)
         with opened_as(reader):
@@ -258,12 +261,12 @@ class Sweep:
         root: str | Path | None = None,
         data: str | Path | None = None,
     ) -> Sweep:
-        """Return the sweep of a search-space file given as a mapping; like `load` in all else.
+        """Return the sweep of a search-space file that is given as a mapping.
 
         Args:
-            document: The sections of the file: mappings, lists, numbers, strings, booleans and None. Strings
-                are words: write `math.pi / 10` where a file says `pi/10`.
-            name: Name of the sweep, as the stem of a file would be.
+            document: Sections of the file: mappings, lists, numbers, strings, booleans and None. Expressions
+                are not parsed: write `math.pi / 10` for `pi/10` of a file.
+            name: Name of the sweep, which is the stem of the file name in `load`.
             profile: Profile, as in `load`.
             new: Whether to start another sweep, as in `load`.
             hardware: Hardware, as in `load`.
@@ -271,7 +274,7 @@ class Sweep:
             data: Folder of the data sets, as in `load`.
 
         Raises:
-            BadInput: The mapping or the profile is wrong, as `load` would say; the error names the key.
+            BadInput: The mapping or the profile is wrong, with the key.
         """
         chosen, gpus = _profile(profile, hardware)
         specification = from_dict(document, name=name, profile=chosen, gpus=gpus)
@@ -289,23 +292,23 @@ class Sweep:
         new: bool = False,
         hardware: Hardware | None = None,
     ) -> Sweep:
-        """Return the sweep of a validated specification: the newest one of the ledger, or a new one.
+        """Return the newest sweep of a validated specification in the ledger, or a new one.
 
         Args:
             specification: Search-space file with its profile and overrides applied.
-            workspace: The folders that the sweep reads and writes.
-            automatic: Whether the profile was chosen by the hardware.
-            new: Return another sweep of the same file instead of the one in the ledger.
-            hardware: What trials can run on, as `available` returns it; if None, this machine.
+            workspace: Folders of the sweep.
+            automatic: Whether the hardware has chosen the profile.
+            new: Whether to start another sweep, as in `load`.
+            hardware: Hardware for trials, as `available` returns it; this machine if None.
 
         Raises:
-            BadInput: Others can change the root.
+            BadInput: Other accounts can change the root.
         """
         return cls._of(specification, workspace, _Request(automatic, new, hardware))
 
     @classmethod
     def find(cls, name: str, *, root: str | Path | None = None, data: str | Path | None = None) -> Sweep:
-        """Return a sweep of the ledger, or one that was submitted to the service and has not begun.
+        """Return a sweep of the ledger, or a submitted one that has not begun.
 
         Args:
             name: ID of the sweep, or the beginning of it.
@@ -313,7 +316,8 @@ class Sweep:
             data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
 
         Raises:
-            BadInput: There is no ledger, or `name` does not name one sweep of it.
+            BadInput: The ledger does not exist, or several sweeps match.
+            NotFound: No sweep matches.
         """
         workspace = Workspace.at(root, data)
         with workspace.ledger() as ledger:
@@ -327,7 +331,7 @@ class Sweep:
 
     @staticmethod
     def connect(url: str, token: str | None = None) -> Backend:
-        """Return the client of a service that is reached over HTTP.
+        """Return a client of a remote service.
 
         `orchestrator.api.local.LocalBackend` has the same methods for a ledger of this machine.
 
@@ -339,13 +343,13 @@ class Sweep:
             token: Token of the user; `SWEEP_TOKEN` if None.
 
         Raises:
-            BadInput: The address would send the token over a network without TLS, or there is no token.
+            BadInput: The address requires TLS and does not use it, or the token is missing.
         """
         return HttpBackend(url, token)
 
     @classmethod
     def submitted(cls, submission: Submission, workspace: Workspace) -> Sweep:
-        """Return the sweep of a submission, as it was submitted."""
+        """Return the sweep of a submission."""
         specification = from_document(submission.document, submission.text)
         return cls(
             submission.sweep_id, workspace, admission.with_id(specification, submission.sweep_id), _Request()
@@ -360,7 +364,7 @@ class Sweep:
         *,
         budget_is_given: bool = False,
     ) -> Sweep:
-        """Return the newest sweep of a specification that the ledger knows, or a new one."""
+        """Return the newest sweep of a specification in the ledger, or a new one."""
         if workspace.has_ledger():
             preflight.check_paths(workspace.paths)
             with workspace.ledger() as ledger:
@@ -376,7 +380,7 @@ class Sweep:
 
     @cached_property
     def specification(self) -> SweepConfig:
-        """Return the validated search-space file, its profile and overrides applied."""
+        """The validated search-space file, with profile and overrides applied."""
         if self._given is not None:
             return self._given
         with self.workspace.ledger() as ledger:
@@ -386,7 +390,7 @@ class Sweep:
 
     @property
     def state(self) -> str:
-        """Return the state in the ledger, INTERRUPTED if its driver died, or NEW if it has never run."""
+        """State in the ledger; INTERRUPTED if its driver has died, NEW if it has never run."""
         if not self._is_known():
             return "NEW"
         with self.workspace.ledger() as ledger:
@@ -394,13 +398,13 @@ class Sweep:
 
     @property
     def is_finished(self) -> bool:
-        """Return True if the sweep has ended; it goes on only with a larger budget."""
+        """Whether the sweep has ended, so that only a larger budget continues it."""
         return self.state in FINISHED_SWEEP
 
     def before_change(self) -> tuple[Sweep, list[str]] | None:
-        """Return the sweep of the same file from before it was changed, and a phrase for each change.
+        """Return the sweep of the file before its last change, and a phrase for each change.
 
-        None if this sweep has run already, or the file has had no other one.
+        None if this sweep has run, or the file has no earlier sweep.
         """
         if self._is_known() or not self.workspace.has_ledger():
             return None
@@ -421,15 +425,13 @@ class Sweep:
             return detailed(ledger, self._record(ledger).id, self.workspace)
 
     def plan(self, owner: str | None = None) -> Plan:
-        """Check that the sweep can run, by default on this machine; return what that would take.
-
-        Nothing is written.
+        """Check that the sweep can run, by default on this machine, and return its plan; write nothing.
 
         Args:
             owner: Owner of the sweep; `SWEEP_OWNER` or else the user of this process if None.
 
         Raises:
-            BadInput: The resources of a trial are not available here.
+            BadInput: The resources of a trial are not available.
             BadData: The files of the data set are missing or wrong.
         """
         hardware = self._request.hardware or detect()
@@ -471,7 +473,7 @@ class Sweep:
         return tuple(lines) if line is None else (*lines, f"its largest trial by hand: {line}")
 
     def _requires(self) -> str | None:
-        """Return what an answer of the task requires, in words, or None if it is not known."""
+        """Return the requirements of the task on a network in words, or None if unknown."""
         name, options = self.specification.task, self.specification.task_options
         if self.specification.trainable is not None:
             return None
@@ -479,13 +481,12 @@ class Sweep:
         return None if required is None else required.phrase
 
     def networks(self, *, work: bool = False) -> list[SizedNetwork]:
-        """Return every network that the search can draw, with its size; nothing is written.
+        """Return every network of the search space with its size; write nothing.
 
-        A process of its own imports JAX, which takes seconds.
+        A separate process imports JAX, which takes seconds.
 
         Args:
-            work: Whether to count the floating-point operations of a training step, which compiles each
-                network.
+            work: Whether to compile each network and count the floating-point operations of a step.
 
         Raises:
             BadInput: A network cannot be built, or there are more than `MOST_NETWORKS`.
@@ -507,7 +508,7 @@ class Sweep:
         return [SizedNetwork(trial.model, cost) for trial, cost in zip(trials, costs, strict=True)]
 
     def _signature(self) -> Signature:
-        """Return the signature of the encoded data, or of the published data if none is encoded yet."""
+        """Return the signature of the encoded data, or of the published data before its encoding."""
         name, options = self.specification.task, self.specification.task_options
         task = TASKS[name]
         known = task.signature(options, self.workspace.data) or task.outline(
@@ -519,17 +520,17 @@ class Sweep:
         return known
 
     def admit(self, owner: str | None = None) -> Hardware:
-        """Check everything that can be checked before a run; return what trials can run on.
+        """Check that the sweep can run, and return the hardware for its trials.
 
-        If `RAY_ADDRESS` names a cluster, it is asked for its nodes; Ray's token is created under the root if
-        it is missing, and environment variables that Ray reads are set.
+        If `RAY_ADDRESS` names a cluster, this connects to it, sets the environment variables of Ray, and
+        creates its token under the root if it is missing.
 
         Args:
             owner: Owner of the sweep; `SWEEP_OWNER` or else the user of this process if None.
 
         Raises:
             BadInput: The resources of a trial are not available, JAX cannot use the GPUs of this machine, or
-                the file differs from the one that its unfinished sweep began with.
+                the file has changed since its unfinished sweep began.
             BadData: The files of the data set are missing or wrong.
             NoCluster: The cluster does not answer.
         """
@@ -555,37 +556,36 @@ class Sweep:
         retry_failed: bool = False,
         progress: bool | None = None,
     ) -> Exit:
-        """Run the sweep, or resume it where it stopped; return when it has ended.
+        """Run the sweep, or resume it, until it has ended.
 
-        The call joins the Ray that the user's sweeps share on this machine, and starts it if it does not run,
-        or joins the cluster that `RAY_ADDRESS` names. It sets environment variables that Ray reads.
+        The call joins the cluster that `RAY_ADDRESS` names, or else the Ray that the user's sweeps share on
+        this machine, which it starts if necessary. It sets the environment variables of Ray.
 
-        In the main thread the first SIGINT, SIGTERM or SIGHUP saves every running trial and ends the call; a
-        second one ends the process. In any other thread signals are left alone: `stop` ends the call.
+        In the main thread, the first SIGINT, SIGTERM or SIGHUP saves every running trial and ends the call; a
+        second one ends the process. In other threads, signals are not handled: use `stop`.
 
-        Writes the ledger, its backup and its lease, checkpoints, logs, the report, compiled programs, the
-        token of clusters, Ray Tune's state, and MLflow's database and artifacts; the encoded data set to the
-        data folder; and the record of the shared Ray to its runtime folder.
+        Files: ledger with backup and lease, checkpoints, logs, report, compiled programs, token of clusters,
+        state of Ray Tune, and MLflow's database and artifacts under the root; the encoded data set in the
+        data folder; the record of the shared Ray in its runtime folder.
 
         Args:
-            observer: Receives messages and progress; if None, messages are logged, and there may be a bar.
-            deadline: Seconds that a running trial may neither train nor report before it is retried.
-            tracking_patience: Seconds to wait for MLflow at the end; records that it has not taken by then
-                wait in the ledger for the next run.
-            wait: Seconds to wait while no trial can start. If None, 3600 on a cluster; on this machine 10, or
-                without limit while other sweeps use it.
-            unless_stopped: Return COMPLETE at once if `stop` has ended the sweep, and leave it as it is, for
-                a start by a batch system. Without it the call goes on with a stopped sweep.
-            retry_failed: Run the failed trials once more, each from its last checkpoint.
+            observer: Receives messages and progress; if None, messages are logged.
+            deadline: Seconds without progress after which a running trial is killed and retried.
+            tracking_patience: Seconds to wait for MLflow at the end; undelivered records stay in the ledger.
+            wait: Seconds to wait while no trial can start; if None, 3600 on a cluster and 10 on this machine,
+                or without limit while other sweeps use it.
+            unless_stopped: Whether to return COMPLETE at once for a sweep that was stopped, instead of
+                resuming it; for starts by a batch system.
+            retry_failed: Whether to retry the failed trials, each from its last checkpoint.
             progress: Whether to show a progress bar on standard error; if None, only in terminals and
                 notebooks.
 
         Returns:
-            COMPLETE, SOME_FAILED, or RESUMABLE if the sweep was interrupted and the next call goes on.
+            COMPLETE, SOME_FAILED, or RESUMABLE if the sweep was interrupted and the next call continues it.
 
         Raises:
-            BadInput: The sweep cannot run here, its file has changed since its unfinished sweep began, no
-                trial has failed that `retry_failed` could retry, or its code is bound to its owner's account.
+            BadInput: The sweep cannot run here, its file has changed since its unfinished sweep began,
+                `retry_failed` finds no failed trial, or its code is bound to the account of its owner.
             BadData: The data set cannot be read.
             Busy: Another process drives the sweep.
             Damaged: The ledger is damaged beyond its backup.
@@ -619,7 +619,7 @@ class Sweep:
             return code
 
     def failed(self) -> tuple[str, ...]:
-        """Return the keys of the failed trials, confirmations included.
+        """Return the keys of the failed trials, including confirmations.
 
         Raises:
             BadInput: The sweep has never run.
@@ -629,26 +629,26 @@ class Sweep:
         return tuple(trial.key for trial in trials if trial.state == "FAILED")
 
     def stop(self, *, asked: Asked | None = None) -> Holder | None:
-        """Ask the driver of the sweep to save every trial and end; return that driver without waiting.
+        """Request the driver to save every trial and end, and return the driver without waiting for it.
 
-        Writes the request to the ledger, so it works from every machine that reaches the ledger. A sweep
-        that waits in the service is not started.
+        The request is a row of the ledger, so this works on every machine that reaches the ledger. A queued
+        sweep does not start.
 
         Args:
             asked: Entry for the audit log; one of the command line if None.
 
         Returns:
-            The driver, or None if the sweep waits in the service.
+            The driver, or None if the sweep is queued.
 
         Raises:
-            BadInput: No process drives the sweep, and it does not wait in the service.
+            WrongState: The sweep has no driver and is not queued.
         """
         with self.workspace.ledger() as ledger:
             driver = holder(ledger, self.id)
             submission = submissions.submission(ledger, self.id)
             if driver is None and (submission is None or submission.state not in {"QUEUED", "STARTED"}):
                 remedy = "`status` shows the state of a sweep."
-                raise BadInput(self.id, "must be running to be stopped", self._record(ledger).state, remedy)
+                raise WrongState(self.id, "must be running to be stopped", self.state, remedy)
             ask_to_stop(ledger, self.id, asked=asked or Asked(COMMAND_LINE, "stop", self.id))
         return driver
 
@@ -689,7 +689,10 @@ class Sweep:
         return TriedNext(self.id, given, len(waiting))
 
     def extend(self, **budget: float | str) -> Sweep:
-        """Return this sweep with another budget, such as `extend(trials=128)`, which `run` then continues.
+        """Return this sweep with another budget, which `run` continues.
+
+        >>> sweep.extend(trials=128).run()  # doctest: +SKIP
+        <Exit.COMPLETE: 0>
 
         With `extend(steps=20_000, top=4)`, `run` continues the best four trials of a finished sweep from
         their last checkpoints to step 20,000.
@@ -714,11 +717,11 @@ class Sweep:
 
     @property
     def trials(self) -> pd.DataFrame:
-        """Return one row a trial, the search before the confirmations, indexed by key.
+        """Trials as a data frame, one row each and indexed by key, the search before the confirmations.
 
-        Columns: `number`, `role`, `state`, `value` (best validation value), `test` (where test was read),
-        `best_step`, `step`, `seconds`, `cause`, `parameters`, `state_floats`, `flops` (of a training step, if
-        it was counted), and one `params.<name>` a hyperparameter.
+        Columns: `number`, `role`, `state`, `value` (best validation value), `test` (None if not evaluated),
+        `best_step`, `step`, `seconds`, `cause`, `parameters`, `state_floats`, `flops` (of a step, None if not
+        counted), and `params.<name>` for each hyperparameter.
 
         Raises:
             BadInput: The sweep has never run.
@@ -727,7 +730,7 @@ class Sweep:
 
     @property
     def curves(self) -> pd.DataFrame:
-        """Return one row a report: `trial`, `step` and every metric that was reported.
+        """Reports as a data frame, one row each: `trial`, `step` and every metric.
 
         Raises:
             BadInput: The sweep has never run.
@@ -736,7 +739,7 @@ class Sweep:
 
     @property
     def best(self) -> Trial | None:
-        """Return the best complete trial that has a checkpoint, or None if there is none yet.
+        """Best complete trial with a checkpoint, or None.
 
         Raises:
             BadInput: The sweep has never run.
@@ -746,7 +749,7 @@ class Sweep:
         return Trial(best, self.workspace) if best else None
 
     def summary(self) -> Summary:
-        """Return what the report says, without its figures.
+        """Return the data of the report, without its figures.
 
         Raises:
             BadInput: The sweep has never run.
@@ -761,12 +764,12 @@ class Sweep:
                 `spending`.
 
         Raises:
-            BadInput: There is no figure of this name, or the sweep has too few trials for it.
+            BadInput: The name is unknown, or the sweep has too few trials.
         """
         return self._results().figure(name)
 
     def report(self) -> ReportFiles:
-        """Write the report of the sweep as it stands, replacing an older one; return its files.
+        """Write the report of the sweep, replacing an older one, and return its files.
 
         Raises:
             BadInput: The sweep has never run.
@@ -774,31 +777,36 @@ class Sweep:
         return self._results().report(self.workspace.paths.report(self.id))
 
     def analysis(self) -> Analysis:
-        """Return how much each hyperparameter matters, where the time went, and norms of hidden states.
+        """Return importances of hyperparameters, time by activity, and norms of hidden states.
 
         Raises:
             BadInput: The sweep has never run.
         """
         return self._results().analysis()
 
-    def compare(self, *others: Sweep, tuning: bool = False, page: Path | None = None) -> SideBySide:
-        """Return this sweep and others side by side, with the differences that their results establish.
-
-        `orchestrator.report.comparison.markdown` makes a text of it, with the published results beside.
+    def compare(self, *others: Sweep, tuning: bool = False) -> SideBySide:
+        """Compare the results of this sweep and others; `orchestrator.report.comparison` formats the answer.
 
         Args:
             others: Sweeps to compare with.
             tuning: Whether to add tuning curves, for sweeps of independent random trials.
-            page: HTML file to write, with the curves drawn.
+
+        Raises:
+            BadInput: One of the sweeps has never run.
+        """
+        return self._results().compared([sweep._history() for sweep in others], tuning=tuning)
+
+    def compared(self, others: Sequence[Sweep], *, tuning: bool, page: bool) -> ComparedSweeps:
+        """Return the answer of `Backend.compare`, in which numbers may be infinite or NaN.
 
         Raises:
             BadInput: One of the sweeps has never run.
         """
         histories = [sweep._history() for sweep in others]
-        return self._results().compared(histories, tuning=tuning, page=page)
+        return self._results().answer(histories, tuning=tuning, page=page)
 
     def export_study(self, file: str | Path) -> int:
-        """Write the study as a new Optuna storage, a SQLite file; return the number of trials.
+        """Write the study as a new Optuna storage, a SQLite file, and return the number of trials.
 
         Raises:
             BadInput: The file exists, or the sweep has never run.
@@ -810,10 +818,10 @@ class Sweep:
         return self._results().export_study(self.specification, target)
 
     def export_tensorboard(self, folder: str | Path) -> int:
-        """Write curves and hyperparameters as a new folder for TensorBoard; return the number of trials.
+        """Write curves and hyperparameters to a new folder for TensorBoard, and return the number of trials.
 
         Raises:
-            BadInput: The folder exists, no trial has reported anything, or the sweep has never run.
+            BadInput: The folder exists, no trial has a report, or the sweep has never run.
         """
         with self.workspace.ledger() as ledger:
             return self._results().export_tensorboard(ledger, Path(folder))
@@ -824,7 +832,7 @@ class Sweep:
         return Results(self._history())
 
     def _check_bound(self) -> None:
-        """Check that no code that came from its owner over HTTP would run as the user of this process."""
+        """Check that this process would not run code that its owner has sent over HTTP."""
         if not self.workspace.has_ledger():
             return
         with self.workspace.ledger() as ledger:
@@ -855,7 +863,7 @@ class Sweep:
 
 
 def _mistakes_of_code(specification: SweepConfig | None) -> tuple[Refusal, ...]:
-    """Return what is wrong with the code of a file that has other mistakes, as far as it is known."""
+    """Return the mistakes in the code of a file that has other mistakes, if its code is known."""
     if specification is None or specification.trainable is None:
         return ()
     try:
@@ -875,7 +883,7 @@ def _profile(profile: str | None, hardware: Hardware | None) -> tuple[str | None
 
 
 def _at_once(sweep: SweepConfig, hardware: Hardware) -> int:
-    """Return how many trials run at a time; with `slots: auto`, as if each had a GPU of its own."""
+    """Return the number of concurrent trials; with `slots: auto`, as if trials shared no GPU."""
     asked, trials = sweep.resources, sweep.budget.trials
     if isinstance(asked.slots, int):
         asked = asked.shared_by(asked.slots)

@@ -1,4 +1,4 @@
-"""Keep a root in order: check that its stores agree, delete garbage, rebuild what is damaged."""
+"""Maintenance of a root: check its stores, delete garbage, rebuild a damaged ledger."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ REDELIVERY_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check has found.
+    """Result of a check.
 
     Attributes:
-        sweeps: Ids of the sweeps that were checked.
-        submissions: Ids of the submissions that were checked.
-        findings: Everything that is not as it must be; empty if all stores agree.
-        waiting: Number of records that MLflow has not taken yet, by sweep. MLflow is not compared with the
-            ledger before it has taken them.
-        leftovers: Paths of what killed processes have left among the checkpoints of an unfinished sweep, by
-            sweep; its next run deletes them, and so does `collect_garbage`.
+        sweeps: IDs of the checked sweeps.
+        submissions: IDs of the checked submissions.
+        findings: Differences between the stores, one sentence each; empty if they agree.
+        waiting: Number of records that are not in MLflow yet, by sweep. Such a sweep is not compared with
+            MLflow.
+        leftovers: Paths of incomplete checkpoints that killed processes have left, by unfinished sweep; its
+            next run deletes them, and so does `collect_garbage`.
     """
 
     sweeps: Sequence[str]
@@ -53,12 +53,12 @@ class Checked:
 
 @dataclass(frozen=True)
 class Collected:
-    """What a garbage collection has found.
+    """Result of a garbage collection.
 
     Attributes:
-        garbage: Files and folders that no row refers to.
-        busy: For each sweep that is being driven, and so was left alone, the refusal of its lease.
-        unknown: Checkpoint folders of sweeps that this ledger does not know; never deleted.
+        garbage: Files and folders without a row of the ledger.
+        busy: Refusal of the lease of each sweep with a driver, whose files were skipped.
+        unknown: Checkpoint folders of sweeps that are not in this ledger; never deleted.
     """
 
     garbage: Sequence[Garbage]
@@ -68,12 +68,12 @@ class Collected:
 
 @dataclass(frozen=True)
 class Redelivery:
-    """The records of one sweep, sent to MLflow once more.
+    """Records of a sweep that were sent to MLflow again.
 
     Attributes:
-        sweep: Id of the sweep.
+        sweep: ID of the sweep.
         records: Number of records.
-        waiting: Number of them that MLflow has not taken yet.
+        waiting: Number of records that are not in MLflow yet.
     """
 
     sweep: str
@@ -82,16 +82,16 @@ class Redelivery:
 
 
 def check(name: str | None = None, *, root: str | Path | None = None) -> Checked:
-    """Check that ledger, submissions, checkpoints, leases, MLflow and logs agree. Nothing is repaired.
+    """Check that ledger, submissions, checkpoints, leases, MLflow and logs agree, without repairing them.
 
-    With `SWEEP_CHECKPOINTS`, checkpoints that are not on this machine are copied from the shared store.
+    With `SWEEP_CHECKPOINTS`, missing checkpoints are copied from the shared store to this machine.
 
     Args:
-        name: Id of a sweep or submission, or its beginning; all of them if None.
+        name: ID of a sweep or submission, or its beginning; all of them if None.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: There is no ledger, or `name` does not name one sweep of it.
+        BadInput: The ledger does not exist, or not exactly one sweep matches.
         NoStore: The shared store does not answer.
     """
     workspace = Workspace.at(root)
@@ -125,15 +125,15 @@ def _findings(ledger: Ledger, record: SweepRecord, paths: Paths) -> Iterator[Fin
 def collect_garbage(
     *, delete: bool = False, caches: bool = False, root: str | Path | None = None
 ) -> Collected:
-    """Find the files that no row of the ledger refers to, on this machine and in the store.
+    """Find the files without a row of the ledger, on this machine and in the store.
 
     Args:
         delete: Whether to delete them.
-        caches: Whether the compiled programs under the root count as garbage too.
+        caches: Whether to include the compiled programs under the root.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: There is no ledger.
+        BadInput: The ledger does not exist.
         NoStore: The shared store does not answer.
     """
     workspace = Workspace.at(root)
@@ -162,7 +162,7 @@ def _deleted(garbage: list[Garbage], delete: bool) -> list[Garbage]:
 
 
 def recover(*, root: str | Path | None = None) -> Recovery:
-    """Rebuild a damaged ledger from its backup, up to the last commit; the damaged file is kept beside it.
+    """Rebuild a damaged ledger from its backup, up to the last commit; keep the damaged file beside it.
 
     Args:
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
@@ -170,26 +170,26 @@ def recover(*, root: str | Path | None = None) -> Recovery:
     Raises:
         BadInput: The address of the ledger is wrong.
         Busy: A driver uses the ledger.
-        Damaged: There is no backup to rebuild it from.
+        Damaged: The backup does not exist.
     """
     return rebuild(Workspace.at(root).paths.ledger_url)
 
 
 def set_tracking_aside(*, root: str | Path | None = None) -> Path | None:
-    """Rename the MLflow database under the root if it cannot be read; return its new name, else None."""
+    """Rename an unreadable MLflow database under the root; return its new name, or None."""
     return set_aside(Workspace.at(root).paths)
 
 
 def redeliver(*, seconds: float = REDELIVERY_SECONDS, root: str | Path | None = None) -> Iterator[Redelivery]:
-    """Send every record of the ledger to MLflow again, sweep by sweep, for an MLflow that has lost them.
+    """Yield each sweep after sending its records to MLflow again, for an MLflow that has lost them.
 
     Args:
-        seconds: How long to wait for MLflow, a sweep.
+        seconds: Seconds to wait for MLflow for each sweep.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: There is no ledger.
-        Busy: A driver is running, which delivers by itself.
+        BadInput: The ledger does not exist.
+        Busy: A driver is running, which delivers its records itself.
     """
     workspace = Workspace.at(root)
     with workspace.ledger() as ledger:

@@ -1,4 +1,4 @@
-"""What a search-space file would run, as values and in words."""
+"""Plan of a search-space file, as values and in words."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ def planned_file(
 def planned(
     sweep: Sweep, owner: str | None = None, *, sizes: bool = True, work: bool = False
 ) -> PlannedSweep:
-    """Return what a sweep would run on this machine; nothing is written.
+    """Return the plan of a sweep on this machine; write nothing.
 
     Args:
-        sweep: The sweep.
-        owner: User in whose name it would run; `SWEEP_OWNER` or else the user of this process if None.
-        sizes: Whether to count the sizes of all networks that the search can draw, which takes seconds.
+        sweep: Sweep to plan.
+        owner: Owner of the sweep; `SWEEP_OWNER` or else the user of this process if None.
+        sizes: Whether to count the parameters of all networks of the search space, which takes seconds.
         work: Whether to count the floating-point operations of a training step too.
 
     Raises:
-        BadInput: The resources of a trial are not available here.
+        BadInput: The resources of a trial are not available.
         BadData: The files of the data set are missing or wrong.
-        Unfinished: Counting the networks was ended at a limit of the system.
+        Unfinished: The process that counts the networks was killed.
     """
     what, plan = sweep.specification, sweep.plan(owner)
     networks: list[SizedNetwork] | None = None

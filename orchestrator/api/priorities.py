@@ -1,4 +1,4 @@
-"""How sweeps share a cluster: the queue, the settings of a sweep, and the weight and quotas of an owner."""
+"""Queue, priority settings of sweeps, and weights and quotas of owners."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.client.answers import QueuedSweep
 from orchestrator.client.names import one_of
 from orchestrator.driver.admission import current_owner
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, NotAllowed, NotFound
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.people.users import users
@@ -24,16 +24,15 @@ from orchestrator.sharing.pool_rows import CLASSES, UNIT, Owner, PriorityClass
 
 
 def queue(*, root: str | Path | None = None) -> Sequence[QueuedSweep]:
-    """Return every sweep whose driver runs or is to be started by the service.
+    """Return every sweep with a driver and every queued or parked one.
 
-    Those that run trials come first, then those that wait, the next one first, and then those that are
-    parked.
+    Sweeps with running trials come first, then waiting ones in the order of their starts, then parked ones.
 
     Args:
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: There is no ledger.
+        BadInput: The ledger does not exist.
     """
     with Workspace.at(root).ledger() as ledger:
         return places(ledger)
@@ -46,20 +45,21 @@ def move(
     weight: float = 1.0,
     root: str | Path | None = None,
 ) -> tuple[str, PriorityClass]:
-    """Set the class of a sweep, and its weight among its owner's sweeps; return its id and class.
+    """Set the class of a sweep and its weight relative to its owner's other sweeps; return its ID and class.
 
-    It holds at once, and until the next call. If the ledger has users (`user add`), an admin among them
-    grants class `urgent`; else everybody may. That is an agreement between people who can write the ledger,
-    and no protection of it.
+    The change has immediate effect. Class `urgent` requires an admin if the ledger has users (`user add`).
+    This check does not protect a ledger from people who can write its file.
 
     Args:
         name: ID of the sweep, or the beginning of it.
         priority_class: `urgent`, `normal` or `idle`.
-        weight: Twice the weight is twice the share.
+        weight: Weight relative to the owner's other sweeps; twice the weight is twice the share.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: No sweep matches, the class or the weight is not valid, or only an admin may set the class.
+        BadInput: The class or the weight is not valid.
+        NotAllowed: Class `urgent` requires an admin.
+        NotFound: No sweep matches.
     """
     sweep_id, chosen = change(name, priority_class, weight=weight, root=root)
     return sweep_id, chosen.priority_class
@@ -74,28 +74,29 @@ def change(
     asked: Asked | None = None,
     root: str | Path | None = None,
 ) -> tuple[str, QueueSettings]:
-    """Change what is given of the settings of a sweep; return its id and all of them.
+    """Change the given settings of a sweep; return its ID and all settings.
 
     Args:
         name: ID of the sweep, or the beginning of it.
         priority_class: As in `move`.
         weight: As in `move`.
-        revisions: ETags of the settings, one of which must hold; any if None.
-        asked: By a user whose role the caller has compared with the class, for the audit log; if None, the
-            owner of new sweeps asks, on the command line.
+        revisions: Accepted revisions (ETags) of the settings; any if None.
+        asked: Entry for the audit log; one of the command line, by the owner of new sweeps, if None.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: No sweep matches, the class or the weight is not valid, or only an admin may set the class.
-        Changed: The settings have none of the revisions.
+        BadInput: The class or the weight is not valid.
+        NotAllowed: Class `urgent` requires an admin.
+        NotFound: No sweep matches.
+        StaleRevision: The settings have none of the revisions.
     """
     chosen = next((known for known in CLASSES if known == priority_class), None)
     if chosen is None and priority_class is not None:
         raise BadInput("class", f"must be one of {', '.join(CLASSES)}", priority_class, "Choose one of them.")
     parts = None if weight is None else _parts("weight", weight, above=0.0)
     with Workspace.at(root).ledger() as ledger:
-        if priority_class == "urgent" and asked is None:
-            _check_admin(ledger, current_owner())
+        if priority_class == "urgent":
+            _check_admin(ledger, current_owner() if asked is None else asked.actor)
         sweep_id = one_of(known_sweeps(ledger), name)
         changes = {"priority_class": priority_class, "weight": weight}
         given = {name: value for name, value in changes.items() if value is not None}
@@ -112,7 +113,7 @@ def change(
 def resume(
     name: str, *, asked: Asked | None = None, root: str | Path | None = None
 ) -> tuple[str, QueueSettings]:
-    """Queue a stopped or parked sweep again, or let its driver go on; return its ID and its settings.
+    """Queue a stopped or parked sweep again, or let its driver continue; return its ID and its settings.
 
     Args:
         name: ID of the sweep, or the beginning of it.
@@ -120,7 +121,8 @@ def resume(
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: No submitted sweep matches, or it is neither stopped nor parked.
+        NotFound: No submitted sweep matches.
+        WrongState: The sweep is neither stopped nor parked.
     """
     with Workspace.at(root).ledger() as ledger:
         ids = [sweep_id for sweep_id, known in known_sweeps(ledger).items() if known.owner is not None]
@@ -139,7 +141,7 @@ def _check_admin(ledger: Ledger, actor: str) -> None:
         got = f"{actor}, {f'a {active[actor]}' if actor in active else 'not a user'}"
         admins = ", ".join(name for name, role in active.items() if role == "admin")
         remedy = f"Ask {admins}." if admins else "Add one: `user add NAME --role admin`."
-        raise BadInput("class urgent", "requires an admin", got, remedy)
+        raise NotAllowed("class urgent", "requires an admin", got, remedy)
 
 
 def quota(
@@ -153,20 +155,21 @@ def quota(
     asked: Asked | None = None,
     root: str | Path | None = None,
 ) -> Owner:
-    """Change what is given of an owner's weight and quotas, and return all of them; alone, change nothing.
+    """Change the given weight and quotas of an owner, and return all of them.
 
     Args:
         name: Name of the owner.
-        weight: Relative to other owners; 1 by default.
-        share: Largest part of a cluster that the owner's sweeps may hold at once, from 0 to 1.
-        gpu_hours: Most GPU-hours a week; infinite for no limit.
-        sweeps: Most sweeps that wait or run in the service at once, a whole number; infinite for no limit.
-        new: Whether the owner may be one who is no user and has no sweep yet.
+        weight: Weight relative to other owners; initially 1.
+        share: Largest fraction of a cluster in use at once, from 0 to 1.
+        gpu_hours: Largest number of GPU-hours a week; infinity for no limit.
+        sweeps: Largest number of queued and running sweeps; infinity for no limit.
+        new: Whether to allow an owner that is not a user and has no sweep.
         asked: Entry for the audit log; one of the command line if None.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: A number is out of its range, nothing knows the owner, or the ledger does not exist.
+        BadInput: A number is out of its range, or the ledger does not exist.
+        NotFound: The owner is not a user and has no sweep, and `new` is false.
     """
     changes: dict[str, float | None] = {}
     if weight is not None:
@@ -191,17 +194,17 @@ def quota(
         return claims.set_owner(ledger, name, asked=asked, **changes)
 
 
-def _unknown(ledger: Ledger, name: str) -> BadInput:
+def _unknown(ledger: Ledger, name: str) -> NotFound:
     known = {user.name for user in users(ledger)} | claims.owners(ledger).keys()
     known |= {sweep.owner for sweep in known_sweeps(ledger).values() if sweep.owner is not None}
     close = get_close_matches(name, known, 1)
     meant = f"Did you mean {close[0]}? " if close else ""
     remedy = f"{meant}Use `quota {name} --new` for an owner without a sweep."
-    return BadInput("owner", "must be a user, or have a sweep", repr(name), remedy)
+    return NotFound("owner", "must be a user, or have a sweep", repr(name), remedy)
 
 
 def _parts(what: str, number: float, *, above: float | None = None, at_most: float = 10_000.0) -> int:
-    """Return a number in 1/10,000."""
+    """Return a number as an integer in units of 1/10,000."""
     if not (0.0 <= number <= at_most and (above is None or round(number * UNIT) > above)):
         must = f"must be a number from 0{' (excluded)' if above is not None else ''} to {at_most:g}"
         raise BadInput(what, must, f"{number:g}", "Write a number in that range, such as 0.5.")
@@ -209,7 +212,7 @@ def _parts(what: str, number: float, *, above: float | None = None, at_most: flo
 
 
 def _whole(what: str, number: float) -> int | None:
-    """Return a whole number, or None for infinity."""
+    """Return a number as an integer, or None for infinity."""
     if number == float("inf"):
         return None
     if not (0 <= number < 2**31 and number == int(number)):

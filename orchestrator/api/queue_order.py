@@ -74,9 +74,13 @@ def places(ledger: Ledger) -> Sequence[QueuedSweep]:
 def _observed(
     ledger: Ledger, views: Sequence[View], owners: Mapping[str, Owner], clock: ClockSetting
 ) -> Sequence[Situation]:
-    """Return every submission that has not ended, with its class and what its sweep may hold.
+    """Return every submission that has not ended, with its class and its share.
 
-    Its times are by a clock with this setting.
+    Args:
+        ledger: Ledger of the submissions.
+        views: Views of the clusters.
+        owners: Owners by name.
+        clock: Clock of the returned times.
     """
     classes = claims.priority_classes(ledger)
     entries = [entry.by(clock) for entry in submissions.submissions(ledger, ended=False)]
@@ -93,14 +97,14 @@ def _observed(
 
 
 def _running(view: View) -> Sequence[str]:
-    """Return the sweeps of a pool that do not wait, the oldest first."""
+    """Return the sweeps of a cluster with running trials, the oldest first."""
     return sorted(
         view.claims.keys() - set(view.queue()), key=lambda sweep: (view.claims[sweep].created, sweep)
     )
 
 
 def _in_order(undriven: Iterable[Situation], active: Iterable[Situation]) -> Sequence[Situation]:
-    """Return the submissions whose drivers start, or are to be started, the next one first."""
+    """Return the submissions that wait for a driver, the next one first."""
     waiting = [entry for entry in undriven if entry.submission.state != "PARKED"]
     starting = [entry for entry in waiting if entry.submission.state == "STARTED"]
     return [*starting, *in_turn((entry for entry in waiting if entry not in starting), active)]
@@ -122,7 +126,7 @@ def _submitted(entry: Situation, why: str) -> QueuedSweep:
 
 
 def _why(entry: Situation, owners: Mapping[str, Owner], system: System) -> str:
-    """Return the state of a submission without a driver, and why it waits."""
+    """Return the state of a submission without a driver, and the reason why it waits."""
     submission = entry.submission
     state, reason = state_without_driver(submission, system) or ("ENDED", None)
     if submission.state == "QUEUED" and entry.share == 0:
@@ -139,7 +143,7 @@ def _starts(
     queued: Sequence[Situation],
     now: float,
 ) -> Mapping[str, float]:
-    """Return when each waiting sweep is expected to run something, as far as that is known."""
+    """Return the expected start of each waiting sweep, if known."""
     own = pools_of(observed, views)
     waiting = [claim_of(entry.submission, entry.priority_class) for entry in queued]
     starts = {} if own else dict.fromkeys([claim.sweep for claim in waiting[:STARTING_AT_ONCE]], 0.0)
@@ -156,9 +160,9 @@ def _rounded(at: float) -> float:
 
 
 def _drivers(observed: Sequence[Situation], now: float) -> int:
-    """Return how many drivers run at once, as far as the ledger shows it.
+    """Return an estimate of the largest number of drivers, which the ledger does not contain.
 
-    It is the default, unless more run, or a submission that could start has waited for long while fewer do.
+    It is the default, unless more drivers run, or fewer run while a submission has long been ready to start.
     """
     active = [entry for entry in observed if entry.is_driven or entry.is_starting]
     latest = [
@@ -169,7 +173,7 @@ def _drivers(observed: Sequence[Situation], now: float) -> int:
 
 
 def _left(ledger: Ledger, running: Collection[str], now: float) -> dict[str, float]:
-    """Return the seconds until the end of running sweeps, as far as their last trials allow an estimate."""
+    """Return the estimated seconds until the end of running sweeps, by ID; omit those without an estimate."""
     left, known = {}, finish_rates(ledger, running)
     for sweep, document in documents(ledger, known).items():
         pace = known[sweep]

@@ -7,20 +7,21 @@ import lzma
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from orchestrator.api.local_sweep import Sweep
+from orchestrator.client.answers import ReplayedScheduler, ReplayReport
 from orchestrator.config import from_dict
 from orchestrator.config.document import Violation
 from orchestrator.config.strategy import SCHEDULERS, read_scheduler
 from orchestrator.config.sweep_config import Scheduler, SweepConfig
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, counted
 from orchestrator.report.html import replay_page
-from orchestrator.schedule.replay import LearningCurve, Worth, recorded_curves, repeated, worth
+from orchestrator.schedule.replay import LearningCurve, recorded_curves, repeated, worth
 
 ALTERNATIVES = (
     "none",
@@ -41,61 +42,6 @@ STEPS = 1000
 """Steps into which a published curve is divided: each trial's clock is the share of its own length."""
 
 
-@dataclass(frozen=True)
-class ReplayedScheduler:
-    """One line of a replay.
-
-    Attributes:
-        scheduler: As `--scheduler` names it; the sweep's own has the word `recorded`.
-        workers: Number of trials that run at a time.
-        worth: What it costs and finds.
-    """
-
-    scheduler: str
-    workers: int
-    worth: Worth
-
-
-@dataclass(frozen=True)
-class ReplayReport:
-    """Replays of one set of curves.
-
-    Attributes:
-        rows: One for each scheduler and number of workers, by rising cost.
-        trials: Number of trials of each replay.
-        truncated: Number of trials whose curves end where they were stopped.
-        decisions: Number of recorded decisions that were compared with those of a replay; 0 for a table.
-        differing: Keys of the trials for which it decides otherwise.
-    """
-
-    rows: Sequence[ReplayedScheduler]
-    trials: int
-    truncated: int
-    decisions: int = 0
-    differing: Sequence[str] = ()
-
-    def write_page(self, file: Path) -> None:
-        """Write an HTML page that shows the cost of each scheduler against its regret.
-
-        Raises:
-            BadInput: No replay found a complete trial, so that no regret is known.
-        """
-        several = len({row.workers for row in self.rows}) > 1
-        known = [
-            (
-                f"{row.scheduler}, {row.workers}" if several else row.scheduler,
-                row.worth.cost,
-                row.worth.regret,
-            )
-            for row in self.rows
-            if row.worth.regret is not None
-        ]
-        if not known:
-            remedy = "Replay a sweep with `scheduler: none`."
-            raise BadInput("replay", "must find a complete trial to draw its regret", "none", remedy)
-        file.write_text(replay_page(known), encoding="utf-8")
-
-
 def replay_sweep(
     sweep: Sweep, named: Sequence[str] = (), workers: Sequence[int] = (), draws: int = 1, seed: int = 0
 ) -> ReplayReport:
@@ -103,14 +49,17 @@ def replay_sweep(
 
     Args:
         sweep: Sweep with ended trials.
-        named: Schedulers, such as `asha:reduction=3`; by default the recorded one and `ALTERNATIVES`.
-        workers: Numbers of trials that run at a time; by default `resources.concurrent`, or 8.
-        draws: Number of replays, each but the first with the trials in another order.
+        named: Schedulers, such as `asha:reduction=3`; the recorded one and `ALTERNATIVES` if empty.
+        workers: Numbers of concurrent trials; `resources.concurrent`, or 8, if empty.
+        draws: Number of replays, each after the first with the trials in another order.
         seed: Seed of the orders.
 
     Raises:
-        BadInput: A scheduler is wrong, or no trial has ended.
+        BadInput: A scheduler or a number is wrong, the sweep has never run, or no trial has ended.
     """
+    if draws < 1 or any(count < 1 for count in workers):
+        got = f"{counted(draws, 'draw')}, workers: {', '.join(map(str, workers)) or 'default'}"
+        raise BadInput("replay", "needs at least one draw and one worker", got, "Write positive numbers.")
     specification = sweep.specification
     with sweep.workspace.ledger() as ledger:
         trials = ledger.trials(sweep.id, role="search")
@@ -146,11 +95,11 @@ def replay_curves(
 
     Args:
         file: Table; see `read_table`.
-        values: Field of the values; see `read_table`.
-        length: Field of the whole length of a curve; see `read_table`.
-        named: Schedulers; by default `ALTERNATIVES`.
-        workers: Numbers of trials that run at a time.
-        maximize: Whether more is better.
+        values: Field of the values, as in `read_table`.
+        length: Field of the length of the training, as in `read_table`.
+        named: Schedulers; `ALTERNATIVES` if empty.
+        workers: Numbers of concurrent trials.
+        maximize: Whether larger values are better.
         trials: Number of trials of a draw, without replacement.
         draws: Number of draws.
         seed: Seed of the draws.
@@ -175,18 +124,36 @@ def replay_curves(
     return ReplayReport(_rows(sweep, alternatives, drawn, workers), min(trials, len(table)), 0)
 
 
-def read_alternative(text: str) -> Scheduler:
-    """Return the scheduler that a text such as `asha:mode=promote,reduction=3` names.
+def write_page(report: ReplayReport, file: Path) -> None:
+    """Write an HTML page that shows the cost of each scheduler against its regret.
 
     Raises:
-        BadInput: The name or an option is wrong, or the scheduler changes trials, so that no curve is known.
+        BadInput: No replay found a complete trial, so that no regret is known.
+    """
+    several = len({row.workers for row in report.rows}) > 1
+    known = [
+        (f"{row.scheduler}, {row.workers}" if several else row.scheduler, row.cost, row.regret)
+        for row in report.rows
+        if row.regret is not None
+    ]
+    if not known:
+        remedy = "Replay a sweep with `scheduler: none`."
+        raise BadInput("replay", "must find a complete trial to draw its regret", "none", remedy)
+    file.write_text(replay_page(known), encoding="utf-8")
+
+
+def read_alternative(text: str) -> Scheduler:
+    """Return the scheduler of a text such as `asha:mode=promote,reduction=3`.
+
+    Raises:
+        BadInput: The name or an option is wrong, or the scheduler changes hyperparameters during training.
     """
     name, _, rest = text.partition(":")
     options = {
         key: _value(value) for key, _, value in (pair.partition("=") for pair in rest.split(",") if pair)
     }
     if name in SCHEDULERS and SCHEDULERS.settings(name).mutations is not None:
-        must = "must leave the hyperparameters of a trial as they are"
+        must = "must not change the hyperparameters of a trial"
         raise BadInput("--scheduler", must, f"`{name}`", "Name another one.")
     try:
         return read_scheduler({name: options})
@@ -210,26 +177,25 @@ def _rows(
     workers: Sequence[int],
 ) -> list[ReplayedScheduler]:
     rows = [
-        ReplayedScheduler(name, count, worth(replace(sweep, scheduler=scheduler), draws, count))
+        ReplayedScheduler(name, count, **vars(worth(replace(sweep, scheduler=scheduler), draws, count)))
         for name, scheduler in alternatives.items()
         for count in workers
     ]
-    return sorted(rows, key=lambda row: row.worth.cost)
+    return sorted(rows, key=lambda row: row.cost)
 
 
 def read_table(file: Path, values: str, length: str | None = None) -> list[LearningCurve]:
-    """Return the curves of a table of JSON lines, one trial each, which may be compressed as `.xz`.
+    """Return the curves of a table in JSON lines, one trial each, optionally compressed (`.xz`).
 
     Args:
         file: Table.
-        values: Path of a list within a line, such as `learning_curves.matched`. It holds pairs of a step and
-            a value. If it holds objects, the last part of the path names the value in each, and reports are
-            counted from 1.
-        length: Field of the last step of the whole training; by default the last one of the list. A trial
-            whose list ends before it, or which has a value that is not finite, has failed there.
+        values: Path of a list of pairs of step and value in each line, such as `learning_curves.matched`. For
+            a list of objects, the last part of the path is the key of the value, and steps count from 1.
+        length: Field of the last step of the training; that of the list if None. A trial whose list ends
+            before it, or contains a value that is not finite, counts as failed at that step.
 
     Raises:
-        BadInput: The file cannot be read, has no curve, or a line has no such field.
+        BadInput: The file cannot be read, contains no curve, or lacks a field.
     """
     try:
         with lzma.open(file) if file.suffix == ".xz" else file.open("rb") as lines:
@@ -270,7 +236,7 @@ def _curve(where: str, line: bytes, values: str, length: str | None) -> Learning
 
 
 def _check_steps(steps: Sequence[float], total: float) -> None:
-    """Raise ValueError unless steps are positive, finite and rising, and the whole length is positive."""
+    """Raise ValueError unless steps are positive, finite and rising, and the length is positive."""
     if not 0 < total < math.inf:
         raise ValueError(f"a length of {total}")
     if not all(low < high < math.inf for low, high in pairwise([0.0, *steps])):

@@ -14,11 +14,12 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from orchestrator.assignment import SIZE
+from orchestrator.client.answers import ComparedSweeps
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.export import tensorboard
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.analysis import Analysis, analyse
-from orchestrator.report.comparison import SideBySide, side_by_side
+from orchestrator.report.comparison import SideBySide, markdown, side_by_side, tables
 from orchestrator.report.figures import figure
 from orchestrator.report.history import History
 from orchestrator.report.html import comparison_page
@@ -30,7 +31,7 @@ from orchestrator.study.study import Study, store
 
 @dataclass(frozen=True)
 class Results:
-    """The results of one sweep; `orchestrator.api.local_sweep.Sweep` describes each method.
+    """The results of one sweep; `orchestrator.api.local_sweep.Sweep` documents each method.
 
     Attributes:
         history: Every row of the ledger about the sweep.
@@ -39,7 +40,7 @@ class Results:
     history: History
 
     def trials(self) -> pd.DataFrame:
-        """Return one row a trial, the search before the confirmations, indexed by key."""
+        """Return a row for each trial, the search before the confirmations, indexed by key."""
         summary = summarise(self.history)
         rows = [(row, "search") for row in summary.rows]
         rows += [(row, "confirmation") for row in summary.confirmations]
@@ -49,7 +50,7 @@ class Results:
         return frame.sort_values(["role", "number"], ascending=[False, True]).set_index("key")
 
     def curves(self) -> pd.DataFrame:
-        """Return one row a report: `trial`, `step` and every reported metric."""
+        """Return a row for each report: `trial`, `step` and every reported metric."""
         reports = (row for rows in self.history.reports.values() for row in rows)
         rows = ({"trial": row.trial_key, "step": row.step, **row.metrics} for row in reports)
         return pd.DataFrame({name: value for name, value in row.items() if SIZE not in name} for row in rows)
@@ -59,21 +60,24 @@ class Results:
         return figure(name, self.history, summarise(self.history))
 
     def analysis(self) -> Analysis:
-        """Return what the sweep has learned and spent so far."""
+        """Return the findings and costs of the sweep so far."""
         return analyse(self.history)
 
     def report(self, folder: Path) -> ReportFiles:
         """Write the report."""
         return write_history(self.history, folder)
 
-    def compared(self, others: Iterable[History], *, tuning: bool, page: Path | None) -> SideBySide:
-        """Return this sweep and others side by side, with their tuning curves if `tuning`; write the page."""
+    def compared(self, others: Iterable[History], *, tuning: bool) -> SideBySide:
+        """Return the comparison of this sweep with others, with tuning curves if `tuning`."""
         histories = (self.history, *others)
         curves = tuning_of(histories) if tuning else ()
-        sides = side_by_side([summarise(history) for history in histories], curves)
-        if page is not None:
-            page.write_text(comparison_page(sides), encoding="utf-8")
-        return sides
+        return side_by_side([summarise(history) for history in histories], curves)
+
+    def answer(self, others: Iterable[History], *, tuning: bool, page: bool) -> ComparedSweeps:
+        """Return the comparison as tables, Markdown and JSON values, and as an HTML page if `page`."""
+        sides = self.compared(others, tuning=tuning)
+        drawn = comparison_page(sides) if page else None
+        return ComparedSweeps(tables(sides), markdown(sides), sides.document(), drawn)
 
     def export_study(self, specification: SweepConfig, file: Path) -> int:
         """Write the study as a new Optuna storage; return the number of trials."""

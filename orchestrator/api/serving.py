@@ -1,4 +1,4 @@
-"""Service: run it, find it, submit sweeps to it; drivers in the background."""
+"""Service: run it, find it, submit sweeps to it, and start drivers in the background."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ Show = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RunningService:
-    """A service that runs on this machine.
+    """A running service of this machine.
 
     Attributes:
-        root: Folder of everything that its sweeps write.
+        root: Root folder of the service.
         process: Process of the service.
     """
 
@@ -73,17 +73,17 @@ def serve(
     beside: AbstractContextManager[object] = nullcontext(),
     rounds: Rounds | None = None,
 ) -> Exit:
-    """Supervise the submitted sweeps of a root until SIGTERM or SIGINT; return when the service has left.
+    """Supervise the submitted sweeps of a root until SIGTERM or SIGINT.
 
-    Must be called in the main thread. Its drivers go on, unless `stop_drivers` is true. The process is ended
-    if the service has not left ten seconds after a signal, and at a second one.
+    Must be called in the main thread. Drivers continue afterwards unless `stop_drivers` is true. A second
+    signal, or a shutdown of more than ten seconds, ends the process at once.
 
     Args:
         say: Receives a line for each decision.
-        drivers: Largest number of drivers at once.
-        stop_drivers: Whether the drivers save their trials and end too: for a container or a batch job.
+        drivers: Largest number of concurrent drivers.
+        stop_drivers: Whether the drivers save their trials and end too, as in a container or a batch job.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
-        beside: Context that is held meanwhile, such as the HTTP server.
+        beside: Context for the time of the service, such as the HTTP server.
         rounds: Receives each completed round of the supervision, or None.
 
     Raises:
@@ -100,18 +100,18 @@ def serve(
 
 
 def run_code_as_users(group: str, *, root: str | Path | None = None, data: str | Path | None = None) -> None:
-    """Let this process, its checks and its drivers run the code of each owner as the account of that name.
+    """Make this process, its checks and its drivers run the code of each owner as the account of that name.
 
     Creates the root if it is missing.
 
     Args:
-        group: Group of this machine; only the code of its members is run.
+        group: Group of this machine whose members may run code.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
         data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
 
     Raises:
-        BadInput: This process is not root's, on Linux; there is no such group; an account could read or
-            replace what is the service's; or it could not run the Python of the service.
+        BadInput: This process does not run as root on Linux; the group does not exist; an account could read
+            or replace files of the service; or accounts cannot run the Python of the service.
     """
     workspace = Workspace.at(root, data)
     user_code.check_service(group, workspace.paths, workspace.data)
@@ -119,14 +119,14 @@ def run_code_as_users(group: str, *, root: str | Path | None = None, data: str |
 
 
 def running(*, root: str | Path | None = None) -> RunningService | None:
-    """Return the service that runs for a root on this machine, or None.
+    """Return the running service of a root on this machine, or None.
 
     Args:
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None. `SWEEP_SERVER`
-            replaces it.
+            overrides it.
 
     Raises:
-        BadInput: No service runs for the root that `SWEEP_SERVER` names.
+        BadInput: The root in `SWEEP_SERVER` has no running service.
     """
     named = os.environ.get(SERVER)
     workspace = Workspace.at(named or root)
@@ -151,32 +151,31 @@ def submit(
     withdraw: bool = False,
     asked: Asked | None = None,
 ) -> tuple[Submission, bool]:
-    """Hand a sweep to the service, once everything that can be checked has been.
+    """Check a sweep and submit it to the service.
 
-    The submission survives a power failure once this returns. A sweep that is waiting or running stays as it
-    is; one that was stopped, was parked or has ended is queued again.
+    The submission is durable once this returns. A queued or running sweep is not changed; a stopped, parked
+    or finished one is queued again.
 
     Args:
-        sweep: The sweep.
+        sweep: Sweep to submit.
         new: Whether to run another sweep of the same file.
-        key: Idempotency key, so that repeating the submission adds nothing; None for no key.
-        options: Arguments of `Sweep.run` for the driver; no secrets, because they are written to the ledger.
-            Those that are not given have the defaults of `Sweep.run`.
+        key: Idempotency key; repeating the submission with the same key adds nothing.
+        options: Arguments of `Sweep.run` for the driver, without secrets, because the ledger contains them.
+            Others have the defaults of `Sweep.run`.
         owner: Owner of the sweep; `SWEEP_OWNER` or else the user of this process if None.
-        only_own: Whether to refuse a sweep that the ledger knows and the owner has not submitted.
-        only_ended: Whether to refuse a sweep that waits or runs.
-        withdraw: Whether to withdraw the stop request of a person for a sweep that still waits or runs.
+        only_own: Whether to refuse a sweep of the ledger that another owner has submitted, or nobody.
+        only_ended: Whether to refuse a queued or running sweep.
+        withdraw: Whether to withdraw the stop request of a user for a queued or running sweep.
         asked: Entry for the audit log; one of the command line if None.
 
     Returns:
-        The submission, and whether this call has added or queued it.
+        The submission, and whether this call has queued it.
 
     Raises:
-        BadInput: As `Sweep.run`, another submission has the key, or the sweep is another owner's.
-        BadData: As `Sweep.run`.
-        Busy: The sweep waits or runs, and only one that has ended may be submitted, or a person has asked it
-            to stop.
-        OverQuota: As many sweeps of the owner wait or run as a quota allows.
+        BadInput: As in `Sweep.run`; or another submission has the key, or another owner the sweep.
+        BadData: As in `Sweep.run`.
+        Busy: The sweep is queued or running and `only_ended` is true, or it has a pending stop request.
+        OverQuota: The owner has as many queued and running sweeps as the quota allows.
     """
     workspace, specification = sweep.workspace, sweep.specification
     owner = owner or current_owner()
@@ -212,7 +211,7 @@ def submit(
 
 
 def _code(sweep: Sweep) -> dict[str, bool]:
-    """Return the option that binds the code of a sweep to its owner's account, if it is or becomes bound."""
+    """Return the option that binds the code of a sweep to the account of its owner, or no option."""
     if sweep.specification.trainable is None:
         return {}
     with sweep.workspace.ledger(create=True) as ledger:
@@ -228,18 +227,18 @@ def _unused(specification: SweepConfig, is_known: Callable[[str], bool]) -> str:
 
 
 def end_of_log(sweep: Sweep) -> int:
-    """Return the position in the log of the drivers of a sweep, in bytes, where their next output begins."""
+    """Return the end of the drivers' log of a sweep in bytes, where their next output begins."""
     return detached.end_of(sweep.workspace.paths.driver_log(sweep.id))
 
 
 @dataclass(frozen=True)
 class DetachedDriver:
-    """A driver in a process of its own, which outlives the process that started it.
+    """A driver in a detached process.
 
     Attributes:
-        process: The process.
-        log: File that receives what it prints.
-        start: Position in `log`, in bytes, where its output begins.
+        process: Process of the driver.
+        log: File with its output.
+        start: Position of its output in `log`, in bytes.
     """
 
     process: subprocess.Popen[bytes]
@@ -247,26 +246,26 @@ class DetachedDriver:
     start: int
 
     def follow(self, show: Show) -> int:
-        """Pass on what the driver prints until it ends.
+        """Pass the output of the driver to `show` until the driver ends.
 
         Returns:
-            Its exit code; negative if a signal ended it, as `subprocess` counts.
+            Exit code of the driver; if a signal has ended it, the negative number of the signal.
         """
         detached.follow(self.log, self.start, lambda: self.process.poll() is not None, show)
         return self.process.returncode
 
 
 def start(sweep: Sweep, arguments: Sequence[str]) -> DetachedDriver:
-    """Start a driver of a sweep in a process of its own, once everything that can be checked has been.
+    """Check a sweep and start its driver in a detached process.
 
     Args:
-        sweep: The sweep.
-        arguments: Arguments of Python for a process that runs it, such as `-m MODULE WORD ...`.
+        sweep: Sweep to run.
+        arguments: Arguments of Python for the process, such as `-m MODULE WORD ...`.
 
     Raises:
-        BadInput: As `Sweep.run`.
-        BadData: As `Sweep.run`.
-        NoCluster: As `Sweep.run`.
+        BadInput: As in `Sweep.run`.
+        BadData: As in `Sweep.run`.
+        NoCluster: As in `Sweep.run`.
     """
     sweep.admit()
     preflight.check_paths(sweep.workspace.paths)

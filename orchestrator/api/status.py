@@ -1,4 +1,4 @@
-"""State of sweeps, read from the ledger alone: imports no Ray, JAX, MLflow, Optuna or pandas."""
+"""States of sweeps, read from the ledger without importing Ray, JAX, MLflow, Optuna or pandas."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 from orchestrator.api.workspace import Workspace
 from orchestrator.client.answers import Changes, DetailedStatus, MlflowRun, Status
-from orchestrator.client.names import one_of
+from orchestrator.client.names import no_sweeps, one_of
 from orchestrator.config import from_document
 from orchestrator.config.strategy import most_trials
 from orchestrator.config.trainable import task_of
 from orchestrator.driver.admission import differences
-from orchestrator.errors import BadInput, Exit, counted
+from orchestrator.errors import Exit, counted
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
@@ -39,7 +39,7 @@ def sweeps(*, root: str | Path | None = None) -> list[Status]:
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: There is no ledger.
+        BadInput: The ledger does not exist.
     """
     with Workspace.at(root).ledger() as ledger:
         classes = claims.priority_classes(ledger)
@@ -78,14 +78,13 @@ def status(name: str | None = None, *, root: str | Path | None = None) -> Detail
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: There is no ledger, or `name` does not name one sweep of it.
+        BadInput: The ledger does not exist, or several sweeps match.
+        NotFound: No sweep matches.
     """
     workspace = Workspace.at(root)
     with workspace.ledger() as ledger:
         known = known_sweeps(ledger)
-        return detailed(
-            ledger, one_of(known, name) if name is not None else _newest(ledger, known), workspace
-        )
+        return detailed(ledger, one_of(known, name) if name is not None else _newest(known), workspace)
 
 
 def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedStatus:
@@ -121,7 +120,7 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
 
 
 def _exit_code(row: Mapping[str, Any], submission: Submission | None, *, failed: bool) -> Exit | None:
-    """Return the exit code of a sweep that nothing runs, or None while it runs or waits."""
+    """Return the exit code of a sweep without a driver, or None while it runs or waits."""
     if row["driver"] is not None or (submission and submission.state in {"QUEUED", "STARTED"}):
         return None
     if submission and submission.state == "ENDED" and submission.code is not None:
@@ -132,7 +131,7 @@ def _exit_code(row: Mapping[str, Any], submission: Submission | None, *, failed:
 
 
 def mlflow_run(ledger: Ledger, sweep_id: str, task: str, run: str, workspace: Workspace) -> MlflowRun:
-    """Return where MLflow shows a sweep or one of its trials.
+    """Return the run of a sweep or one of its trials in MLflow.
 
     Args:
         ledger: Ledger of the sweep.
@@ -147,14 +146,15 @@ def mlflow_run(ledger: Ledger, sweep_id: str, task: str, run: str, workspace: Wo
 
 
 def changes(name: str, *, root: str | Path | None = None) -> Changes:
-    """Return how a sweep differs from the previous one of the same file and profile.
+    """Return the differences of a sweep from the previous one of the same file and profile.
 
     Args:
         name: ID of the sweep or the beginning of it.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: There is no ledger, or `name` does not name one sweep of it.
+        BadInput: The ledger does not exist, or several sweeps match.
+        NotFound: No sweep matches.
     """
 
     def document(ledger: Ledger, sweep_id: str) -> Mapping[str, Any]:
@@ -172,10 +172,10 @@ def changes(name: str, *, root: str | Path | None = None) -> Changes:
 
 
 def _best_so_far(ledger: Ledger, record: SweepRecord, states: Mapping[str, int]) -> tuple[str, float] | None:
-    """Return the key and value of the best trial so far, or None: the same that the driver of a sweep names.
+    """Return the key and value of the best trial so far, as the driver shows it, or None.
 
-    Of an unfinished sweep the best report of a trial that is not complete yet counts too, and while no other
-    trial has a value, that of a pruned one.
+    In an unfinished sweep, the best reports of running trials count too, and those of pruned trials if no
+    other trial has a value.
     """
     best = best_of_sweep(ledger, record)
     if record.state in FINISHED_SWEEP or not (UNFINISHED_TRIAL | {"PRUNED"}) & states.keys():
@@ -257,9 +257,9 @@ def _row(
 
 
 def _as_shown(states: Mapping[str, int], *, runs: bool) -> Mapping[str, int]:
-    """Return how many trials are in each state; where nothing runs now, those that did are waiting.
+    """Return the number of trials by state, with RUNNING trials as WAITING if `runs` is false.
 
-    Their rows say RUNNING until the next driver ends their attempts, or a worker takes them.
+    After the death of a driver, rows stay RUNNING until the next driver ends their attempts.
     """
     if runs or "RUNNING" not in states:
         return states
@@ -276,7 +276,7 @@ def _why_failed(ledger: Ledger, record: SweepRecord) -> str | None:
 
 
 def state_without_driver(submission: Submission, system: System) -> tuple[str, str | None] | None:
-    """Return the state of a submission whose sweep no process drives, and the reason; None if it has ended.
+    """Return the state of a submission without a driver, and the reason; None if it has ended.
 
     Args:
         submission: Submission of the sweep.
@@ -300,7 +300,7 @@ def state_without_driver(submission: Submission, system: System) -> tuple[str, s
     return "QUEUED", cause
 
 
-def _newest(ledger: Ledger, known: Mapping[str, KnownSweep]) -> str:
+def _newest(known: Mapping[str, KnownSweep]) -> str:
     if not known:
-        raise BadInput(ledger.where, "has no sweeps", "", "Run one first.")
+        raise no_sweeps()
     return max(known, key=lambda sweep_id: known[sweep_id].since)

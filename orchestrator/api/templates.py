@@ -1,4 +1,4 @@
-"""Files to begin with: search spaces with their schema, cluster files, drafts for scripts."""
+"""Templates: search-space files with their schema, cluster files, and drafts for scripts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CLUSTERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def tasks() -> list[str]:
-    """Return the names of the search-space files, most of which are those of their tasks."""
+    """Return the names of the search-space templates; most are names of tasks."""
     return sorted(
         entry.name.removesuffix(".yaml")
         for entry in _shipped("search_spaces")
@@ -62,20 +62,19 @@ def tasks() -> list[str]:
 
 
 def write_search_space(name: str, folder: str | Path = ".") -> list[Path]:
-    """Write the search-space file of a task, and the schema with which editors complete and check it.
+    """Write the search-space file of a task, and the JSON Schema with which editors complete and check it.
 
-    The schema is that of the installed packages: it knows the tasks and layers that they add. A schema that
-    is there already is written again.
+    The schema includes the tasks and layers of installed plugins, and replaces an existing one.
 
     Args:
         name: Name of the file, one of `tasks`.
-        folder: Created if it is missing.
+        folder: Folder for the files; created if missing.
 
     Returns:
         The search-space file and the schema.
 
     Raises:
-        BadInput: There is no file of that name, or the folder has one already.
+        BadInput: The name is unknown, or the file exists already.
     """
     _check_name("sweep init", "must be the name of a search space", name, tasks())
     text = _text("search_spaces", f"{name}.yaml")
@@ -88,17 +87,17 @@ def write_search_space(name: str, folder: str | Path = ".") -> list[Path]:
 
 
 def write_cluster(kind: str, folder: str | Path = ".") -> list[Path]:
-    """Write the files of a kind of cluster to the folder `cluster` of a folder.
+    """Write the files of a kind of cluster to the subfolder `cluster` of a folder.
 
     Args:
-        kind: One of `CLUSTERS`.
-        folder: The folder that the cluster files copy to every node; created if it is missing.
+        kind: Kind of cluster, one of `CLUSTERS`.
+        folder: Folder that the cluster copies to every node; created if missing.
 
     Returns:
-        The files; the first one has the values to fill in.
+        The written files; the first one contains the values to fill in.
 
     Raises:
-        BadInput: There is no such kind, or one of the files exists already.
+        BadInput: The kind is unknown, or a file exists already.
     """
     _check_name("--cluster", "must be a kind of cluster", kind, CLUSTERS)
     written = {Path(folder, "cluster", name): _text("cluster", name) for name in CLUSTERS[kind]}

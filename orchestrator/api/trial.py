@@ -1,4 +1,4 @@
-"""One trial of a sweep: what the ledger knows of it, and what its best checkpoint can do."""
+"""Trial of this machine: its rows of the ledger, and the use of its best checkpoint."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ _COPIES = 5
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The best checkpoint of a trial, evaluated again.
+    """Repeated evaluation of the best checkpoint of a trial.
 
     Attributes:
         step: Step of the checkpoint.
-        metrics: The metrics of this evaluation, such as `accuracy`.
-        recorded: The same metrics as training recorded them.
-        trained_on: Kind of device that trained, such as `gpu`, or None if that is not recorded.
-        evaluated_on: Kind of device that evaluated now.
+        metrics: Metrics of this evaluation, such as `accuracy`.
+        recorded: The same metrics as recorded during training.
+        trained_on: Kind of device of the training, such as `gpu`, or None if not recorded.
+        evaluated_on: Kind of device of this evaluation.
     """
 
     step: int
@@ -69,9 +69,9 @@ class Evaluation:
 
     @property
     def guarantee(self) -> str:
-        """Return a sentence on when the metrics are equal to the last digit.
+        """The conditions under which the metrics are equal to the last digit, as a sentence.
 
-        They do not depend on the programs that trained the trial: an evaluation serves one slot at a time.
+        The programs that trained the trial have no influence, because an evaluation uses one slot at a time.
         """
         if self.trained_on != self.evaluated_on:
             before = self.trained_on or "a device that is not recorded"
@@ -81,13 +81,13 @@ class Evaluation:
 
     @property
     def equal(self) -> bool:
-        """Return True if every metric equals the recorded one to the last digit."""
+        """Whether every metric equals the recorded one to the last digit."""
         return self.metrics == self.recorded
 
 
 @dataclass(frozen=True)
 class TrialHistory:
-    """Every row of the ledger about one trial, each kind in the order of its steps or numbers."""
+    """The rows of the ledger about one trial, by step or number."""
 
     trial: TrialRecord
     attempts: Sequence[AttemptRecord]
@@ -97,12 +97,12 @@ class TrialHistory:
 
 @dataclass(frozen=True)
 class WorkerLogs:
-    """What the workers of a trial have written.
+    """Output of the workers of a trial.
 
     Attributes:
-        text: The log on this machine, tracebacks included; empty if no attempt ran here.
-        elsewhere: One line an event for the attempts that ran on other machines, as the ledger knows them.
-        nodes: Names of those machines; their logs hold the tracebacks.
+        text: Log on this machine, including tracebacks; empty if no attempt ran here.
+        elsewhere: Events of the attempts on other machines from the ledger, one line each.
+        nodes: Names of those machines; the tracebacks are in their logs.
     """
 
     text: str
@@ -112,11 +112,13 @@ class WorkerLogs:
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial, as the ledger knew it when this object was made.
+    """Snapshot of a trial.
+
+    >>> Trial.find("listops-0a1b2c3d-7").predictor()  # doctest: +SKIP
 
     Attributes:
-        record: The trial's row of the ledger.
-        workspace: Where its checkpoints and logs are.
+        record: Row of the ledger at the time of the snapshot.
+        workspace: Folders of its checkpoints and logs.
     """
 
     record: TrialRecord
@@ -132,7 +134,8 @@ class Trial:
             data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
 
         Raises:
-            BadInput: There is no ledger, or it has no such trial.
+            BadInput: The ledger does not exist.
+            NotFound: The trial does not exist.
         """
         workspace = Workspace.at(root, data)
         with workspace.ledger() as ledger:
@@ -140,15 +143,16 @@ class Trial:
 
     @classmethod
     def named(cls, name: str, *, root: str | Path | None = None, data: str | Path | None = None) -> Trial:
-        """Return the trial that a person names.
+        """Return the trial with a key, a shortened key, or a number in the newest sweep.
 
         Args:
-            name: A key, whose sweep may be named by its beginning, or a number of the newest sweep.
+            name: Key, in which the ID of the sweep may be shortened, or number in the newest sweep.
             root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
             data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
 
         Raises:
-            BadInput: There is no ledger, or it has no such trial.
+            BadInput: The ledger does not exist.
+            NotFound: The trial does not exist.
         """
         workspace = Workspace.at(root, data)
         with workspace.ledger() as ledger:
@@ -159,40 +163,39 @@ class Trial:
 
     @property
     def key(self) -> str:
-        """Return the key, `<sweep>-<number>`."""
+        """Key, `<sweep>-<number>`."""
         return self.record.key
 
     @property
     def state(self) -> str:
-        """Return the state: WAITING, RUNNING, PREEMPTED, COMPLETE, PRUNED or FAILED."""
+        """State: WAITING, RUNNING, PREEMPTED, COMPLETE, PRUNED or FAILED."""
         return self.record.state
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """Return the hyperparameters by name."""
+        """Hyperparameters by name."""
         return self.record.params
 
     @property
     def value(self) -> float | None:
-        """Return the best validation value, or None if the trial is neither COMPLETE nor PRUNED."""
+        """Best validation value, or None if the trial is neither COMPLETE nor PRUNED."""
         return self.record.value
 
     @property
     def runs_script(self) -> bool:
-        """Return True if this trial runs a function or a command."""
+        """Whether this trial runs a function or a command."""
         return bool({"function", "command"} & self._trainable().keys())
 
     @property
     def unshown_metrics(self) -> frozenset[str]:
-        """Return the metrics that are left out where the reports of this trial are shown."""
+        """Metrics that tables and curves of this trial omit."""
         return unshown_metrics(self._document())
 
     @property
     def checkpoint(self) -> Path:
-        """Return the folder of the best checkpoint.
+        """Folder of the best checkpoint.
 
-        With `SWEEP_CHECKPOINTS` the checkpoint is first copied from the shared store to a folder under the
-        root, unless it is there already.
+        With `SWEEP_CHECKPOINTS`, the checkpoint is copied from the shared store to the root if necessary.
 
         Raises:
             BadInput: The trial has no checkpoint.
@@ -201,11 +204,10 @@ class Trial:
         return self._at_hand(self._best_checkpoint())
 
     def evaluate(self) -> Evaluation:
-        """Evaluate the best checkpoint on the validation split, in a process of its own.
+        """Evaluate the best checkpoint on the validation split in a separate process.
 
-        The process has the environment of a worker, because XLA's number of threads changes the last digits
-        of a result. It writes to the cache of compiled programs and, if the data set has not been prepared
-        yet, to the data folder.
+        The process has the environment of a worker, because the number of threads of XLA changes the last
+        digits of a result. It writes the cache of compiled programs and, if necessary, the encoded data set.
 
         Raises:
             BadInput: The trial has no checkpoint, or the checkpoint cannot be evaluated.
@@ -222,16 +224,16 @@ class Trial:
     def export(self, folder: str | Path) -> list[str]:
         """Write a new folder from which another machine trains this trial again.
 
-        Of a program, the folder also holds the state of the best checkpoint. Of a function or a command, it
-        holds what the best checkpoint has saved, and nothing to train it with.
+        For a program, the folder also contains the state of the best checkpoint. For a function or a command,
+        it contains only the files of the best checkpoint.
 
         Returns:
-            What is guaranteed of the curve, then what may keep it from being equal, one sentence each.
+            Sentences about the guarantee for the curve and its exceptions.
 
         Raises:
-            BadInput: The folder exists, or the trial has not reported anything, or has saved no file.
+            BadInput: The folder exists, or the trial has no report or no saved file.
             NoStore: The shared store does not answer.
-            DamagedCheckpoint: A file of the checkpoint is not what was recorded, or is another trial's.
+            DamagedCheckpoint: A file differs from its manifest, or belongs to another trial.
         """
         target = Path(folder).absolute()
         if self.runs_script:
@@ -249,12 +251,12 @@ class Trial:
             return export_folder.export(ledger, self.record, target, self._facts(ledger), state)
 
     def predictor(self) -> Predictor:
-        """Return the trained network of the best checkpoint; imports JAX.
+        """Return the trained network of the best checkpoint; import JAX.
 
         Raises:
             BadInput: The trial has no checkpoint.
             NoStore: The shared store does not answer.
-            DamagedCheckpoint: A file of the checkpoint is not what was recorded.
+            DamagedCheckpoint: A file of the checkpoint differs from its manifest.
         """
         self._check_kind("be loaded as one", "function", "command", "program")
         saved = self._best_checkpoint()
@@ -263,12 +265,12 @@ class Trial:
         return predictor(folder, saved.digest)
 
     def trained_program(self) -> TrainedProgram:
-        """Return the program of the best checkpoint with its state; imports JAX and the program.
+        """Return the program of the best checkpoint with its state; import JAX and the program.
 
         Raises:
-            BadInput: The trial has no checkpoint, or runs no program.
+            BadInput: The trial has no checkpoint, or does not run a program.
             NoStore: The shared store does not answer.
-            DamagedCheckpoint: A file of the checkpoint is not what was recorded.
+            DamagedCheckpoint: A file of the checkpoint differs from its manifest.
             Refusal: The program cannot be imported, or has changed.
         """
         section = self._trainable()
@@ -281,7 +283,7 @@ class Trial:
         return trained_program(folder, saved.digest, Path(section["folder"]))
 
     def history(self) -> TrialHistory:
-        """Return every row of the ledger about this trial."""
+        """Return the rows of the ledger about this trial."""
         with self.workspace.ledger() as ledger:
             return TrialHistory(
                 self.record,
@@ -291,7 +293,7 @@ class Trial:
             )
 
     def code_changes(self) -> list[str]:
-        """Return a line for each attempt about the code with which it began, if the sweep's has changed."""
+        """Return the version of the code of each attempt, one line each, or nothing if it has not changed."""
         with self.workspace.ledger() as ledger:
             sweep, attempts = ledger.sweep(self.record.sweep_id), ledger.trial_attempts(self.key)
         codes = () if sweep is None else sweep.facts.get("code", ())
@@ -324,7 +326,7 @@ class Trial:
         return next((file for file in files if file.exists()), None)
 
     def log(self) -> WorkerLogs:
-        """Return what the workers of this trial have written.
+        """Return the output of the workers of this trial.
 
         Raises:
             BadInput: No attempt of the trial has started.
@@ -334,7 +336,7 @@ class Trial:
         history = self.history()
         elsewhere = [row for row in history.attempts if f" attempt {row.number}: " not in text]
         if not text and not elsewhere:
-            raise BadInput(self.key, f"has no log: there is no file {file}", "", "`show` shows its state.")
+            raise BadInput(self.key, f"has no log {file} on this machine", "", "`show` shows its state.")
         return WorkerLogs(
             text,
             [line for attempt in elsewhere for line in _lines(attempt, history.reports)],
@@ -342,7 +344,7 @@ class Trial:
         )
 
     def _facts(self, ledger: Ledger) -> Mapping[str, Any]:
-        """Return what the last checkpoint says of its training; nothing if it cannot be read."""
+        """Return the facts of training in the last checkpoint; empty if unreadable."""
         last = next((row for row in ledger.trial_checkpoints(self.key) if row.kind == "last"), None)
         if last is not None:
             with suppress(DamagedCheckpoint, NoStore):
@@ -350,7 +352,7 @@ class Trial:
         return {}
 
     def _check_kind(self, what: str, *kinds: str) -> None:
-        """Refuse what the service cannot do with a trial of some kinds of trainable."""
+        """Raise BadInput if the kind of trainable does not support an operation."""
         section = self._trainable()
         able = "a built-in model" if "program" in kinds else "a program or a built-in model"
         for kind in kinds:
@@ -359,7 +361,7 @@ class Trial:
                 raise BadInput(self.key, must, f"a {kind}", _INSTEAD[kind])
 
     def _trainable(self) -> Mapping[str, Any]:
-        """Return the section `trainable` of the sweep's file; empty if it trains networks of this package."""
+        """Return the section `trainable` of the file; empty for built-in networks."""
         section: Mapping[str, Any] = self._document().get("trainable", {})
         return section
 
@@ -379,9 +381,9 @@ class Trial:
 
     @contextmanager
     def _kept(self) -> Iterator[tuple[CheckpointRecord, Path]]:
-        """Yield the best checkpoint and a folder with its files, which stays until the block ends.
+        """Yield the best checkpoint and its folder for a `with` block.
 
-        The driver of a trial that trains deletes a best checkpoint soon after better ones have been saved.
+        For a running trial this is a copy, because its driver deletes a checkpoint after saving better ones.
         """
         saved = self._best_checkpoint()
         folder = self._at_hand(saved)
@@ -437,14 +439,14 @@ _INSTEAD: Mapping[str, str] = {
 
 
 def _readers() -> tuple[type[Predictor], type[TrainedProgram]]:
-    """Return what reads the checkpoint of a network, and of a program."""
+    """Return the readers of checkpoints of networks and of programs."""
     from trainables import inference, trained_program  # JAX takes a second to import
 
     return inference.Predictor, trained_program.TrainedProgram
 
 
 def _best_of(ledger: Ledger, trial: TrialRecord) -> CheckpointRecord | None:
-    """Return the checkpoint of the trial's best step so far; a trial that has not ended has no best step."""
+    """Return the checkpoint with the best value so far, or None."""
     rows = ledger.trial_checkpoints(trial.key)
     if trial.best_step is not None:
         return best_checkpoint(trial, rows)
@@ -452,7 +454,7 @@ def _best_of(ledger: Ledger, trial: TrialRecord) -> CheckpointRecord | None:
 
 
 def _lines(attempt: AttemptRecord, reports: Sequence[ReportRecord]) -> Iterator[str]:
-    """Yield the rows of an attempt as its worker would have logged them."""
+    """Yield the rows of an attempt in the form of its worker's log."""
 
     def line(at: float, text: str) -> str:
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
@@ -472,12 +474,12 @@ OF_TRAINING = frozenset({"learning_rate", "tokens_per_second"})
 
 
 def unshown_metrics(document: Mapping[str, Any]) -> frozenset[str]:
-    """Return the metrics that are left out where the reports of a sweep are shown.
+    """Return the metrics that tables and curves of a sweep omit.
 
-    Nothing is left out of what a function or a command has reported, nor what decides about trials.
+    They include neither metrics of a function or a command, nor those that decide about trials.
 
     Args:
-        document: of the sweep.
+        document: Document of the sweep.
     """
     if {"function", "command"} & document.get("trainable", {}).keys():
         return frozenset()

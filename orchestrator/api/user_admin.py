@@ -1,4 +1,4 @@
-"""Users of the HTTP API of a service: add, list and revoke them, and read the audit log."""
+"""Users of the HTTP API: add, list and revoke them, and read the audit log."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def add(
     """Add a user; return the user and the token, which cannot be read again.
 
     Args:
-        name: Lower-case letters, digits, `.`, `_` and `-`; the user's sweeps run in this name.
+        name: Name of the user and owner of sweeps: lower-case letters, digits, `.`, `_` and `-`.
         role: `viewer`, `member` or `admin`.
         days: Days until the token expires; infinity for never.
         actor: User recorded in the audit log.
@@ -68,10 +68,10 @@ def add(
 
 
 def signed_in_by_link(root: str | Path | None = None) -> str | None:
-    """Return the name of this account as a user, or None if its token was revoked or has expired.
+    """Return the name of this account if it may sign in by the link of the service, or None.
 
-    An account that has no name, or one that no user may have, is no user either; nor is any while the ledger
-    cannot be read.
+    An account may not if its token was revoked or has expired, if its name is not a valid name of a user, or
+    if the ledger cannot be read.
 
     Args:
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
@@ -95,20 +95,21 @@ def revoke(name: str, *, actor: str = COMMAND_LINE, root: str | Path | None = No
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: There is no ledger, or no such user.
+        BadInput: The ledger does not exist.
+        NotFound: The user does not exist.
     """
     with Workspace.at(root).ledger() as ledger:
         return ledger_users.revoke_user(ledger, name, actor)
 
 
 def users(*, root: str | Path | None = None) -> Sequence[User]:
-    """Return all users by name, those with revoked tokens included.
+    """Return all users by name, including those with revoked tokens.
 
     Args:
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: There is no ledger.
+        BadInput: The ledger does not exist.
     """
     with Workspace.at(root).ledger() as ledger:
         return ledger_users.users(ledger)
@@ -117,15 +118,15 @@ def users(*, root: str | Path | None = None) -> Sequence[User]:
 def audit_log(
     *, before: int | None = None, limit: int = audit.MOST_ENTRIES, root: str | Path | None = None
 ) -> Sequence[AuditEntry]:
-    """Return which user asked for which change, the newest first.
+    """Return the entries of the audit log, the newest first.
 
     Args:
-        before: Only entries with a smaller `seq`; None for the newest.
+        before: Upper bound (excluded) of `seq`; None for the newest entries.
         limit: Maximum number of entries.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: There is no ledger.
+        BadInput: The ledger does not exist.
     """
     with Workspace.at(root).ledger() as ledger:
         return audit.entries(ledger, before=before, limit=limit)

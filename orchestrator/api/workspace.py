@@ -1,4 +1,4 @@
-"""The folders and addresses that a call of the API works on, and the sweeps and trials named in them."""
+"""Folders and addresses of a call of the API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.errors import BadInput
+from orchestrator.client.names import no_trial
 from orchestrator.ledger.connect import database_file, is_file, parse
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.records import TrialRecord, sweep_id_of
@@ -20,10 +20,10 @@ from orchestrator.tracking.address import shown
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where sweeps are written and data sets are read.
+    """Folders of sweeps and data sets.
 
     Attributes:
-        paths: The files and folders under the root, and the addresses that the environment names.
+        paths: Files and folders under the root, and addresses from the environment.
         data: Folder of the data sets.
     """
 
@@ -32,10 +32,10 @@ class Workspace:
 
     @classmethod
     def at(cls, root: str | Path | None = None, data: str | Path | None = None) -> Workspace:
-        """Return a workspace. Nothing is created.
+        """Return a workspace without creating its folders.
 
-        `SWEEP_LEDGER`, `MLFLOW_TRACKING_URI`, `JAX_COMPILATION_CACHE_DIR` and `SWEEP_CHECKPOINTS` replace
-        the places under the root that they name.
+        `SWEEP_LEDGER`, `MLFLOW_TRACKING_URI`, `JAX_COMPILATION_CACHE_DIR` and `SWEEP_CHECKPOINTS` override
+        the places of the ledger, MLflow, compiled programs and checkpoints.
 
         Args:
             root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
@@ -45,24 +45,24 @@ class Workspace:
 
     @property
     def tracking_server(self) -> str | None:
-        """Return the address of the shared MLflow without its password, or None if it is under the root."""
+        """Address of the shared MLflow without its password, or None if MLflow is under the root."""
         return shown(self.paths.tracking) if self.paths.tracking else None
 
     def has_ledger(self) -> bool:
-        """Return True if the ledger is on a database server, or is a file that exists.
+        """Return True if the ledger is an existing file, or on a database server.
 
         Raises:
-            BadInput: The address of the ledger is not one of a SQLite file or a PostgreSQL database.
+            BadInput: The address of the ledger is neither a SQLite file nor a PostgreSQL database.
         """
         address = parse(self.paths.ledger_url)
         return not is_file(address) or database_file(address).exists()
 
     @contextmanager
     def ledger(self, *, create: bool = False) -> Iterator[Ledger]:
-        """Open the ledger for the length of a `with` block.
+        """Open the ledger for a `with` block.
 
         Args:
-            create: Whether to create a ledger that does not exist.
+            create: Whether to create a missing ledger.
 
         Raises:
             BadInput: The ledger does not exist.
@@ -75,13 +75,12 @@ class Workspace:
 
     @contextmanager
     def mlflow(self) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-        """Run MLflow's server for the length of a `with` block; yield it and the Unix socket that it has.
+        """Run MLflow's server for a `with` block; yield its process and its Unix socket.
 
-        Creates the root and, if there is none yet, an empty MLflow database. No other account reaches the
-        socket.
+        Creates the root and the MLflow database if missing. Other accounts cannot reach the socket.
 
         Raises:
-            BadInput: MLflow is a server that has pages of its own.
+            BadInput: MLflow is a server with pages of its own.
         """
         self.paths.create()
         with ui.serving(self.paths.tracking_uri, self.paths.artifacts) as served:
@@ -89,18 +88,13 @@ class Workspace:
 
 
 def trial_named(ledger: Ledger, key: str) -> TrialRecord:
-    """Return the trial with this key.
+    """Return the trial with a key.
 
     Raises:
-        BadInput: The ledger has no such trial.
+        NotFound: The ledger has no such trial.
     """
     try:
         return ledger.trial(key)
     except KeyError:
         keys = [trial.key for trial in ledger.trials(sweep_id_of(key))]
-        remedy = (
-            f"The keys of its sweep are {keys[0]} to {keys[-1]}."
-            if keys
-            else "A key is SWEEP-NUMBER; a number is one of the newest sweep. `list` shows all sweeps."
-        )
-        raise BadInput(key[:80] or "TRIAL", "is not the key of a trial", "", remedy) from None
+        raise no_trial(key, keys) from None

@@ -1,4 +1,4 @@
-"""The verb `compare`, in its own module: its statistics take long to import."""
+"""The verb `compare`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.api.local_sweep import Sweep
-from orchestrator.cli.options import Json, Root
+from orchestrator.cli.options import Json, Root, Server, backend_of
 from orchestrator.cli.printing import print_json, print_line
-from orchestrator.output import Console
-from orchestrator.report import comparison, terminal
+from orchestrator.output import Console, print_tables
 from orchestrator.storage.paths import DEFAULT_ROOT
 from orchestrator.text_file import check_output
 
@@ -29,6 +27,7 @@ def compare(
     ] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: Json = False,
+    server: Server = None,
 ) -> None:
     """Print sweeps side by side: results by seed, trials spent, differences, and published results.
 
@@ -43,11 +42,12 @@ def compare(
     """
     if output is not None:
         check_output(output)
-    first, *others = [Sweep.find(name, root=root) for name in sweeps]
-    compared = first.compare(*others, tuning=tuning, page=output)
+    compared = backend_of(server, root).compare(sweeps, tuning=tuning, page=output is not None)
+    if output is not None and compared.page is not None:
+        output.write_text(compared.page, encoding="utf-8")
     if as_json:
-        print_json(compared.document())
+        print_json(compared.document)
     elif as_markdown:
-        print_line(comparison.markdown(compared))
+        print_line(compared.markdown)
     else:
-        terminal.show_comparison(compared, Console(soft_wrap=True))
+        print_tables(compared.tables, Console(soft_wrap=True))

@@ -18,7 +18,10 @@ _FOLDERS = "Folders"
 EXECUTION = "Execution"
 """Heading in `--help` of the options that change how a sweep is run, not what it computes."""
 
-OF_THIS_MACHINE = frozenset({_FOLDERS, EXECUTION})
+TABLE = "Table of curves"
+"""Heading in `--help` of the options of `replay` that read a file of this machine."""
+
+OF_THIS_MACHINE = frozenset({_FOLDERS, EXECUTION, TABLE})
 """Headings of the options that have no effect on a remote service."""
 
 SweepId = Annotated[str, typer.Argument(metavar="SWEEP", help="ID of a sweep, or the beginning of it.")]

@@ -1,4 +1,4 @@
-"""The verb `replay`, in its own module: it imports Ray, whose schedulers decide."""
+"""The verb `replay`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.api.local_sweep import Sweep
-from orchestrator.api.replays import ReplayedScheduler, ReplayReport, replay_curves, replay_sweep
-from orchestrator.cli.options import Json, Root
+from orchestrator.cli.options import TABLE, Json, Root, Server, backend_of
 from orchestrator.cli.printing import print_json, print_line
+from orchestrator.client.answers import ReplayedScheduler, ReplayReport
 from orchestrator.errors import BadInput, counted
 from orchestrator.storage.paths import DEFAULT_ROOT
 
@@ -40,21 +39,37 @@ def replay(
     ] = None,
     curves: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Table of curves instead of a sweep: JSON lines."),
+        typer.Option(
+            metavar="FILE",
+            help="Table of curves instead of a sweep: JSON lines.",
+            rich_help_panel=TABLE,
+        ),
     ] = None,
     values: Annotated[
-        str, typer.Option(metavar="PATH", help="Where a line of the table has its curve.")
+        str,
+        typer.Option(metavar="PATH", help="Where a line of the table has its curve.", rich_help_panel=TABLE),
     ] = "curve",
     length: Annotated[
-        str | None, typer.Option(metavar="FIELD", help="Where a line has the length of the whole training.")
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="Where a line has the length of the whole training.",
+            rich_help_panel=TABLE,
+        ),
     ] = None,
-    trials: Annotated[int, typer.Option(metavar="N", min=1, help="Trials of a draw from the table.")] = 64,
-    minimize: Annotated[bool, typer.Option("--minimize", help="Less is better in the table.")] = False,
+    trials: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="Trials of a draw from the table.", rich_help_panel=TABLE),
+    ] = 64,
+    minimize: Annotated[
+        bool, typer.Option("--minimize", help="Less is better in the table.", rich_help_panel=TABLE)
+    ] = False,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw cost against regret as an HTML page.")
     ] = None,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
+    server: Server = None,
 ) -> None:
     """Print what other schedulers would have cost and found, from the learning curves of a sweep.
 
@@ -71,6 +86,8 @@ def replay(
             "replay", "needs a sweep or --curves", "both" if sweep else "neither", "Give one of them."
         )
     if curves is not None:
+        from orchestrator.api.replays import replay_curves  # Ray, whose schedulers decide, takes seconds
+
         report = replay_curves(
             curves,
             values,
@@ -82,11 +99,12 @@ def replay(
             draws=draws or 100,
         )
     else:
-        report = replay_sweep(
-            Sweep.find(str(sweep), root=root), scheduler or (), workers or (), draws=draws or 1
-        )
+        backend = backend_of(server, root)
+        report = backend.replay(str(sweep), scheduler or (), workers or (), draws=draws or 1)
     if output is not None:
-        report.write_page(output)
+        from orchestrator.api.replays import write_page
+
+        write_page(report, output)
     if as_json:
         print_json(asdict(report))
     else:
@@ -116,17 +134,16 @@ def _show(report: ReplayReport) -> None:
 
 
 def _cells(row: ReplayedScheduler) -> tuple[str, ...]:
-    worth = row.worth
     return (
         row.scheduler,
         str(row.workers),
-        _range(worth.cost),
-        _range(worth.time),
-        _number(worth.found),
-        _number(worth.regret),
-        f"{worth.same:.0%}",
-        f"{worth.unfinished:.0%}",
-        f"{worth.unknown:.1f}",
+        _range(row.cost),
+        _range(row.time),
+        _number(row.found),
+        _number(row.regret),
+        f"{row.same:.0%}",
+        f"{row.unfinished:.0%}",
+        f"{row.unknown:.1f}",
     )
 
 

@@ -1,4 +1,4 @@
-"""What the client answers: one dataclass for each thing that is shown, here and over HTTP.
+"""Answers of the client: one dataclass for each kind of answer, on this machine and over HTTP.
 
 Times are seconds since the epoch. A value that is not finite is None.
 """
@@ -18,6 +18,7 @@ from orchestrator.ledger.sweeps.records import (
     TrialState,
     trial_label,
 )
+from orchestrator.output import TitledTable
 from orchestrator.session.board import Progress
 from orchestrator.sharing.pool_rows import PriorityClass
 
@@ -26,12 +27,12 @@ Point = tuple[int, float | None]
 
 @dataclass(frozen=True)
 class MlflowRun:
-    """Where MLflow shows a sweep or a trial.
+    """The run of a sweep or a trial in MLflow.
 
     Attributes:
-        experiment: Name of the experiment, which is the name of the task.
-        run_id: ID of the run, or None until MLflow has received it.
-        url: Page of the run, or None if MLflow has no server.
+        experiment: Name of the experiment, equal to the name of the task.
+        run_id: ID of the run, or None before its delivery.
+        url: Page of the run, or None without an MLflow server.
     """
 
     experiment: str
@@ -47,14 +48,14 @@ class Status:
         id: ID of the sweep.
         state: State in the ledger; INTERRUPTED if its driver died; QUEUED or PARKED if the service is to
             start a driver, or has given up after too many crashes.
-        reason: Why the sweep is in this state, or None.
+        reason: Reason for the state, or None.
         task: Name of the task.
         profile: Name of the profile, or None.
         driver: Process that drives the sweep, or None.
         trials: Number of search trials by state.
-        waiting_for_mlflow: Number of records that MLflow has not received yet.
-        created_at: When the sweep began or was submitted.
-        finished_at: When it ended, or None.
+        waiting_for_mlflow: Number of records that are not in MLflow yet.
+        created_at: Time at which the sweep began or was submitted.
+        finished_at: Time at which it ended, or None.
         owner: User who submitted it, or None.
         priority_class: Class in the queue.
         metric: Objective, or None before the first driver.
@@ -84,17 +85,17 @@ class DetailedStatus(Status):
     """The state of a sweep, with its progress, its failures and its file.
 
     Attributes:
-        direction: Which values of the metric are better, or None before the first driver.
+        direction: Direction of the objective, or None before the first driver.
         progress: Search trials by state and the best one so far, unfinished trials included.
         failures: Number of failed search trials by cause.
         text: Search-space file.
         weight: Weight among the owner's sweeps.
-        paused: Whether a person has stopped it, and it can be resumed.
+        paused: Whether a user has stopped it and it can be resumed.
         submission: State of the submission, or None if it was never submitted.
         starts: Number of drivers that the service has started, or None if it was never submitted.
         revision: ETag of the settings that can be changed.
-        mlflow: Where MLflow shows it.
-        exit_code: Exit code of a sweep that nothing runs, or None while it runs or waits.
+        mlflow: Its run in MLflow.
+        exit_code: Exit code of a sweep without a driver, or None while it runs or waits.
     """
 
     direction: Literal["minimize", "maximize"] | None
@@ -133,20 +134,20 @@ class RunningTrial:
 
 @dataclass(frozen=True)
 class QueuedSweep:
-    """A sweep in the queue: one with a driver, or one that waits for the service to start a driver.
+    """A sweep with a driver, or one that waits for a driver.
 
     Attributes:
         sweep: ID of the sweep.
         owner: Owner of the sweep.
         priority_class: Class in the queue.
         pool: ID of the Ray cluster, or None if no driver runs.
-        position: Position among all sweeps that run nothing, from 1; None if it runs something or is parked.
-        share: Number of trials that it may run at once, or could if its driver ran.
-        running: Number of trials that run or are about to.
+        position: Position among the sweeps without a running trial, from 1; None for others and if parked.
+        share: Number of trials that it may run at once; without a driver, what it would be with one.
+        running: Number of trials that run or start.
         wanted: Number of trials that it could run at once.
-        why: Why it runs nothing, or which node is reserved for it or closed to it, or None.
-        expected_start: When its next trial is expected to run, to ten seconds; None if it runs something or
-            is parked, or if that is not known.
+        why: Reason why it runs no trial, or the node that is reserved for it or closed to it; or None.
+        expected_start: Expected start of its next trial, to ten seconds; None if a trial runs, if it is
+            parked, or if unknown.
     """
 
     sweep: str
@@ -163,12 +164,12 @@ class QueuedSweep:
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of a sweep, and what its attempts have used so far; None is no limit.
+    """Limits of a sweep, and their use by its attempts so far; None is no limit.
 
     Attributes:
         trials: Number of search trials.
-        hours: Wall-clock hours in which a worker held resources.
-        gpu_hours: Hours of all attempts, times their shares of a GPU.
+        hours: Wall-clock hours with at least one running attempt.
+        gpu_hours: Hours of all attempts, each multiplied by its share of a GPU.
         spent_hours: Used part of `hours`.
         spent_gpu_hours: Used part of `gpu_hours`.
     """
@@ -185,7 +186,7 @@ class SweepEvent:
     """An event of a sweep.
 
     Attributes:
-        at: When it happened.
+        at: Time of the event.
         what: Kind of event, such as `attempt started`, `attempt LOST` or `stop`.
         trial: Label of the trial, or None.
         detail: Node, cause or user, or None.
@@ -204,10 +205,10 @@ class LiveSweep:
     Attributes:
         status: Its state, its progress with an estimate of the time left, and its failures.
         running: Running trials by number, at most 64.
-        best_values: Best value so far after each complete search trial, by the time of its end.
-        place: Its entry in the queue, or None if neither a driver nor the service holds it.
+        best_values: Best value so far at the end of each complete search trial, in the order of time.
+        place: Its entry in the queue, or None if it is not queued and has no driver.
         budget: Budget, or None before the first driver.
-        ends_at: Expected end, or None if that is not known.
+        ends_at: Expected end, or None if unknown.
         events: Latest events, the newest first.
     """
 
@@ -233,7 +234,7 @@ class TrialRow:
     Attributes:
         key: Key, `<sweep>-<number>`.
         number: Number within its role.
-        role: Whether it belongs to the search or confirms its best trial.
+        role: `search`, or `confirmation` for a retraining of the best trial.
         state: State of the trial.
         cause: Cause of a failure, or None.
         params: Hyperparameters by name.
@@ -242,8 +243,8 @@ class TrialRow:
         step: Last reported step.
         total_steps: Step at which it ends, unless it is pruned.
         attempts: Number of attempts.
-        created_at: When it was proposed.
-        finished_at: When it ended, or None.
+        created_at: Time of the proposal.
+        finished_at: Time of its end, or None.
     """
 
     key: str
@@ -263,7 +264,7 @@ class TrialRow:
 
 @dataclass(frozen=True)
 class AttemptRow:
-    """An attempt of a trial; `taken_at` is when a worker began to hold resources for it."""
+    """An attempt of a trial; `taken_at` is the time at which a worker began to hold its resources."""
 
     number: int
     state: AttemptState
@@ -308,7 +309,7 @@ class EvaluationRow:
 
 @dataclass(frozen=True)
 class TrialDocument:
-    """Everything that the ledger knows of a trial, except for its reports.
+    """The rows of the ledger about a trial, without its reports.
 
     Attributes:
         trial: The trial.
@@ -317,13 +318,13 @@ class TrialDocument:
         checkpoints: Checkpoints by step.
         evaluations: Evaluations on held-out splits.
         last_report: Last report, or None.
-        shown_metrics: Metrics of the last report, without those that describe training only.
+        shown_metrics: Metrics of the last report, without those about training only.
         reports: Number of reports.
         has_log: Whether the machine of the service has a log of it.
-        mlflow: Where MLflow shows it.
-        code_changes: A line for each attempt about its version of the code, if the code has changed.
-        elsewhere: Log lines of the attempts on other machines, as the ledger knows them.
-        nodes: Names of those machines, whose logs hold the tracebacks.
+        mlflow: Its run in MLflow.
+        code_changes: Version of the code of each attempt, one line each, if the code has changed.
+        elsewhere: Events of the attempts on other machines, one line each.
+        nodes: Names of those machines; the tracebacks are in their logs.
         repeats: Earlier sweep, or source of known results, of which it repeats a setting; None otherwise.
         by_hand: Line for a shell that runs the command of the trial without a sweep, or None.
     """
@@ -347,7 +348,7 @@ class TrialDocument:
 
 @dataclass(frozen=True)
 class Changes:
-    """How a sweep differs from the previous one of the same file and profile.
+    """Differences of a sweep from the previous one of the same file and profile.
 
     Attributes:
         previous: ID of the previous sweep, or None.
@@ -367,8 +368,8 @@ class LogPart:
         end: Position behind it.
         size: Size of the log.
         text: The part.
-        note: Why nothing is printed at present, or None; of the log of a sweep.
-        is_over: Whether nothing prints to the log any more; of the log of a sweep.
+        note: Reason why a sweep prints nothing at present, or None.
+        is_over: Whether the log of a sweep is complete.
     """
 
     start: int
@@ -386,7 +387,7 @@ class Submitted:
     Attributes:
         id: ID of the sweep.
         state: State of the submission.
-        added: Whether this request has added or queued it.
+        added: Whether this request, and not an earlier one, has queued it.
     """
 
     id: str
@@ -396,7 +397,7 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A sweep that was asked to stop, and the driver that saves its trials, if one runs."""
+    """A sweep with a stop request, and the driver that saves its trials, or None if it has no driver."""
 
     id: str
     driver: str | None
@@ -429,22 +430,225 @@ class SweepSettings:
 
 
 @dataclass(frozen=True)
+class TrialCurve:
+    """Learning curve of a trial: pairs of step and value."""
+
+    trial: str
+    number: int
+    state: TrialState
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True)
+class Band:
+    """Trials without a curve of their own: step, minimum, median and maximum."""
+
+    trials: int
+    points: Sequence[tuple[int, float, float, float]]
+
+
+@dataclass(frozen=True)
+class LearningCurves:
+    """Learning curves of some trials, and the band of the others.
+
+    Attributes:
+        metric: Metric of the curves, or None before the first driver.
+        metrics: Metrics that have curves.
+        total: Number of trials with reports.
+        curves: Curves of the running and then of the best trials.
+        band: Band of the other trials.
+    """
+
+    metric: str | None
+    metrics: Sequence[str]
+    total: int
+    curves: Sequence[TrialCurve]
+    band: Band
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Norm of the hidden state of a layer: pairs of step and value."""
+
+    metric: str
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True)
+class ImportanceRow:
+    """Importance of a hyperparameter, with the interval that holds 90 % of the resampled sweeps."""
+
+    name: str
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class SweepAnalysis:
+    """Findings of a sweep so far.
+
+    Attributes:
+        importances: Importance of each hyperparameter, the largest first; empty for too few trials.
+        seconds: Seconds of all attempts by activity.
+        best: Key of the best trial, or None.
+        norms: Norms of the hidden states of the best trial.
+    """
+
+    importances: Sequence[ImportanceRow]
+    seconds: Mapping[str, float]
+    best: str | None
+    norms: Sequence[Norm]
+
+
+@dataclass(frozen=True)
+class ComparedSweeps:
+    """Sweeps side by side.
+
+    Attributes:
+        tables: Results, differences, tuning curves and published results, as `compare` prints them.
+        markdown: The tables in GitHub's Markdown.
+        document: The comparison as JSON values: `results`, `comparisons` and `tuning`, with the fields of
+            `orchestrator.report.comparison.SideBySide`.
+        page: HTML page with the curves drawn, or None if it was not requested.
+    """
+
+    tables: Sequence[TitledTable]
+    markdown: str
+    document: Mapping[str, Any]
+    page: str | None = None
+
+
+@dataclass(frozen=True)
+class ReplayedScheduler:
+    """What a scheduler would have cost and found, over several replays.
+
+    Attributes:
+        scheduler: Scheduler as `--scheduler` names it; `recorded` for that of the sweep.
+        workers: Number of trials that run at a time.
+        cost: Smallest and largest cost that the curves allow, as a fraction of that without stopping.
+        time: Smallest and largest time until the last trial has ended, in whole trainings.
+        found: Mean value of the best complete trial, or None if no replay has one.
+        regret: Mean difference to the best trial whose curve is complete, or None.
+        same: Fraction of the replays that have found that trial.
+        unfinished: Fraction of the replays without a complete trial.
+        unknown: Mean number of trials that went on beyond their curves; one of them may be better.
+    """
+
+    scheduler: str
+    workers: int
+    cost: tuple[float, float]
+    time: tuple[float, float]
+    found: float | None
+    regret: float | None
+    same: float
+    unfinished: float
+    unknown: float
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """Replays of one set of learning curves.
+
+    Attributes:
+        rows: A row for each scheduler and number of workers, by rising cost.
+        trials: Number of trials of each replay.
+        truncated: Number of trials whose curves end where they were stopped.
+        decisions: Number of recorded decisions that were compared with those of a replay; 0 for a table.
+        differing: Keys of the trials for which the replay decides otherwise.
+    """
+
+    rows: Sequence[ReplayedScheduler]
+    trials: int
+    truncated: int
+    decisions: int = 0
+    differing: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine of a cluster.
+
+    Attributes:
+        name: Ray's ID of the node.
+        cpu: Number of cores for trials.
+        devices: Number of GPUs for trials.
+        shares: Number of trials that the shares place on it, by sweep; the trials may run elsewhere too.
+    """
+
+    name: str
+    cpu: float
+    devices: int
+    shares: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class PoolUse:
+    """What a sweep uses of a cluster.
+
+    Attributes:
+        sweep: ID of the sweep.
+        owner: Owner of the sweep.
+        priority_class: Class in the queue.
+        trials: Number of trials that run or are about to.
+        wanted: Number of trials that it could run at once.
+        share: Number of trials that it may run at once.
+        cpu: Number of cores that its trials hold.
+        devices: Number of GPUs that its trials hold.
+    """
+
+    sweep: str
+    owner: str
+    priority_class: PriorityClass
+    trials: int
+    wanted: int
+    share: int
+    cpu: float
+    devices: int
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A Ray cluster on which sweeps run.
+
+    Attributes:
+        id: ID of the cluster.
+        cpu: Number of cores for trials.
+        devices: Number of GPUs for trials.
+        free_cpu: Number of cores that no trial holds.
+        free_devices: Number of GPUs that no trial holds.
+        nodes: Machines of the cluster.
+        uses: What each sweep uses, by its ID.
+        running: Number of running trials by host and sweep; a trial counts from its first report.
+    """
+
+    id: str
+    cpu: float
+    devices: int
+    free_cpu: float
+    free_devices: int
+    nodes: Sequence[Machine]
+    uses: Sequence[PoolUse]
+    running: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
 class PlannedSweep:
-    """What a search-space file would run.
+    """Plan of a search-space file.
 
     Attributes:
         id: ID of the sweep.
         task: Name of the task.
         metric: Objective.
-        direction: Which values of it are better.
+        direction: Direction of the objective.
         trials: Largest number of search trials.
-        steps: Steps of a trial, or None if the file does not say.
-        at_once: Number of trials that run at a time.
-        data: Where the data come from, or None if the trainable loads them.
-        match: Sizes that `model.match` has chosen, or None.
-        seconds: Time of a trial, if an earlier sweep measured it.
-        networks: Networks that the search can draw with their sizes, or None if they were not counted.
-        runs: What a trial of a trainable runs, in words.
+        steps: Steps of a trial, or None if not given.
+        at_once: Number of concurrent trials.
+        data: Source of the data, or None if the trainable loads them.
+        match: Sizes chosen by `model.match`, or None.
+        seconds: Time of a trial in an earlier sweep, or None.
+        networks: Networks of the search space with their sizes, or None if they were not counted.
+        runs: Commands and functions of a trial of a trainable, in words.
         lines: The plan in words, as `validate` prints it.
     """
 
@@ -486,6 +690,6 @@ class QuotaRow:
 
 @dataclass(frozen=True)
 class AddedUser(User):
-    """A new user with the token, which cannot be read again."""
+    """A new user with its token, which cannot be read again."""
 
     token: str = field(default="", repr=False)

@@ -1,4 +1,4 @@
-"""Following a sweep: its output until it has ended."""
+"""Follow the output of a sweep."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from orchestrator.client.protocol import Backend
 from orchestrator.errors import Exit
 
 LOOK_SECONDS = 1.0
-"""Interval between two looks at a sweep."""
+"""Polling interval in seconds."""
 
 
 def follow(backend: Backend, sweep: str, show: Callable[[str], None], start: int | None = None) -> Exit:
-    """Show what the drivers of a sweep print until it has ended or is parked; return its exit code.
+    """Show the output of the drivers of a sweep until it has ended or is parked; return its exit code.
 
     >>> follow(backend, "listops", print)  # doctest: +SKIP
     <Exit.COMPLETE: 0>
@@ -21,8 +21,8 @@ def follow(backend: Backend, sweep: str, show: Callable[[str], None], start: int
     Args:
         backend: The backend.
         sweep: ID of the sweep, or the beginning of it.
-        show: Receives the output, and a line whenever the reason for waiting changes.
-        start: Position in the log to begin at, in bytes; its last lines if None.
+        show: Receives the output, and a line for each new reason for waiting.
+        start: First position in the log, in bytes; its last lines if None.
     """
     note: str | None = None
     while True:

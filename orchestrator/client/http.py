@@ -19,37 +19,37 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from orchestrator.client import answers
 from orchestrator.client.answers import LogPart, Submitted
-from orchestrator.client.names import key_named, one_of
-from orchestrator.client.protocol import DAYS, LOG_BYTES
-from orchestrator.errors import BadInput, NoServer, Refusal
+from orchestrator.client.names import key_named, no_sweeps, no_trial, one_of
+from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, Backend
+from orchestrator.errors import BadInput, NoServer, NotFound, Refusal, from_documents
 from orchestrator.ledger.people.user_records import AuditEntry, User
 from orchestrator.ledger.sweeps.records import is_confirmation, sweep_id_of, trial_label
 from orchestrator.text_file import read_text
 
 TOKEN = "SWEEP_TOKEN"
-"""Environment variable: token of the user, as `sweep user add` has printed it."""
+"""Environment variable with the token that `sweep user add` has printed."""
 
 TIMEOUT_SECONDS = 150.0
-"""Longest wait for an answer: a busy service takes at most two minutes to check a file."""
+"""Longest time to wait for an answer; a busy service needs at most two minutes to check a file."""
 
 PAGE = 1_000
-"""Rows of a page."""
+"""Number of rows of a page."""
 
-_ADDRESS = "Check the address: what answers there must be started by `serve --http`."
+_ADDRESS = "Check the address of the service, which `serve --http` prints."
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 Answer = TypeVar("Answer")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection: the token would be sent along."""
+    """Handler that refuses redirections, because the token must not reach other servers."""
 
     def redirect_request(self, *arguments: Any) -> None:
-        """Return None, so that the answer is an error."""
+        """Return None, which makes the answer an error."""
         return None
 
 
-class HttpBackend:
+class HttpBackend(Backend):
     """The client protocol over HTTP.
 
     >>> HttpBackend("https://sweeps.example.org").status("listops").state  # doctest: +SKIP
@@ -60,7 +60,7 @@ class HttpBackend:
         token: Token of the user; `SWEEP_TOKEN` if None.
 
     Raises:
-        BadInput: The address would send the token over a network without TLS, or there is no token.
+        BadInput: The address requires TLS and does not use it, or the token is missing.
     """
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -76,52 +76,68 @@ class HttpBackend:
         self.url, self._token = url.rstrip("/"), known
 
     def sweeps(self) -> Sequence[answers.Status]:
-        """All sweeps, the oldest first."""
         return self._pages("/sweeps?descending=false", "sweeps", answers.Status)
 
     def status(self, sweep: str | None = None) -> answers.DetailedStatus:
-        """The state of a sweep, or of the newest one."""
         return decoded(answers.DetailedStatus, self.call("GET", self._sweep(sweep)))
 
     def live(self, sweep: str | None = None) -> answers.LiveSweep:
-        """What a sweep does now."""
         return decoded(answers.LiveSweep, self.call("GET", f"{self._sweep(sweep)}/live"))
 
     def changes(self, sweep: str) -> answers.Changes:
-        """How a sweep differs from the previous one of the same file and profile."""
         return decoded(answers.Changes, self.call("GET", f"{self._sweep(sweep)}/changes"))
 
     def trials(self, sweep: str) -> Sequence[answers.TrialRow]:
-        """All trials of a sweep, the search before the confirmations."""
         return self._pages(f"{self._sweep(sweep)}/trials?sort=number", "trials", answers.TrialRow)
 
     def trial(self, trial: str) -> answers.TrialDocument:
-        """Everything about a trial, except for its reports."""
         return decoded(answers.TrialDocument, self.call("GET", self._trial(trial)))
 
     def reports(self, trial: str) -> Sequence[answers.ReportRow]:
-        """All reports of a trial, by step."""
         answer = self.call("GET", self._trial(trial, "/reports"))
         return [decoded(answers.ReportRow, row) for row in answer["reports"]]
 
     def log(self, sweep: str, start: int | None = None, length: int = LOG_BYTES) -> LogPart:
-        """A part of the drivers' output from a position in bytes; the last lines if `start` is None."""
         position = {} if start is None else {"start": start}
         query = urlencode({**position, "length": length})
         return decoded(LogPart, self.call("GET", f"{self._sweep(sweep)}/log?{query}"))
 
     def trial_log(self, trial: str, start: int = 0, length: int = LOG_BYTES) -> LogPart:
-        """A part of the workers' output on the machine of the service, from a position in bytes."""
         path = self._trial(trial, "/log", start=start, length=length)
         try:
             return decoded(LogPart, self.call("GET", path))
-        except BadInput as refusal:
+        except NotFound as refusal:
             if refusal.where != "log":
                 raise
             return LogPart(0, 0, 0, "")
 
+    def curves(
+        self, sweep: str, metric: str | None = None, *, trials: int = CURVES, points: int = CURVE_POINTS
+    ) -> answers.LearningCurves:
+        chosen = {} if metric is None else {"metric": metric}
+        query = urlencode({**chosen, "trials": trials, "points": points})
+        return decoded(answers.LearningCurves, self.call("GET", f"{self._sweep(sweep)}/curves?{query}"))
+
+    def analysis(self, sweep: str) -> answers.SweepAnalysis:
+        return decoded(answers.SweepAnalysis, self.call("GET", f"{self._sweep(sweep)}/analysis"))
+
+    def compare(
+        self, sweeps: Sequence[str], *, tuning: bool = False, page: bool = False
+    ) -> answers.ComparedSweeps:
+        if not sweeps:
+            raise BadInput("sweeps", "must name at least one sweep", "", "`list` shows all sweeps.")
+        ids = self._ids()
+        given = [("sweep", one_of(ids, name)) for name in sweeps]
+        query = urlencode([*given, ("tuning", tuning), ("page", page)])
+        return decoded(answers.ComparedSweeps, self.call("GET", f"/compare?{query}"))
+
+    def replay(
+        self, sweep: str, schedulers: Sequence[str] = (), workers: Sequence[int] = (), *, draws: int = 1
+    ) -> answers.ReplayReport:
+        query = urlencode({"scheduler": schedulers, "workers": workers, "draws": draws}, doseq=True)
+        return decoded(answers.ReplayReport, self.call("GET", f"{self._sweep(sweep)}/replay?{query}"))
+
     def report(self, sweep: str) -> bytes:
-        """The report of a sweep as it stands, one HTML page."""
         return self._answer("GET", f"{self._sweep(sweep)}/report", None, {})
 
     def submit(
@@ -133,7 +149,6 @@ class HttpBackend:
         new: bool = False,
         key: str | None = None,
     ) -> Submitted:
-        """Submit a search-space file of this machine."""
         body = {**_file(file, profile, overrides), "new": new}
         return decoded(Submitted, self.call("POST", "/sweeps", body, key))
 
@@ -145,14 +160,12 @@ class HttpBackend:
         overrides: Sequence[str] = (),
         sizes: bool = True,
     ) -> answers.PlannedSweep:
-        """Check a search-space file of this machine; nothing is submitted."""
         answer = self.call("POST", "/validate", {**_file(file, profile, overrides), "sizes": sizes})
         if answer["refusals"]:
-            raise BadInput.of_all(answer["refusals"])
+            raise from_documents(answer["refusals"])
         return decoded(answers.PlannedSweep, answer["plan"])
 
     def stop(self, sweep: str) -> answers.Stopped:
-        """Save every trial and stop; the sweep stays stopped until `resume`."""
         return decoded(answers.Stopped, self.call("POST", f"{self._sweep(sweep)}/stop"))
 
     def try_setting(self, sweep: str, params: Mapping[str, Any]) -> answers.TriedNext:
@@ -161,28 +174,25 @@ class HttpBackend:
         return decoded(answers.TriedNext, answer)
 
     def resume(self, sweep: str) -> answers.SweepSettings:
-        """Queue a sweep again that was stopped or parked, or let its driver go on."""
         return decoded(answers.SweepSettings, self.call("POST", f"{self._sweep(sweep)}/resume"))
 
     def extend(self, sweep: str, *, key: str | None = None, **budget: float | str) -> Submitted:
-        """Queue a finished sweep again with a larger budget."""
         return decoded(Submitted, self.call("POST", f"{self._sweep(sweep)}/extend", budget, key))
 
     def retry(self, sweep: str, *, key: str | None = None) -> Submitted:
-        """Queue the failed trials of a finished sweep again."""
         return decoded(Submitted, self.call("POST", f"{self._sweep(sweep)}/retry", None, key))
 
     def queue(self) -> Sequence[answers.QueuedSweep]:
-        """Every sweep that runs or waits, in the order of the queue."""
         return [decoded(answers.QueuedSweep, row) for row in self.call("GET", "/queue")["queue"]]
 
+    def pools(self) -> Sequence[answers.Pool]:
+        return [decoded(answers.Pool, row) for row in self.call("GET", "/pool")["pools"]]
+
     def move(self, sweep: str, priority_class: str, *, weight: float = 1.0) -> answers.SweepSettings:
-        """Set the class of a sweep, and its weight relative to the owner's other sweeps."""
         body = {"priority_class": priority_class, "weight": weight}
         return decoded(answers.SweepSettings, self.call("PATCH", self._sweep(sweep), body))
 
     def quota(self, owner: str) -> answers.QuotaRow:
-        """The weight and the quotas of an owner."""
         return decoded(answers.QuotaRow, self.call("GET", f"/quotas/{quote(owner, safe='')}"))
 
     def set_quota(
@@ -195,28 +205,23 @@ class HttpBackend:
         sweeps: float | None = None,
         new: bool = False,
     ) -> answers.QuotaRow:
-        """Change the weight and the quotas that are given, as an admin."""
         given = {"weight": weight, "share": share, "gpu_hours": gpu_hours, "sweeps": sweeps}
         body = {name: value for name, value in given.items() if value is not None}
         self.call("PATCH", f"/quotas/{quote(owner, safe='')}", {**body, "new": new})
         return self.quota(owner)
 
     def users(self) -> Sequence[User]:
-        """All users by name, for admins."""
         return [decoded(User, row) for row in self.call("GET", "/users")["users"]]
 
     def add_user(self, name: str, role: str = "member", *, days: float = DAYS) -> answers.AddedUser:
-        """Add a user, as an admin. If the answer is lost, so is the token: revoke the user and try again."""
         lifetime = None if days == math.inf else days
         added = self.call("POST", "/users", {"name": name, "role": role, "days": lifetime})
         return decoded(answers.AddedUser, added)
 
     def revoke_user(self, name: str) -> User:
-        """Revoke the token of a user, as an admin."""
         return decoded(User, self.call("DELETE", f"/users/{quote(name, safe='')}"))
 
     def audit_log(self, limit: int = 100) -> Sequence[AuditEntry]:
-        """The newest entries of the audit log, the newest first, for admins."""
         entries: list[AuditEntry] = []
         while (size := min(limit - len(entries), PAGE)) > 0:
             before = {"before": entries[-1].seq} if entries else {}
@@ -227,7 +232,7 @@ class HttpBackend:
         return entries
 
     def call(self, method: str, path: str, body: object = None, key: str | None = None) -> dict[str, Any]:
-        """Send one request to the API, and return the document of the answer.
+        """Send a request to the API, and return its JSON object.
 
         Args:
             method: HTTP method.
@@ -236,8 +241,8 @@ class HttpBackend:
             key: Idempotency key, or None.
 
         Raises:
-            BadInput: The service refuses the request.
-            NoServer: The server does not answer, or is not the server of a service.
+            Refusal: The service refuses the request, with the class of its error.
+            NoServer: The server does not answer, or is not a service.
         """
         content = self._answer(method, path, body, {} if key is None else {"Idempotency-Key": key})
         try:
@@ -246,31 +251,31 @@ class HttpBackend:
             document = None
         if not isinstance(document, dict):
             begin = content[:60].decode(errors="replace")
-            raise _silent(self.url, f"an answer that is no JSON object: {begin!r}", _ADDRESS)
+            raise _silent(self.url, f"an answer that is not a JSON object: {begin!r}", _ADDRESS)
         return document
 
     def _sweep(self, name: str | None) -> str:
-        """Return the path of the sweep that a person names, or of the newest one."""
+        """Return the path of a sweep, or of the newest one."""
         if name is None:
             newest = self.call("GET", "/sweeps?limit=1")["sweeps"]
             if not newest:
-                raise BadInput(self.url, "has no sweeps", "", "Submit one first.")
+                raise no_sweeps()
             return f"/sweeps/{quote(newest[0]['id'], safe='')}"
         ids = self._ids(name) or self._ids()
         return f"/sweeps/{quote(one_of(ids, name), safe='')}"
 
     def _ids(self, part: str = "") -> list[str]:
-        """Return the IDs that contain a text, the oldest first."""
+        """Return the IDs of the sweeps that contain a text, the oldest first."""
         query = urlencode({"descending": "false", "name": part[:200]} if part else {"descending": "false"})
         return [row.id for row in self._pages(f"/sweeps?{query}", "sweeps", answers.Status)]
 
     def _trial(self, name: str, below: str = "", **query: int) -> str:
-        """Return the path of the trial that a person names."""
-        key = key_named(self._ids(), name)
+        """Return the path of a trial."""
+        begun = [row.id for row in self.sweeps() if row.metric is not None]
+        key = key_named(begun, name)
         number = trial_label(key).removeprefix("c")
-        if not number.isdigit() or not sweep_id_of(key):
-            remedy = "The leaderboard and the page show the keys."
-            raise BadInput(key, "is not the key of a trial, such as `listops-7`", "", remedy)
+        if not number.isdigit() or sweep_id_of(key) not in begun:
+            raise no_trial(key)
         role = {"role": "confirmation"} if is_confirmation(key) else {}
         path = f"/sweeps/{quote(sweep_id_of(key), safe='')}/trials/{number}{below}"
         return f"{path}?{urlencode({**role, **query})}"
@@ -303,7 +308,7 @@ class HttpBackend:
         except http.client.IncompleteRead:
             raise _silent(self.url, "an answer that ends too early") from None
         except http.client.BadStatusLine as error:
-            got = f"an answer that is no HTTP: {str(error).strip()[:60]!r}"
+            got = f"an answer that is not HTTP: {str(error).strip()[:60]!r}"
             raise _silent(self.url, got, _ADDRESS) from None
         except http.client.HTTPException as error:
             raise _silent(self.url, str(error) or type(error).__name__, _ADDRESS) from None
@@ -311,11 +316,14 @@ class HttpBackend:
 
 
 def decoded(kind: type[Answer], value: Any) -> Answer:
-    """Return a dataclass from a JSON object, which may have further fields of a later version.
+    """Return a dataclass from a JSON object, ignoring fields of later versions.
+
+    >>> decoded(Submitted, {"id": "copying", "state": "QUEUED", "cost": 3})
+    Submitted(id='copying', state='QUEUED', added=True)
 
     Args:
-        kind: The dataclass; fields may be dataclasses, sequences and mappings of them, or optional.
-        value: The object.
+        kind: Dataclass, whose fields may be dataclasses, sequences of them, or optional.
+        value: JSON object.
     """
     found: Answer = _decoded(kind, value)
     return found
@@ -340,23 +348,19 @@ def _hints(kind: Any) -> Mapping[str, Any]:
 
 
 def _file(path: str | Path, profile: str | None, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return a search-space file of this machine as the API takes it."""
+    """Return a search-space file of this machine as the body of a request."""
     file = Path(path)
     return {"name": file.stem, "text": read_text(file), "profile": profile, "overrides": list(overrides)}
 
 
 def _refusal(url: str, error: urllib.error.HTTPError) -> Refusal:
-    """Return the refusal of a problem document, with its own four parts."""
+    """Return the error of a problem document."""
+    other = NoServer if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR else BadInput
     try:
         document = json.loads(error.read())
-        names = ("where", "must", "got", "remedy")
-        mistakes = [{name: str(one[name]) for name in names} for one in (document, *document.get("more", ()))]
-    except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
+        return from_documents((document, *document.get("more", ())), other)
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, http.client.HTTPException):
         return _silent(url, f"{error.code} {error.reason}")
-    kind = NoServer if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR else BadInput
-    refusal = kind(**mistakes[0])
-    refusal.more = [kind(**further) for further in mistakes[1:]]
-    return refusal
 
 
 def _silent(url: str, got: str, remedy: str = "Try again, or start `serve --http`.") -> NoServer:

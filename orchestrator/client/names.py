@@ -1,4 +1,4 @@
-"""Names of sweeps and trials as people write them, such as beginnings of IDs."""
+"""Names of sweeps and trials: beginnings of IDs, and numbers in the newest sweep."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import re
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, NotFound
 from orchestrator.ledger.sweeps.records import sweep_id_of, trial_label
 
 
 def one_of(ids: Collection[str], name: str) -> str:
-    """Return the id that is `name`, or else the only one that begins with it.
+    """Return the ID that equals `name`, or else the only one that begins with it.
+
+    >>> one_of(["listops-0a1b2c3d", "copying-0badcafe"], "list")
+    'listops-0a1b2c3d'
 
     Raises:
-        BadInput: the name is empty, no id matches, or several do.
+        BadInput: The name is empty, or several IDs begin with it.
+        NotFound: No ID begins with it.
     """
-    if not name:  # of an unset variable in a script: every id begins with it
-        must = "must be the id of one sweep, or its beginning"
+    must = "must be the ID of one sweep, or its beginning"
+    if not name:  # an unset variable in a script, with which every ID begins
         raise BadInput("SWEEP", must, "an empty name", "`list` shows all sweeps.")
     if name in ids:
         return name
@@ -25,21 +29,36 @@ def one_of(ids: Collection[str], name: str) -> str:
     if len(matching) == 1:
         return matching[0]
     close = matching or get_close_matches(name, ids, n=3, cutoff=0.4)
-    raise BadInput(
-        name[:80],
-        "must be the id of one sweep, or its beginning",
-        f"{len(matching)} sweeps",
-        f"Did you mean {' or '.join(close)}?" if close else "`list` shows all sweeps.",
+    kind = BadInput if matching else NotFound
+    remedy = f"Did you mean {' or '.join(close)}?" if close else "`list` shows all sweeps."
+    raise kind(name[:80], must, f"{len(matching)} sweeps", remedy)
+
+
+def no_sweeps() -> NotFound:
+    """Return the error of a request for the newest sweep of an empty ledger."""
+    return NotFound("the newest sweep", "does not exist", "", "Submit a sweep first.")
+
+
+def no_trial(key: str, keys: Sequence[str] = ()) -> NotFound:
+    """Return the error of an unknown trial; `keys` are the keys of its sweep, if known."""
+    remedy = (
+        f"The keys of its sweep are {keys[0]} to {keys[-1]}."
+        if keys
+        else "A key is SWEEP-NUMBER; a number is one of the newest sweep. `list` shows all sweeps."
     )
+    return NotFound(key[:80] or "TRIAL", "is not the key of a trial", "", remedy)
 
 
 def key_named(ids: Sequence[str], name: str) -> str:
-    """Return the key of the trial that a person names, which need not exist.
+    """Return the key of a trial, which may not exist, from a shortened name.
+
+    >>> key_named(["listops-0a1b2c3d"], "c2")
+    'listops-0a1b2c3d-c2'
 
     Args:
         ids: IDs of the sweeps, the newest last.
-        name: Key of a trial, whose sweep may be shortened to its beginning, or label of a trial of the newest
-            sweep: its number, with a `c` before that of a confirmation.
+        name: Key in which the ID of the sweep may be shortened, or number in the newest sweep, with a `c`
+            before the number of a confirmation.
     """
     label, before = trial_label(name), sweep_id_of(name)
     if not re.fullmatch(r"c?[0-9]+", label) or before in ids or not ids:

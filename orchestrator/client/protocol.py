@@ -1,8 +1,8 @@
-"""The client protocol: everything that can be asked of a service, from any machine.
+"""The client protocol: the requests that a service answers on every machine.
 
 Two backends implement it: `orchestrator.api.local.LocalBackend` in this process, over the ledger, and
-`orchestrator.client.http.HttpBackend`. Every method gives equal answers on both. What needs the machine of
-the ledger (running, evaluating, exporting, upkeep) is not part of the protocol.
+`orchestrator.client.http.HttpBackend`. Both give the same answers and raise the same errors. Running,
+evaluating, exporting and upkeep need the machine of the ledger and are not part of the protocol.
 
 >>> backend = Sweep.connect("https://sweeps.example.org")  # doctest: +SKIP
 >>> submitted = backend.submit("search_spaces/listops.yaml")  # doctest: +SKIP
@@ -19,16 +19,21 @@ from typing import Any, Protocol
 from orchestrator.client.answers import (
     AddedUser,
     Changes,
+    ComparedSweeps,
     DetailedStatus,
+    LearningCurves,
     LiveSweep,
     LogPart,
     PlannedSweep,
+    Pool,
     QueuedSweep,
     QuotaRow,
+    ReplayReport,
     ReportRow,
     Status,
     Stopped,
     Submitted,
+    SweepAnalysis,
     SweepSettings,
     TrialDocument,
     TrialRow,
@@ -42,12 +47,21 @@ DAYS = 90.0
 LOG_BYTES = 65_536
 """Length of a part of a log."""
 
+CURVES = 20
+"""Default number of trials with a learning curve of their own."""
+
+CURVE_POINTS = 500
+"""Default number of points of a learning curve."""
+
 
 class Backend(Protocol):
-    """A service, wherever it is.
+    """A service on this machine or on another one.
 
     A sweep is named by its ID or the beginning of it, a trial by its key or its number in the newest sweep.
-    Every method raises BadInput if the request is refused, and NoServer if the service does not answer.
+
+    Every method raises NotFound for an unknown sweep, trial or user, WrongState or Busy if the sweep does not
+    permit the change at present, OverQuota if a quota does not, and BadInput for other wrong arguments. Over
+    HTTP it also raises NotSignedIn, NotAllowed and TooManyRequests, and NoServer without an answer.
     """
 
     # Sweeps and trials
@@ -59,28 +73,82 @@ class Backend(Protocol):
         """The state of a sweep, or of the newest one."""
 
     def live(self, sweep: str | None = None) -> LiveSweep:
-        """What a sweep does now: running trials, best values, place in the queue, budget, events."""
+        """The present work of a sweep: running trials, best values, queue position, budget and events."""
 
     def changes(self, sweep: str) -> Changes:
-        """How a sweep differs from the previous one of the same file and profile."""
+        """The differences from the previous sweep of the same file and profile."""
 
     def trials(self, sweep: str) -> Sequence[TrialRow]:
         """All trials of a sweep, the search before the confirmations."""
 
     def trial(self, trial: str) -> TrialDocument:
-        """Everything about a trial, except for its reports."""
+        """A trial with its attempts, checkpoints and evaluations, without its reports."""
 
     def reports(self, trial: str) -> Sequence[ReportRow]:
         """All reports of a trial, by step."""
 
-    def log(self, sweep: str, start: int | None = None) -> LogPart:
-        """A part of the drivers' output from a position in bytes; the last lines if `start` is None."""
+    def log(self, sweep: str, start: int | None = None, length: int = LOG_BYTES) -> LogPart:
+        """A part of the output of the drivers.
 
-    def trial_log(self, trial: str, start: int = 0) -> LogPart:
-        """A part of the workers' output on the machine of the service, from a position in bytes."""
+        Args:
+            sweep: Name of the sweep.
+            start: Position of the part in bytes; its last lines if None.
+            length: Length of the part in bytes.
+        """
+
+    def trial_log(self, trial: str, start: int = 0, length: int = LOG_BYTES) -> LogPart:
+        """A part of the output of a trial's workers on the machine of the service.
+
+        Args:
+            trial: Name of the trial.
+            start: Position of the part in bytes.
+            length: Length of the part in bytes.
+        """
+
+    # Results
+
+    def curves(
+        self, sweep: str, metric: str | None = None, *, trials: int = CURVES, points: int = CURVE_POINTS
+    ) -> LearningCurves:
+        """The learning curves of the running and the best trials, and the band of the others.
+
+        Args:
+            sweep: Name of the sweep.
+            metric: Metric of the curves; the objective if None.
+            trials: Largest number of trials with a curve of their own, at most 50.
+            points: Largest number of points of a curve, from 2 to 1,000.
+        """
+
+    def analysis(self, sweep: str) -> SweepAnalysis:
+        """Importances of the hyperparameters, the use of time, and hidden norms of the best trial."""
+
+    def compare(self, sweeps: Sequence[str], *, tuning: bool = False, page: bool = False) -> ComparedSweeps:
+        """Compare sweeps: results by seed, trials spent, established differences and published results.
+
+        Args:
+            sweeps: Names of the sweeps, at least one.
+            tuning: Whether to add tuning curves, for sweeps of independent random trials.
+            page: Whether to add an HTML page with the curves drawn.
+        """
+
+    def replay(
+        self, sweep: str, schedulers: Sequence[str] = (), workers: Sequence[int] = (), *, draws: int = 1
+    ) -> ReplayReport:
+        """Replay other schedulers on the learning curves of a sweep.
+
+        Args:
+            sweep: Name of the sweep.
+            schedulers: Schedulers such as `asha:reduction=3`; the recorded one and seven others if empty.
+            workers: Numbers of trials that run at a time; that of the sweep if empty.
+            draws: Number of replays, each after the first with the trials in another order.
+        """
 
     def report(self, sweep: str) -> bytes:
-        """The report of a sweep as it stands, one HTML page."""
+        """The report of a sweep as it stands, one HTML page with its leaderboard.
+
+        The leaderboard that `report` prints in a terminal names commands, folders and the MLflow of the
+        machine of the ledger, so it is printed only there.
+        """
 
     # Submission
 
@@ -100,7 +168,7 @@ class Backend(Protocol):
             profile: Profile of the file, as in `Sweep.load`.
             overrides: Changes to the file, `key=value` each.
             new: Whether to run another sweep of the same file.
-            key: Idempotency key: repeating the request with it adds nothing.
+            key: Idempotency key; repeating the request with the same key adds nothing.
         """
 
     def validate(
@@ -117,7 +185,7 @@ class Backend(Protocol):
             file: The file.
             profile: Profile of the file, as in `Sweep.load`.
             overrides: Changes to the file, `key=value` each.
-            sizes: Whether to count the sizes of its networks, which takes seconds.
+            sizes: Whether to count the parameters of its networks, which takes seconds.
         """
 
     def stop(self, sweep: str) -> Stopped:
@@ -132,12 +200,16 @@ class Backend(Protocol):
         """
 
     def resume(self, sweep: str) -> SweepSettings:
-        """Queue a sweep again that was stopped or parked, or let its driver go on."""
+        """Queue a stopped or parked sweep again, or let its driver continue."""
 
     def extend(self, sweep: str, *, key: str | None = None, **budget: float | str) -> Submitted:
-        """Queue a finished sweep again with a larger budget: `trials`, `hours` or `gpu_hours`.
+        """Queue a finished sweep again with a larger budget.
 
-        With `steps` and `top`, its best trials continue to these steps.
+        Args:
+            sweep: Name of the sweep.
+            key: Idempotency key, as for `submit`.
+            budget: New values of `trials`, `hours` or `gpu_hours`. Or `steps`, to which its best trials
+                continue, and `top`, the number of these trials.
         """
 
     def retry(self, sweep: str, *, key: str | None = None) -> Submitted:
@@ -146,7 +218,10 @@ class Backend(Protocol):
     # The queue
 
     def queue(self) -> Sequence[QueuedSweep]:
-        """Every sweep that runs or waits, in the order of the queue."""
+        """The sweeps that run or wait, in the order of the queue."""
+
+    def pools(self) -> Sequence[Pool]:
+        """The clusters: their machines, and what each sweep uses of them."""
 
     def move(self, sweep: str, priority_class: str, *, weight: float = 1.0) -> SweepSettings:
         """Set the class of a sweep, and its weight relative to the owner's other sweeps."""
@@ -164,18 +239,33 @@ class Backend(Protocol):
         sweeps: float | None = None,
         new: bool = False,
     ) -> QuotaRow:
-        """Change what is given; infinity removes a limit. `new` allows an owner that does not exist yet."""
+        """Change the given settings of an owner, as an admin.
+
+        Args:
+            owner: Name of the owner.
+            weight: Weight relative to other owners.
+            share: Largest fraction of a cluster in use at once, from 0 to 1.
+            gpu_hours: Largest number of GPU-hours a week; infinity for no limit.
+            sweeps: Largest number of queued and running sweeps; infinity for no limit.
+            new: Whether to allow an owner that does not exist yet.
+        """
 
     # Users
 
     def users(self) -> Sequence[User]:
-        """All users by name."""
+        """All users by name, for admins."""
 
     def add_user(self, name: str, role: str = "member", *, days: float = DAYS) -> AddedUser:
-        """Add a user; the token expires after some days (90 by default, infinity for never)."""
+        """Add a user, as an admin. A lost token cannot be read again: revoke the user and add it again.
+
+        Args:
+            name: Name of the user.
+            role: `viewer`, `member` or `admin`.
+            days: Days until the token expires; infinity for never.
+        """
 
     def revoke_user(self, name: str) -> User:
-        """Revoke the token of a user."""
+        """Revoke the token of a user, as an admin."""
 
     def audit_log(self, limit: int = 100) -> Sequence[AuditEntry]:
-        """The newest entries of the audit log, the newest first."""
+        """The newest entries of the audit log, the newest first, for admins."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from orchestrator.errors import counted
+from orchestrator.output import TitledTable
 from orchestrator.report import words
 from orchestrator.report.answer import noise
 from orchestrator.report.controls import doubts, sample_of
@@ -202,16 +203,6 @@ MARK = " (!)"
 """Mark of a test result that is not established to differ from a control."""
 
 
-@dataclass(frozen=True)
-class ComparisonTable:
-    """One table of a comparison, with a title above it and sentences below it."""
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    sentences: Sequence[str]
-
-
 def markdown(sides: SideBySide) -> str:
     """Return a comparison in GitHub's Markdown."""
     parts = [
@@ -222,7 +213,7 @@ def markdown(sides: SideBySide) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def tables(sides: SideBySide) -> list[ComparisonTable]:
+def tables(sides: SideBySide) -> list[TitledTable]:
     """Return the tables of a comparison: results, differences, tuning curves, and published results."""
     return [
         _results(sides),
@@ -232,10 +223,10 @@ def tables(sides: SideBySide) -> list[ComparisonTable]:
     ]
 
 
-def _results(sides: SideBySide) -> ComparisonTable:
+def _results(sides: SideBySide) -> TitledTable:
     confidence = words.share(CONFIDENCE, 1.0)
     header = ("sweep", "layer", "task", "validation", "test", f"{confidence} interval", "noise", "by seed")
-    return ComparisonTable(
+    return TitledTable(
         "Sweeps",
         (*header, *SIZES, "trials spent", "time", "state", "how"),
         [_line(result) for result in sides.results],
@@ -279,10 +270,10 @@ def _remarks(sides: SideBySide) -> Iterator[str]:
         yield from (f"{result.sweep_id}{MARK}: {doubt}" for doubt in result.doubts)
 
 
-def _differences(task: TaskComparison) -> ComparisonTable:
+def _differences(task: TaskComparison) -> TitledTable:
     comparison = task.comparison
     confidence = words.share(comparison.confidence, 1.0)
-    return ComparisonTable(
+    return TitledTable(
         f"Differences on {task.task}",
         (
             "difference",
@@ -324,11 +315,11 @@ def conclusion(task: TaskComparison) -> Iterator[str]:
         yield f"Without a test result: {', '.join(task.left_out)}."
 
 
-def _tuning(compared: TuningComparison) -> ComparisonTable:
+def _tuning(compared: TuningComparison) -> TitledTable:
     most = max((curve.trials for curve in compared.curves), default=0)
     budgets = [2**power for power in range(most.bit_length())]
     confidence = words.share(compared.confidence, 1.0)
-    return ComparisonTable(
+    return TitledTable(
         f"Median of the best {compared.metric} of k trials, with a band of {confidence} for all k together",
         ["k", *(curve.name for curve in compared.curves)],
         [[str(k), *(_best_of(curve, k) for curve in compared.curves)] for k in budgets],
@@ -367,10 +358,10 @@ def _tuning_sentences(compared: TuningComparison) -> Iterator[str]:
         yield f"{name} has no curve: {reason}."
 
 
-def _published(sides: SideBySide) -> ComparisonTable:
+def _published(sides: SideBySide) -> TitledTable:
     layers = list(dict.fromkeys(result.layer for result in sides.results))
     tasks = list(dict.fromkeys(result.task for result in sides.results))
-    return ComparisonTable(
+    return TitledTable(
         "Layers and tasks: measured on test, and published",
         ["layer", *tasks],
         [[layer, *(_cell(sides, layer, task) for task in tasks)] for layer in layers],

@@ -1,4 +1,4 @@
-"""Results in a terminal: the leaderboard and the best trial of a sweep, and comparisons of sweeps."""
+"""Results in a terminal: the leaderboard and the best trial of a sweep."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from rich.text import Text
 
 from orchestrator.report import words
 from orchestrator.report.answer import beside, notes
-from orchestrator.report.comparison import SideBySide, tables
 from orchestrator.report.leaderboard import TIME, columns
 from orchestrator.report.summary import LeaderboardRow, Summary
 
@@ -40,19 +39,6 @@ def show(summary: Summary, directions: Directions, console: Console) -> None:
         _print(console, line)
     for line in [*_answer(summary), *_where_next(summary, directions)]:
         _print(console, line)
-
-
-def show_comparison(compared: SideBySide, console: Console) -> None:
-    """Print a comparison of sweeps as aligned tables."""
-    for section in tables(compared):
-        columns = [
-            [cell.ljust(max(map(len, cells))) for cell in cells]
-            for cells in zip(section.header, *section.rows, strict=True)
-        ]
-        header, *lines = (_GAP.join(cells).rstrip() for cells in zip(*columns, strict=True))
-        styled = [Text(section.title, style="bold green"), Text(header, style="bold"), *map(Text, lines)]
-        for line in [*styled, *(Text(f"  {sentence}") for sentence in section.sentences), Text("")]:
-            _print(console, line)
 
 
 def _print(console: Console, line: Text) -> None:

@@ -14,13 +14,14 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 
+from orchestrator.errors import NotAllowed, NotSignedIn, TooManyRequests
 from orchestrator.ledger.people.user_records import User
 from orchestrator.ledger.people.users import digest
 from orchestrator.web.app_state import AppState
-from orchestrator.web.http_errors import NotAllowed, NotSignedIn, TooManyRequests, WrongHost
+from orchestrator.web.http_errors import WrongHost
 
 Level = Literal["open", "viewer", "member", "owner", "admin"]
-"""Who may use a route: everybody; all users; members and admins; admins and the sweep's owner if a member;
+"""Users of a route: everybody; all users; members and admins; admins, and the owner of the sweep if a member;
 admins."""
 
 ACCESS: Mapping[str, Level] = {
@@ -47,6 +48,8 @@ ACCESS: Mapping[str, Level] = {
     "show_curves": "viewer",
     "analysis": "viewer",
     "show_changes": "viewer",
+    "compare": "viewer",
+    "replay": "viewer",
     "read_log": "viewer",
     "read_trial_log": "viewer",
     "show_file": "viewer",
@@ -84,12 +87,12 @@ _READING = frozenset({"GET", "HEAD"})
 
 
 def admitted(request: Request) -> User | None:
-    """Return the user of a request, or None on a route that is open to everybody.
+    """Return the user of a request, or None on a route without authentication.
 
     Raises:
         NotSignedIn: The token is missing or invalid.
         NotAllowed: The role of the user does not permit the request.
-        NotFound: There is no such sweep.
+        NotFound: The sweep does not exist.
         TooManyRequests: The address has sent too many invalid tokens.
         WrongHost: A page of another site has sent the request.
     """
@@ -107,7 +110,7 @@ def admitted(request: Request) -> User | None:
 
 def _signed_in(request: Request) -> User:
     user: User | None = request.state.user
-    assert user is not None, "routes that are open to everybody have no user"
+    assert user is not None, "only routes without authentication have no user"
     return user
 
 

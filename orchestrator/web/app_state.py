@@ -17,13 +17,13 @@ from fastapi import Depends, Request
 from orchestrator.api.local import LocalBackend
 from orchestrator.api.serving import Rounds
 from orchestrator.api.workspace import Workspace
+from orchestrator.errors import NotFound
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.user_records import User
 from orchestrator.ledger.people.users import sessions, users_by_digest
 from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.web.check_process import CheckLimits
 from orchestrator.web.feeds import Feeds
-from orchestrator.web.http_errors import NotFound
 from orchestrator.web.rate_limits import FairQueue, RateLimit
 from orchestrator.web.read_cache import ReadCache, SweepListCache
 
@@ -36,10 +36,10 @@ VALIDATIONS_A_MINUTE = 30
 """Files that a user may validate a minute."""
 
 CHECKS_AT_ONCE = 3
-"""Number of users whose files are checked concurrently, one file of each, in a process of its own."""
+"""Number of concurrent file checks and replays, at most one of each user, in separate processes."""
 
 CHECKS_WAITING = 2
-"""Number of files of a user that may wait while another one is checked."""
+"""Number of file checks and replays of a user that may wait while another one runs."""
 
 KEY_SECONDS = 900.0
 """Lifetime of the sign-in key of a new service."""
@@ -86,8 +86,8 @@ class AppState:
         submissions: Rate limit of submissions by user.
         validations: Rate limit of validations by user.
         bad_tokens: Rate limit of invalid tokens by address.
-        checks: Queue of file checks.
-        check_limits: Resource limits of a file check.
+        checks: Queue of file checks and replays.
+        check_limits: Resource limits of a file check or a replay.
         feeds: Event feeds.
         streams: Number of open event streams by user.
     """
@@ -137,7 +137,7 @@ class AppState:
         """Return the owner of a sweep, or None if it was not submitted.
 
         Raises:
-            NotFound: There is no such sweep.
+            NotFound: The sweep does not exist.
         """
         owners = self.owners()
         if sweep_id not in owners:

@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.datastructures import Headers
@@ -26,7 +26,7 @@ from orchestrator.api.local import check_retry, settings_row
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.client.answers import Stopped, Submitted, SweepSettings, TriedNext
 from orchestrator.config.sections import SLUG
-from orchestrator.errors import BadInput, StaleRevision
+from orchestrator.errors import BadInput, Busy, TooManyRequests
 from orchestrator.ledger.people import idempotency
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.idempotency import Known, RequestKey
@@ -34,14 +34,9 @@ from orchestrator.ledger.people.user_records import User
 from orchestrator.ledger.queue import submissions
 from orchestrator.web.access import SignedIn
 from orchestrator.web.app_state import SUBMISSIONS_A_MINUTE, VALIDATIONS_A_MINUTE, App, AppState
-from orchestrator.web.file_checks import SentFile, Validated, check_own, checked_sweep, validated
-from orchestrator.web.http_errors import (
-    Conflict,
-    NotAllowed,
-    TooManyRequests,
-    UnknownMediaType,
-    conflict,
-)
+from orchestrator.web.check_process import check_own
+from orchestrator.web.file_checks import SentFile, Validated, checked_sweep, validated
+from orchestrator.web.http_errors import UnknownMediaType
 from orchestrator.web.paging import MOST_WHOLE
 from orchestrator.web.sweep_routes import SweepId
 from orchestrator.web.user_routes import Body
@@ -91,9 +86,9 @@ class Validate(File):
 class Extend(Body):
     """Larger budget."""
 
-    trials: Annotated[int | None, Field(ge=1, le=MOST_WHOLE)] = None
-    hours: Annotated[float | None, Field(gt=0)] = None
-    gpu_hours: Annotated[float | None, Field(gt=0)] = None
+    trials: Annotated[int | None, Field(le=MOST_WHOLE, description="Number of search trials.")] = None
+    hours: Annotated[float | None, Field(description="Wall-clock hours.")] = None
+    gpu_hours: Annotated[float | None, Field(description="GPU-hours.")] = None
     steps: Annotated[
         int | None, Field(ge=1, le=MOST_WHOLE, description="Steps to which the best trials continue.")
     ] = None
@@ -114,8 +109,8 @@ class TrySetting(Body):
 class Priority(Body):
     """Changes of a sweep's class, and of its weight relative to the owner's other sweeps."""
 
-    priority_class: Literal["urgent", "normal", "idle"] | None = None
-    weight: Annotated[float | None, Field(gt=0)] = None
+    priority_class: Annotated[str | None, Field(description="`urgent`, `normal` or `idle`.")] = None
+    weight: Annotated[float | None, Field(description="Greater than 0, and at most 10,000.")] = None
 
 
 @dataclass(frozen=True)
@@ -227,11 +222,7 @@ def submit(app: App, user: SignedIn, body: Submit, key: Key = None) -> Submitted
 @ROUTER.post("/sweeps/{sweep_id}/stop", status_code=202)
 def stop(app: App, user: SignedIn, sweep_id: SweepId) -> Stopped:
     """Save every trial of a sweep and stop it until it is resumed."""
-    selected = _found(app, sweep_id)
-    try:
-        driver = selected.stop(asked=Asked(user.name, "stop", sweep_id))
-    except BadInput as refusal:
-        raise conflict(refusal) from None
+    driver = _found(app, sweep_id).stop(asked=Asked(user.name, "stop", sweep_id))
     app.cache.clear()
     return Stopped(sweep_id, str(driver) if driver else None)
 
@@ -248,14 +239,11 @@ def try_setting(app: App, user: SignedIn, sweep_id: SweepId, body: TrySetting) -
 
 @ROUTER.post("/sweeps/{sweep_id}/resume", status_code=202)
 def resume(app: App, user: SignedIn, sweep_id: SweepId) -> SweepSettings:
-    """Queue a stopped or parked sweep again, or let its driver go on."""
+    """Queue a stopped or parked sweep again, or let its driver continue."""
     _take_submission(app, user)
     _check_code(app, user, _found(app, sweep_id))
     asked = Asked(user.name, "resume", sweep_id)
-    try:
-        _, chosen = priorities.resume(sweep_id, asked=asked, root=app.workspace.paths.root)
-    except BadInput as refusal:
-        raise conflict(refusal) from None
+    _, chosen = priorities.resume(sweep_id, asked=asked, root=app.workspace.paths.root)
     app.cache.clear()
     return settings_row(sweep_id, chosen)
 
@@ -278,7 +266,7 @@ def extend(app: App, user: SignedIn, sweep_id: SweepId, body: Extend, key: Key =
 
 @ROUTER.post("/sweeps/{sweep_id}/retry", status_code=202)
 def retry(app: App, user: SignedIn, sweep_id: SweepId, key: Key = None) -> Submitted:
-    """Queue a stopped sweep, or the failed trials of a finished one, again.
+    """Queue a stopped sweep again, or the failed trials of a finished one.
 
     Repeating the request with the same `Idempotency-Key` returns the first answer.
     """
@@ -286,10 +274,7 @@ def retry(app: App, user: SignedIn, sweep_id: SweepId, key: Key = None) -> Submi
     def change(request: RequestKey | None) -> Submitted:
         _take_submission(app, user)
         selected = _found(app, sweep_id)
-        try:
-            check_retry(selected)
-        except BadInput as refusal:
-            raise conflict(refusal) from None
+        check_retry(selected)
         asked = Asked(user.name, "retry", sweep_id, request=request)
         return _again(app, user, selected, asked, options={serving.RETRY_FAILED: True})
 
@@ -309,23 +294,15 @@ def set_priority(
 
     With `If-Match`, nothing is changed if the sweep has another `revision` (412).
     """
-    if body.priority_class == "urgent" and user.role != "admin":
-        got = f"{user.name}, a {user.role}"
-        raise NotAllowed("priority_class", "urgent requires an admin", got, "Ask an admin.")
     changes = body.model_dump(exclude_none=True)
     accepted = None if revision is None or revision.strip() == "*" else _tags(revision)
-    try:
-        _, chosen = priorities.change(
-            sweep_id,
-            **changes,
-            revisions=accepted,
-            asked=Asked(user.name, "priority", sweep_id, changes),
-            root=app.workspace.paths.root,
-        )
-    except StaleRevision:
-        raise
-    except BadInput as refusal:
-        raise (conflict(refusal) if refusal.where == sweep_id else refusal) from None
+    _, chosen = priorities.change(
+        sweep_id,
+        **changes,
+        revisions=accepted,
+        asked=Asked(user.name, "priority", sweep_id, changes),
+        root=app.workspace.paths.root,
+    )
     app.cache.clear()
     response.headers["ETag"] = f'"{chosen.revision}"'
     return settings_row(sweep_id, chosen)
@@ -344,9 +321,9 @@ def _once(
     body: Body | None,
     change: Callable[[RequestKey | None], Submitted],
 ) -> Submitted:
-    """Make a change, or return the answer to the user's earlier request with the same key.
+    """Make a change, or return the answer to an earlier request of the user with the same key.
 
-    `change` stores its answer in its own transaction. A refused change does not use up its key.
+    `change` stores its answer in its own transaction. A refused change does not use its key.
     """
     if key is None:
         return change(None)
@@ -359,7 +336,7 @@ def _once(
             raise BadInput(_IDEMPOTENCY_KEY, must, "", "Choose another key.")
         if request.answer is None:
             must = "belongs to a request that is still running"
-            raise Conflict(_IDEMPOTENCY_KEY, must, "", "Send the request again in a few seconds.")
+            raise Busy(_IDEMPOTENCY_KEY, must, "", "Send the request again in a few seconds.")
         return Submitted(**request.answer)
     try:
         return change(request)
@@ -370,7 +347,7 @@ def _once(
 
 
 def digest_of(what: str, body: Body | None) -> str:
-    """Return the digest of a request: equal for equal requests."""
+    """Return a digest that is equal for equal requests."""
     return hashlib.sha256(f"{what}\n{body.model_dump_json() if body else ''}".encode()).hexdigest()
 
 
@@ -387,7 +364,7 @@ def _take_submission(app: AppState, user: User) -> None:
 def _check_code(app: AppState, user: User, sweep: Sweep) -> str:
     """Check that the service may run the code of a sweep; return the owner of the sweep."""
     owner = app.owner(sweep.id) or user.name
-    check_own(app, sweep.specification, owner)
+    check_own(sweep.specification, owner, plugins=app.plugins)
     return owner
 
 
@@ -396,7 +373,7 @@ def _found(app: AppState, sweep_id: str) -> Sweep:
 
 
 def _again(app: AppState, user: User, sweep: Sweep, asked: Asked, **arguments: Any) -> Submitted:
-    """Submit a sweep that has ended again, for its owner."""
+    """Queue an ended sweep again, in the name of its owner."""
     owner = _check_code(app, user, sweep)
     return _submitted(app, sweep, owner, only_ended=True, asked=asked, **arguments)
 

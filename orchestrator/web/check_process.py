@@ -1,9 +1,12 @@
-"""Process that checks one untrusted search-space file, with limits of time and memory.
+"""Process that checks one untrusted search-space file or replays a sweep, with limits of time and memory.
 
     in   {"NAME": "value", ...}, the secret environment variables
     in   {"name": ..., "text": ..., "profile": ..., "overrides": [...], "new": ..., "root": ..., "data": ...,
           "plugins": ..., "owner": ..., "sizes": ..., "limits": {"cpu_seconds": ..., "memory_bytes": ...}}
-    out  {"document": ..., "plan": ...}  or  {"refusals": [{...}], "allowed": ...}  or  {"exhausted": true}
+     or  {"replay": ..., "schedulers": [...], "workers": [...], "draws": ..., "root": ..., "data": ...,
+          "limits": ...}
+    out  {"document": ..., "plan": ...}  or  {"report": {...}}  or  {"refusals": [{...}]}
+     or  {"exhausted": true}
 
 A few bytes can define a grid of 10^12 trials or endlessly nested mappings, so the cost of a check is unknown
 in advance. The process reads the ledger and writes nothing. It does not import the web framework, which would
@@ -23,13 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import process_secrets
+from orchestrator.api.local import LocalBackend
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.planning import planned
 from orchestrator.config.networks import layers
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, most_trials
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver.user_code import account_for, reader_for
-from orchestrator.errors import BadInput, Refusal, Unfinished
+from orchestrator.errors import BadInput, NotAllowed, Refusal, Unfinished, from_documents, to_document
 from trainables.layers import LAYERS
 from trainables.registry import Registry
 from trainables.tasks import TASKS
@@ -53,18 +57,6 @@ class CheckLimits:
     seconds: float = 60.0
 
 
-class ForeignCode(Exception):
-    """The file would make the service run code of another package or of a user.
-
-    Args:
-        refusal: Refusal for the sender of the file.
-    """
-
-    def __init__(self, refusal: BadInput) -> None:
-        super().__init__(str(refusal))
-        self.refusal = refusal
-
-
 def check_own(specification: SweepConfig, owner: str, *, plugins: bool) -> None:
     """Check that the service would run only code of this package.
 
@@ -74,8 +66,8 @@ def check_own(specification: SweepConfig, owner: str, *, plugins: bool) -> None:
         plugins: Whether plugins of other installed packages are allowed; code of users never is.
 
     Raises:
-        ForeignCode: It has a trainable that would run as the service, or uses a plugin.
-        BadInput: Its code must run as its owner, and cannot.
+        NotAllowed: It has a trainable that would run as the service, or uses a plugin.
+        BadInput: Its code cannot run under the account of its owner.
     """
     check_trainable(specification, owner)
     if plugins:
@@ -85,20 +77,20 @@ def check_own(specification: SweepConfig, owner: str, *, plugins: bool) -> None:
         if package is not None:
             must = "must be part of this package"
             remedy = "Ask an admin to start `serve` with `--allow-plugins`."
-            raise ForeignCode(BadInput(where, must, f"{name}, a plugin of {package}", remedy))
+            raise NotAllowed(where, must, f"{name}, a plugin of {package}", remedy)
 
 
 def check_trainable(specification: SweepConfig, owner: str) -> None:
     """Check that a trainable, if any, runs under the account of its owner.
 
     Raises:
-        ForeignCode: It would run as the service.
-        BadInput: It must run as its owner, and cannot.
+        NotAllowed: It would run as the service.
+        BadInput: It cannot run under the account of its owner.
     """
     if account_for(specification.trainable, owner) is None and specification.trainable is not None:
         must = "must be omitted over HTTP, because its code would run as the service"
         remedy = "Run `sweep submit` on the machine of the service, or ask for `serve --code-as-users`."
-        raise ForeignCode(BadInput("trainable", must, specification.subject, remedy))
+        raise NotAllowed("trainable", must, specification.subject, remedy)
 
 
 def check_size(specification: SweepConfig) -> None:
@@ -118,7 +110,7 @@ def check(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         Refusal: The file is wrong, or exceeds a limit.
-        ForeignCode: The service would run code of another package or of a user.
+        NotAllowed: The service would run code of another package or of a user.
     """
     with tempfile.TemporaryDirectory(prefix="sweep-") as folder:
         sweep = _loaded(given, Path(folder))
@@ -132,24 +124,29 @@ def check(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"document": specification.document(), "plan": plan}
 
 
+def replay(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the report of a replay.
+
+    Raises:
+        Refusal: A scheduler is wrong, or no trial of the sweep has ended.
+    """
+    backend = LocalBackend(given["root"], given["data"])
+    report = backend.replay(given["replay"], given["schedulers"], given["workers"], draws=given["draws"])
+    return {"report": asdict(report)}
+
+
 def main() -> None:
-    """Check the file on standard input, and print the answer."""
+    """Answer the request on standard input."""
     process_secrets.begin()
     given = json.load(sys.stdin)
     _limit(CheckLimits(**given["limits"]))
     try:
-        answer = check(given)
-    except ForeignCode as error:
-        answer = _refused(error.refusal, allowed=False)
+        answer = replay(given) if "replay" in given else check(given)
     except Unfinished:
         answer = {"exhausted": True}
     except Refusal as refusal:
-        answer = _refused(refusal, allowed=True)
+        answer = {"refusals": [to_document(one) for one in refusal.all()]}
     json.dump(answer, sys.stdout)
-
-
-def _refused(refusal: Refusal, *, allowed: bool) -> dict[str, Any]:
-    return {"refusals": [one.parts() for one in refusal.all()], "allowed": allowed}
 
 
 def _limit(limits: CheckLimits) -> None:
@@ -180,13 +177,13 @@ def _loaded(given: Mapping[str, Any], folder: Path) -> Sweep:
             sources=False,
         )
     except BadInput as refusal:
-        raise BadInput.of_all(
-            {**one.parts(), "where": one.where.replace(f"{folder}/", "")} for one in refusal.all()
+        raise from_documents(
+            {**to_document(one), "where": one.where.replace(f"{folder}/", "")} for one in refusal.all()
         ) from None
 
 
 def _check_folder(specification: SweepConfig, sent: Path) -> None:
-    """Check that a file from HTTP names the folder of its code, which is not beside the file."""
+    """Check that a file from HTTP names the folder of its code, because the file is sent without it."""
     trainable = specification.trainable
     if trainable is not None and Path(trainable.folder).is_relative_to(sent):
         must = "must be the absolute path of a folder on the machine of the service"

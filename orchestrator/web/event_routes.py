@@ -12,11 +12,11 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from orchestrator.api.local import trial_row
+from orchestrator.errors import TooManyRequests
 from orchestrator.ledger.people.user_records import User
 from orchestrator.web.access import SignedIn
 from orchestrator.web.app_state import App, AppState
 from orchestrator.web.feeds import Read
-from orchestrator.web.http_errors import TooManyRequests
 from orchestrator.web.sweep_routes import SweepId, all_queued, all_sweeps, show_sweep
 
 ROUTER = APIRouter()

@@ -1,4 +1,4 @@
-"""Checks of search-space files from HTTP, each in a process with limits of time and memory.
+"""Checks of search-space files from HTTP, and replays, in processes with limits of time and memory.
 
 A search-space file from HTTP contains no paths, addresses or code. Plugins of other installed packages, whose
 code would run as the service, are refused unless the service allows them, and so are absurd sizes.
@@ -17,13 +17,13 @@ from typing import Any
 
 from orchestrator import process_secrets
 from orchestrator.api.local_sweep import Sweep
-from orchestrator.client.answers import PlannedSweep
+from orchestrator.client.answers import PlannedSweep, ReplayReport
+from orchestrator.client.http import decoded
 from orchestrator.config import from_document
-from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, TooManyRequests, from_documents, to_document
 from orchestrator.web import check_process
 from orchestrator.web.app_state import AppState
-from orchestrator.web.http_errors import NotAllowed, RefusalParts, TooManyRequests
+from orchestrator.web.http_errors import RefusalParts
 
 _MODULE = check_process.__name__
 
@@ -69,9 +69,7 @@ def checked_sweep(app: AppState, sent: SentFile, owner: str) -> Sweep:
     """
     answer = _checked(app, sent, owner, sizes=None)
     if "refusals" in answer:
-        if answer["allowed"]:
-            raise BadInput.of_all(answer["refusals"])
-        raise NotAllowed(**answer["refusals"][0])
+        raise from_documents(answer["refusals"])
     specification = from_document(answer["document"], sent.text)
     return Sweep.of(specification, app.workspace, automatic=sent.profile == "auto", new=sent.new)
 
@@ -81,41 +79,57 @@ def validated(app: AppState, sent: SentFile, owner: str, *, sizes: bool) -> Vali
     try:
         answer = _checked(app, sent, owner, sizes=sizes)
     except BadInput as refusal:
-        return Validated([RefusalParts(**refusal.parts())], None)
+        return Validated([RefusalParts(**to_document(refusal))], None)
     if "refusals" in answer:
         return Validated([RefusalParts(**parts) for parts in answer["refusals"]], None)
     plan = answer["plan"]
     return Validated([], PlannedSweep(**plan) if plan else None)
 
 
-def check_own(app: AppState, specification: SweepConfig, owner: str) -> None:
-    """Check that the service allows the code of a sweep of the ledger.
+def replayed(
+    app: AppState, user: str, sweep_id: str, schedulers: Sequence[str], workers: Sequence[int], draws: int
+) -> ReplayReport:
+    """Return the answer of `Backend.replay`.
+
+    Args:
+        app: State of the server.
+        user: Name of the user.
+        sweep_id: ID of the sweep.
+        schedulers: Schedulers.
+        workers: Numbers of trials that run at a time.
+        draws: Number of replays.
 
     Raises:
-        NotAllowed: Its code would run as the service.
-        BadInput: Its code must run as its owner, and cannot.
+        BadInput: A scheduler is wrong, no trial has ended, or a limit is exceeded.
+        TooManyRequests: Too many file checks and replays of the user are waiting.
     """
-    try:
-        check_process.check_own(specification, owner, plugins=app.plugins)
-    except check_process.ForeignCode as error:
-        raise NotAllowed(**error.refusal.parts()) from None
+    given = {"replay": sweep_id, "schedulers": schedulers, "workers": workers, "draws": draws}
+    remedy = "Name fewer schedulers or workers, or replay it on the machine of the service."
+    answer = _limited(app, given, user, _over_limit(app, "replay", remedy))
+    if "refusals" in answer:
+        raise from_documents(answer["refusals"])
+    return decoded(ReplayReport, answer["report"])
 
 
 def _checked(app: AppState, sent: SentFile, owner: str, *, sizes: bool | None) -> Mapping[str, Any]:
-    """Return the answer of `check_process`; no plan is made if `sizes` is None."""
+    """Return the answer of `check_process` to a file, without a plan if `sizes` is None."""
+    given = {**vars(sent), "plugins": app.plugins, "owner": owner, "sizes": sizes}
+    remedy = "Search fewer values, or nest them less."
+    return _limited(app, given, owner, _over_limit(app, f"{sent.name}.yaml", remedy))
+
+
+def _limited(app: AppState, request: Mapping[str, Any], user: str, over_limit: BadInput) -> Mapping[str, Any]:
+    """Return the answer of `check_process` to a request, or raise `over_limit` if it exceeds a limit."""
     given = {
-        **vars(sent),
+        **request,
         "root": str(app.workspace.paths.root),
         "data": str(app.workspace.data),
-        "plugins": app.plugins,
-        "owner": owner,
-        "sizes": sizes,
         "limits": asdict(app.check_limits),
     }
     environment, secrets = process_secrets.parted({**os.environ, "OPENBLAS_NUM_THREADS": "1"})
-    with app.checks.turn(owner, WAIT_SECONDS) as granted:
+    with app.checks.turn(user, WAIT_SECONDS) as granted:
         if not granted:
-            must = f"must wait, because other files of {owner} or of others are being checked"
+            must = "must wait for other file checks and replays"
             raise TooManyRequests("checks", must, "", "Wait a minute.")
         try:
             done = subprocess.run(
@@ -128,19 +142,19 @@ def _checked(app: AppState, sent: SentFile, owner: str, *, sizes: bool | None) -
                 timeout=app.check_limits.seconds,
             )
         except subprocess.TimeoutExpired:
-            raise _over_limit(app, sent) from None
+            raise over_limit from None
     if done.returncode in _OUT_OF_LIMITS or "MemoryError" in done.stderr:
-        raise _over_limit(app, sent)
+        raise over_limit
     if done.returncode != 0:
-        raise RuntimeError(f"checking {sent.name} failed:\n{done.stderr}")
+        raise RuntimeError(f"checking {over_limit.where} failed:\n{done.stderr}")
     answer: Mapping[str, Any] = json.loads(done.stdout)
     if "exhausted" in answer:
-        raise _over_limit(app, sent)
+        raise over_limit
     return answer
 
 
-def _over_limit(app: AppState, sent: SentFile) -> BadInput:
+def _over_limit(app: AppState, where: str, remedy: str) -> BadInput:
     limits = app.check_limits
     memory = limits.memory_bytes / 1024**3
     must = f"must take at most {limits.cpu_seconds} s of processor time and {memory:g} GiB to check"
-    return BadInput(f"{sent.name}.yaml", must, "more", "Search fewer values, or nest them less.")
+    return BadInput(where, must, "more", remedy)

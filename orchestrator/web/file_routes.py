@@ -13,11 +13,12 @@ from fastapi.responses import FileResponse
 
 from orchestrator.api.local import log_part
 from orchestrator.api.local_sweep import Sweep
+from orchestrator.api.trial import Trial
 from orchestrator.client.answers import LogPart
 from orchestrator.client.protocol import LOG_BYTES
+from orchestrator.errors import NotFound
 from orchestrator.ledger.sweeps.records import trial_key
 from orchestrator.web.app_state import App
-from orchestrator.web.http_errors import NotFound
 from orchestrator.web.paging import MOST_WHOLE
 from orchestrator.web.sweep_routes import SweepId, show_sweep
 from orchestrator.web.trial_routes import Number, TrialRole
@@ -79,7 +80,8 @@ def read_trial_log(
     length: LogLength = LOG_BYTES,
 ) -> LogPart:
     """Read a part of the output of a trial's workers on the machine of the service."""
-    log = app.workspace.paths.log(sweep_id, trial_key(sweep_id, number, role))
+    trial = Trial.find(trial_key(sweep_id, number, role), root=app.workspace.paths.root)
+    log = app.workspace.paths.log(sweep_id, trial.key)
     try:
         return log_part(log, tail_start(log, length) if start is None else start, length)
     except FileNotFoundError:
@@ -88,7 +90,7 @@ def read_trial_log(
 
 
 def tail_start(log: Path, length: int) -> int:
-    """Return the position of the last bytes of a log, at the beginning of a UTF-8 character if possible."""
+    """Return the position of the last `length` bytes of a log, at the start of a character if possible."""
     with log.open("rb") as opened:
         begin = opened.seek(max(0, opened.seek(0, 2) - length))
         head = opened.read(4) if begin else b""
@@ -97,13 +99,13 @@ def tail_start(log: Path, length: int) -> int:
 
 @ROUTER.get("/sweeps/{sweep_id}/file", response_class=Response)
 def show_file(app: App, sweep_id: SweepId) -> Response:
-    """Show the search-space file of a sweep as it was submitted."""
+    """Show the submitted search-space file of a sweep."""
     return Response(show_sweep(app, sweep_id).text, media_type="application/yaml")
 
 
 @ROUTER.get("/sweeps/{sweep_id}/report", response_class=Response)
 def report(app: App, sweep_id: SweepId) -> Response:
-    """Show the report of a sweep as it stands, one HTML file."""
+    """Show the present report of a sweep, one HTML file."""
 
     def write() -> Path:
         return Sweep.find(sweep_id, root=app.workspace.paths.root).report().html

@@ -1,4 +1,4 @@
-"""Errors as problem details (RFC 9457), with the four parts of a refusal.
+"""Errors as problem details (RFC 9457), with the class and the four parts of a refusal.
 
 Source: RFC 9457, Problem Details for HTTP APIs, section 3.
 """
@@ -21,11 +21,18 @@ from orchestrator.errors import (
     Damaged,
     NoCluster,
     NoDatabase,
+    NoServer,
     NoSpace,
     NoStore,
+    NotAllowed,
+    NotFound,
+    NotSignedIn,
     OverQuota,
     Refusal,
     StaleRevision,
+    TooManyRequests,
+    WrongState,
+    to_document,
 )
 from orchestrator.process_secrets import redacted
 from trainables.errors import sentence
@@ -37,80 +44,46 @@ _SEE_DESCRIPTION = "/api/v1/openapi.json describes every request."
 
 @dataclass(frozen=True)
 class RefusalParts:
-    """One mistake: the header, path, field or line; the requirement; the value found; and what to do."""
+    """One mistake, in the form of `orchestrator.errors.to_document`."""
 
     where: str
     must: str
     got: str
     remedy: str
+    error: str = BadInput.__name__
 
 
-class HttpError(Exception):
-    """Error that concerns the HTTP request only, and not the Python API.
-
-    Args:
-        where: Header, path or field.
-        must: Requirement.
-        got: Value found.
-        remedy: What to do.
-    """
-
-    def __init__(self, where: str, must: str, got: str, remedy: str) -> None:
-        self.where, self.must, self.got, self.remedy = where, must, got, remedy
-        super().__init__(where, must, got, remedy)
-
-
-class NotFound(HttpError):
-    """Unknown sweep, trial, user or file."""
-
-
-class NotSignedIn(HttpError):
-    """Missing or invalid token."""
-
-
-class NotAllowed(HttpError):
-    """The role of the user does not permit the request."""
-
-
-class Conflict(HttpError):
-    """The present state of the sweep does not permit the change."""
-
-
-class TooManyRequests(HttpError):
-    """Rate limit exceeded."""
-
-
-class BodyTooLarge(HttpError):
+class BodyTooLarge(BadInput):
     """The body of the request is too large."""
 
 
-class HeadTooLarge(HttpError):
+class HeadTooLarge(BadInput):
     """The address and headers of the request are too large."""
 
 
-class UnknownMediaType(HttpError):
+class UnknownMediaType(BadInput):
     """The route does not read this format."""
 
 
-class WrongHost(HttpError):
+class WrongHost(BadInput):
     """The request is for another host, or comes from a page of another site."""
 
 
-class Unhealthy(HttpError):
+class Unhealthy(NoServer):
     """The server answers, but the service does not work."""
 
 
-class NotEncrypted(HttpError):
+class NotEncrypted(BadInput):
     """The request came without TLS to a server that has TLS."""
 
 
-STATUS: Mapping[type[Exception], HTTPStatus] = {
+STATUS: Mapping[type[Refusal], HTTPStatus] = {
     NotSignedIn: HTTPStatus.UNAUTHORIZED,
     NotAllowed: HTTPStatus.FORBIDDEN,
     WrongHost: HTTPStatus.FORBIDDEN,
     NotEncrypted: HTTPStatus.FORBIDDEN,
     NotFound: HTTPStatus.NOT_FOUND,
-    Conflict: HTTPStatus.CONFLICT,
+    WrongState: HTTPStatus.CONFLICT,
     Busy: HTTPStatus.CONFLICT,
     OverQuota: HTTPStatus.CONFLICT,
     StaleRevision: HTTPStatus.PRECONDITION_FAILED,
@@ -136,37 +109,25 @@ RETRY_SECONDS: Mapping[HTTPStatus, int] = {
 """Value of the header `Retry-After` by status code."""
 
 
-def not_found(refusal: BadInput) -> NotFound:
-    """Return a refusal with the status 404."""
-    return NotFound(refusal.where, refusal.must, refusal.got, refusal.remedy)
-
-
-def conflict(refusal: BadInput) -> Conflict:
-    """Return a refusal with the status 409."""
-    return Conflict(refusal.where, refusal.must, refusal.got, refusal.remedy)
-
-
-def error_response(refusal: Refusal | HttpError) -> Response:
+def error_response(refusal: Refusal) -> Response:
     """Return the problem document of an error."""
     kinds = (STATUS[kind] for kind in type(refusal).__mro__ if kind in STATUS)
-    status = next(kinds, HTTPStatus.UNPROCESSABLE_ENTITY)
-    parts = {"where": refusal.where, "must": refusal.must, "got": refusal.got, "remedy": refusal.remedy}
-    more = refusal.more if isinstance(refusal, Refusal) else ()
-    return _response(status, _redacted(parts), [_redacted(mistake.parts()) for mistake in more])
+    first, *more = (_redacted(to_document(one)) for one in refusal.all())
+    return _response(next(kinds, HTTPStatus.UNPROCESSABLE_ENTITY), first, more)
 
 
-def _redacted(parts: Mapping[str, str]) -> dict[str, str]:
-    return {name: redacted(text) for name, text in parts.items()}
+def _redacted(document: Mapping[str, str]) -> dict[str, str]:
+    return {name: redacted(text) for name, text in document.items()}
 
 
 async def on_refusal(request: Request, error: Exception) -> Response:
-    """Handle a `Refusal` or an `HttpError`."""
-    assert isinstance(error, Refusal | HttpError)
+    """Handle a `Refusal`."""
+    assert isinstance(error, Refusal)
     return error_response(error)
 
 
 async def on_invalid(request: Request, error: Exception) -> Response:
-    """Handle invalid parameters or an invalid body; the value is not repeated: it may be a token."""
+    """Handle invalid parameters or an invalid body, without the value, which may be a token."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
@@ -174,7 +135,7 @@ async def on_invalid(request: Request, error: Exception) -> Response:
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
-    """Handle an unknown path, a wrong method or a body without a length that is too large."""
+    """Handle an unknown path, a wrong method, or a body that is too large and has no length."""
     assert isinstance(error, HTTPException)
     parts = {
         "where": request.url.path,
@@ -203,7 +164,7 @@ def _response(
         "type": "about:blank",
         "title": status.phrase,
         "status": status.value,
-        "detail": sentence(**parts),
+        "detail": sentence(parts["where"], parts["must"], parts["got"], parts["remedy"]),
     }
     headers = {}
     if status in RETRY_SECONDS:

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from orchestrator.errors import NotFound
 from orchestrator.ledger.sweeps.records import SweepState
-from orchestrator.web.http_errors import NotFound
 from orchestrator.web.sweep_routes import SweepId
 from orchestrator.web.trial_routes import Number
 

@@ -1,4 +1,4 @@
-"""Caches of ledger reads: any answer for a second, and the rows of the sweep list until a sweep changes."""
+"""Caches of ledger reads: answers for a second, and rows of the sweep list until a sweep changes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class ReadCache:
             self._answers.clear()
 
     def _invalidate(self, about: str) -> None:
-        """Remove the answers about a sweep, those being read included: they may lack the change."""
+        """Remove the answers about a sweep, including unfinished reads, which may lack the change."""
         with self._lock:
             for key in [key for key, answer in self._answers.items() if answer.about == about]:
                 del self._answers[key]

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
+from pydantic import Field
 
-from orchestrator.api import clusters
-from orchestrator.api.clusters import Pool
-from orchestrator.api.local_sweep import Sweep
 from orchestrator.client.answers import (
     Changes,
+    ComparedSweeps,
     DetailedStatus,
     LiveSweep,
     MlflowRun,
+    Pool,
     QueuedSweep,
+    ReplayReport,
     Status,
+    SweepAnalysis,
 )
+from orchestrator.web.access import SignedIn
 from orchestrator.web.app_state import App, AppState
-from orchestrator.web.paging import After, Limit, Offset, SortOrder, page
+from orchestrator.web.file_checks import replayed
+from orchestrator.web.paging import MOST_WHOLE, After, Limit, Offset, SortOrder
+from orchestrator.web.paging import page as page_of
 
 ROUTER = APIRouter()
 
@@ -28,7 +33,13 @@ SweepId = Annotated[str, Path(description="Whole ID of a sweep.", max_length=200
 SweepSort = Literal["created_at", "finished_at", "id", "state", "owner", "task", "best_value"]
 
 ANALYSIS_SECONDS = 30.0
-"""Age up to which a cached analysis is returned: it reads every report of the sweep."""
+"""Age up to which a cached analysis or comparison is returned: it reads every report of the sweeps."""
+
+MOST_COMPARED = 50
+"""Largest number of sweeps of a comparison."""
+
+MOST_REPLAYED = 20
+"""Largest number of schedulers, and of numbers of workers, of a replay."""
 
 
 @dataclass(frozen=True)
@@ -49,36 +60,8 @@ class MlflowRuns(MlflowRun):
 
 
 @dataclass(frozen=True)
-class Norm:
-    """Norm of the hidden state of a layer: pairs of step and value."""
-
-    metric: str
-    points: Sequence[tuple[int, float | None]]
-
-
-@dataclass(frozen=True)
-class ImportanceRow:
-    """Importance of a hyperparameter, with the interval that holds 90 % of the resampled sweeps."""
-
-    name: str
-    share: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class SweepAnalysis:
-    """Importances, seconds by activity, and the hidden norms of the best trial."""
-
-    importances: Sequence[ImportanceRow]
-    seconds: Mapping[str, float]
-    best: str | None
-    norms: Sequence[Norm]
-
-
-@dataclass(frozen=True)
 class QueueList:
-    """Every sweep that runs or waits."""
+    """The sweeps that run or wait."""
 
     queue: Sequence[QueuedSweep]
 
@@ -114,7 +97,7 @@ def list_sweeps(
     order = SortOrder[Status](
         f"sweeps {sort}", lambda row: getattr(row, sort), lambda row: row.id, descending
     )
-    shown, following = page(rows, order, after=after, offset=offset, limit=limit)
+    shown, following = page_of(rows, order, after=after, offset=offset, limit=limit)
     return SweepPage(len(rows), offset, following, shown)
 
 
@@ -142,7 +125,7 @@ def show_live(app: App, sweep_id: SweepId) -> LiveSweep:
 
 @ROUTER.get("/sweeps/{sweep_id}/mlflow")
 def show_mlflow(app: App, sweep_id: SweepId) -> MlflowRuns:
-    """Show where MLflow has a sweep and its trials."""
+    """Show the runs of a sweep and its trials in MLflow."""
 
     def read() -> MlflowRuns:
         with app.ledger() as ledger:
@@ -156,14 +139,42 @@ def show_mlflow(app: App, sweep_id: SweepId) -> MlflowRuns:
 @ROUTER.get("/sweeps/{sweep_id}/analysis")
 def analysis(app: App, sweep_id: SweepId) -> SweepAnalysis:
     """Show the importances of hyperparameters, the use of time, and hidden norms of the best trial."""
+    return app.cache.get(
+        ("analysis", sweep_id), lambda: app.backend.analysis(sweep_id), fresh=ANALYSIS_SECONDS
+    )
 
-    def read() -> SweepAnalysis:
-        found = Sweep.find(sweep_id, root=app.workspace.paths.root).analysis()
-        norms = [Norm(name, points) for name, points in sorted(found.norms.items())]
-        importances = [ImportanceRow(**asdict(importance)) for importance in found.importances]
-        return SweepAnalysis(importances, found.spent.parts(), found.best, norms)
 
-    return app.cache.get(("analysis", sweep_id), read, fresh=ANALYSIS_SECONDS)
+@ROUTER.get("/compare")
+def compare(
+    app: App,
+    sweep: Annotated[list[str], Query(min_length=1, max_length=MOST_COMPARED, description="IDs of sweeps.")],
+    tuning: Annotated[bool, Query(description="Add the best of k trials, for random searches.")] = False,
+    page: Annotated[bool, Query(description="Add an HTML page with the curves drawn.")] = False,
+) -> ComparedSweeps:
+    """Compare sweeps: results by seed, trials spent, established differences and published results."""
+    return app.cache.get(
+        ("compare", *sweep, tuning, page),
+        lambda: app.backend.compare(sweep, tuning=tuning, page=page),
+        fresh=ANALYSIS_SECONDS,
+    )
+
+
+@ROUTER.get("/sweeps/{sweep_id}/replay")
+def replay(
+    app: App,
+    user: SignedIn,
+    sweep_id: SweepId,
+    scheduler: Annotated[
+        list[str] | None, Query(max_length=MOST_REPLAYED, description="Such as `asha:reduction=3`.")
+    ] = None,
+    workers: Annotated[
+        list[Annotated[int, Field(ge=-MOST_WHOLE, le=MOST_WHOLE)]] | None,
+        Query(max_length=MOST_REPLAYED, description="Numbers of trials that run at a time."),
+    ] = None,
+    draws: Annotated[int, Query(ge=0, le=1000, description="Replays, each in another order.")] = 1,
+) -> ReplayReport:
+    """Replay other schedulers on the learning curves of a sweep, with the limits of a file check."""
+    return replayed(app, user.name, sweep_id, scheduler or (), workers or (), draws)
 
 
 @ROUTER.get("/sweeps/{sweep_id}/changes")
@@ -174,7 +185,7 @@ def show_changes(app: App, sweep_id: SweepId) -> Changes:
 
 @ROUTER.get("/queue")
 def list_queue(app: App) -> QueueList:
-    """List every sweep that runs or waits, with its share, its position and why it waits."""
+    """List the sweeps that run or wait, with share, position and reason for waiting."""
     return QueueList(all_queued(app))
 
 
@@ -185,5 +196,5 @@ def all_queued(app: AppState) -> Sequence[QueuedSweep]:
 
 @ROUTER.get("/pool")
 def show_pools(app: App) -> PoolList:
-    """Show the machines of each cluster, and what every sweep uses of them."""
-    return PoolList(app.cache.get("pools", lambda: clusters.pools(root=app.workspace.paths.root)))
+    """Show the machines of each cluster and their use by each sweep."""
+    return PoolList(app.cache.get("pools", app.backend.pools))

@@ -15,7 +15,6 @@ from orchestrator.api import priorities, user_admin
 from orchestrator.api.local import quota_row
 from orchestrator.api.serving import MOST_SILENT_SECONDS
 from orchestrator.client.answers import AddedUser, QuotaRow
-from orchestrator.errors import BadInput
 from orchestrator.ledger.people import audit
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.user_records import AuditEntry, User
@@ -25,7 +24,7 @@ from orchestrator.ledger.pool import claims
 from orchestrator.sharing.pool_rows import Owner
 from orchestrator.web.access import COOKIE, SignedIn, check_origin, user_of_token
 from orchestrator.web.app_state import App, AppState
-from orchestrator.web.http_errors import Unhealthy, not_found
+from orchestrator.web.http_errors import Unhealthy
 from orchestrator.web.paging import MOST_WHOLE
 
 ROUTER = APIRouter()
@@ -48,11 +47,11 @@ class SignIn(Body):
 class Quota(Body):
     """Changes of an owner's weight and quotas."""
 
-    weight: Annotated[float | None, Field(gt=0)] = None
-    share: Annotated[float | None, Field(ge=0, le=1)] = None
-    gpu_hours: Annotated[float | None, Field(ge=0)] = None
+    weight: Annotated[float | None, Field(description="Greater than 0, and at most 10,000.")] = None
+    share: Annotated[float | None, Field(description="Fraction of a cluster, from 0 to 1.")] = None
+    gpu_hours: Annotated[float | None, Field(description="Largest number of GPU-hours a week.")] = None
     sweeps: Annotated[
-        float | None, Field(ge=0, description="Largest number of queued and running sweeps, an integer.")
+        float | None, Field(description="Largest number of queued and running sweeps, an integer.")
     ] = None
     new: Annotated[bool, Field(description="Allow an owner that does not exist yet.")] = False
 
@@ -60,11 +59,11 @@ class Quota(Body):
 class NewUser(Body):
     """User to add."""
 
-    name: Annotated[str, Field(max_length=64)]
-    role: Literal["viewer", "member", "admin"] = "member"
-    days: Annotated[
-        float | None, Field(gt=0, description="Days until the token expires; null for never.")
-    ] = user_admin.DAYS
+    name: Annotated[str, Field(max_length=200)]
+    role: Annotated[str, Field(max_length=200, description="`viewer`, `member` or `admin`.")] = "member"
+    days: Annotated[float | None, Field(description="Days until the token expires; null for never.")] = (
+        user_admin.DAYS
+    )
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class UserList:
 
 @dataclass(frozen=True)
 class QuotaList:
-    """Weights and quotas that were set."""
+    """Weights and quotas of owners that differ from the defaults."""
 
     quotas: Sequence[QuotaRow]
 
@@ -189,17 +188,14 @@ def add_user(app: App, user: SignedIn, body: NewUser) -> AddedUser:
 @ROUTER.delete("/users/{name}")
 def revoke_user(app: App, user: SignedIn, name: str) -> User:
     """Revoke the token of a user at once."""
-    try:
-        revoked = user_admin.revoke(name, actor=user.name, root=app.workspace.paths.root)
-    except BadInput as refusal:
-        raise not_found(refusal) from None
+    revoked = user_admin.revoke(name, actor=user.name, root=app.workspace.paths.root)
     app.cache.clear()
     return revoked
 
 
 @ROUTER.get("/quotas")
 def list_quotas(app: App) -> QuotaList:
-    """List the weight and the quotas of every owner that has some."""
+    """List the weights and quotas of owners that differ from the defaults."""
 
     def read() -> QuotaList:
         with app.ledger() as ledger:
@@ -211,10 +207,7 @@ def list_quotas(app: App) -> QuotaList:
 @ROUTER.get("/quotas/{owner}")
 def show_quota(app: App, owner: OwnerName) -> QuotaRow:
     """Show the weight and the quotas of an owner, or the defaults."""
-    try:
-        return app.backend.quota(owner)
-    except BadInput as refusal:
-        raise not_found(refusal) from None
+    return app.backend.quota(owner)
 
 
 @ROUTER.patch("/quotas/{owner}")
@@ -235,5 +228,5 @@ def read_audit(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=audit.MOST_ENTRIES)] = 100,
 ) -> AuditLog:
-    """List who has changed what, the newest first."""
+    """List the entries of the audit log, the newest first."""
     return AuditLog(user_admin.audit_log(before=before, limit=limit, root=app.workspace.paths.root))

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, NotFound
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import append
 from orchestrator.ledger.people.user_records import ROLES, Role, User
@@ -80,12 +80,12 @@ def revoke_user(ledger: Ledger, name: str, actor: str) -> User:
         actor: Name of the admin, for the audit log.
 
     Raises:
-        BadInput: The user does not exist.
+        NotFound: The user does not exist.
     """
 
     def write(connection: Connection) -> User:
         if _find(connection, name) is None:
-            raise BadInput(name, "is not a user", "", "See `user list`.")
+            raise NotFound(name, "is not a user", "", "See `user list`.")
         of_user = (SERVICE_USER.c.name == name) & SERVICE_USER.c.revoked_at.is_(None)
         connection.execute(update(SERVICE_USER).where(of_user).values(revoked_at=ledger.now()))
         append(connection, ledger.now(), actor, "user revoke", name)

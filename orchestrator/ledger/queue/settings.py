@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
-from orchestrator.errors import BadInput, StaleRevision
+from orchestrator.errors import StaleRevision, WrongState
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.queue.submissions import (
@@ -142,7 +142,7 @@ def resume(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Queu
         asked: Entry for the audit log, if any.
 
     Raises:
-        BadInput: The sweep is not stopped, or has finished.
+        WrongState: The sweep is not stopped, or has finished.
         OverQuota: The owner has as many waiting and running sweeps as the quota allows.
     """
 
@@ -150,7 +150,7 @@ def resume(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Queu
         old = _locked_settings(change.connection, sweep_id)
         if not old.paused:
             remedy = "See its state with `status`."
-            raise BadInput(sweep_id, "is not stopped", "", remedy)
+            raise WrongState(sweep_id, "is not stopped", "", remedy)
         _resume(change, sweep_id)
         if asked is not None:
             asked.note(change.connection, ledger.now())
@@ -188,12 +188,12 @@ def _resume(change: QueueTransaction, sweep_id: str) -> None:
     sweep = connection.execute(select(SWEEP.c.state).where(SWEEP.c.id == sweep_id)).scalar_one_or_none()
     if sweep in FINISHED_SWEEP:
         must, remedy = "cannot be resumed, because it has finished", "Extend it to continue."
-        raise BadInput(sweep_id, must, str(sweep), remedy)
+        raise WrongState(sweep_id, must, str(sweep), remedy)
     query = select(SUBMISSION.c.state, SUBMISSION.c.owner).where(SUBMISSION.c.sweep_id == sweep_id)
     row = connection.execute(query).one_or_none()
     if row is None:
         must, remedy = "cannot be resumed, because it was not submitted", "Retry it, which submits it."
-        raise BadInput(sweep_id, must, "", remedy)
+        raise WrongState(sweep_id, must, "", remedy)
     if row.state == "ENDED":
         check_quota(connection, row.owner, sweep_id)
     connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))

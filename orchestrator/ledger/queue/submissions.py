@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, func, insert, select, update
 
-from orchestrator.errors import BadInput, Busy, OverQuota
+from orchestrator.errors import BadInput, Busy, OverQuota, WrongState
 from orchestrator.ledger.holder import Holder, Token, busy
 from orchestrator.ledger.lease_backends import holds
 from orchestrator.ledger.ledger import Ledger
@@ -213,7 +213,7 @@ def release(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Sub
         asked: Entry for the audit log, if any.
 
     Raises:
-        BadInput: The submission is not parked.
+        WrongState: The submission is not parked.
         OverQuota: The owner has as many waiting and running sweeps as the quota allows.
     """
 
@@ -221,7 +221,7 @@ def release(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Sub
         known = _locked(change.connection, sweep_id)
         if known is None or known.state != "PARKED":
             state = known.state if known else "no submission"
-            raise BadInput(sweep_id, "must be parked to be released", state, "See `queue`.")
+            raise WrongState(sweep_id, "must be parked to be released", state, "See `queue`.")
         check_quota(change.connection, known.owner, sweep_id)
         [released] = change.update(SUBMISSION.c.sweep_id == sweep_id, **QUEUED_AGAIN)
         if asked is not None:

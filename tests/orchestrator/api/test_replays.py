@@ -16,6 +16,7 @@ from orchestrator.api.replays import (
     read_table,
     replay_curves,
     replay_sweep,
+    write_page,
 )
 from orchestrator.errors import BadInput
 from tests import sweeps
@@ -27,7 +28,7 @@ def test_each_alternative_is_replayed_beside_the_recorded_scheduler(tmp_path: Pa
     assert {(row.scheduler, row.workers) for row in report.rows} == {
         (name, workers) for name in ("recorded", *ALTERNATIVES) for workers in (2, 4)
     }
-    costs = [row.worth.cost for row in report.rows]
+    costs = [row.cost for row in report.rows]
     assert costs == sorted(costs)
     assert all(low <= high <= 1 for low, high in costs)
 
@@ -74,9 +75,9 @@ def test_draws_from_a_table_are_repeatable(tmp_path: Path) -> None:
     ]
     assert reports[0] == reports[1]
     (row,) = reports[0].rows
-    assert row.worth.regret == 0, "the curves do not cross"
-    assert row.worth.unfinished == 0
-    reports[0].write_page(tmp_path / "page.html")
+    assert row.regret == 0, "the curves do not cross"
+    assert row.unfinished == 0
+    write_page(reports[0], tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "Cost against regret" in page
     assert "asha:mode=promote" in page
@@ -86,7 +87,7 @@ def test_a_page_without_any_complete_trial_is_refused(tmp_path: Path) -> None:
     (tmp_path / "table.jsonl").write_text('{"curve": [[1, 0.5]], "length": 2}\n')
     report = replay_curves(tmp_path / "table.jsonl", "curve", "length", draws=1)
     with pytest.raises(BadInput, match="scheduler: none"):
-        report.write_page(tmp_path / "page.html")
+        write_page(report, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 
 

@@ -74,7 +74,7 @@ def test_a_space_that_is_smaller_than_the_budget_decides_the_number_of_trials(
 
 @pytest.mark.parametrize("name", ["nothing", "retrieval-full"])
 def test_a_name_that_matches_no_sweep_is_refused(paths: Paths, name: str) -> None:
-    with pytest.raises(BadInput, match="must be the id of one sweep"):
+    with pytest.raises(BadInput, match="must be the ID of one sweep"):
         status(name, root=paths.root)
 
 

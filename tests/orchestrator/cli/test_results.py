@@ -66,14 +66,14 @@ def test_compare_in_json(root: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_an_unknown_sweep_is_bad_input(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["report", "nothing", "--root", str(root)]) == 2
-    assert "must be the id of one sweep" in capsys.readouterr().err
+    assert "must be the ID of one sweep" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["stop", "resume", "retry-failed", "follow", "report", "compare", "check"])
 def test_an_empty_name_names_no_sweep(root: Path, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Every id begins with it: a script whose variable is unset must not stop or resume the only sweep."""
     assert run_command([verb, "--root", str(root), "--", ""]) == 2
-    assert "SWEEP must be the id of one sweep" in capsys.readouterr().err
+    assert "SWEEP must be the ID of one sweep" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("port", ["0", "-1", "65536"])

@@ -32,6 +32,15 @@ SAME: Mapping[str, list[list[str]]] = {
     "follow": [[sweeps.SWEEP_ID]],
     "validate": [["small.yaml"], ["small.yaml", "--json"]],
     "move": [[QUEUED, "idle", "--weight", "2"]],
+    "compare": [
+        [sweeps.SWEEP_ID],
+        ["retrieval", "retrieval", "--json"],
+        [sweeps.SWEEP_ID, "--tuning", "--markdown", "--output", "compared.html"],
+    ],
+    "replay": [
+        [sweeps.SWEEP_ID, "--scheduler", "asha:reduction=3", "--workers", "4"],
+        ["retrieval", "--scheduler", "none", "--draws", "2", "--json"],
+    ],
     "quota": [["ada"], ["ada", "--weight", "2", "--share", "0.5", "--gpu-hours", "100", "--sweeps", "4"]],
     "stop": [[QUEUED]],
     "user list": [[], ["--json"]],
@@ -52,7 +61,7 @@ OTHER: Mapping[str, tuple[list[str], str]] = {
 """Verbs whose output names a token, a user or this machine, and what they print of the service."""
 
 HERE_ONLY = {
-    *("experiment", "compare", "replay", "evaluate", "export", "export-study", "export-tensorboard"),
+    *("experiment", "evaluate", "export", "export-study", "export-tensorboard"),
     *("ui", "check", "gc", "recover"),
 }
 """Verbs that need the machine of the ledger."""
@@ -62,8 +71,6 @@ ALONE = {"init", "import", "serve", "data", "cluster"}
 
 ARGUMENTS: Mapping[str, list[str]] = {
     "experiment": ["small.yaml"],
-    "compare": [sweeps.SWEEP_ID],
-    "replay": [sweeps.SWEEP_ID],
     "export-study": [sweeps.SWEEP_ID, "study.db"],
     "export-tensorboard": [sweeps.SWEEP_ID, "curves"],
     "evaluate": [TRIAL],

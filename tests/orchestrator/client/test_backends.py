@@ -14,6 +14,16 @@ import pytest
 from orchestrator.api.local import LocalBackend
 from orchestrator.client.http import HttpBackend
 from orchestrator.client.protocol import Backend
+from orchestrator.errors import (
+    CLASSES,
+    Damaged,
+    NotAllowed,
+    NotSignedIn,
+    OverQuota,
+    Refusal,
+    TooManyRequests,
+    to_document,
+)
 from tests import sweeps
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import FILE, QUEUED, Client
@@ -31,12 +41,123 @@ READ: dict[str, Callable[[Backend], Any]] = {
     "reports": lambda backend: backend.reports(TRIAL),
     "log": lambda backend: [backend.log(sweeps.SWEEP_ID), backend.log(sweeps.SWEEP_ID, 4)],
     "trial_log": lambda backend: backend.trial_log(TRIAL, 3),
+    "curves": lambda backend: [
+        backend.curves(sweeps.SWEEP_ID),
+        backend.curves(sweeps.SWEEP_ID, "train/loss", trials=2, points=3),
+        backend.curves(QUEUED),
+    ],
+    "analysis": lambda backend: backend.analysis(sweeps.SWEEP_ID),
+    "compare": lambda backend: [
+        backend.compare([sweeps.SWEEP_ID]),
+        backend.compare([sweeps.SWEEP_ID, "retrieval"], tuning=True),
+        backend.compare([sweeps.SWEEP_ID], page=True),
+    ],
+    "replay": lambda backend: [
+        backend.replay(sweeps.SWEEP_ID, ["asha:reduction=3", "none"], [2, 4], draws=2),
+        backend.replay(sweeps.SWEEP_ID, ["none"]),
+    ],
     "queue": lambda backend: backend.queue(),
+    "pools": lambda backend: backend.pools(),
     "quota": lambda backend: backend.quota("ada"),
     "users": lambda backend: backend.users(),
     "audit_log": lambda backend: backend.audit_log(3),
 }
 """Calls of the methods that change nothing."""
+
+
+UNKNOWN = "nothing-of-the-kind"
+"""Beginning of no ID, and no name of a user."""
+
+SHORT = "task: copy\ntraining: {steps: -1}\nsampler: {randon: {}}\n"
+"""File with several mistakes."""
+
+REFUSED: dict[str, list[Callable[[Backend, Path], Any]]] = {
+    "status": [lambda backend, folder: backend.status(UNKNOWN), lambda backend, folder: backend.status("")],
+    "live": [lambda backend, folder: backend.live(UNKNOWN)],
+    "changes": [lambda backend, folder: backend.changes(UNKNOWN)],
+    "trials": [lambda backend, folder: backend.trials(UNKNOWN)],
+    "trial": [
+        lambda backend, folder: backend.trial(f"{sweeps.SWEEP_ID}-99"),
+        lambda backend, folder: backend.trial(f"{QUEUED}-0"),
+        lambda backend, folder: backend.trial(f"{UNKNOWN}-0"),
+        lambda backend, folder: backend.trial("99"),
+        lambda backend, folder: backend.trial("best"),
+    ],
+    "reports": [lambda backend, folder: backend.reports(f"{sweeps.SWEEP_ID}-99")],
+    "log": [lambda backend, folder: backend.log(UNKNOWN)],
+    "trial_log": [lambda backend, folder: backend.trial_log(f"{sweeps.SWEEP_ID}-99")],
+    "curves": [lambda backend, folder: backend.curves(UNKNOWN)],
+    "analysis": [
+        lambda backend, folder: backend.analysis(UNKNOWN),
+        lambda backend, folder: backend.analysis(QUEUED),
+    ],
+    "compare": [
+        lambda backend, folder: backend.compare([sweeps.SWEEP_ID, UNKNOWN]),
+        lambda backend, folder: backend.compare([QUEUED]),
+        lambda backend, folder: backend.compare([]),
+    ],
+    "replay": [
+        lambda backend, folder: backend.replay(UNKNOWN),
+        lambda backend, folder: backend.replay(QUEUED),
+        lambda backend, folder: backend.replay(sweeps.SWEEP_ID, ["ashes"]),
+        lambda backend, folder: backend.replay(sweeps.SWEEP_ID, ["none"], [0]),
+        lambda backend, folder: backend.replay(sweeps.SWEEP_ID, ["none"], draws=0),
+    ],
+    "report": [
+        lambda backend, folder: backend.report(UNKNOWN),
+        lambda backend, folder: backend.report(QUEUED),
+    ],
+    "submit": [
+        lambda backend, folder: backend.submit(folder / "short.yaml"),
+        lambda backend, folder: backend.submit(folder / "missing.yaml"),
+        lambda backend, folder: backend.submit(folder / "small.yaml", overrides=["budget.trials=0"]),
+    ],
+    "validate": [
+        lambda backend, folder: backend.validate(folder / "short.yaml"),
+        lambda backend, folder: backend.validate(folder / "small.yaml", profile="large"),
+    ],
+    "stop": [
+        lambda backend, folder: backend.stop(UNKNOWN),
+        lambda backend, folder: backend.stop(sweeps.SWEEP_ID),
+    ],
+    "resume": [
+        lambda backend, folder: backend.resume(UNKNOWN),
+        lambda backend, folder: backend.resume(QUEUED),
+    ],
+    "extend": [
+        lambda backend, folder: backend.extend(UNKNOWN, trials=9),
+        lambda backend, folder: backend.extend(QUEUED, trials=9),
+        lambda backend, folder: backend.extend(sweeps.SWEEP_ID, trials=0),
+        lambda backend, folder: backend.extend(sweeps.SWEEP_ID, hours=-1.0),
+    ],
+    "retry": [
+        lambda backend, folder: backend.retry(UNKNOWN),
+        lambda backend, folder: backend.retry(QUEUED),
+    ],
+    "move": [
+        lambda backend, folder: backend.move(UNKNOWN, "idle"),
+        lambda backend, folder: backend.move(QUEUED, "fast"),
+        lambda backend, folder: backend.move(QUEUED, "idle", weight=0),
+    ],
+    "quota": [lambda backend, folder: backend.quota(UNKNOWN)],
+    "set_quota": [
+        lambda backend, folder: backend.set_quota(UNKNOWN, weight=2),
+        lambda backend, folder: backend.set_quota("ada", share=2),
+        lambda backend, folder: backend.set_quota("ada", gpu_hours=-1),
+        lambda backend, folder: backend.set_quota("ada", sweeps=1.5),
+    ],
+    "add_user": [
+        lambda backend, folder: backend.add_user("ada"),
+        lambda backend, folder: backend.add_user("Not A Name"),
+        lambda backend, folder: backend.add_user("eve", "owner"),
+        lambda backend, folder: backend.add_user("eve", days=0),
+    ],
+    "revoke_user": [lambda backend, folder: backend.revoke_user(UNKNOWN)],
+}
+"""Calls that are refused: an unknown sweep, trial or user, a wrong state, a wrong value."""
+
+WITHOUT_ARGUMENTS = {"sweeps", "queue", "pools", "users", "audit_log"}
+"""Methods that can be refused only if the ledger does not answer, or over HTTP to a user without the role."""
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +232,84 @@ def test_changes_answer_the_same_types(place: int, tmp_path: Path) -> None:
         assert eve.token
         assert eve.token not in repr(eve)
         assert backend.revoke_user("eve").revoked_at is not None
+
+
+def refusal(call: Callable[[], Any]) -> Refusal:
+    with pytest.raises(Refusal) as refused:
+        call()
+    return refused.value
+
+
+@pytest.mark.parametrize("method", REFUSED)
+def test_both_backends_refuse_with_the_same_class_and_sentence(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Both read the same file, of which each names the place as it was given."""
+    (tmp_path / "small.yaml").write_text(FILE)
+    (tmp_path / "short.yaml").write_text(SHORT)
+    monkeypatch.chdir(tmp_path)
+    for call in REFUSED[method]:
+        local, remote = (refusal(lambda: call(backend, Path())) for backend in backends(client))  # noqa: B023
+        assert [to_document(one) for one in remote.all()] == [to_document(one) for one in local.all()]
+        assert [str(one) for one in remote.all()] == [str(one) for one in local.all()]
+        assert [type(one) for one in remote.all()] == [
+            CLASSES[to_document(one)["error"]] for one in local.all()
+        ]
+
+
+def test_a_member_may_not_do_what_an_admin_may(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The local backend knows no roles, except that class `urgent` requires an admin."""
+    monkeypatch.setenv("SWEEP_OWNER", "ada")
+    local, remote = (refusal(lambda: each.move(QUEUED, "urgent")) for each in backends(client, "ada"))  # noqa: B023
+    assert (type(local), str(local)) == (type(remote), str(remote))
+    assert type(remote) is NotAllowed
+    _, ada = backends(client, "ada")
+    _, bob = backends(client, "bob")
+    for refused in (
+        *(ada.users, ada.audit_log, lambda: ada.add_user("eve"), lambda: ada.revoke_user("bob")),
+        *(lambda: ada.set_quota("ada", weight=2), lambda: bob.move(QUEUED, "idle")),
+        *(lambda: bob.stop(QUEUED), lambda: bob.resume(QUEUED), lambda: bob.extend(QUEUED, trials=9)),
+        lambda: bob.retry(QUEUED),
+    ):
+        error = refusal(refused)
+        assert type(error) is NotAllowed
+        assert (error.where[:8], error.remedy) == ("/api/v1/", "Ask an admin to do it.")
+
+
+@pytest.mark.parametrize("method", sorted(WITHOUT_ARGUMENTS))
+def test_a_wrong_token_is_refused(client: Client, method: str) -> None:
+    stranger = HttpBackend(client.address, f"unknown-{method}")
+    assert type(refusal(getattr(stranger, method))) in {NotSignedIn, TooManyRequests}
+
+
+@pytest.mark.parametrize("method", sorted(WITHOUT_ARGUMENTS | {"status", "quota"}))
+def test_an_unreadable_ledger_is_the_same_error_on_both_backends(tmp_path: Path, method: str) -> None:
+    """`Damaged` and not `NoServer`: the service answers, and running the command again does not help."""
+    with server.served(tmp_path / "mlruns") as client:
+        local, remote = backends(client)
+        (client.workspace.paths.root / "sweeps.db").write_bytes(b"This is not a database. " * 500)
+        arguments = {"status": (sweeps.SWEEP_ID,), "quota": ("ada",)}.get(method, ())
+        errors = [refusal(lambda: getattr(each, method)(*arguments)) for each in (local, remote)]  # noqa: B023
+    assert [type(error) for error in errors] == [Damaged, Damaged]
+    assert str(errors[0]) == str(errors[1])
+
+
+def test_a_quota_and_a_queued_sweep_are_the_same_errors_on_both_backends(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(FILE)
+    with server.served(tmp_path / "mlruns") as client:
+        local, remote = backends(client, "ada")
+        backends(client)[0].set_quota("ada", sweeps=1)
+        errors = []
+        for each in (local, remote):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("SWEEP_OWNER", "ada")
+                errors.append(refusal(lambda: each.submit(tmp_path / "small.yaml")))  # noqa: B023
+    assert [type(error) for error in errors] == [OverQuota, OverQuota]
+    assert str(errors[0]) == str(errors[1])
+
+
+def test_every_method_is_refused_somewhere() -> None:
+    assert REFUSED.keys() | WITHOUT_ARGUMENTS == METHODS
 
 
 def test_every_method_is_tested() -> None:

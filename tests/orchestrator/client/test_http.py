@@ -19,7 +19,7 @@ from orchestrator.client.answers import Submitted
 from orchestrator.client.following import follow
 from orchestrator.client.http import TIMEOUT_SECONDS, decoded
 from orchestrator.client.protocol import Backend
-from orchestrator.errors import BadInput, Exit, NoServer, exit_of
+from orchestrator.errors import BadInput, Busy, Exit, NoServer, exit_of
 from orchestrator.web.check_process import CheckLimits
 from orchestrator.web.file_checks import WAIT_SECONDS
 from tests import sweeps
@@ -40,7 +40,7 @@ def test_a_file_is_submitted_once_for_a_key(client: Client, tmp_path: Path) -> N
     assert service.status(first.id).state == "QUEUED"
     service.move(first.id, "idle")
     assert {entry.sweep: entry.priority_class for entry in service.queue()}[first.id] == "idle"
-    with pytest.raises(BadInput, match="is already queued or running"):
+    with pytest.raises(Busy, match="is already queued or running"):
         service.extend(first.id, trials=5)
     assert client.tokens["ada"] not in repr(service)
 
@@ -131,7 +131,7 @@ def test_a_refusal_keeps_its_four_parts(client: Client) -> None:
         connect(client, "bob").stop(QUEUED)
     assert refused.value.must == "requires the owner of the sweep or an admin"
     assert refused.value.got == "bob, a member"
-    with pytest.raises(BadInput, match="must be the id of one sweep"):
+    with pytest.raises(BadInput, match="must be the ID of one sweep"):
         connect(client).status("nothing")
 
 
@@ -214,9 +214,12 @@ def answering(content: bytes) -> Iterator[str]:
 HTML = b"<html>Log in to the network</html>"
 HELLO = b"SSH-2.0-OpenSSH_9.6\r\n"
 OTHER_ANSWERS = {
-    "a page": (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + HTML, "no JSON object: '<html>Log in"),
-    "another document": (b"HTTP/1.1 200 OK\r\n\r\n[]", r"no JSON object: '\[\]'"),
-    "bytes of no text": (b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe", "no JSON object"),
+    "a page": (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + HTML,
+        "not a JSON object: '<html>Log in",
+    ),
+    "another document": (b"HTTP/1.1 200 OK\r\n\r\n[]", r"not a JSON object: '\[\]'"),
+    "bytes of no text": (b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe", "not a JSON object"),
     "half of a body": (b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"queue"', "ends too early"),
     "half of a chunk": (
         b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n{"queue"',
@@ -225,7 +228,7 @@ OTHER_ANSWERS = {
     "half of a refusal": (b'HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\n{"where"', "503 Busy"),
     "a refusal that does not end": (b"HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\n...", "503 Busy"),
     "a body that does not end": (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n...", "timed out"),
-    "no HTTP": (HELLO, "is no HTTP: 'SSH-2.0-OpenSSH_9.6'"),
+    "no HTTP": (HELLO, "is not HTTP: 'SSH-2.0-OpenSSH_9.6'"),
     "nothing": (b"", "closed connection without response"),
 }
 

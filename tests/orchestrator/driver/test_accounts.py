@@ -21,10 +21,10 @@ from orchestrator.api.serving import run_code_as_users
 from orchestrator.config.trainable import Trainable
 from orchestrator.driver import submitted_sweep, user_code
 from orchestrator.driver.user_code import AS_USER, account_for, check_service, reader_for
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, NotAllowed
 from orchestrator.ledger.queue import submissions
 from orchestrator.storage.paths import Paths
-from orchestrator.web.check_process import ForeignCode, check
+from orchestrator.web.check_process import check
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which alone can act as others")
 
@@ -186,7 +186,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("imported")
     (folder / "own.py").write_text("class Net: pass\ndef train(trial): pass\n")
     for code in ("function: own.py:train", "program: 'own.py:Net'", "command: ['true']"):
-        with pytest.raises((BadInput, ForeignCode)):
+        with pytest.raises(BadInput):
             check(sent(folder, code, folder))
 
 
@@ -206,7 +206,7 @@ def sent(tmp_path: Path, code: str, folder: object, owner: str = "nobody") -> Ma
 
 
 def test_no_code_of_users_comes_over_http_by_default(opened: Path, tmp_path: Path) -> None:
-    with pytest.raises(ForeignCode, match="trainable must be omitted over HTTP"):
+    with pytest.raises(NotAllowed, match="trainable must be omitted over HTTP"):
         check(sent(tmp_path, "command: ['true']", opened))
 
 

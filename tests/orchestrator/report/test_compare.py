@@ -9,10 +9,17 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from orchestrator.report.comparison import SideBySide, conclusion, markdown, measured, side_by_side
+from orchestrator.output import print_tables
+from orchestrator.report.comparison import (
+    SideBySide,
+    conclusion,
+    markdown,
+    measured,
+    side_by_side,
+    tables,
+)
 from orchestrator.report.published import FIGURES, figures
 from orchestrator.report.summary import Summary, summarise
-from orchestrator.report.terminal import show_comparison
 from tests import sweeps
 from tests.orchestrator.report.confirmed import EXAMPLES, confirmation, history, summary
 from trainables.layers import LAYERS
@@ -230,7 +237,7 @@ def test_the_document_is_plain_json() -> None:
 
 def test_the_terminal_shows_what_markdown_shows() -> None:
     compared, out = side_by_side([summary("a", LOW), summary("b", HIGH)]), io.StringIO()
-    show_comparison(compared, Console(file=out))
+    print_tables(tables(compared), Console(file=out))
     shown, text = out.getvalue(), markdown(compared)
     for cell in (
         "a - b",

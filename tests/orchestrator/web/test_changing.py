@@ -136,7 +136,7 @@ def test_a_submission_withdraws_no_request_to_stop(client: Client) -> None:
 
 def test_a_quota_of_somebody_whom_nothing_knows_is_refused(client: Client) -> None:
     refused = client.send("PATCH", "/api/v1/quotas/adda", "grace", body={"weight": 2})
-    assert refused.status == 422
+    assert refused.status == 404
     assert "Did you mean ada?" in refused.document["remedy"]
     assert client.send("GET", "/api/v1/quotas/adda", "vera").status == 404
     body = {"weight": 2, "new": True}

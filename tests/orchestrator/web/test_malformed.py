@@ -51,8 +51,8 @@ CONTENTS = st.one_of(
 )
 HEADERS = ("Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", "Cookie", "Range")
 SCHEMA = APP.openapi()
-SLOW = {"submit", "validate"}
-"""Routes that check a file in a process of its own."""
+SLOW = {"submit", "validate", "replay"}
+"""Routes that start a process of their own."""
 
 
 def _schema(route: APIRoute) -> Mapping[str, Any]:

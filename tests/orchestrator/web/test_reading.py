@@ -6,12 +6,12 @@ import gzip
 from dataclasses import asdict
 from pathlib import Path
 
+from orchestrator.api.live import thinned
 from orchestrator.api.local import log_part
 from orchestrator.api.priorities import queue
 from orchestrator.api.queue_order import UNSERVED
 from orchestrator.ledger.sweeps.records import CurvePoint
 from orchestrator.web.file_routes import tail_start
-from orchestrator.web.trial_routes import thinned
 from tests import sweeps
 from tests.orchestrator.web.server import FILE, QUEUED, Client
 
