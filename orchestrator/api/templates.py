@@ -125,7 +125,7 @@ def write_for_script(script: Path) -> tuple[Path, list[str]]:
         BadInput: The script cannot be read, has no option that can be searched, or the file exists.
     """
     file = script.with_suffix(".yaml")
-    text = draft_from_argparse(script)
+    text = argparse_draft.draft(_source_of(script), script.name, script.parent)
     _check_absent([file])
     file.write_text(text, encoding="utf-8")
     comments = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")]
@@ -133,7 +133,7 @@ def write_for_script(script: Path) -> tuple[Path, list[str]]:
 
 
 def draft_from_argparse(script: Path) -> str:
-    """Return a search-space file for a Python script with options of `argparse`, click or Hydra.
+    """Return a search-space file for a Python script that declares its options with `argparse` or click.
 
     The script is read, not run.
 
@@ -143,13 +143,16 @@ def draft_from_argparse(script: Path) -> str:
     Raises:
         BadInput: The file cannot be read, or has no option that can be searched.
     """
+    return argparse_draft.draft(_source_of(script), script.name)
+
+
+def _source_of(script: Path) -> str:
     try:
-        source = text_of(script)
+        return text_of(script)
     except (OSError, SyntaxError, ValueError) as error:
         raise BadInput(
             str(script), "must be a Python script", str(error), "Name the script itself."
         ) from None
-    return argparse_draft.draft(source, script.name, script.parent)
 
 
 def _shipped(folder: str) -> list[Traversable]:

@@ -315,6 +315,9 @@ def _longest(piece: Piece, space: Space, known: Sequence[str], given: str | None
         remedy = f"{nearest(name, known)} {{{{ and }}}} stand for braces."
         raise Violation(path, must, remedy, f"{{{name}}}")
     if isinstance(piece, ConditionalText):
+        if name == ARGUMENTS and name not in space:
+            must = f"{{{name}}} must be a word of its own, because every trial has it"
+            raise Violation(path, must, "Name a hyperparameter.", f"{{?{name}: ...}}")
         if name in _OWN and name in space and space[name].when:
             must = f"{{?{name}: ...}} must not name a hyperparameter with a condition and the name of a value"
             remedy = f"Give the hyperparameter {name} another name."

@@ -289,7 +289,8 @@ def draft(source: str, script: str, folder: Path | None = None) -> str:
     Args:
         source: Text of the script.
         script: Its file name, beside which the file is to stand.
-        folder: Folder of the script, where the configuration of Hydra is; None to read options only.
+        folder: Folder of the script, where the configuration of Hydra is; None to read options only, without
+            Hydra and the metrics that the script reports or prints.
 
     Raises:
         BadInput: No option of the script can be searched.
@@ -299,7 +300,7 @@ def draft(source: str, script: str, folder: Path | None = None) -> str:
     config = None if folder is None else hydra_config(tree, folder)
     if config is not None:
         options = _hydra_options(config)
-    metrics = metrics_in(tree)
+    metrics = None if folder is None else metrics_in(tree)
     searched, reasons = _searched(options)
     if not searched:
         must = "must have an option with a number as its default, or with choices"

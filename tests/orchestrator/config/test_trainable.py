@@ -406,6 +406,7 @@ def test_a_relative_folder_is_beside_the_file(tmp_path: Path, monkeypatch: pytes
         ('command: [a, "{?seed: {momentum}}"]', "", "trainable.command", "that every trial has"),
         ('command: [a, "{?momentun: -m}"]', "", "trainable.command", "momentum"),
         ('command: [a, "--all={args}"]', "", "trainable.command", "a word of its own"),
+        ('command: [a, "{?args: x}"]', "", "trainable.command", "a word of its own"),
         ('command: [a, "{?momentum: {args}}"]', "", "trainable.command", "must not be in"),
         ('command: ["a x{args}"], shell: true', "", "trainable.command", "a word of its own"),
         ("command: [\"a '{args}'\"], shell: true", "", "trainable.command", "a word of its own"),

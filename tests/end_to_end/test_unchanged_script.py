@@ -1,0 +1,78 @@
+"""A script that knows nothing of sweeps: its file is written, it is swept, run by hand and exported."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from tests.end_to_end.commands import Commands
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(600)]
+
+SCRIPT = """
+import argparse
+import beside
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("--epochs", type=int, default=4)
+options = parser.parse_args()
+for epoch in range(options.epochs):
+    loss = options.lr * beside.FACTOR / (epoch + 1)
+    print(f"epoch {epoch + 1}: val_loss={loss:.6f}")
+"""
+
+
+def ran_by(words: list[str], folder: Path, **environment: str) -> str:
+    kept = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **environment}
+    done = subprocess.run(words, cwd=folder, env=kept, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_a_script_is_swept_shown_and_exported_as_it_is(commands: Commands, tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text(SCRIPT)
+    (code / "beside.py").write_text("FACTOR = 2")
+    assert commands.run("init", "--script", str(code / "train.py"))[0] == 0
+    file = code / "train.yaml"
+    text = file.read_text().replace("trials: 16", "trials: 2").replace("[python", f"[{sys.executable}")
+    file.write_text(f"{text}scheduler: none\n")
+    status, printed = commands.run(str(file), timeout=500)
+    assert status == 0, printed
+    (sweep,) = commands.ledger.sweeps()
+    trials = commands.ledger.trials(sweep.id)
+    assert [trial.state for trial in trials] == ["COMPLETE", "COMPLETE"]
+    reports = commands.ledger.trial_reports(trials[0].key)
+    expected = [f"epoch {row.step}: val_loss={row.metrics['val_loss']:.6f}" for row in reports]
+    assert [row.step for row in reports] == [1, 2, 3, 4]
+    _, shown = commands.run("show", trials[0].key)
+    (line,) = (line for line in shown.splitlines() if "by hand: " in line)
+    assert ran_by(["/bin/sh", "-c", line.partition("by hand: ")[2]], tmp_path).splitlines() == expected
+    exported = tmp_path / "exported"
+    assert commands.run("export", trials[0].key, "--to", str(exported))[0] == 0
+    shutil.rmtree(code)
+    moved = exported.rename(tmp_path / "moved")
+    assert ran_by([str(moved / "run.sh")], Path("/"), PYTHON=sys.executable).splitlines() == expected
+    _check_kept(commands.root, sweep.id)
+
+
+def _check_kept(root: Path, sweep_id: str) -> None:
+    """Check the archive of the code among the artifacts of the sweep's run in MLflow."""
+    client = MlflowClient(f"sqlite:///{root}/mlflow.db")
+    (experiment,) = (one for one in client.search_experiments() if one.name == "train.py")
+    runs = client.search_runs([experiment.experiment_id], f"tags.`sweep.id` = '{sweep_id}'")
+    (run,) = (run for run in runs if "mlflow.parentRunId" not in run.data.tags)
+    (kept,) = (root / "artifacts").rglob("code-*.zip")
+    assert run.info.run_id in kept.parts
+    with zipfile.ZipFile(kept) as archive:
+        assert {"code/train.py", "code/beside.py", "packages.txt", "ran.json"} <= set(archive.namelist())
+        assert json.loads(archive.read("ran.json"))["interpreter"] == sys.executable
