@@ -159,7 +159,10 @@ class DraftBuilder:
 
     def _name_of(self, key: str) -> str:
         """Return a free name for the hyperparameter of a key such as `model/optimizer`."""
-        name = re.sub(r"[^A-Za-z0-9_.]", "_", key)[-_LONGEST_NAME:].lstrip("0123456789.") or "value"
+        name = (
+            re.sub(r"[^A-Za-z0-9_.]", "_", key.replace("/", "."))[-_LONGEST_NAME:].lstrip("0123456789.")
+            or "value"
+        )
         stem, number = name[: _LONGEST_NAME - 4], 1
         while variable_of(name) in self._variables:
             number += 1
@@ -224,7 +227,7 @@ class DraftBuilder:
         for value in known:
             if type(value) is int and 0 < value <= _LONGEST_TRIAL:
                 return value
-        self.guesses.append(f"training.steps: the origin does not say how often a trial reports; {STEPS}.")
+        self.guesses.append(f"training.steps: how often a trial reports is not known; {STEPS}.")
         return STEPS
 
     def combinations(self) -> int | None:
