@@ -203,6 +203,15 @@ class Clock:
     reproducible: str | None = None
 
 
+def memory_share(gpu: float) -> float:
+    """Return the share of a GPU's memory for a process; a tenth stays free for the contexts of processes.
+
+    Args:
+        gpu: GPUs of the process, or its share of one.
+    """
+    return round(min(gpu, 1.0) * 0.9, 3)
+
+
 def variable_of(name: str) -> str:
     """Return the name of the environment variable that holds a hyperparameter for a script."""
     return f"SWEEP_PARAM_{name.replace('.', '_').upper()}"
@@ -223,6 +232,8 @@ class ScriptSettings:
         memory: Largest total memory of its processes in bytes, or None.
         minutes: Longest time of an attempt, or None.
         disk: Largest disk space of an attempt in bytes, or None.
+        gpu: GPUs of the trial on each of its nodes, or its share of one.
+        nodes: Nodes of the trial, on each of which the function or command runs.
     """
 
     function: str | None
@@ -235,6 +246,8 @@ class ScriptSettings:
     memory: int | None = None
     minutes: float | None = None
     disk: int | None = None
+    gpu: float = 0.0
+    nodes: int = 1
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> ScriptSettings:
@@ -245,6 +258,11 @@ class ScriptSettings:
             "command": None if command is None else tuple(command),
         }
         return ScriptSettings(**{**document, **fields})
+
+    @property
+    def gpu_memory(self) -> float | None:
+        """Share of its GPU's memory that the trial may use if it shares the GPU with others, or None."""
+        return memory_share(self.gpu) if 0 < self.gpu < 1 else None
 
     def static(self) -> tuple[Any, ...]:
         """Return a key that all trials of a sweep share, because nothing is compiled."""

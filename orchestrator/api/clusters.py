@@ -74,7 +74,7 @@ class PoolUse:
     wanted: int
     share: int
     cpu: float
-    devices: int
+    devices: float
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Pool:
     cpu: float
     devices: int
     free_cpu: float
-    free_devices: int
+    free_devices: float
     nodes: Sequence[Machine]
     uses: Sequence[PoolUse]
     running: Mapping[str, Mapping[str, int]]
@@ -196,7 +196,7 @@ def pool_of(pool_id: str, view: View, running: Mapping[str, Mapping[str | None, 
         Machine(
             node.name,
             node.cpu / UNIT,
-            node.devices,
+            node.devices // UNIT,
             _placed(view, node.name),
         )
         for node in view.nodes
@@ -204,9 +204,9 @@ def pool_of(pool_id: str, view: View, running: Mapping[str, Mapping[str | None, 
     return Pool(
         pool_id,
         view.capacity.cpu / UNIT,
-        view.capacity.devices,
+        view.capacity.devices // UNIT,
         free_cpu / UNIT,
-        free_devices,
+        free_devices / UNIT,
         machines,
         [_use(view, sweep) for sweep in sorted(view.claims)],
         _by_host({sweep: running.get(sweep, {}) for sweep in sorted(view.claims)}),
@@ -242,7 +242,7 @@ def _use(view: View, sweep: str) -> PoolUse:
         claim.want,
         view.shares[sweep].trials,
         use.trials * claim.cpu / UNIT,
-        use.devices,
+        use.devices / UNIT,
     )
 
 

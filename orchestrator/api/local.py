@@ -37,6 +37,7 @@ from orchestrator.client.answers import (
 )
 from orchestrator.client.names import one_of
 from orchestrator.client.protocol import DAYS, LOG_BYTES
+from orchestrator.config.trainable import resources_of
 from orchestrator.driver.detached import last_lines
 from orchestrator.errors import BadInput
 from orchestrator.ledger.holder import Holder
@@ -113,6 +114,7 @@ class LocalBackend:
             has_log=self.workspace.paths.log(sweep.id, found.key).exists(),
             mlflow=mlflow,
             code_changes=found.code_changes(),
+            resources=resources_of(sweep.document),
             elsewhere=log.elsewhere,
             nodes=log.nodes,
         )

@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.api.local_sweep import Plan, SizedNetwork, Sweep
 from orchestrator.client.answers import PlannedSweep
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, most_trials
+from orchestrator.config.trainable import resources_of
 from orchestrator.errors import Refusal, Unfinished
 from orchestrator.report.answer import size
 from trainables.layers import LAYERS
@@ -73,10 +74,8 @@ def _lines(sweep: Sweep, plan: Plan) -> Iterator[str]:
     missed = SAMPLERS.settings(what.sampler.name).under_stopping
     if missed and SCHEDULERS.settings(what.scheduler.name).stops_trials:
         yield f"warning: {what.sampler.name} {missed}. Use `scheduler: none`, or `sampler: tpe`."
-    yield (
-        f"resources: {what.resources.cpu:g} CPU and {what.resources.gpu:g} GPU a trial;"
-        f" this machine has {plan.hardware.cpus} and {plan.hardware.gpus}"
-    )
+    has = f"this machine has {plan.hardware.cpus} and {plan.hardware.gpus}"
+    yield f"resources: {resources_of(what.document())}; {has}"
     if plan.matched is not None:
         yield f"match: {plan.matched}"
     if what.trainable is not None and (why := what.trainable.why_not_registered()) is not None:

@@ -115,6 +115,7 @@ def show(trial: TrialName, root: Root = DEFAULT_ROOT, as_json: Json = False, ser
     print_line(f"{row.key}: {row.state}{cause}, step {row.step} of {row.total_steps}")
     for name, value in row.params.items():
         print_line(f"  {name} = {value}")
+    print_line(f"  {found.resources}")
     for attempt in found.attempts:
         node = f" on {attempt.node}" if attempt.node else ""
         print_line(f"  attempt {attempt.number}: {attempt.state}{node} {attempt.cause or ''}".rstrip())

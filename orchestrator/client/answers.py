@@ -316,6 +316,7 @@ class TrialDocument:
         has_log: Whether the machine of the service has a log of it.
         mlflow: Where MLflow shows it.
         code_changes: A line for each attempt about its version of the code, if the code has changed.
+        resources: Resources of the trial in words, with the bound of its GPU's memory.
         elsewhere: Log lines of the attempts on other machines, as the ledger knows them.
         nodes: Names of those machines, whose logs hold the tracebacks.
     """
@@ -331,6 +332,7 @@ class TrialDocument:
     has_log: bool
     mlflow: MlflowRun
     code_changes: Sequence[str] = ()
+    resources: str = ""
     elsewhere: Sequence[str] = ()
     nodes: Sequence[str] = ()
 
