@@ -44,13 +44,14 @@ class Load:
 
 
 @contextmanager
-def nodes(folder: Path, count: int, cpus: int) -> Iterator[None]:
+def nodes(folder: Path, count: int, cpus: int, gpus: int = 0) -> Iterator[None]:
     """Start a head and nodes on this machine; `RAY_ADDRESS` and the token are set for child processes.
 
     Args:
         folder: Folder for the token; its path must be short.
         count: Number of nodes.
         cpus: Processors of each node.
+        gpus: Fake GPUs of each node.
     """
     from orchestrator.schedule import environment
 
@@ -58,10 +59,11 @@ def nodes(folder: Path, count: int, cpus: int) -> Iterator[None]:
     environment.prepare(folder / "ray-token")
     from ray.cluster_utils import Cluster
 
-    head = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus, "include_dashboard": False})
+    own: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus}
+    head = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
     try:
         for _ in range(count - 1):
-            head.add_node(num_cpus=cpus, object_store_memory=80 * 1024 * 1024)
+            head.add_node(**own, object_store_memory=80 * 1024 * 1024)
         os.environ["RAY_ADDRESS"] = head.address
         yield
     finally:

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.accounts import Account
 from orchestrator.ledger.sweeps.records import Channel, channel_of, sweep_id_of
 from trainables.errors import Refusal
-from trainables.trial import Settings, settings_from
+from trainables.trial import ScriptSettings, Settings, settings_from
 
 LARGEST_STEP = 1 << 53
 """Maximum step of a report."""
@@ -35,8 +35,8 @@ class Assignment:
         trial_key: Key `<sweep>-<number>`.
         ledger: Random id of the sweep's ledger.
         settings: Settings of the trial.
-        cpu: Processors of the attempt.
-        gpu: Share of a GPU of the attempt.
+        cpu: Processors of the attempt on each of its nodes.
+        gpu: GPUs of the attempt on each of its nodes, or its share of one.
         data: Folder of the data sets.
         checkpoints: Folder of the trial's checkpoints.
         resume: Checkpoint to resume, as the ledger records it, or None to start at step 0.
@@ -87,8 +87,17 @@ class Assignment:
 
     @property
     def slots(self) -> int:
-        """Return the number of trials that share a device in the slots of one engine; 1 without sharing."""
-        return round(1 / self.gpu) if 0 < self.gpu < 1 else 1
+        """Return the number of trials that share a device in the slots of one engine; 1 without an engine.
+
+        A function or a command with a part of a GPU has a process of its own there.
+        """
+        is_script = isinstance(self.settings, ScriptSettings)
+        return round(1 / self.gpu) if 0 < self.gpu < 1 and not is_script else 1
+
+    @property
+    def nodes(self) -> int:
+        """Return the number of nodes of the attempt."""
+        return self.settings.nodes if isinstance(self.settings, ScriptSettings) else 1
 
     def check_metrics(self, metrics: Mapping[str, float]) -> None:
         """Check that a report contains the observed metrics.

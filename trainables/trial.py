@@ -204,6 +204,15 @@ class Clock:
     reproducible: str | None = None
 
 
+def memory_share(gpu: float) -> float:
+    """Return the share of a GPU's memory for a process; a tenth stays free for the contexts of processes.
+
+    Args:
+        gpu: GPUs of the process, or its share of one.
+    """
+    return round(min(gpu, 1.0) * 0.9, 3)
+
+
 def variable_of(name: str) -> str:
     """Return the name of the environment variable that holds a hyperparameter for a script."""
     return f"SWEEP_PARAM_{name.replace('.', '_').upper()}"
@@ -230,6 +239,8 @@ class ScriptSettings:
         disk: Largest disk space of an attempt in bytes, or None.
         metrics: Where reports come from if the script sends none: a pattern of printed lines by metric, or
             `file` or `tensorboard` with a path; empty if it sends them.
+        gpu: GPUs of the trial on each of its nodes, or its share of one.
+        nodes: Nodes of the trial, on each of which the function or command runs.
     """
 
     function: str | None
@@ -243,6 +254,8 @@ class ScriptSettings:
     minutes: float | None = None
     disk: int | None = None
     metrics: Mapping[str, str] = field(default_factory=dict)
+    gpu: float = 0.0
+    nodes: int = 1
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> ScriptSettings:
@@ -253,6 +266,11 @@ class ScriptSettings:
             "command": None if command is None else tuple(command),
         }
         return ScriptSettings(**{**document, **fields})
+
+    @property
+    def gpu_memory(self) -> float | None:
+        """Share of its GPU's memory that the trial may use if it shares the GPU with others, or None."""
+        return memory_share(self.gpu) if 0 < self.gpu < 1 else None
 
     def static(self) -> tuple[Any, ...]:
         """Return a key that all trials of a sweep share, because nothing is compiled."""

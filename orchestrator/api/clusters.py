@@ -131,7 +131,7 @@ def pool_of(pool_id: str, view: View, running: Mapping[str, Mapping[str | None, 
         Machine(
             node.name,
             node.cpu / UNIT,
-            node.devices,
+            node.devices // UNIT,
             _placed(view, node.name),
         )
         for node in view.nodes
@@ -139,9 +139,9 @@ def pool_of(pool_id: str, view: View, running: Mapping[str, Mapping[str | None, 
     return Pool(
         pool_id,
         view.capacity.cpu / UNIT,
-        view.capacity.devices,
+        view.capacity.devices // UNIT,
         free_cpu / UNIT,
-        free_devices,
+        free_devices / UNIT,
         machines,
         [_use(view, sweep) for sweep in sorted(view.claims)],
         _by_host({sweep: running.get(sweep, {}) for sweep in sorted(view.claims)}),
@@ -177,7 +177,7 @@ def _use(view: View, sweep: str) -> PoolUse:
         claim.want,
         view.shares[sweep].trials,
         use.trials * claim.cpu / UNIT,
-        use.devices,
+        use.devices / UNIT,
     )
 
 

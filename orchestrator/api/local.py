@@ -45,6 +45,7 @@ from orchestrator.client.answers import (
 )
 from orchestrator.client.names import one_of
 from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, Backend
+from orchestrator.config.trainable import resources_of
 from orchestrator.driver.detached import last_lines
 from orchestrator.errors import BadInput, WrongState
 from orchestrator.ledger.holder import Holder
@@ -114,6 +115,7 @@ class LocalBackend(Backend):
             has_log=self.workspace.paths.log(sweep.id, found.key).exists(),
             mlflow=mlflow,
             code_changes=found.code_changes(),
+            resources=resources_of(sweep.document),
             elsewhere=log.elsewhere,
             nodes=log.nodes,
             repeats=found.record.repeats,

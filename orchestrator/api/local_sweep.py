@@ -887,7 +887,8 @@ def _at_once(sweep: SweepConfig, hardware: Hardware) -> int:
     asked, trials = sweep.resources, sweep.budget.trials
     if isinstance(asked.slots, int):
         asked = asked.shared_by(asked.slots)
-    fits = fitting(hardware.nodes or [Node(hardware.cpus, hardware.gpus)], asked.cpu, asked.gpu)
+    nodes = hardware.nodes or [Node(hardware.cpus, hardware.gpus)]
+    fits = fitting(nodes, asked.cpu, asked.gpu, asked.node_count)
     return min(fits, asked.concurrent or trials, trials)
 
 

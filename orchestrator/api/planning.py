@@ -12,6 +12,7 @@ from orchestrator.client.answers import PlannedSweep
 from orchestrator.config import load
 from orchestrator.config.document import Mistake
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, most_trials
+from orchestrator.config.trainable import resources_of
 from orchestrator.errors import Refusal, Unfinished
 from orchestrator.machines.hardware import detect
 from orchestrator.report.words import size
@@ -119,10 +120,8 @@ def _lines(sweep: Sweep, plan: Plan) -> Iterator[str]:
     missed = SAMPLERS.settings(what.sampler.name).under_stopping
     if missed and SCHEDULERS.settings(what.scheduler.name).stops_trials:
         yield f"warning: {what.sampler.name} {missed}. Use `scheduler: none`, or `sampler: tpe`."
-    yield (
-        f"resources: {what.resources.cpu:g} CPU and {what.resources.gpu:g} GPU a trial;"
-        f" this machine has {plan.hardware.cpus} and {plan.hardware.gpus}"
-    )
+    has = f"this machine has {plan.hardware.cpus} and {plan.hardware.gpus}"
+    yield f"resources: {resources_of(what.document())}; {has}"
     if plan.matched is not None:
         yield f"match: {plan.matched}"
     if what.trainable is not None and (why := what.trainable.why_not_registered()) is not None:

@@ -116,6 +116,7 @@ def show(trial: TrialName, root: Root = DEFAULT_ROOT, as_json: Json = False, ser
     print_line(f"{row.key}: {row.state}{cause}, step {row.step} of {row.total_steps}")
     for name, value in row.params.items():
         print_line(f"  {name} = {plain(value)}")
+    print_line(f"  {found.resources}")
     if found.repeats is not None:
         print_line(f"  repeats a setting of {found.repeats}")
     if found.by_hand is not None:

@@ -323,6 +323,7 @@ class TrialDocument:
         has_log: Whether the machine of the service has a log of it.
         mlflow: Its run in MLflow.
         code_changes: Version of the code of each attempt, one line each, if the code has changed.
+        resources: Resources of the trial in words, with the bound of its GPU's memory.
         elsewhere: Events of the attempts on other machines, one line each.
         nodes: Names of those machines; the tracebacks are in their logs.
         repeats: Earlier sweep, or source of known results, of which it repeats a setting; None otherwise.
@@ -340,6 +341,7 @@ class TrialDocument:
     has_log: bool
     mlflow: MlflowRun
     code_changes: Sequence[str] = ()
+    resources: str = ""
     elsewhere: Sequence[str] = ()
     nodes: Sequence[str] = ()
     repeats: str | None = None
@@ -604,7 +606,7 @@ class PoolUse:
     wanted: int
     share: int
     cpu: float
-    devices: int
+    devices: float
 
 
 @dataclass(frozen=True)
@@ -626,7 +628,7 @@ class Pool:
     cpu: float
     devices: int
     free_cpu: float
-    free_devices: int
+    free_devices: float
     nodes: Sequence[Machine]
     uses: Sequence[PoolUse]
     running: Mapping[str, Mapping[str, int]]

@@ -419,28 +419,35 @@ def check_confirm(confirm: ConfirmSection, objectives: int) -> None:
 
 
 def check_resources(resources: ResourcesSection) -> None:
-    """Check the share of a GPU, and refuse limits that apply to scripts only.
+    """Check the share of a GPU, and refuse what applies to scripts only.
 
     Raises:
-        Violation: The share is wrong, or there is a limit of memory, disk or minutes.
+        Violation: The share is wrong, or there are several GPUs or nodes, or limits of memory, disk or
+            minutes.
     """
-    for name in LIMITS:
+    for name in (*LIMITS, "nodes"):
         if getattr(resources, name) is not None:
             must = "requires a `trainable` that is a function or a command"
             raise Violation(("resources", name), must, "Leave it out.")
+    if resources.gpu > 1:
+        must = "must be at most 1, unless the `trainable` is a function or a command"
+        raise Violation(("resources", "gpu"), must, "Write gpu: 1.", f"{resources.gpu:g}")
     check_share(resources)
 
 
 def check_share(resources: ResourcesSection) -> None:
-    """Check that a trial takes no GPU, a whole GPU, or a slot of one.
+    """Check that a trial takes no GPU, a part 1/K of one, or whole GPUs.
 
     Raises:
-        Violation: The share is not 0, 1 or 1/K, or `slots` stands beside another share than 1.
+        Violation: The share is not 0, 1/K or a whole number, or `slots` stands beside another share than 1.
     """
     share = resources.gpu
     if resources.slots is not None and share != 1:
         must = "requires gpu: 1, which the slots share"
         raise Violation(("resources", "slots"), must, "Write gpu: 1, or leave it out.")
-    if share and abs(1 / share - round(1 / share)) > 1e-6:
+    if share > 1 and share != round(share):
+        must = "must be a whole number of GPUs, or a part 1/K of one"
+        raise Violation(("resources", "gpu"), must, f"Write gpu: {round(share)}.", f"{share:g}")
+    if 0 < share < 1 and abs(1 / share - round(1 / share)) > 1e-6:
         remedy = f"Write gpu: 1/{max(1, round(1 / share))}."
         raise Violation(("resources", "gpu"), "must be 0, 1 or 1/K of a GPU", remedy)

@@ -401,8 +401,22 @@ class BudgetSection(Section):
 class ResourcesSection(Section):
     """What one trial takes."""
 
-    gpu: Number = setting("GPUs: 0, 1, or 1/K for a slot of an engine of K trials.", "1/8", 0.0, ge=0, le=1)
+    gpu: Number = setting(
+        "GPUs: 0, 1, or 1/K, which is a slot of an engine of K trials; for functions and commands a part of "
+        "one GPU, or several GPUs of one node.",
+        "1/8",
+        0.0,
+        ge=0,
+        le=64,
+    )
     cpu: Number = setting("CPU cores.", 1, 1.0, ge=0.01, le=4096)
+    nodes: Whole | None = setting(
+        "Nodes of one trial of a function or command, with its gpu and cpu on each; 1 if left out.",
+        2,
+        None,
+        ge=1,
+        le=256,
+    )
     slots: Slots | None = setting(
         "With gpu: 1, how many trials share it: K, or auto, measured when the sweep starts.", "auto", None
     )
@@ -421,6 +435,22 @@ class ResourcesSection(Section):
     minutes: Number | None = setting(
         "Longest time of an attempt of a function or command, in minutes.", 60, None, gt=0
     )
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes of one trial."""
+        return self.nodes or 1
+
+    @property
+    def total_gpu(self) -> float:
+        """GPUs of one trial on all its nodes."""
+        return self.gpu * self.node_count
+
+    @property
+    def phrase(self) -> str:
+        """Resources of one trial in words, such as `1 CPU and 4 GPU a trial on each of 2 nodes`."""
+        where = f" on each of {self.nodes} nodes" if self.node_count > 1 else ""
+        return f"{self.cpu:g} CPU and {self.gpu:g} GPU a trial{where}"
 
     def shared_by(self, slots: int) -> ResourcesSection:
         """Return the resources of one of so many trials that share a GPU."""

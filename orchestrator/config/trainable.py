@@ -27,18 +27,24 @@ from orchestrator.placeholders import (
 from orchestrator.process_secrets import redacted
 from trainables import parsing
 from trainables.sources import digest_of, module_in, source_of, text_of
-from trainables.trial import METRIC_SOURCES, Clock, ProgramSettings, ScriptSettings, variable_of
+from trainables.trial import (
+    METRIC_SOURCES,
+    Clock,
+    ProgramSettings,
+    ScriptSettings,
+    memory_share,
+    variable_of,
+)
 
 Space = Mapping[str, Distribution]
 Kind = Literal["function", "command", "program"]
 KINDS: tuple[Kind, ...] = ("function", "command", "program")
 
 _REFERENCE = re.compile(r"^([A-Za-z_][\w.]*|[^:\0]+\.py):[A-Za-z_]\w*$")
-_OWN = frozenset({"seed", "step", "steps", "folder", "resume"})
+_OWN = frozenset({"seed", "step", "steps", "folder", "resume", "gpus", "nodes"})
 """Names that every command has beside its hyperparameters."""
 _PROGRAM_PATH = ("trainable", "program")
 _PATHS = frozenset({"folder", "resume"})
-_NUMBERS = frozenset({"seed", "step", "steps"})
 
 _SCRIPT = re.compile(r"[^'\"$;&|<>]+\.[A-Za-z]{1,4}")
 _LONGEST_NAME = 100
@@ -142,7 +148,7 @@ class Trainable:
             clock: Length of the trial.
             seed: Seed of the trial. It replaces a searched `seed`, because a confirmation has the params of
                 the best trial.
-            limits: Limits of the process of a function or a command.
+            limits: GPUs, nodes and limits of a function or a command.
         """
         own = _with_seed(params, seed)
         if self.kind == "program":
@@ -160,6 +166,8 @@ class Trainable:
             minutes=limits.minutes,
             disk=round((limits.disk or DISK) * _GIB),
             metrics=self.metrics,
+            gpu=limits.gpu,
+            nodes=limits.node_count,
         )
 
 
@@ -179,6 +187,14 @@ def task_of(document: Mapping[str, Any]) -> str:
     target = section[kind]
     shell = section.get("shell", False)
     return Trainable(kind, target if isinstance(target, str) else tuple(target), "", shell).name
+
+
+def resources_of(document: Mapping[str, Any]) -> str:
+    """Return the resources of one trial of a recorded sweep in words, with the bound of its GPU's memory."""
+    asked = ResourcesSection.model_validate(document.get("resources", {}))
+    if 0 < asked.gpu < 1 and {"function", "command"} & document.get("trainable", {}).keys():
+        return f"{asked.phrase}, with at most {memory_share(asked.gpu):.1%} of the GPU's memory"
+    return asked.phrase
 
 
 def read_trainable(
@@ -372,7 +388,7 @@ def _texts(placeholder: Placeholder, space: Space) -> list[str]:
         Violation: Its format does not suit its values, or a shell would take a value for several words.
     """
     path, name, context = ("trainable", "command"), placeholder.name, placeholder.context
-    values: Sequence[Any] = (2**31,) if name in _NUMBERS else ("",)
+    values: Sequence[Any] = (2**31,) if name in _OWN - _PATHS else ("",)
     if name in space:
         values = space[name].choices or space[name].ends()
     try:
@@ -499,15 +515,17 @@ def _check_clock(file: TrainableFile, kind: Kind) -> None:
 def _check_resources(file: TrainableFile, kind: Kind) -> None:
     resources = file.resources
     if kind == "program":
-        for name in LIMITS:
+        for name in (*LIMITS, "nodes"):
             if getattr(resources, name) is not None:
                 must = "requires a function or a command, because trials of a program share a process"
                 raise Violation(("resources", name), must, "Leave it out.")
+        if resources.gpu > 1:
+            must = "must be at most 1, because an engine trains on one GPU"
+            raise Violation(("resources", "gpu"), must, "Write gpu: 1.", f"{resources.gpu:g}")
         return
-    if resources.slots is not None or 0 < resources.gpu < 1:
-        name = "gpu" if resources.slots is None else "slots"
+    if resources.slots is not None:
         must = f"is for programs only, because every trial of a {kind} has its own process"
-        raise Violation(("resources", name), must, "Write gpu: 1, or gpu: 0.")
+        raise Violation(("resources", "slots"), must, "Write gpu: 1/4 for four trials on a GPU.")
 
 
 def free_of(reference: str, folder: Path) -> tuple[str, ...]:

@@ -131,7 +131,8 @@ def run_session(
         NoSpace: The disk is full.
     """
     run, observer = leased.run, leased.observer
-    resources = AvailableResources(slotted.resources.cpu, slotted.resources.gpu)
+    asked = slotted.resources
+    resources = AvailableResources(asked.cpu, asked.gpu, asked.node_count)
     trainable = slotted.trainable
     program = trainable.imported_code() if trainable else ""
     pool = EnginePool.of(str(run.paths.compilations), program)

@@ -137,9 +137,16 @@ def _check_resources(sweep: SweepConfig, available: Hardware) -> None:
     if not available.holds(trial.cpu, trial.gpu):
         raise BadInput(
             f"{sweep.name}: resources",
-            "one node must have both the processors and the GPU share of a trial",
+            "one node must have both the processors and the GPUs of a trial",
             f"{trial.cpu:g} CPU and {trial.gpu:g} GPU",
             "Use fewer processors.",
+        )
+    if not available.holds(trial.cpu, trial.gpu, trial.node_count):
+        raise BadInput(
+            f"{sweep.name}: resources.nodes",
+            f"must be available: so many nodes with {trial.cpu:g} CPU and {trial.gpu:g} GPU each",
+            f"{trial.nodes}",
+            "Use fewer nodes, or submit to a cluster that has as many.",
         )
 
 

@@ -322,10 +322,14 @@ def resume(leased: LeasedSweep) -> None:
 def record_resources(leased: LeasedSweep, slotted: SweepConfig) -> None:
     """Record the resources of an attempt, if they have changed; `slotted` has its number of slots fixed."""
     record, resources = record_of(leased), slotted.resources
-    known = list(record.facts.get(RESOURCES, ()))
-    if known and (known[-1]["cpu"], known[-1]["gpu"]) == (resources.cpu, resources.gpu):
+    known, cpu, gpu = (
+        list(record.facts.get(RESOURCES, ())),
+        resources.cpu * resources.node_count,
+        resources.total_gpu,
+    )
+    if known and (known[-1]["cpu"], known[-1]["gpu"]) == (cpu, gpu):
         return
-    taken = {"cpu": resources.cpu, "gpu": resources.gpu, "at": leased.ledger.now()}
+    taken = {"cpu": cpu, "gpu": gpu, "at": leased.ledger.now()}
     leased.writer.amend_sweep(record.document, record.digest, {**record.facts, RESOURCES: [*known, taken]})
 
 
@@ -383,6 +387,8 @@ def claim_of(leased: LeasedSweep, slotted: SweepConfig) -> sharing.PoolClaim:
         record_of(leased).created_at,
         slotted.resources.cpu,
         slotted.resources.gpu,
+        nodes=slotted.resources.node_count,
+        shares_engine=slotted.evaluates_test,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import BadInput, counted
+from orchestrator.sharing.capacity import apart
 
 HOST_DEVICES = "SWEEP_HOST_DEVICES"
 """Environment variable: number of host devices that replace GPUs, to try shared engines without a GPU."""
@@ -36,18 +37,27 @@ class Node:
     free_gpus: float = 0.0
 
 
-def fitting(nodes: Iterable[Node], cpu: float, gpu: float) -> int:
-    """Return the number of attempts that fit on idle nodes."""
-    return sum(_times(node.cpus, node.gpus, cpu, gpu) for node in nodes)
+def fitting(nodes: Iterable[Node], cpu: float, gpu: float, per_attempt: int = 1) -> int:
+    """Return the number of attempts that fit on idle nodes.
+
+    Args:
+        nodes: Nodes of a cluster.
+        cpu: Processors of an attempt on each of its nodes.
+        gpu: GPUs of an attempt on each of its nodes, or its share of one.
+        per_attempt: Number of different nodes that an attempt needs.
+    """
+    return apart([_times(node.cpus, node.gpus, cpu, gpu) for node in nodes], per_attempt)
 
 
-def why_none(nodes: Sequence[Node], cpu: float, gpu: float) -> str:
+def why_none(nodes: Sequence[Node], cpu: float, gpu: float, per_attempt: int = 1) -> str:
     """Return the reason why no attempt starts, such as `no node with 1 GPU; 3 nodes, 0 free`."""
     request = " and ".join(f"{amount:g} {name}" for amount, name in ((cpu, "CPU"), (gpu, "GPU")) if amount)
     if gpu and not any(node.gpus >= gpu for node in nodes):
         request = f"{gpu:g} GPU"
     free = sum(_times(node.free_cpus, node.free_gpus, cpu, gpu) > 0 for node in nodes)
-    shortage = "no free node" if fitting(nodes, cpu, gpu) else "no node"
+    is_possible = fitting(nodes, cpu, gpu, per_attempt)
+    one = "no" if per_attempt == 1 else f"not {per_attempt}"
+    shortage = f"{one} {'free ' if is_possible else ''}node{'s' * (per_attempt > 1)}"
     return f"{shortage} with {request}; {counted(len(nodes), 'node')}, {free} free"
 
 
@@ -88,9 +98,9 @@ class Hardware:
         where = "a node of the cluster has" if self.nodes else "this machine has"
         return f"{where} {self.gpus} GPU(s), {self.cpus} CPU(s)"
 
-    def holds(self, cpu: float, gpu: float) -> bool:
-        """Return True if one attempt with these resources fits on one machine."""
-        return fitting(self.nodes or [Node(self.cpus, self.gpus)], cpu, gpu) > 0
+    def holds(self, cpu: float, gpu: float, per_attempt: int = 1) -> bool:
+        """Return True if one attempt with these resources fits; see `fitting`."""
+        return fitting(self.nodes or [Node(self.cpus, self.gpus)], cpu, gpu, per_attempt) > 0
 
 
 def detect(devices: Path = Path("/dev"), amd: Path = Path("/sys/class/kfd/kfd/topology/nodes")) -> Hardware:

@@ -19,6 +19,7 @@ import plotly.graph_objects as go
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from plotly.offline import get_plotlyjs
 
+from orchestrator.config.trainable import resources_of
 from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, HARDWARE
 from orchestrator.report import words
 from orchestrator.report.analysis import Importance
@@ -325,10 +326,13 @@ def _by_importance(over: Sequence[Axis], importances: Sequence[Importance]) -> l
 
 def _costs(history: History, summary: Summary) -> list[ReportSection]:
     spending = summary.spending
-    gpu = float(history.sweep.document.get("resources", {}).get("gpu", 0.0))
+    document = history.sweep.document
+    resources = document.get("resources", {})
+    gpu = float(resources.get("gpu", 0.0)) * int(resources.get("nodes", 1))
     caption = f"{words.duration(spending.total)} of attempts, side by side."
     if gpu:
-        caption += f" At {gpu:g} GPU a trial: {spending.total * gpu / 3600:.2f} GPU-hours."
+        hours = spending.total * gpu / 3600
+        caption += f" At {gpu:g} GPU a trial: {hours:.2f} GPU-hours. Resources: {resources_of(document)}."
     parts = tuple(
         TableRow(
             (

@@ -23,9 +23,10 @@ def selector(avoided: Collection[str]) -> dict[str, str]:
     return {NODE_LABEL: f"!in({','.join(sorted(avoided))})"} if avoided else {}
 
 
-def of_bundle(avoided: Collection[str]) -> dict[str, Any]:
-    """Return the arguments of a placement group of one bundle that avoids some nodes."""
-    return {"bundle_label_selector": [selector(avoided)]} if avoided else {}
+def of_bundles(avoided: Collection[str], nodes: int = 1) -> dict[str, Any]:
+    """Return the arguments of a placement group with a bundle on each of several nodes, not avoided ones."""
+    apart = {"strategy": "STRICT_SPREAD"} if nodes > 1 else {}
+    return {**apart, **({"bundle_label_selector": [selector(avoided)] * nodes} if avoided else {})}
 
 
 class Placement:
@@ -33,13 +34,13 @@ class Placement:
 
     Attributes:
         closed: Ids of the nodes that are reserved for other sweeps.
-        nodes: Nodes of the attempts that a worker has taken, by attempt id.
+        nodes: Nodes of each attempt that a worker has taken, by attempt id.
     """
 
     def __init__(self) -> None:
         self.closed: frozenset[str] = frozenset()
         self._avoided: dict[str, frozenset[str]] = {}
-        self.nodes: Mapping[str, str] = {}
+        self.nodes: Mapping[str, Collection[str]] = {}
 
     def avoiding(self, assignment: Assignment) -> Assignment:
         """Return the assignment, set to avoid the nodes that are reserved for other sweeps."""

@@ -328,8 +328,8 @@ def release_idle_actors(controller: Any) -> None:
 # trial's request to Ray is fixed when the trial is added.
 
 
-def nodes_of(controller: Any, trials: Collection[str]) -> dict[str, str]:
-    """Return the ids of the nodes on which trials have their processors, by trial id.
+def nodes_of(controller: Any, trials: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the ids of the nodes on which trials have their processors, by trial id; rank 0's is the first.
 
     A trial whose actor is lent may run on another node. Trials that wait for resources are left out.
     """
@@ -340,7 +340,11 @@ def nodes_of(controller: Any, trials: Collection[str]) -> dict[str, str]:
         if trial.trial_id in trials and actor in placed
     }
     tables = {name: placement_group_table(group)["bundles_to_node_id"] for name, group in groups.items()}
-    return {name: table[0] for name, table in tables.items() if table.get(0)}
+    return {
+        name: tuple(node for _, node in sorted(table.items()))
+        for name, table in tables.items()
+        if table.get(0)
+    }
 
 
 def waiting_for_resources(controller: Any, trials: Collection[str]) -> list[str]:

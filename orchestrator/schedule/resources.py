@@ -33,13 +33,13 @@ REQUEST_SECONDS = 30.0
 
 
 class AvailableResources:
-    """Resources of the joined cluster for attempts with `cpu` processors and a `gpu` share.
+    """Resources of the joined cluster for attempts with `cpu` processors and `gpu` GPUs on each node.
 
     They are read at most once a second.
     """
 
-    def __init__(self, cpu: float, gpu: float) -> None:
-        self._cpu, self._gpu = cpu, gpu
+    def __init__(self, cpu: float, gpu: float, per_attempt: int = 1) -> None:
+        self._cpu, self._gpu, self._per_attempt = cpu, gpu, per_attempt
         self._read_at = float("-inf")
         self._nodes: dict[str, Node] = {}
         self._requested: Counter[tuple[float, float]] = Counter()
@@ -47,7 +47,7 @@ class AvailableResources:
 
     def capacity(self) -> int:
         """Return the number of attempts that fit on the nodes that are alive and not drained."""
-        return fitting(self.nodes().values(), self._cpu, self._gpu)
+        return fitting(self.nodes().values(), self._cpu, self._gpu, self._per_attempt)
 
     def devices(self) -> int:
         """Return the number of GPUs of the nodes that are alive and not drained."""
@@ -55,7 +55,7 @@ class AvailableResources:
 
     def shortage(self) -> str:
         """Return the reason why no attempt can start now."""
-        return why_none(list(self.nodes().values()), self._cpu, self._gpu)
+        return why_none(list(self.nodes().values()), self._cpu, self._gpu, self._per_attempt)
 
     def placed(self) -> bool:
         """Return True if an attempt of this driver has its resources and waits for no process with a GPU."""
@@ -68,7 +68,7 @@ class AvailableResources:
         repeats the request, because a delayed driver may have overwritten it.
 
         Args:
-            attempts: Number of attempts by processors and GPU share of one attempt.
+            attempts: Number of attempts by processors and GPUs, an attempt on several nodes once for each.
         """
         now = time.monotonic()
         if attempts != self._requested or now - self._requested_at >= REQUEST_SECONDS:

@@ -172,18 +172,21 @@ class ClusterShare:
         """Return the number of devices for the engines: all of them if no other sweep uses the pool."""
         if self._view is None or len(self._view.claims) == 1:
             return self._resources.devices()
-        return self._view.uses[self._claim.sweep].devices
+        return self._view.uses[self._claim.sweep].devices // UNIT
 
     def _nodes(self) -> Sequence[PoolNode]:
         nodes = self._resources.nodes().items()
-        return [PoolNode(name, round(node.cpus * UNIT), int(node.gpus)) for name, node in sorted(nodes)]
+        return [
+            PoolNode(name, round(node.cpus * UNIT), int(node.gpus) * UNIT) for name, node in sorted(nodes)
+        ]
 
     def _amounts(self, session: Session) -> Amounts:
         running, now = session.running.values(), self._clock()
         waits = [now - self._waiting_since(run) for run in running if not run.started]
         trials, slots = len(running), self._claim.slots
         # Granted attempts that are not in an engine yet also need devices.
-        devices = max(len(self.engines.in_use), -(-trials // slots)) if slots else 0
+        bundles = max(len(self.engines.in_use), -(-trials // slots)) if slots else 0
+        devices = bundles * self._claim.all_devices
         leaving = len(session.running.keys() & set(self.leaving))
         waited, places = max(waits, default=0.0), self._places(session)
         return Amounts(session.startable, trials, len(waits), devices, leaving, waited, places)
@@ -193,13 +196,15 @@ class ClusterShare:
         seconds, now = self._minimum_run(), self._clock()
         trials: Counter[str] = Counter()
         ready: Counter[str] = Counter()
-        for name, node in self.placement.nodes.items():
+        for name, nodes in self.placement.nodes.items():
             if (run := session.running.get(name)) is not None and run.started_at is not None:
-                trials[node] += 1
-                ready[node] += now - run.started_at >= seconds
-        devices = trials if self._claim.slots == 1 else Counter(self._engine_nodes.values())
-        nodes = sorted(trials.keys() | devices.keys())
-        return tuple(Place(node, trials[node], devices[node], ready[node]) for node in nodes)
+                trials.update(nodes)
+                if now - run.started_at >= seconds:
+                    ready.update(nodes)
+        bundles = trials if self._claim.slots == 1 else Counter(self._engine_nodes.values())
+        gpus = self._claim.device
+        names = sorted(trials.keys() | bundles.keys())
+        return tuple(Place(node, trials[node], bundles[node] * gpus, ready[node]) for node in names)
 
     def _waiting_since(self, run: Running) -> float:
         """Return the start of an attempt's wait for its resources.
@@ -236,8 +241,9 @@ class ClusterShare:
 
 
 def total(view: View) -> Counter[tuple[float, float]]:
-    """Return the demand of all sweeps of a pool in attempts, by processors and GPU share of one attempt."""
+    """Return the demand of all sweeps of a pool in attempts, by processors and GPUs on one of its nodes."""
     wanted: Counter[tuple[float, float]] = Counter()
     for claim in view.claims.values():
-        wanted[claim.cpu / UNIT, 1 / claim.slots if claim.slots else 0.0] += claim.want
+        gpu = 1 / claim.slots if claim.slots > 1 else claim.device / UNIT
+        wanted[claim.cpu / UNIT, gpu] += claim.want * claim.nodes
     return wanted

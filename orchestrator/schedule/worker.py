@@ -14,6 +14,7 @@ from ray import tune
 
 from orchestrator.assignment import Assignment
 from orchestrator.schedule import placement, sent_code
+from orchestrator.schedule.other_nodes import RankActors
 from orchestrator.schedule.ray_private import adopt, published_stop
 from orchestrator.scripts.script_attempt import OwnProcess
 from orchestrator.training import process
@@ -42,7 +43,8 @@ class Worker(tune.Trainable):
         own = assignment.slots == 1 and cls.asks_for_gpu
         resources = {"CPU": assignment.cpu, "GPU": assignment.gpu if own else 0}
         bundle = {name: share for name, share in resources.items() if share}
-        return tune.PlacementGroupFactory([bundle], **placement.of_bundle(assignment.avoided))
+        nodes = assignment.nodes
+        return tune.PlacementGroupFactory([bundle] * nodes, **placement.of_bundles(assignment.avoided, nodes))
 
     def setup(  # type: ignore[override] # `tune.with_parameters` passes the environment
         self, config: dict[str, Any], environment: Mapping[str, str | None]
@@ -54,6 +56,7 @@ class Worker(tune.Trainable):
             environment: Environment, as `orchestrator.schedule.ray_private.handed` returns it.
         """
         adopt(environment)
+        self._environment = environment
         self._own: OwnAttempts | None = None
         self._assignment, self._begun = Assignment.from_config(config), False
 
@@ -71,7 +74,7 @@ class Worker(tune.Trainable):
         """
         if self._own is None:
             is_script = isinstance(self._assignment.settings, ScriptSettings)
-            self._own = OwnProcess() if is_script else OwnEngine()
+            self._own = OwnProcess(self._others) if is_script else OwnEngine()
             process.handle_sigterm()
             process.watch(self._assignment.channel, published_stop)
         if process.terminating() and not self._begun:
@@ -80,6 +83,10 @@ class Worker(tune.Trainable):
         outcome = self._own.advance(sent_code.on_this_machine(self._assignment))
         node = outcome.node or socket.gethostname()
         return replace(outcome, node=node, loan=self.loan).to_result()
+
+    def _others(self) -> RankActors | None:
+        several = self._assignment.nodes > 1
+        return RankActors(self._assignment, self._environment) if several else None
 
     def _release(self) -> None:
         if self._own is not None:

@@ -13,7 +13,7 @@ import stat
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -23,8 +23,17 @@ from orchestrator.assignment import LARGEST_STEP, SIZE, Assignment, Outcome, Sav
 from orchestrator.ledger.sweeps.records import attempt_number
 from orchestrator.scripts import reported_folder
 from orchestrator.scripts.metric_sources import MetricSource, source_of_metrics
+from orchestrator.scripts.ranks import OtherNodes, unpack
 from orchestrator.scripts.reported_folder import own_file
-from orchestrator.scripts.script_process import GRACE, AttemptFolder, End, ScriptProcess, metrics_of
+from orchestrator.scripts.script_process import (
+    ALONE,
+    GRACE,
+    AttemptFolder,
+    End,
+    ScriptProcess,
+    metrics_of,
+    write_answer,
+)
 from orchestrator.scripts.supervisor import remove
 from orchestrator.storage import store
 from orchestrator.storage.paths import checkpoint_stem
@@ -54,6 +63,9 @@ FINISHING_SECONDS = 3600.0
 
 LONGEST_NAME = 250
 """Maximum length of the name of a metric, as in MLflow."""
+
+REASON_SECONDS = 2.0
+"""Time to wait, after the script on node 0 has failed, for the failure of another node, which may be why."""
 
 _MEASURED = ("seconds/", SIZE)
 """Prefixes of the metrics that the service measures itself; they have no curves."""
@@ -184,6 +196,19 @@ def _out_of_memory(got: str, limit: int | None) -> OverLimit:
     return OverLimit(_CAUSES["memory"], Refusal("the script", must, got, remedy))
 
 
+def _devices_of(settings: ScriptSettings) -> str:
+    """Return a line about the GPUs of a script and the bound of its memory; '' without a GPU."""
+    if not settings.gpu:
+        return ""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    line = f"its GPUs: {visible or 'as its machine shows them'}"
+    if (bound := settings.gpu_memory) is not None:
+        line += f"; at most {bound:.1%} of the memory, in JAX, and in PyTorch with `sweep_client`"
+    if process.mps_environment(settings.gpu):
+        line += "; through MPS"
+    return line
+
+
 def _limit_behind(reason: str) -> str | None:
     return next((limit for limit, sign in _SIGNS.items() if sign.search(reason)), None)
 
@@ -199,9 +224,14 @@ def _refused(must: str, got: str) -> Refusal:
 
 
 class ScriptAttempt:
-    """One attempt of a function or a command in its own process."""
+    """One attempt of a function or a command in its own process, and in one on each of its other nodes.
 
-    def __init__(self, assignment: Assignment) -> None:
+    Args:
+        assignment: Assignment of the attempt.
+        others: The other nodes of the attempt, or None if it has one node.
+    """
+
+    def __init__(self, assignment: Assignment, others: OtherNodes | None = None) -> None:
         assert isinstance(assignment.settings, ScriptSettings)
         self._assignment, self._settings = assignment, assignment.settings
         self._log = TrialLog(Path(assignment.log), assignment.attempt_id)
@@ -224,16 +254,20 @@ class ScriptAttempt:
         self._source: MetricSource | None = None
         self._started_at = time.monotonic()
         self._tail = deque[str](maxlen=TAIL)
+        self._others, self._tails = others, dict[int, deque[str]]()
+        self._others_must_leave = False
         try:
-            resumed = self._unpack(assignment.resume)
+            resumed = unpack(assignment, assignment.resume, self._place)
             store.check_space(Path(assignment.checkpoints))
             self._log.started(resumed)
             if attempt_number(assignment.attempt_id) == 1:
                 self._log.write(process_secrets.left_out_notice(process_secrets.left_out(os.environ)))
+            self._log.write(_devices_of(self._settings))
             with contextlib.suppress(PermissionError):  # the script will fail with a message
                 self._log.write(f"its code has the digest {self._code_digest()[:DIGITS]}")
             self._step = self._resumed = resumed
             self._source = self._source_of_metrics(resumed)
+            rank = others.start() if others is not None else ALONE
             self._process = ScriptProcess(
                 self._settings,
                 self._place,
@@ -242,8 +276,11 @@ class ScriptAttempt:
                 self._print,
                 assignment.tracking,
                 assignment.account,
+                rank,
             )
         except BaseException:
+            if others is not None:
+                others.close()
             remove(self._folder)
             raise
 
@@ -275,6 +312,7 @@ class ScriptAttempt:
         if self._unanswered is not None:
             self._answer(self._unanswered, go_on=not self._must_stop())
             self._prepare()
+        self._look_at_others()
         began = since = time.monotonic()
         while True:
             if (report := self._next_report()) is not None:
@@ -290,9 +328,9 @@ class ScriptAttempt:
             elif (end := self._process.end) is not None and not self._has_more():
                 return self._ended(end, interrupted=self._asked_to_leave)
             else:
+                self._look_at_others()
                 if not self._asked_to_leave and self._must_stop():
-                    self._process.terminate()
-                    self._asked_to_leave = True
+                    self._terminate()
                 wait = PATIENCE * max(time.monotonic() - since, self._interval)
                 time.sleep(min(max(wait, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS))
             if time.monotonic() - began > SIGN_OF_LIFE:
@@ -303,9 +341,11 @@ class ScriptAttempt:
         if self._unanswered is not None:
             self._answer(self._unanswered, go_on=False)
         if self._process.end is None:
-            self._process.terminate()
+            self._terminate()
             self._wait_for_end(2 * GRACE)
         self._process.close()
+        if self._others is not None:
+            self._others.close()
         if self._prepared is not None:
             shutil.rmtree(self._prepared, ignore_errors=True)
         remove(self._folder)
@@ -322,8 +362,7 @@ class ScriptAttempt:
                 why = f"the script has gone on for {now - self._started_at:.0f} s after its last report"
                 remedy = "; resources.minutes lets it go on for longer" if is_late else ""
                 self._log.write(f"{why}, and is ended{remedy}")
-                self._process.terminate()
-                self._asked_to_leave = True
+                self._terminate()
             if now - began > SIGN_OF_LIFE:
                 return Outcome(last.attempt_id, last.step, training=True)
             self._listens = self._listens and self._dismiss()
@@ -332,7 +371,7 @@ class ScriptAttempt:
         if end.limit is not None:
             self._log.write(f"ended after its last report: {_over(end.limit)}")
         elif end.code != 0 and not self._asked_to_leave:
-            self._log.write(f"ended after its last report with {self._reason(end)}")
+            self._log.write(f"ended after its last report with {self._reason(end, self._tail)}")
         return last
 
     def _wait_for_end(self, seconds: float) -> None:
@@ -365,7 +404,31 @@ class ScriptAttempt:
 
     def _must_stop(self) -> bool:
         assignment = self._assignment
-        return process.terminating() or process.stop_requested(assignment.channel, assignment.attempt_id)
+        is_leaving = process.terminating() or self._others_must_leave
+        return is_leaving or process.stop_requested(assignment.channel, assignment.attempt_id)
+
+    def _terminate(self) -> None:
+        """Send SIGTERM to the script, on all its nodes."""
+        self._process.terminate()
+        if self._others is not None:
+            self._others.terminate()
+        self._asked_to_leave = True
+
+    def _look_at_others(self) -> None:
+        """Log what the scripts on other nodes have printed.
+
+        Raises:
+            Refusal: One of them has failed, which ends the attempt on all nodes.
+            LostRank: The process that runs one of them has died, or its node.
+        """
+        for number, lines, end, must_leave in self._others.look() if self._others is not None else ():
+            tail = self._tails.setdefault(number, deque(maxlen=TAIL))
+            tail.extend(lines)
+            if lines:
+                self._log.write("".join(f"node {number}: {line}\n" for line in lines))
+            self._others_must_leave |= must_leave
+            if end is not None and not self._asked_to_leave:
+                self._check_end(end, tail, f"on node {number}, ")
 
     def _print(self, lines: str) -> None:
         self._tail.extend(lines.split("\n")[-TAIL:])
@@ -374,10 +437,10 @@ class ScriptAttempt:
         self._log.write(f"{lines}\n")
 
     def _answer(self, step: int, *, go_on: bool) -> None:
-        """Answer the report of a step."""
-        line = f"{'continue' if go_on else 'stop'} {step}\n"
-        with contextlib.suppress(OSError), own_file(self._place.answers, os.O_WRONLY | os.O_APPEND) as file:
-            file.write(line.encode())
+        """Answer the report of a step, on all nodes."""
+        write_answer(self._place, step, go_on=go_on)
+        if self._others is not None:
+            self._others.answer(step, go_on=go_on)
         self._unanswered = None
 
     def _has_more(self) -> bool:
@@ -515,16 +578,6 @@ class ScriptAttempt:
                 shown = " and ".join([*sorted(names)[:SHOWN], *more])
                 self._log.write(f"{shown} are {what}".replace("\n", "?"))
 
-    def _unpack(self, resume: SavedCheckpoint | None) -> int:
-        """Write the files of a checkpoint for the script; return its step, or 0 if it cannot be resumed."""
-        if resume is None:
-            return 0
-        folder = self._place.resume
-        facts = store.extract(Path(resume.path), self._assignment.store, resume.digest, folder)
-        # The step is not compared, because a report without a checkpoint keeps an earlier one.
-        checkpoint.check_trial(Path(resume.path), facts, self._assignment.trial_key)
-        return int(facts["step"]) if facts["resumable"] else 0
-
     def _ended(self, end: End, *, interrupted: bool) -> Outcome:
         """Return the last outcome of a script that has ended.
 
@@ -535,14 +588,11 @@ class ScriptAttempt:
         if interrupted:
             step = 0 if self._saved is None else self._saved.step  # its checkpoint was reported before
             return Outcome(self._assignment.attempt_id, step, done=True, interrupted=True)
-        if end.limit is not None:
-            raise _over(end.limit)
-        if end.code != 0:
-            reason = self._reason(end)
-            if limit := _limit_behind(reason):
-                is_memory = limit == "memory"
-                raise _out_of_memory(reason, self._settings.memory) if is_memory else _over(limit, reason)
-            raise Refusal("the script", "must end with exit code 0", reason, "See `sweep logs`.")
+        until = time.monotonic() + REASON_SECONDS
+        while self._others is not None and end.code != 0 and time.monotonic() < until:
+            self._look_at_others()  # the failure of another node may be the reason
+            time.sleep(LONGEST_POLL_SECONDS)
+        self._check_end(end, self._tail)
         if self._saved is None or self._step == self._resumed:
             must = "must report at least once"
             remedy = "Call `trial.report`, or append to SWEEP_REPORTS."
@@ -553,12 +603,33 @@ class ScriptAttempt:
             self._assignment.attempt_id, self._saved.step, done=True, checkpoint=self._saved, complete=True
         )
 
-    def _reason(self, end: End) -> str:
+    def _check_end(self, end: End, tail: Sequence[str], where: str = "") -> None:
+        """Raise the reason why a script has failed, if it has.
+
+        Args:
+            end: End of the script.
+            tail: Last lines of its output.
+            where: Words before the reason, such as `on node 1, `.
+
+        Raises:
+            Refusal: It has failed.
+            OverLimit: It has exceeded a limit.
+        """
+        if end.limit is not None:
+            raise _over(end.limit)
+        if end.code != 0:
+            reason = where + self._reason(end, tail)
+            if limit := _limit_behind(reason):
+                is_memory = limit == "memory"
+                raise _out_of_memory(reason, self._settings.memory) if is_memory else _over(limit, reason)
+            raise Refusal("the script", "must end with exit code 0", reason, "See `sweep logs`.")
+
+    def _reason(self, end: End, tail: Sequence[str]) -> str:
         if end.error:
             return end.error
         code = f"signal {-end.code}" if end.code is not None and end.code < 0 else f"exit code {end.code}"
-        last = next((line.strip() for line in reversed(self._tail) if line.strip()), "")
-        raised = _raised(list(self._tail), Path(self._settings.folder))
+        last = next((line.strip() for line in reversed(tail) if line.strip()), "")
+        raised = _raised(list(tail), Path(self._settings.folder))
         return f"{code}: {raised or last}" if raised or last else code
 
 
@@ -582,7 +653,15 @@ def _raised(lines: Sequence[str], folder: Path) -> str | None:
 
 
 class OwnProcess(OwnAttempts):
-    """Runs functions and commands, each attempt in its own process."""
+    """Runs functions and commands, each attempt in its own process.
+
+    Args:
+        others: Function that returns the other nodes of the next attempt, or None if it has one node.
+    """
+
+    def __init__(self, others: Callable[[], OtherNodes | None] = lambda: None) -> None:
+        super().__init__()
+        self._others = others
 
     def _begin(self, assignment: Assignment) -> ScriptAttempt:
-        return ScriptAttempt(assignment)
+        return ScriptAttempt(assignment, self._others())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import shlex
@@ -23,6 +24,8 @@ from orchestrator import process_secrets
 from orchestrator.accounts import Account, files_as
 from orchestrator.placeholders import arguments, names_in, plain, rendered
 from orchestrator.process_secrets import redacted
+from orchestrator.scripts.reported_folder import own_file
+from orchestrator.training.process import mps_environment
 from trainables.errors import Refusal
 from trainables.trial import METRIC_SOURCES, ScriptSettings, variable_of
 
@@ -75,6 +78,9 @@ DRAWN_SECONDS = 60.0
 LONGEST_END = 15.0
 """Time limit for the end of a killed script's descendants."""
 
+GPU_MEMORY = "SWEEP_GPU_MEMORY"
+"""Environment variable of a script: the share of its GPU's memory that it may use, if it shares the GPU."""
+
 _KEEPER_KILLED = "the process that keeps it was killed"
 
 _OF_A_LAUNCHER = frozenset(
@@ -124,6 +130,35 @@ class End:
     error: str = ""
 
 
+@dataclass(frozen=True)
+class Rank:
+    """The part of an attempt on one of its nodes.
+
+    Attributes:
+        number: Rank of the node; the script on node 0 reports.
+        address: Address of node 0.
+        port: Port of node 0 for the script's own communication.
+    """
+
+    number: int = 0
+    address: str = ""
+    port: int = 0
+
+    def environment(self, nodes: int) -> dict[str, str]:
+        """Return the variables of an attempt on several nodes; torchrun reads its options from `PET_...`."""
+        own = {
+            "MASTER_ADDR": self.address,
+            "MASTER_PORT": str(self.port),
+            "NODE_RANK": str(self.number),
+            "NNODES": str(nodes),
+        }
+        return own | {f"PET_{name}": value for name, value in own.items()} if nodes > 1 else {}
+
+
+ALONE = Rank()
+"""Rank of an attempt on one node."""
+
+
 class ScriptProcess:
     """A running function or command, with its descendants.
 
@@ -135,6 +170,7 @@ class ScriptProcess:
         say: Function that receives complete lines of the script's output.
         tracking: Variables that name the trial's run in MLflow, or none.
         account: Account as which the script runs; None for that of this process.
+        rank: Rank of this node.
 
     Raises:
         Refusal: The account cannot reach the folder of the attempt.
@@ -149,6 +185,7 @@ class ScriptProcess:
         say: Callable[[str], None],
         tracking: Mapping[str, str],
         account: Account | None = None,
+        rank: Rank = ALONE,
     ) -> None:
         _write(settings, place, attempt_id, step)
         if account is not None:
@@ -175,7 +212,7 @@ class ScriptProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={**environment_of(settings, place, step, account), **_with_access(tracking)},
+                env={**environment_of(settings, place, step, account, rank), **_with_access(tracking)},
                 pass_fds=[output[1]],
             )
         except BaseException:
@@ -385,7 +422,8 @@ def metrics_of(settings: ScriptSettings, place: AttemptFolder, step: int) -> dic
 
 def _own(settings: ScriptSettings, step: int, folder: str, resume: str) -> dict[str, Any]:
     steps = settings.training.steps
-    return {"seed": settings.seed, "step": step, "steps": steps, "folder": folder, "resume": resume}
+    own = {"seed": settings.seed, "step": step, "steps": steps, "folder": folder, "resume": resume}
+    return {**own, "gpus": math.ceil(settings.gpu), "nodes": settings.nodes}
 
 
 def _words(settings: ScriptSettings, step: int, folder: str, resume: str) -> list[str]:
@@ -431,8 +469,19 @@ def line_by_hand(settings: ScriptSettings) -> str:
     return f"cd {shlex.quote(settings.folder)} && {line}"
 
 
+def write_answer(place: AttemptFolder, step: int, *, go_on: bool) -> None:
+    """Write the answer to the report of a step, unless the script has replaced the file."""
+    line = f"{'continue' if go_on else 'stop'} {step}\n"
+    with suppress(OSError), own_file(place.answers, os.O_WRONLY | os.O_APPEND) as file:
+        file.write(line.encode())
+
+
 def environment_of(
-    settings: ScriptSettings, place: AttemptFolder, step: int, account: Account | None = None
+    settings: ScriptSettings,
+    place: AttemptFolder,
+    step: int,
+    account: Account | None = None,
+    rank: Rank = ALONE,
 ) -> dict[str, str]:
     """Return the environment of a script: allowed or requested variables of the worker.
 
@@ -454,6 +503,8 @@ def environment_of(
     return {
         **kept,
         **own,
+        **mps_environment(settings.gpu),
+        **rank.environment(settings.nodes),
         "PWD": settings.folder,
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
@@ -469,6 +520,9 @@ def environment_of(
         "SWEEP_INTERVAL": str(settings.training.interval),
         "SWEEP_SEED": str(settings.seed),
         "SWEEP_FOLDER": str(place.scratch),
+        "SWEEP_GPUS": str(math.ceil(settings.gpu)),
+        "SWEEP_NODES": str(settings.nodes),
+        **({} if settings.gpu_memory is None else {GPU_MEMORY: str(settings.gpu_memory)}),
     }
 
 
@@ -531,5 +585,6 @@ def _write(settings: ScriptSettings, place: AttemptFolder, attempt_id: str, step
         "reports": str(place.reports),
         "answers": str(place.answers),
         "checkpoints": str(place.checkpoints),
+        "gpu_memory": settings.gpu_memory,
     }
     place.trial.write_text(json.dumps(facts, indent=1), encoding="utf-8")

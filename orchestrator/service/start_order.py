@@ -176,6 +176,15 @@ def claim_of(submission: Submission, priority_class: PriorityClass) -> PoolClaim
     resources, trials = submission.document["resources"], int(submission.document["budget"]["trials"])
     slots = resources.get("slots", 1)
     gpu = resources["gpu"] / (slots if isinstance(slots, int) else 1)
-    claim = PoolClaim.of(submission.sweep_id, submission.owner, submission.at, resources["cpu"], gpu)
+    trainable = submission.document.get("trainable", {})
+    claim = PoolClaim.of(
+        submission.sweep_id,
+        submission.owner,
+        submission.at,
+        resources["cpu"],
+        gpu,
+        nodes=resources.get("nodes", 1),
+        shares_engine=not {"function", "command"} & trainable.keys(),
+    )
     want = min(trials, resources.get("concurrent", trials))
     return replace(claim, want=want, priority_class=priority_class)

@@ -127,7 +127,7 @@ class Attempts:
         self._constraints: Constraints = sweep.document()["constraints"]
         self.running: dict[str, Running] = {}
         self.took: deque[float] = deque(maxlen=100)
-        self._spending = Spending(spent, sweep.resources.gpu)
+        self._spending = Spending(spent, sweep.resources.total_gpu)
         self._lost_at: list[float] = []
         self._superseded: list[Path] = []
         self._listened_at = clock()

@@ -107,7 +107,7 @@ class HoursSpent:
     Attributes:
         hours: Wall-clock hours in which at least one worker held resources; time between two drivers does not
             count.
-        gpu_hours: Sum over all attempts of their hours times their share of a GPU.
+        gpu_hours: Sum over all attempts of their hours times their GPUs, on all nodes.
     """
 
     hours: float
@@ -136,7 +136,7 @@ def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> HoursSpent:
 class Spending:
     """Sums the time in which workers hold resources, without reading an attempt twice.
 
-    It continues from the time `before` of earlier drivers; `gpu` is the share of a GPU of one attempt.
+    It continues from the time `before` of earlier drivers; `gpu` is the GPUs of one attempt.
     """
 
     def __init__(self, before: HoursSpent, gpu: float) -> None:

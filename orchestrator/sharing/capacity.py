@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.sharing.pool_rows import UNIT, PoolNode
@@ -15,7 +15,7 @@ class Capacity:
 
     Attributes:
         cpu: in 1/10,000 of a core.
-        devices: GPUs.
+        devices: GPUs, in 1/10,000.
     """
 
     cpu: int
@@ -45,8 +45,20 @@ class Capacity:
 
     def device_seconds(self, dominant: int, seconds: float) -> int:
         """Return the use of a dominant share for a time, in GPU-seconds, or core-seconds without GPUs."""
-        devices = self.devices or self.cpu / UNIT
-        return round(dominant / self.whole * devices * seconds)
+        return round(dominant / self.whole * (self.devices or self.cpu) / UNIT * seconds)
+
+
+def apart(places: Sequence[int], nodes: int) -> int:
+    """Return how many trials fit that each take one place on so many different nodes.
+
+    Args:
+        places: of each node.
+        nodes: of one trial.
+    """
+    trials = sum(places) // nodes
+    while sum(min(count, trials) for count in places) < trials * nodes:
+        trials -= 1
+    return trials
 
 
 class FreeNodes:
@@ -81,7 +93,7 @@ class FreeNodes:
         Args:
             cpu: of one trial.
             trials: most trials of the bundle.
-            device: 1 if the bundle takes a device, else 0.
+            device: GPUs of the bundle, in 1/10,000.
 
         Returns:
             The index of the node and the number of trials, which is less than asked for if no node has the
@@ -105,6 +117,30 @@ class FreeNodes:
         else:
             order[at] = left
         return entry & self._mask, trials
+
+    def place_apart(self, cpu: int, device: int, nodes: int) -> list[int] | None:
+        """Place a trial that takes the same on several nodes, the best ones.
+
+        Args:
+            cpu: of one node.
+            device: GPUs of one node, in 1/10,000.
+            nodes: that the trial needs.
+
+        Returns:
+            The indices of the nodes. None, and nothing is taken, if there are not so many with room.
+        """
+        index, shift = self._index, self._device
+        fitting = [
+            entry
+            for entry in self._order
+            if entry >> shift >= device and (entry & (1 << shift) - 1) >> index >= cpu
+        ][:nodes]
+        if len(fitting) < nodes:
+            return None
+        for entry in fitting:
+            del self._order[bisect_left(self._order, entry)]
+            insort(self._order, entry - (device << shift) - (cpu << index))
+        return [entry & self._mask for entry in fitting]
 
     def _first(self, devices: int, least: int) -> int | None:
         """Return the position of the first entry with at least so many devices and so many cores.

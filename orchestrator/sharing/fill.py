@@ -3,9 +3,9 @@
 First between owners, then between the sweeps of an owner.
 
 An empty pool is filled one bundle at a time. The next bundle goes to the owner with the least dominant share
-by weight, and to that owner's sweep with the least. A bundle is one trial, or one device with as many trials
-as have slots on it and cores beside it. A sweep whose bundle fits nowhere, or that has reached a limit, drops
-out. Classes are filled in five passes:
+by weight, and to that owner's sweep with the least. A bundle is one trial, on all its nodes, or one device
+with as many trials as have slots on it and cores beside it. A sweep whose bundle fits nowhere, or that has
+reached a limit, drops out. Classes are filled in five passes:
 
 1. one bundle of class `urgent`, so that `urgent` has an effect on a pool of one device;
 2. class `normal`, up to its floor;
@@ -75,8 +75,8 @@ class _Sweep(_Part):
         rank: among the owner's sweeps, by age; decides ties.
         left: trials that the sweep can still use.
         trial_cpu: cores of one trial, in 1/10,000.
-        one_cpu: part of the pool that the cores of one trial are.
-        one_device: part of the pool that the device of a bundle is; 0 without a GPU.
+        one_cpu: part of the pool that the cores of one trial are, on all its nodes.
+        one_device: part of the pool that the GPUs of a bundle are; 0 without a GPU.
         bundles: index of a node and trials, in the order in which they were given.
     """
 
@@ -97,7 +97,7 @@ class _Sweep(_Part):
         super().__init__()
         self.claim, self.rank, self.left, self.weight = claim, rank, left, claim.weight
         self.bundle, self.device, self.trial_cpu = claim.bundle, claim.device, claim.cpu
-        self.one_cpu, self.one_device = claim.cpu * of_cpu, self.device * of_device
+        self.one_cpu, self.one_device = claim.all_cpu * of_cpu, claim.all_devices * of_device
         self.bundles: list[tuple[int, int]] = []
 
 
@@ -161,7 +161,7 @@ class _Filling:
         bundle = {(node, trials): Bundle(names[node], trials) for node, trials in different}
         shares = {}
         for sweep in self._all:
-            trials = sum([trials for _, trials in sweep.bundles])
+            trials = sum([trials for _, trials in sweep.bundles]) // sweep.claim.nodes
             bundles = tuple([bundle[placed] for placed in sweep.bundles])
             shares[sweep.claim.sweep] = Share(trials, sweep.device * len(bundles), bundles)
         return shares
@@ -199,7 +199,14 @@ class _Filling:
             trials = sweep.bundle if sweep.bundle < sweep.left else sweep.left
             if ahead or owner.most < UNIT:
                 trials = self._allowed(owner, sweep, trials, ahead)
-            placed = place(sweep.trial_cpu, trials, sweep.device) if trials else None
+            placed: tuple[int, int] | None = None
+            if trials and sweep.claim.nodes == 1:
+                placed = place(sweep.trial_cpu, trials, sweep.device)
+            elif trials:
+                apart = self._free.place_apart(sweep.trial_cpu, sweep.device, sweep.claim.nodes)
+                if apart is not None:
+                    sweep.bundles += [(node, 1) for node in apart[:-1]]
+                    placed = apart[-1], 1
             if placed is None:
                 heappop(queue)
                 if not queue:

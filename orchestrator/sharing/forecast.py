@@ -94,7 +94,7 @@ class _Queue:
     def _until_room(self, claim: PoolClaim) -> float:
         """Return the seconds until other sweeps have given up enough for one trial, at the latest."""
         rules, free = self.view.rules, self.view.free
-        if free[0] >= claim.cpu and free[1] >= claim.device:
+        if free[0] >= claim.all_cpu and free[1] >= claim.all_devices:
             return 0.0
         use = self.view.uses.get(claim.sweep)
         short = 0.0 if use is None or use.short_since is None else self.view.now - use.short_since
@@ -115,10 +115,8 @@ def expected_shares(view: View, waiting: Collection[PoolClaim]) -> dict[str, int
     owners = [_this_week(owner, view.now) for owner in view.owners.values()]
     claims = [*view.claims.values(), *waiting]
     shares = fill(view.nodes, owners, claims, view.rules)
-    fits = {kind: _fits_alone(view, claim) for claim in claims for kind in [(claim.cpu, claim.device)]}
-    return {
-        claim.sweep: shares[claim.sweep].trials if fits[claim.cpu, claim.device] else None for claim in claims
-    }
+    fits = {_kind(claim): _fits_alone(view, claim) for claim in claims}
+    return {claim.sweep: shares[claim.sweep].trials if fits[_kind(claim)] else None for claim in claims}
 
 
 def has_spent(owner: Owner | None, claim: PoolClaim, now: float) -> bool:
@@ -131,5 +129,10 @@ def _this_week(owner: Owner, now: float) -> Owner:
     return owner if owner.week == week_of(now) else replace(owner, week_gpu_seconds=0)
 
 
+def _kind(claim: PoolClaim) -> tuple[int, int, int]:
+    return claim.cpu, claim.device, claim.nodes
+
+
 def _fits_alone(view: View, claim: PoolClaim) -> bool:
-    return any(node.cpu >= claim.cpu and node.devices >= claim.device for node in view.nodes)
+    fitting = sum(node.cpu >= claim.cpu and node.devices >= claim.device for node in view.nodes)
+    return fitting >= claim.nodes

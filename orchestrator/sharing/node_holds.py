@@ -5,7 +5,8 @@ for ever where the trials of other sweeps take each piece again. After `hold_aft
 other sweep starts anything there, and as many smaller trials leave it as the trial needs; they start again
 elsewhere. Within the share of their sweep only smaller trials leave, so that two sweeps never clear nodes of
 each other's trials in turn. A trial in a slot of a shared device is smaller than one with a device of its
-own: all trials of such a device may leave it.
+own: all trials of such a device may leave it. For a trial that needs several nodes, as many are held together
+as it needs, or none.
 
 A hold is a function of the rows of a pool. The driver of the sweep writes it down, so that the node remains
 the same until the trial has started.
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
-from orchestrator.sharing.capacity import Capacity
+from orchestrator.sharing.capacity import Capacity, apart
 from orchestrator.sharing.pool_rows import CLASSES, UNIT, Place, PoolClaim, PoolNode, Rules, Share, Use
 
 
@@ -43,7 +44,7 @@ class Move(NamedTuple):
     """What a sweep gives up on a node that is held for another one.
 
     Attributes:
-        trials: whose processors are on the node, those on the devices included.
+        trials: with processors on the node, those on the devices included.
         devices: shared ones, with all their trials, wherever the processors of these are.
     """
 
@@ -59,7 +60,7 @@ class NodeHolds:
         by_node: the holds.
         moves: what each sweep gives up on each node, by sweep and node.
         lapsed: the sweeps for which a node was held in vain.
-        free: devices and cores (1/10,000) of every node that no attempt uses; empty if no node is held.
+        free: GPUs and cores (1/10,000) of every node that no attempt uses; empty if no node is held.
     """
 
     by_node: Mapping[str, Hold] = field(default_factory=dict)
@@ -67,15 +68,17 @@ class NodeHolds:
     lapsed: Collection[str] = ()
     free: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
-    def of(self, sweep: str) -> Hold | None:
-        """Return the hold of a sweep, or None."""
-        return next((hold for hold in self.by_node.values() if hold.sweep == sweep), None)
+    def of(self, sweep: str) -> Sequence[Hold]:
+        """Return the holds of a sweep, one for each node that its trial needs; none if it holds nothing."""
+        return [hold for hold in self.by_node.values() if hold.sweep == sweep]
 
-    def recorded(self, use: Use) -> Hold | None:
-        """Return the hold that the row of a sweep records: the present one, or one that has lapsed."""
-        if use.sweep in self.lapsed and use.held_node is not None and use.held_since is not None:
-            return Hold(use.sweep, use.held_node, use.held_since)
-        return self.of(use.sweep)
+    def recorded(self, use: Use) -> tuple[str | None, float | None]:
+        """Return `held_node` and `held_since` of a sweep's row: those of now, or those that have lapsed."""
+        if use.sweep in self.lapsed:
+            return use.held_node, use.held_since
+        if not (holds := self.of(use.sweep)):
+            return None, None
+        return ",".join(hold.node for hold in holds), holds[0].since
 
     def closed_to(self, sweep: str) -> frozenset[str]:
         """Return the nodes on which a sweep starts nothing: those held for others."""
@@ -96,9 +99,10 @@ def node_holds(
 ) -> NodeHolds:
     """Return the nodes to hold, and the trials that leave them.
 
-    A sweep holds one node at most, while an attempt within its share has waited for `hold_after`. It gets the
-    one whose clearing loses least: the smallest part of the pool is in use by the trials that leave; then the
-    fewest of them must still complete their minimum run; then the first by name.
+    A sweep holds the nodes of one trial at most, while an attempt within its share has waited for
+    `hold_after`. It gets those whose clearing loses least: the smallest part of the pool is in use by the
+    trials that leave; then the fewest of them must still complete their minimum run; then the first by
+    name.
 
     Args:
         nodes: of the pool.
@@ -136,11 +140,12 @@ def open_places(claim: PoolClaim, holds: NodeHolds) -> int:
         holds: of its pool; at least one node is held.
     """
     closed, (devices, cpu) = holds.closed_to(claim.sweep), claim.on_node
-    return sum(
+    places = [
         max(0, min(left[1] // cpu, left[0] // devices if devices else left[1] // cpu))
         for node, left in holds.free.items()
         if node not in closed
-    )
+    ]
+    return apart(places, claim.nodes)
 
 
 def _has_lapsed(use: Use, now: float, rules: Rules) -> bool:
@@ -158,7 +163,7 @@ class _Need(NamedTuple):
     """What one trial of a sweep needs on one node, and when it is its turn.
 
     Attributes:
-        devices: GPUs.
+        devices: GPUs, in 1/10,000.
         cpu: cores, in 1/10,000.
         rank: of its class; 0 is the first to be served.
     """
@@ -174,11 +179,11 @@ class _Departing:
     Attributes:
         name: id of the sweep.
         need: of one trial.
-        size: of one trial: devices and cores (1/10,000).
-        is_shared: whether several of its trials share a device.
+        size: of one trial on one node: GPUs and cores (1/10,000).
+        device: GPUs of one engine, in 1/10,000, if several of its trials share one; 0 if not.
         per_device: its trials on one device, on average.
         beyond: trials beyond its share.
-        beyond_devices: devices beyond its share.
+        beyond_devices: shared devices beyond its share.
         group: first part of the key by which trials leave: those of sweeps above their shares first, then
             those of lower classes.
         order: last part of it: the largest trials first, because fewer of them must leave.
@@ -187,8 +192,8 @@ class _Departing:
     __slots__ = (
         "beyond",
         "beyond_devices",
+        "device",
         "group",
-        "is_shared",
         "name",
         "need",
         "order",
@@ -197,11 +202,13 @@ class _Departing:
     )
 
     def __init__(self, claim: PoolClaim, use: Use, share: Share) -> None:
-        self.name, self.size, self.is_shared = claim.sweep, claim.on_node, claim.slots > 1
+        self.name, self.size = claim.sweep, claim.on_node
+        self.device = claim.gpu if claim.slots > 1 else 0
         self.need = _Need(*self.size, CLASSES.index(claim.priority_class))
-        self.per_device = max(1, use.trials // max(1, use.devices))
+        one = max(1, claim.all_devices)
+        self.per_device = max(1, use.trials // max(1, use.devices // one))
         self.beyond = max(0, use.trials - share.trials)
-        self.beyond_devices = max(0, use.devices - share.devices)
+        self.beyond_devices = max(0, use.devices - share.devices) // one
         self.group = len(CLASSES) * (not self.beyond) - self.need.rank
         self.order = -claim.cpu, -claim.created, claim.sweep
 
@@ -255,29 +262,51 @@ class _Choosing:
 
     def keep(self, use: Use) -> None:
         """Keep the hold that a row records, if the node can still be cleared."""
-        node = use.held_node
-        if node in self.free and use.held_since is not None:
-            hold = Hold(use.sweep, node, use.held_since)
-            self._hold(hold, self._clearing(_need(self._claims[use.sweep]), node))
+        names = use.held_node.split(",") if use.held_node is not None else []
+        claim = self._claims[use.sweep]
+        if use.held_since is None or len(names) != claim.nodes or not self.free.keys() >= set(names):
+            return
+        self._hold(use.sweep, use.held_since, [(name, self._clearing(_need(claim), name)) for name in names])
 
     def add(self, sweep: str, now: float) -> None:
-        """Hold a node for a sweep that has none, if its trial fits no node."""
+        """Hold the nodes of a trial for a sweep that has none, if its trial fits nowhere."""
+        claim = self._claims[sweep]
         if len(self.holds) >= self._most or any(hold.sweep == sweep for hold in self.holds.values()):
             return
-        if (best := self._best(_need(self._claims[sweep]))) is not None:
-            self._hold(Hold(sweep, best[0], now), best[1])
+        if claim.nodes > 1:
+            self._hold(sweep, now, self._best_apart(_need(claim), claim.nodes))
+        elif (best := self._best(_need(claim))) is not None:
+            self._hold(sweep, now, [best])
 
-    def _hold(self, hold: Hold, clearing: _Clearing | None) -> None:
-        if clearing is None or hold.node in self.holds or len(self.holds) >= self._most:
+    def _hold(self, sweep: str, since: float, nodes: Sequence[tuple[str, _Clearing | None]]) -> None:
+        """Hold all these nodes, or none if one cannot be cleared or is held.
+
+        A trial of several nodes may hold more of them than `Rules.held_nodes`, if nothing else is held.
+        """
+        most = max(self._most, len(nodes) if not self.holds else 0)
+        if len(self.holds) + len(nodes) > most:
             return
-        self.holds[hold.node] = hold
-        for sweep, trials, shared in clearing.departures:
-            self.moves.setdefault(sweep.name, {})[hold.node] = Move(trials, shared)
+        if any(clearing is None or node in self.holds for node, clearing in nodes):
+            return
+        for node, clearing in nodes:
+            assert clearing is not None, "checked above"
+            self.holds[node] = Hold(sweep, node, since)
+            for departing, trials, shared in clearing.departures:
+                self.moves.setdefault(departing.name, {})[node] = Move(trials, shared)
+
+    def _best_apart(self, need: _Need, count: int) -> Sequence[tuple[str, _Clearing | None]]:
+        """Return the nodes whose clearing loses least, those with room first; none if enough have room."""
+        cleared = [(node, self._clearing(need, node)) for node in self.free if node not in self.holds]
+        possible = [(node, clearing) for node, clearing in cleared if clearing is not None]
+        possible.sort(key=lambda entry: (entry[1].loss, entry[1].unready, entry[0]))
+        best = possible[:count]
+        is_enough = len(best) == count and any(clearing.departures for _, clearing in best)
+        return best if is_enough else []
 
     def _left(
         self, nodes: Sequence[PoolNode], sweeps: Sequence[tuple[_Departing, Use]]
     ) -> dict[str, tuple[int, int]]:
-        """Note what runs on each node; return the devices and cores that are left on it."""
+        """Note what runs on each node; return the GPUs and cores that are left on it."""
         free = {node.name: [node.devices, node.cpu] for node in nodes}
         placed = self._placed
         for sweep, use in sweeps:
@@ -366,18 +395,19 @@ class _Choosing:
         for _, sweep, (_, trials, shared, ready) in self._in_order(node):
             if devices <= 0 and cpu <= 0:
                 break
+            shared = shared // sweep.device if sweep.device else 0
             one_devices, one_cpu, one_rank = sweep.need
             if one_rank < rank or sweep.size >= size:
                 trials, shared = min(trials, sweep.beyond), min(shared, sweep.beyond_devices)
             needed = -(-cpu // one_cpu) if cpu > 0 else 0
-            if one_devices and devices > needed:
-                needed = devices
+            if one_devices and devices > needed * one_devices:
+                needed = -(-devices // one_devices)
             if trials > needed:
                 trials = needed
             lost, freed = trials, trials * one_devices
-            if devices > 0 and sweep.is_shared and shared:
-                shared = min(shared, devices)
-                lost, freed = max(trials, shared * sweep.per_device), freed + shared
+            if devices > 0 and shared:
+                shared = min(shared, -(-devices // sweep.device))
+                lost, freed = max(trials, shared * sweep.per_device), freed + shared * sweep.device
             elif trials:
                 shared = 0
             else:

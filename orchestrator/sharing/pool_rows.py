@@ -1,7 +1,7 @@
 """The rows that sharing reads and writes, and the durations and limits that all drivers agree on.
 
 Amounts are integers, so that every driver computes the same shares: CPU in 1/10,000 of a core (Ray's own
-grain), GPUs in whole devices, weights and quotas in 1/10,000. Times are seconds of the clock of the
+grain), GPUs in 1/10,000 of a device, weights and quotas in 1/10,000. Times are seconds of the clock of the
 database's server.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 UNIT = 10_000
-"""One core, the weight 1, or the whole pool."""
+"""One core, one GPU, the weight 1, or the whole pool."""
 
 PriorityClass = Literal["urgent", "normal", "idle"]
 CLASSES: tuple[PriorityClass, ...] = ("urgent", "normal", "idle")
@@ -71,7 +71,7 @@ class PoolNode:
     Attributes:
         name: unique in the pool.
         cpu: cores that trials may use, in 1/10,000.
-        devices: GPUs that trials may use.
+        devices: GPUs that trials may use, in 1/10,000.
     """
 
     name: str
@@ -123,12 +123,15 @@ class PoolClaim:
         sweep: id of the sweep.
         owner: name of the owner.
         created: when the sweep was created; older sweeps win ties.
-        cpu: of one trial, in 1/10,000 of a core; at least 1.
-        slots: trials that share one device (`gpu: 1/K` has K slots); 0 if trials use no GPU.
+        cpu: of one trial on each of its nodes, in 1/10,000 of a core; at least 1.
+        slots: trials that share one device in an engine (`gpu: 1/K` has K slots); 1 if each trial has GPUs,
+            or a part of one, of its own; 0 if trials use no GPU.
         want: trials that the sweep could run at once now, those that run included.
         priority_class: `urgent` goes ahead of the others and must be granted by an admin, `idle` takes what
             the others leave.
         weight: relative to the owner's other sweeps, in 1/10,000; at least 1.
+        gpu: GPUs of one trial on each of its nodes, or of one engine, in 1/10,000; 1,250 is `gpu: 1/8`.
+        nodes: of one trial, which has its cores and GPUs on each of them.
     """
 
     sweep: str
@@ -139,43 +142,73 @@ class PoolClaim:
     want: int
     priority_class: PriorityClass = "normal"
     weight: int = UNIT
+    gpu: int = UNIT
+    nodes: int = 1
 
     def __post_init__(self) -> None:
-        if self.cpu < 1 or self.weight < 1 or self.slots < 0 or self.want < 0:
+        least = min(self.cpu, self.weight, self.gpu, self.nodes)
+        if least < 1 or self.slots < 0 or self.want < 0:
             raise ValueError(
-                f"claim of {self.sweep}: cpu and weight must be at least 1, slots and want at least 0, "
-                f"got {self.cpu}, {self.weight}, {self.slots} and {self.want}"
+                f"claim of {self.sweep}: cpu, weight, gpu and nodes must be at least 1, slots and want at "
+                f"least 0, got {self.cpu}, {self.weight}, {self.gpu}, {self.nodes}, {self.slots}, {self.want}"
             )
 
     @classmethod
-    def of(cls, sweep: str, owner: str, created: float, cpu: float, gpu: float) -> PoolClaim:
+    def of(
+        cls,
+        sweep: str,
+        owner: str,
+        created: float,
+        cpu: float,
+        gpu: float,
+        *,
+        nodes: int = 1,
+        shares_engine: bool = True,
+    ) -> PoolClaim:
         """Return the claim of a sweep that wants nothing yet.
 
         Args:
             sweep: id of the sweep.
             owner: name of the owner.
             created: when the sweep was created.
-            cpu: cores of one trial.
-            gpu: share of a GPU of one trial.
+            cpu: cores of one trial on each of its nodes.
+            gpu: GPUs of one trial on each of its nodes, or its share of one.
+            nodes: nodes of one trial.
+            shares_engine: whether trials with a share of a GPU are in the slots of an engine, which has a
+                whole one.
         """
-        return cls(sweep, owner, created, max(1, round(cpu * UNIT)), round(1 / gpu) if gpu else 0, want=0)
+        in_engine = shares_engine and 0 < gpu < 1
+        slots = round(1 / gpu) if in_engine else int(gpu > 0)
+        # Rounded down, so that K trials of 1/K fit a device.
+        amount = max(1, int(gpu * UNIT + 1e-6)) if slots == 1 else UNIT
+        return cls(sweep, owner, created, max(1, round(cpu * UNIT)), slots, want=0, gpu=amount, nodes=nodes)
 
     @property
     def device(self) -> int:
-        """Devices of one bundle: 1 if trials use a GPU, else 0."""
-        return 1 if self.slots else 0
+        """GPUs (1/10,000) of one bundle on one node."""
+        return self.gpu if self.slots else 0
 
     @property
     def on_node(self) -> tuple[int, int]:
-        """Devices and cores (1/10,000) that one trial needs on one node.
+        """GPUs and cores (1/10,000) that one trial needs on one node.
 
         A shared engine and the processors of its trials may be on several nodes.
         """
-        return (1 if self.slots == 1 else 0), self.cpu
+        return (self.gpu if self.slots == 1 else 0), self.cpu
+
+    @property
+    def all_cpu(self) -> int:
+        """Cores (1/10,000) of one trial on all its nodes."""
+        return self.cpu * self.nodes
+
+    @property
+    def all_devices(self) -> int:
+        """GPUs (1/10,000) of one bundle on all its nodes."""
+        return self.device * self.nodes
 
     @property
     def bundle(self) -> int:
-        """Most trials of one bundle: all slots of a device, or one trial without a GPU."""
+        """Most trials of one bundle: all slots of a device, or one trial."""
         return self.slots or 1
 
 
@@ -184,8 +217,8 @@ class Place(NamedTuple):
 
     Attributes:
         node: its name.
-        trials: attempts whose processors are on it.
-        devices: GPUs on it that they use.
+        trials: attempts with processors on it.
+        devices: GPUs on it that they use, in 1/10,000.
         ready: of these attempts, those that have run long enough to be shed.
     """
 
@@ -204,11 +237,12 @@ class Use:
         renewed_at: when the driver last renewed the claim.
         trials: attempts that were granted and have not ended, those that are pending included.
         pending: of these, attempts that wait for a worker.
-        devices: GPUs that the attempts hold or are about to.
+        devices: GPUs that the attempts hold or are about to, in 1/10,000.
         leaving: of `trials`, attempts that are being shed.
         short_since: since when the sweep has held less than its share; None if it does not.
         pending_since: since when its oldest pending attempt has waited; None if none is pending.
-        held_node: the node that is held for a pending attempt, or None.
+        held_node: the node that is held for a pending attempt, or None; the nodes of an attempt that needs
+            several are separated by commas.
         held_since: since when.
         places: the attempts that a worker has taken, by node; empty in a pool of one node.
     """
@@ -237,7 +271,7 @@ class Snapshot:
 
 
 class Bundle(NamedTuple):
-    """Trials of a share that fit on one node: all on one device, or one trial without a GPU.
+    """Trials of a share that fit on one node: all on one device, or one trial, or its part on this node.
 
     Attributes:
         node: name of the node.
@@ -254,7 +288,7 @@ class Share:
 
     Attributes:
         trials: at once.
-        devices: that these trials run on.
+        devices: that these trials run on, in 1/10,000.
         bundles: the share by node, in the order in which it was filled. The bundles of all shares fit the
             pool together; the sweep's trials may run elsewhere as well.
     """

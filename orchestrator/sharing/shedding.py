@@ -16,7 +16,8 @@ class Demand:
     """What a sweep is to give up; its driver chooses the trials.
 
     Attributes:
-        devices: whole devices, with all their trials.
+        devices: shared devices, or trials with GPUs of their own; of a device all trials, and of a trial all
+            nodes.
         trials: trials besides.
     """
 
@@ -99,7 +100,7 @@ def chosen(trials: Collection[SheddableTrial], demand: Demand, now: float, min_r
 
 def moved(
     trials: Collection[SheddableTrial],
-    nodes: Mapping[str, str],
+    nodes: Mapping[str, Collection[str]],
     engines: Mapping[str, str],
     moves: Mapping[str, Move],
     now: float,
@@ -109,7 +110,7 @@ def moved(
 
     Args:
         trials: all that run.
-        nodes: the node of the processors of each trial, by key.
+        nodes: the nodes of the processors of each trial, by key.
         engines: the node of the device of each shared engine, by name.
         moves: what leaves each node.
         now: time of the clock of the trials.
@@ -121,7 +122,7 @@ def moved(
         on_device = [trial for trial in trials if trial.engine in here]
         idle = len(here) - len({trial.engine for trial in on_device})  # these end by themselves
         leaving |= chosen(on_device, Demand(max(0, move.devices - idle), 0), now, min_run)
-        on_node = [trial for trial in trials if nodes.get(trial.key) == node]
+        on_node = [trial for trial in trials if node in nodes.get(trial.key, ())]
         left = sum(trial.key in leaving for trial in on_node)
         staying = [trial for trial in on_node if trial.key not in leaving]
         leaving |= chosen(staying, Demand(0, max(0, move.trials - left)), now, min_run)
@@ -141,9 +142,9 @@ class _Candidate:
     Attributes:
         claim: of the sweep.
         use: what it holds.
-        devices: that it may be asked for.
+        devices: that it may be asked for, as in `Demand`.
         trials: that it may be asked for, those on these devices included.
-        per_device: its trials on one device, on average.
+        per_device: its trials on one of these devices, on average.
     """
 
     claim: PoolClaim
@@ -166,8 +167,9 @@ class _Candidate:
         weight; the newest sweep.
         """
         claim, given = self.claim, self.given
-        trials, devices = self.trials - given, self.devices - self.given_devices
-        above = max(0, view.capacity.dominant(trials * claim.cpu, devices)) * UNIT // claim.weight
+        trials = self.trials - given
+        devices = (self.devices - self.given_devices) * claim.all_devices
+        above = max(0, view.capacity.dominant(trials * claim.all_cpu, devices)) * UNIT // claim.weight
         is_leaving = given < self.use.leaving
         return not is_leaving, -CLASSES.index(claim.priority_class), -above, -claim.created, claim.sweep
 
@@ -194,7 +196,7 @@ def _beyond_shares(view: View, candidates: Iterable[_Candidate]) -> dict[str, De
     for sweep, use in view.uses.items():
         since = use.short_since
         if since is not None and view.now - since >= view.rules.shed_after and view.reserves(sweep):
-            cpu += view.shortage(sweep) * view.claims[sweep].cpu
+            cpu += view.shortage(sweep) * view.claims[sweep].all_cpu
             devices += max(0, view.shares[sweep].devices - use.devices)
     free_cpu, free_devices = view.free
     if cpu <= free_cpu and devices <= free_devices:
@@ -209,7 +211,7 @@ def _dealt(view: View, candidates: Iterable[_Candidate], cpu: int, devices: int)
         view: of the pool.
         candidates: that were asked for nothing yet.
         cpu: in 1/10,000 of a core.
-        devices: GPUs.
+        devices: GPUs, in 1/10,000.
     """
     heap = [(candidate.order(view), candidate) for candidate in candidates]
     heapify(heap)
@@ -218,11 +220,11 @@ def _dealt(view: View, candidates: Iterable[_Candidate], cpu: int, devices: int)
         _, candidate = heappop(heap)
         if devices > 0 and candidate.given_devices < candidate.devices:
             candidate.given_devices += 1
-            devices -= 1
-            cpu -= candidate.per_device * candidate.claim.cpu
+            devices -= candidate.claim.all_devices
+            cpu -= candidate.per_device * candidate.claim.all_cpu
         elif cpu > 0 and candidate.given < candidate.trials:
             candidate.given_trials += 1
-            cpu -= candidate.claim.cpu
+            cpu -= candidate.claim.all_cpu
         else:
             continue
         asked[candidate.claim.sweep] = candidate
@@ -238,7 +240,9 @@ def _candidates(view: View) -> list[_Candidate]:
     for sweep, use in view.uses.items():
         share = view.shares[sweep]
         if use.trials > share.trials or use.devices > share.devices:
-            trials, devices = use.trials - share.trials, use.devices - share.devices
-            per_device = max(1, use.trials // max(1, use.devices))
-            candidates.append(_Candidate(view.claims[sweep], use, devices, trials, per_device))
+            claim = view.claims[sweep]
+            one = max(1, claim.all_devices)
+            trials, devices = use.trials - share.trials, (use.devices - share.devices) // one
+            per_device = max(1, use.trials // max(1, use.devices // one))
+            candidates.append(_Candidate(claim, use, devices, trials, per_device))
     return candidates

@@ -73,7 +73,7 @@ class GpuSeconds:
     def __init__(self, rules: Rules) -> None:
         self._longest = 2 * rules.charge_every
         self._every = rules.charge_every
-        self._owed, self._devices = 0.0, 0
+        self._owed, self._gpus = 0.0, 0.0
         self._since = self._charged_at = float("-inf")
 
     def owed(self, now: float) -> int:
@@ -84,16 +84,16 @@ class GpuSeconds:
         return round(self._total(now))
 
     def _total(self, now: float) -> float:
-        held = min(max(now - self._since, 0.0), self._longest) if self._devices else 0.0
-        return self._owed + self._devices * held
+        held = min(max(now - self._since, 0.0), self._longest) if self._gpus else 0.0
+        return self._owed + self._gpus * held
 
     def is_due(self, now: float) -> bool:
         """Return True if the owner is to be charged now."""
         return now - self._charged_at >= self._every and self.owed(now) > 0
 
-    def observe(self, now: float, devices: int, *, charged: bool) -> None:
+    def observe(self, now: float, gpus: float, *, charged: bool) -> None:
         """Note how many GPUs the sweep holds from now on, and whether its owner is charged until now."""
         self._owed = 0.0 if charged else self._total(now)
-        self._devices, self._since = devices, now
+        self._gpus, self._since = gpus, now
         if charged or self._charged_at == float("-inf"):
             self._charged_at = now

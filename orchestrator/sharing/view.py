@@ -93,21 +93,20 @@ class View:
 
     @cached_property
     def free(self) -> tuple[int, int]:
-        """Cores (1/10,000) and devices that no attempt holds; attempts of lapsed reservations hold none."""
+        """Cores and GPUs (1/10,000) that no attempt holds; attempts of lapsed reservations hold none."""
         cpu, devices = self.capacity.cpu, self.capacity.devices
         for sweep, claim in self.claims.items():
             use = self.uses[sweep]
             waiting = use.pending if self.has_lapsed(sweep) else 0
-            cpu -= (use.trials - waiting) * claim.cpu
-            devices -= use.devices - (waiting if claim.slots == 1 else 0)
+            cpu -= (use.trials - waiting) * claim.all_cpu
+            devices -= use.devices - (waiting * claim.all_devices if claim.slots == 1 else 0)
         return max(0, cpu), max(0, devices)
 
     def fits(self, sweep: str) -> bool:
         """Return True if the free resources, summed over all nodes, suffice for one more trial of a sweep."""
         claim, use = self.claims[sweep], self.uses[sweep]
         cpu, devices = self.free
-        has_slot = use.devices * claim.slots > use.trials
-        return cpu >= claim.cpu and (devices >= claim.device or has_slot)
+        return cpu >= claim.all_cpu and (devices >= claim.all_devices or has_slot(claim, use))
 
     def shortage(self, sweep: str) -> int:
         """Return how many trials a sweep holds less than its share; 0 if it holds as many or more."""
@@ -117,7 +116,7 @@ class View:
         """Return True if a sweep's attempts have waited so long that no place is reserved for it."""
         since = self.uses[sweep].pending_since
         has_waited = since is not None and self.now - since >= self.rules.lapse_after
-        return has_waited and self.holding.of(sweep) is None
+        return has_waited and not self.holding.of(sweep)
 
     def reserves(self, sweep: str) -> bool:
         """Return True if places are reserved for a sweep: it is short, and the reservation has not lapsed."""
@@ -140,7 +139,7 @@ class View:
             return False
         if use.trials < self.shares[sweep].trials:
             return True
-        return self.within_quotas(claim, claim.cpu) and not any(self.reserves(other) for other in others)
+        return self.within_quotas(claim, claim.all_cpu) and not any(self.reserves(other) for other in others)
 
     def _has_open_place(self, sweep: str) -> bool:
         """Return True if a trial of a sweep fits a node that is not held for another one.
@@ -159,7 +158,7 @@ class View:
 
         Args:
             claim: of a sweep of the owner.
-            more_cpu: cores (1/10,000) to be held besides, with the devices of a bundle of the claim.
+            more_cpu: cores (1/10,000) to be held besides, with the GPUs of a bundle of the claim.
         """
         if (owner := self.owners.get(claim.owner)) is None:
             return True  # only a row sets quotas
@@ -170,11 +169,11 @@ class View:
         cpu, devices = self.held_by(claim.owner)
         if not cpu:
             return True
-        part = self.capacity.dominant(cpu + more_cpu, devices + (claim.device if more_cpu else 0))
+        part = self.capacity.dominant(cpu + more_cpu, devices + (claim.all_devices if more_cpu else 0))
         return part * UNIT <= self.capacity.whole * owner.most_share
 
     def held_by(self, owner: str) -> tuple[int, int]:
-        """Return the cores (1/10,000) and devices that an owner's sweeps hold."""
+        """Return the cores and GPUs (1/10,000) that an owner's sweeps hold."""
         return self._held.get(owner, (0, 0))
 
     @cached_property
@@ -183,7 +182,7 @@ class View:
         held: dict[str, tuple[int, int]] = {}
         for sweep, claim in self.claims.items():
             use, (cpu, devices) = self.uses[sweep], held.get(claim.owner, (0, 0))
-            held[claim.owner] = cpu + use.trials * claim.cpu, devices + use.devices
+            held[claim.owner] = cpu + use.trials * claim.all_cpu, devices + use.devices
         return held
 
     @property
@@ -227,8 +226,16 @@ class View:
 
     def about_holds(self, sweep: str) -> str | None:
         """Return what holds mean for a sweep that holds a node, leaves one or is kept off one; else None."""
-        if (own := self.holding.of(sweep)) is not None:
-            return f"holds node {own.node[:NODE_LETTERS]} for a trial that fits no node"
+        if own := self.holding.of(sweep):
+            nodes = f"node {own[0].node[:NODE_LETTERS]}"
+            if len(own) > 1:
+                nodes = f"nodes {' and '.join(hold.node[:NODE_LETTERS] for hold in own)}"
+            fits = (
+                f"that needs {self.claims[sweep].nodes} nodes"
+                if self.claims[sweep].nodes > 1
+                else "that fits no node"
+            )
+            return f"holds {nodes} for a trial {fits}"
         for node, move in sorted(self.holding.moves.get(sweep, {}).items()):
             parts = [f"the trials of {_counted(move.devices, 'GPU')}"] if move.devices else []
             parts += [_counted(move.trials, "trial")] if move.trials else []
@@ -251,18 +258,23 @@ def renewed(view: View, use: Use) -> Use:
         use: of the driver's own sweep.
     """
     since = view.now if use.short_since is None else use.short_since
-    hold = view.holding.recorded(use)
+    held_node, held_since = view.holding.recorded(use)
     return replace(
         use,
         renewed_at=view.now,
         short_since=since if view.shortage(use.sweep) else None,
-        held_node=hold.node if hold else None,
-        held_since=hold.since if hold else None,
+        held_node=held_node,
+        held_since=held_since,
     )
 
 
+def has_slot(claim: PoolClaim, use: Use) -> bool:
+    """Return True if one of the devices that a sweep holds has a slot for one more trial."""
+    return use.devices * claim.slots > use.trials * claim.all_devices
+
+
 def _limited(claim: PoolClaim, cpu: int) -> PoolClaim:
-    most = cpu // claim.cpu
+    most = cpu // claim.all_cpu
     return claim if claim.want <= most else replace(claim, want=most)
 
 

@@ -234,6 +234,10 @@ class RunningAttempt(Protocol):
         """Free the resources of the attempt."""
 
 
+class LostRank(Exception):
+    """A process of an attempt on another node has died, or its node: the attempt ends as if its own had."""
+
+
 class OwnAttempts(ABC):
     """Runs the attempts of a worker without a shared device, one after the other."""
 
@@ -252,6 +256,8 @@ class OwnAttempts(ABC):
                     return outcome
                 self._attempt = self._begin(assignment)
             return self._attempt.advance()
+        except LostRank:
+            raise
         except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
             return failure_outcome(assignment, error)
 

@@ -6,16 +6,19 @@ This module does not import JAX, so that drivers, and workers that share an engi
 from __future__ import annotations
 
 import faulthandler
+import math
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
+from pathlib import Path
 
 from orchestrator.accounts import umask
 from orchestrator.ledger.sweeps.records import Channel
 from orchestrator.machines.hardware import host_devices
+from trainables.trial import memory_share
 
 POLL_SECONDS = 1.0
 """Poll interval in seconds for a published stop request."""
@@ -47,6 +50,10 @@ DEPRECATED_MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 """Deprecated name of `XLA_CLIENT_MEM_FRACTION`. If both are set, JAX warns and ignores the GPUs."""
 
 
+MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
+"""Environment variable: folder of the pipes of NVIDIA's Multi-Process Service."""
+
+
 def worker_environment(gpu_share: float) -> dict[str, str]:
     """Return the environment variables of a process that trains or evaluates; JAX and XLA read them.
 
@@ -62,7 +69,24 @@ def worker_environment(gpu_share: float) -> dict[str, str]:
             "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
             "OMP_NUM_THREADS": "1",
         }
-    return {"XLA_CLIENT_MEM_FRACTION": f"{min(gpu_share, 1.0) * 0.9:.3f}"}
+    return {"XLA_CLIENT_MEM_FRACTION": f"{memory_share(gpu_share):.3f}"}
+
+
+def mps_environment(gpu: float) -> dict[str, str]:
+    """Return the variables with which a process uses NVIDIA's Multi-Process Service (MPS) of its machine.
+
+    They are empty for whole GPUs, and where no control daemon has made its pipe. A process that finds no
+    daemon behind the pipe uses its GPU without MPS.
+
+    Args:
+        gpu: GPUs of the process, or its share of one, which also limits its part of the multiprocessors.
+
+    Source: NVIDIA, Multi-Process Service, environment variables.
+    """
+    folder = Path(os.environ.get(MPS_PIPES) or "/tmp/nvidia-mps")
+    if not 0 < gpu < 1 or not (folder / "control").exists():
+        return {}
+    return {MPS_PIPES: str(folder), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(math.ceil(100 * gpu - 1e-6))}
 
 
 def adopt(environment: Mapping[str, str | None]) -> None:

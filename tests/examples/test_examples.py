@@ -28,7 +28,7 @@ def test_an_example_is_short_and_listed(folder: Path) -> None:
 
 
 def test_there_is_one_example_of_each_way() -> None:
-    assert len(FOLDERS) == 5
+    assert len(FOLDERS) == 7
 
 
 @pytest.mark.slow
@@ -39,10 +39,12 @@ def test_there_is_one_example_of_each_way() -> None:
         ("scikit-learn-function/digits.yaml", 8),
         ("pytorch-command/sine.yaml", 6),
         ("jax-program/digits.yaml", 8),
+        ("quarter-gpu/digits.yaml", 4),
+        ("torchrun/sine.yaml", 3),
     ],
 )
 def test_a_file_is_a_sweep_that_completes(commands: Commands, file: str, trials: int) -> None:
-    if file.startswith("pytorch") and importlib.util.find_spec("torch") is None:
+    if file.startswith(("pytorch", "torchrun")) and importlib.util.find_spec("torch") is None:
         pytest.skip("needs torch, which is not one of the locked packages")
     code, printed = commands.run(str(EXAMPLES / file), timeout=550)
     assert code == 0, printed

@@ -39,7 +39,7 @@ ray.kill(actor)
 class Trainable(tune.Trainable):
     @classmethod
     def default_resource_request(cls, config):
-        return tune.PlacementGroupFactory([{"CPU": 1}], **placement.of_bundle([held]))
+        return tune.PlacementGroupFactory([{"CPU": 1}], **placement.of_bundles([held]))
 
     def step(self):
         import time
@@ -54,7 +54,7 @@ class Looking(tune.Callback):
         if all(trial.status != "RUNNING" for trial in trials) or len(trials) < 2 or "waiting" in seen:
             return
         names = [trial.trial_id for trial in trials]
-        seen["placed"] = list(placed.values()) == [other]
+        seen["placed"] = list(placed.values()) == [(other,)]
         seen["waiting"] = ray_private.waiting_for_resources(scheduler.controller, names)
         seen["left"] = [name not in placed for name in seen["waiting"]]
         ray_private.take_back(scheduler.controller, seen["waiting"])

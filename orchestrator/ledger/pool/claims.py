@@ -39,7 +39,7 @@ from orchestrator.sharing.pool_rows import (
     Use,
 )
 from orchestrator.sharing.usage import GpuSeconds, charged, is_due, with_gpu_seconds
-from orchestrator.sharing.view import View, renewed
+from orchestrator.sharing.view import View, has_slot, renewed
 
 Result = TypeVar("Result")
 
@@ -68,7 +68,7 @@ class Amounts:
         want: Attempts that the sweep could run at once now, including those that run.
         trials: Attempts that were launched and have not ended.
         pending: Launched attempts that wait for a worker.
-        devices: GPUs that the attempts hold.
+        devices: GPUs that the attempts hold, in 1/10,000.
         leaving: Attempts that are being shed.
         waited: Seconds for which the oldest pending attempt has waited.
         places: Nodes of the attempts that a worker has taken.
@@ -175,8 +175,8 @@ class Claims:
         if done is None:
             return None
         view, granted, is_charged = done
-        devices = view.uses[self._token.sweep_id].devices
-        self._gpu_seconds.observe(view.now, devices, charged=is_charged)
+        gpus = view.uses[self._token.sweep_id].devices / UNIT
+        self._gpu_seconds.observe(view.now, gpus, charged=is_charged)
         return view, granted
 
     def _own(
@@ -320,13 +320,13 @@ def _without(snapshot: Snapshot, sweeps: set[str]) -> Snapshot:
 
 def _with_one_more(claim: PoolClaim, use: Use, now: float) -> Use:
     """Return the use of a sweep with one more granted attempt."""
-    needs_device = claim.slots > 0 and use.devices * claim.slots <= use.trials
+    more = 0 if has_slot(claim, use) else claim.all_devices
     since = now if use.pending_since is None else use.pending_since
     return replace(
         use,
         trials=use.trials + 1,
         pending=use.pending + 1,
-        devices=use.devices + needs_device,
+        devices=use.devices + more,
         pending_since=since,
     )
 

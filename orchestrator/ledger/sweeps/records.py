@@ -84,7 +84,7 @@ class SweepRecord:
     finished_at: float | None = None
 
     def held_by(self, attempt: AttemptRecord) -> tuple[float, float]:
-        """Return the cores and the share of a GPU that an attempt holds."""
+        """Return the cores and the GPUs that an attempt holds, on all its nodes."""
         now = self.document["resources"]
         known = self.facts.get(RESOURCES) or [{"cpu": now["cpu"], "gpu": now.get("gpu", 0.0), "at": 0.0}]
         since = [entry for entry in known if entry["at"] <= attempt.started_at] or known[:1]

@@ -27,7 +27,7 @@ async function read() {
     host, pool.id, shares(running),
   ]);
   fill(element("uses"), uses, ({ pool, use }) => `${pool.id} ${use.sweep}`, ({ pool, use }) => [
-    sweepLink(use.sweep), use.owner, use.priority_class, use.trials, use.share, use.wanted, number(use.cpu), use.devices, pool.id,
+    sweepLink(use.sweep), use.owner, use.priority_class, use.trials, use.share, use.wanted, number(use.cpu), number(use.devices), pool.id,
   ]);
 }
 

@@ -13,7 +13,7 @@ def test_a_pool_says_who_uses_which_machine() -> None:
         for sweep, owner, created in (("a", "ada", 1.0), ("b", "bob", 2.0))
     )
     uses = (Use("a", 10.0, trials=2), Use("b", 10.0, trials=1))
-    nodes = (PoolNode("n1", 2 * UNIT), PoolNode("n2", 2 * UNIT, 1))
+    nodes = (PoolNode("n1", 2 * UNIT), PoolNode("n2", 2 * UNIT, UNIT))
     view = View.of(Snapshot(nodes, claims=claims, uses=uses), 10.0)
     pool = pool_of("p", view, {"a": {"host1": 2, None: 1}, "b": {"host2": 1}, "elsewhere": {"host1": 4}})
     assert (pool.cpu, pool.devices, pool.free_cpu, pool.free_devices) == (4.0, 1, 1.0, 1)

@@ -365,7 +365,16 @@ CASES = {
         "gpu: 1, slots: many",
         "16: resources.slots must be a whole number from 1 to 256, or auto (got 'many'). For example slots: auto.",
     ),
-    "two gpus": ("gpu: 1/8", "gpu: 2", "16: resources.gpu must be at most 1 (got 2). For example gpu: 1/8."),
+    "two gpus": (
+        "gpu: 1/8",
+        "gpu: 2",
+        "16: resources.gpu must be at most 1, unless the `trainable` is a function or a command (got 2). Write gpu: 1.",
+    ),
+    "two nodes": (
+        "gpu: 1/8",
+        "nodes: 2",
+        "16: resources.nodes requires a `trainable` that is a function or a command (got 2). Leave it out.",
+    ),
     "no rate": (
         "  learning_rate: {log_uniform: [1e-5, 1e-2]}\n",
         "",

@@ -422,7 +422,10 @@ def test_a_relative_folder_is_beside_the_file(tmp_path: Path, monkeypatch: pytes
         ("program: no_such_package.model:Net", "", "trainable.program", "whose source can be read"),
         (FUNCTION, "task: retrieval", "task", "cannot be combined with `trainable`"),
         (FUNCTION, "model: {layer: lru}", "model", "cannot be combined with `trainable`"),
-        (FUNCTION, "resources: {gpu: 1/8}", "resources.gpu", "every trial of a function has its own process"),
+        (FUNCTION, "resources: {gpu: 1.5}", "resources.gpu", "a whole number of GPUs, or a part 1/K of one"),
+        (FUNCTION, "resources: {gpu: 0.3}", "resources.gpu", "0, 1 or 1/K of a GPU"),
+        (PROGRAM, "resources: {gpu: 2}", "resources.gpu", "an engine trains on one GPU"),
+        (PROGRAM, "resources: {nodes: 2}", "resources.nodes", "a function or a command"),
         (
             FUNCTION,
             "resources: {gpu: 1, slots: 4}",

@@ -128,12 +128,12 @@ def test_gpu_hours_count_to_the_second_however_short_a_sweep_is(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
     """Sweeps of an owner run one after the other, alone in their pool, with 2 GPUs for most of the time."""
-    nodes, began = [PoolNode("node", 4 * UNIT, 2)], time.monotonic()
+    nodes, began = [PoolNode("node", 4 * UNIT, 2 * UNIT)], time.monotonic()
     for number in range(3):
         own = gpu_claims(ledger, f"s-{number}")
         for second in range(0, length + 1, 10):
             held = 2 if second < length - 50 else 0
-            assert own.renew(nodes, Amounts(4, held, 0, held)) is not None
+            assert own.renew(nodes, Amounts(4, held, 0, held * UNIT)) is not None
             later(monkeypatch, 10.0)
         assert own.withdraw() is not None
         assert not pools(ledger)
@@ -146,16 +146,16 @@ def test_the_last_gpus_of_a_sweep_are_charged_when_it_leaves(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others go on; a driver that was suspended for a day is charged for ten minutes."""
-    nodes = [PoolNode("node", 4 * UNIT, 2)]
+    nodes = [PoolNode("node", 4 * UNIT, 2 * UNIT)]
     own, other = gpu_claims(ledger, "a"), gpu_claims(ledger, "b", "bob")
     for held in (own, other):
-        held.renew(nodes, Amounts(4, 1, 0, 1))
+        held.renew(nodes, Amounts(4, 1, 0, UNIT))
     later(monkeypatch, 20.0)
-    other.renew(nodes, Amounts(4, 1, 0, 1))
+    other.renew(nodes, Amounts(4, 1, 0, UNIT))
     own.withdraw()
     assert owners(ledger)["ada"].week_gpu_seconds == pytest.approx(20, abs=2)
     later(monkeypatch, 86_400.0)
-    other.renew(nodes, Amounts(4, 1, 0, 1))
+    other.renew(nodes, Amounts(4, 1, 0, UNIT))
     assert owners(ledger)["bob"].week_gpu_seconds == pytest.approx(620, abs=2)
 
 

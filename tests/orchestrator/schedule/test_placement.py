@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.assignment import Assignment
-from orchestrator.schedule.placement import Placement, of_bundle, selector
+from orchestrator.schedule.placement import Placement, of_bundles, selector
 from orchestrator.schedule.worker import Worker
 from tests.orchestrator.session.sessions import Sessions, launch
 
@@ -66,8 +66,11 @@ def test_what_a_worker_asks_of_ray_names_the_nodes_that_it_avoids(assignment: As
     kept_off = Worker.default_resource_request(replace(assignment, avoided=("a", "b")).to_config())
     assert free == Worker.default_resource_request(replace(assignment, avoided=()).to_config())
     assert kept_off != free
-    assert of_bundle([]) == selector([]) == {}
-    assert of_bundle(["b", "a"]) == {"bundle_label_selector": [{"ray.io/node-id": "!in(a,b)"}]}
+    assert of_bundles([]) == selector([]) == {}
+    avoiding = {"ray.io/node-id": "!in(a,b)"}
+    assert of_bundles(["b", "a"]) == {"bundle_label_selector": [avoiding]}
+    apart = {"strategy": "STRICT_SPREAD", "bundle_label_selector": [avoiding, avoiding]}
+    assert of_bundles(["b", "a"], 2) == apart, "an attempt on two nodes, none of which is avoided"
 
 
 def test_an_assignment_avoids_the_nodes_that_are_held_for_others_when_it_is_launched(

@@ -232,10 +232,10 @@ class Controller:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self.nodes: dict[str, str] = {}
+        self.nodes: dict[str, tuple[str, ...]] = {}
         self.taken_back: list[str] = []
 
-    def nodes_of(self, _: object, trials: Collection[str]) -> dict[str, str]:
+    def nodes_of(self, _: object, trials: Collection[str]) -> dict[str, tuple[str, ...]]:
         return {name: node for name, node in self.nodes.items() if name in trials}
 
     def waiting_for_resources(self, _: object, trials: Collection[str]) -> list[str]:
@@ -262,7 +262,7 @@ def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Pool, Co
     trials = [launched(pool) for _ in pool.cluster.cores]
     for trial, node in zip(trials, pool.cluster.cores, strict=True):
         pool.session.started(trial.attempt_id)
-        controller.nodes[trial.attempt_id] = node
+        controller.nodes[trial.attempt_id] = (node,)
     return pool, controller, trials
 
 
@@ -312,14 +312,14 @@ def test_the_engines_on_a_node_give_up_their_devices_for_a_trial_that_needs_one(
 ) -> None:
     """Nobody else uses the second node, whose device is free, but its cores do not suffice."""
     pool, _, _ = two_nodes
-    nodes = [PoolNode("n0", 4 * UNIT, 1), PoolNode("n1", UNIT, 1)]
+    nodes = [PoolNode("n0", 4 * UNIT, UNIT), PoolNode("n1", UNIT, UNIT)]
     claim = PoolClaim("engines", "ada", 1.0, UNIT, 2, want=0)
     own = ClusterShare(writer(pool.ledger, "engines"), pool.cluster, claim, clock=pool.sessions.clock)
     shared = Claims(pool.ledger, writer(pool.ledger, "engines").token, "gpus", claim, RULES)
-    shared.renew(nodes, Amounts(1, 1, 0, 1, places=(Place("n0", 1, 1, 1),)))
+    shared.renew(nodes, Amounts(1, 1, 0, UNIT, places=(Place("n0", 1, UNIT, 1),)))
     device = PoolClaim("device", "bob", 2.0, 2 * UNIT, 1, want=0)
     other = Claims(pool.ledger, writer(pool.ledger, "device").token, "gpus", device, RULES)
-    other.renew(nodes, Amounts(1, 1, 1, 1, waited=RULES.hold_after))
+    other.renew(nodes, Amounts(1, 1, 1, UNIT, waited=RULES.hold_after))
     own._set_view(pools(pool.ledger)["gpus"])
     assert own.engines.closing == {"n0"}
     other.renew(nodes, Amounts(0, 0, 0, 0))

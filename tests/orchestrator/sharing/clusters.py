@@ -250,7 +250,7 @@ class Cluster:
     def _choose(self, driver: Driver, view: View) -> None:
         trials = [attempt.trial for attempt in driver.running if attempt.trial is not None]
         sweep, seconds = driver.claim.sweep, shedding.minimum_run(driver.claim, 0.0, self.rules)
-        nodes = {attempt.key: str(attempt.node) for attempt in driver.running}
+        nodes = {attempt.key: (str(attempt.node),) for attempt in driver.running}
         engines = {str(name): engine.node for name, engine in driver.engines.items() if engine.node}
         moves = view.holding.moves.get(sweep, {})
         leaving = shedding.moved(trials, nodes, engines, moves, self.now, seconds)

@@ -26,27 +26,32 @@ def holding(view: View) -> NodeHolds:
     moves: dict[str, dict[str, Move]] = {}
     most = max(1, len(view.nodes) * rules.held_nodes // UNIT)
 
-    def hold(sweep: str, node: str, since: float, cleared: Moves | None) -> None:
-        if cleared is not None and node not in holds and len(holds) < most:
+    def hold(sweep: str, nodes: dict[str, Moves | None], since: float) -> None:
+        limit = most if holds else max(most, len(nodes))
+        if len(holds) + len(nodes) > limit or None in nodes.values() or nodes.keys() & holds.keys():
+            return
+        for node, cleared in nodes.items():
             holds[node] = Hold(sweep, node, since)
-            for other, move in cleared.items():
+            for other, move in (cleared or {}).items():
                 moves.setdefault(other, {})[node] = move
 
     names = sorted(node.name for node in view.nodes)
     for use in starved:
-        if use.held_node in names and use.held_since is not None:
-            hold(use.sweep, use.held_node, use.held_since, _cleared(view, use.sweep, use.held_node))
+        kept, count = (use.held_node or "").split(","), view.claims[use.sweep].nodes
+        if len(kept) == count and set(kept) <= set(names) and use.held_since is not None:
+            hold(use.sweep, {node: _cleared(view, use.sweep, node) for node in kept}, use.held_since)
     for use in starved:
-        if any(one.sweep == use.sweep for one in holds.values()):
+        if holds and (len(holds) >= most or any(one.sweep == use.sweep for one in holds.values())):
             continue
         options = [
             (_loss(view, node, cleared), node, cleared)
             for node in names
             if node not in holds and (cleared := _cleared(view, use.sweep, node)) is not None
         ]
-        if options and all(cleared for _, _, cleared in options):
-            _, node, cleared = min(options, key=lambda option: option[:2])
-            hold(use.sweep, node, view.now, cleared)
+        options.sort(key=lambda option: option[:2])
+        count = view.claims[use.sweep].nodes
+        if len(options) >= count and len([1 for *_, cleared in options if not cleared]) < count:
+            hold(use.sweep, {node: cleared for _, node, cleared in options[:count]}, view.now)
     return NodeHolds(holds, moves, lapsed, {name: free(view, name) for name in names} if holds else {})
 
 
@@ -100,18 +105,19 @@ def _cleared(view: View, sweep: str, node: str) -> Moves | None:
 
     for other, place in sorted(_placed(view, node), key=order):
         use = view.uses[other.sweep]
-        may_leave, shared_may_leave = place.trials, place.devices if other.slots > 1 else 0
+        may_leave = place.trials
+        shared_may_leave = place.devices // other.gpu if other.slots > 1 else 0
         is_higher = CLASSES.index(other.priority_class) < CLASSES.index(claim.priority_class)
         if is_higher or other.on_node >= claim.on_node:
             may_leave = min(may_leave, _beyond(view, use))
-            beyond_devices = max(0, use.devices - view.shares[other.sweep].devices)
+            beyond_devices = max(0, use.devices - view.shares[other.sweep].devices) // other.gpu
             shared_may_leave = min(shared_may_leave, beyond_devices)
-        of_devices = max(0, devices) if other.on_node[0] else 0
+        of_devices = -(-max(0, devices) // other.on_node[0]) if other.on_node[0] else 0
         trials = min(may_leave, max(of_devices, -(-max(0, cpu) // other.cpu)))
-        shared = min(shared_may_leave, max(0, devices))
+        shared = min(shared_may_leave, -(-max(0, devices) // other.gpu))
         if trials or shared:
             moves[other.sweep] = Move(trials, shared)
-            devices -= trials * other.on_node[0] + shared
+            devices -= trials * other.on_node[0] + shared * other.gpu
             cpu -= trials * other.cpu
     return moves if devices <= 0 and cpu <= 0 else None
 
@@ -121,9 +127,10 @@ def _loss(view: View, node: str, moves: Moves) -> tuple[int, int]:
     for sweep, move in moves.items():
         claim, use = view.claims[sweep], view.uses[sweep]
         [place] = [place for place in use.places if place.node == node]
-        per_device = max(1, use.trials // max(1, use.devices))
+        one = max(1, claim.all_devices)
+        per_device = max(1, use.trials // max(1, use.devices // one))
         lost = max(move.trials, move.devices * per_device)
-        devices += move.trials * claim.on_node[0] + move.devices
+        devices += move.trials * claim.on_node[0] + move.devices * claim.gpu
         cpu += lost * claim.cpu
         unready += max(0, lost - place.ready)
     return view.capacity.dominant(cpu, devices), unready

@@ -63,25 +63,31 @@ def _fill_class(
         trials = min(claim.slots or 1, _left(state, claim))
         while trials and not _allowed(state, rules, claim, trials, ahead):
             trials -= 1
-        bundle = _best(state, claim, trials) if trials else None
-        if bundle is None:
+        bundles: list[Bundle] = []
+        while trials and len(bundles) < claim.nodes:
+            bundle = _best(state, claim, trials, {one.node for one in bundles})
+            if bundle is None:
+                break
+            bundles.append(bundle)
+        if len(bundles) < claim.nodes:
             inside.remove(claim)
             continue
-        free = state.free[bundle.node]
-        free[0] -= claim.device
-        free[1] -= bundle.trials * claim.cpu
-        state.given[claim.sweep].append(bundle)
-        if ahead:
-            state.ahead.setdefault(owner, []).append((claim, bundle.trials))
+        for bundle in bundles:
+            free = state.free[bundle.node]
+            free[0] -= claim.device
+            free[1] -= bundle.trials * claim.cpu
+            state.given[claim.sweep].append(bundle)
+            if ahead:
+                state.ahead.setdefault(owner, []).append((claim, bundle.trials))
         most = None if most is None else most - 1
 
 
-def _best(state: _State, claim: PoolClaim, trials: int) -> Bundle | None:
+def _best(state: _State, claim: PoolClaim, trials: int, taken: set[str]) -> Bundle | None:
     options = []
     for index, node in enumerate(sorted(state.nodes, key=lambda node: node.name)):
         devices, cpu = state.free[node.name]
         fitting = min(trials, cpu // claim.cpu)
-        if fitting and devices >= claim.device:
+        if fitting and devices >= claim.device and node.name not in taken:
             options.append((-fitting, devices, cpu, index, node.name))
     return Bundle(min(options)[4], -min(options)[0]) if options else None
 
@@ -103,7 +109,7 @@ def _allowed(state: _State, rules: Rules, claim: PoolClaim, trials: int, ahead: 
 def _within(
     state: _State, held: list[tuple[PoolClaim, int]], more: tuple[PoolClaim, int], part: Fraction
 ) -> bool:
-    return part > 0 if not held else _dominant(state, [*held, more]) <= part
+    return part > 0 if not held else _dominant(state, [*held, *[more] * more[0].nodes]) <= part
 
 
 def _dominant(state: _State, bundles: list[tuple[PoolClaim, int]]) -> Fraction:
@@ -131,7 +137,7 @@ def _claim_key(state: _State, claim: PoolClaim) -> tuple[Fraction, float, str]:
 
 
 def _trials(state: _State, claim: PoolClaim) -> int:
-    return sum(bundle.trials for bundle in state.given[claim.sweep])
+    return sum(bundle.trials for bundle in state.given[claim.sweep]) // claim.nodes
 
 
 def _left(state: _State, claim: PoolClaim) -> int:

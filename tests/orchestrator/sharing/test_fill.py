@@ -232,3 +232,32 @@ def test_shares_of_a_large_pool_are_computed_in_a_fraction_of_the_obvious_way() 
     began = time.process_time()
     assert fill(nodes, [], claims) == expected
     assert time.process_time() - began < obvious / 10
+
+
+def test_parts_of_a_gpu_of_several_sweeps_share_one_device() -> None:
+    """Four quarters fill it, whoever owns them; three thirds do, and no fourth one."""
+    node = PoolNode("n", 64 * UNIT, UNIT)
+
+    def claim(sweep: str, gpu: float) -> PoolClaim:
+        return replace(PoolClaim.of(sweep, sweep, 0.0, 1.0, gpu, shares_engine=False), want=8)
+
+    shares = fill([node], [], [claim("a", 1 / 4), claim("b", 1 / 4)])
+    assert [shares[name].trials for name in "ab"] == [2, 2]
+    assert shares["a"].devices == UNIT // 2
+    assert fill([node], [], [claim("a", 1 / 3)])["a"].trials == 3
+    assert fill([node], [], [claim("a", 1 / 7)])["a"].trials == 7
+    engine = replace(PoolClaim.of("c", "c", 0.0, 1.0, 1 / 4), want=8)
+    shares = fill([node], [], [claim("a", 1 / 4), engine])
+    assert [shares[name].trials for name in "ac"] in ([4, 0], [0, 4]), "an engine has a whole device"
+
+
+def test_a_trial_of_several_nodes_gets_all_of_them_or_none() -> None:
+    nodes = [PoolNode(f"n{k}", 8 * UNIT, 8 * UNIT) for k in range(3)]
+    whole = PoolClaim.of("whole", "ada", 0.0, 1.0, 8, nodes=2)
+    shares = fill(nodes, [], [replace(whole, want=2)])
+    assert (shares["whole"].trials, shares["whole"].devices) == (1, 16 * UNIT)
+    assert len({bundle.node for bundle in shares["whole"].bundles}) == 2
+    assert fill(nodes[:1], [], [replace(whole, want=2)])["whole"].trials == 0
+    quota = [Owner("ada", most_share=UNIT // 2)]
+    first = replace(whole, want=9)
+    assert fill(nodes * 1, quota, [first])["whole"].trials == 1, "an owner always may have one"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,7 @@ from orchestrator.sharing.shedding import SheddableTrial, moved
 from orchestrator.sharing.view import View, renewed
 from tests.orchestrator.sharing import plain_holds
 from tests.orchestrator.sharing.clusters import INTERVAL, Cluster
-from tests.orchestrator.sharing.worlds import cpu_claim
+from tests.orchestrator.sharing.worlds import cpu_claim, resized
 
 NOW = 1_000_000.0
 LONG_AGO = NOW - RULES.hold_after
@@ -63,6 +64,24 @@ def test_a_node_is_held_for_a_trial_that_fits_none_although_enough_is_free() -> 
     view = pool([4, 4], [A, B, four], {"a": on("n0", 3), "b": on("n1", 1)}, {"whole": LONG_AGO})
     assert view.holding.by_node == {"n1": Hold("whole", "n1", NOW)}
     assert view.holding.moves == {"b": {"n1": Move(1)}}
+
+
+def test_all_nodes_of_a_trial_are_held_together_or_none() -> None:
+    """Two nodes are cleared for a trial of two; of three with one room, the room is held as well."""
+    pair = replace(WHOLE, nodes=2)
+    places = {"a": on("n0", 3), "b": on("n1", 3)}
+    view = pool([4, 4], [A, B, pair], places, {"whole": LONG_AGO})
+    assert view.holding.of("whole") == [Hold("whole", "n0", NOW), Hold("whole", "n1", NOW)]
+    assert view.holding.moves == {"a": {"n0": Move(1)}, "b": {"n1": Move(1)}}
+    written = renewed(view, view.uses["whole"])
+    assert (written.held_node, written.held_since) == ("n0,n1", NOW)
+    assert view.about_holds("whole") == "holds nodes n0 and n1 for a trial that needs 2 nodes"
+    view = pool([4, 4, 4], [A, B, pair], {"a": on("n0", 2), "b": on("n0", 2)}, {"whole": LONG_AGO})
+    assert not view.holding.by_node, "two nodes have room, so its worker is starting"
+    view = pool([4, 4, 4], [A, B, pair], places, {"whole": LONG_AGO})
+    assert set(view.holding.by_node) == {"n2", "n0"}
+    small = pool([4, 1], [A, B, pair], {"a": on("n0", 3)}, {"whole": LONG_AGO})
+    assert not small.holding.by_node, "the second node is too small for it"
 
 
 def test_no_node_is_held_before_the_patience_is_over() -> None:
@@ -121,8 +140,8 @@ def gpu_pool(shared: PoolClaim, device: PoolClaim, engine: Place) -> View:
     return View.of(Snapshot(nodes, (), (shared, device, urgent), uses), NOW)
 
 
-DEVICE = PoolClaim("device", "eve", 1.0, 2 * UNIT, 1, want=1)
-SHARED = PoolClaim("shared", "ada", 0.0, UNIT, 2, want=2)
+DEVICE = PoolClaim("device", "eve", 1.0, 2 * UNIT, 1, want=1, gpu=1)
+SHARED = PoolClaim("shared", "ada", 0.0, UNIT, 2, want=2, gpu=1)
 
 
 def test_the_trials_of_a_shared_device_leave_it_for_a_trial_with_a_device_of_its_own() -> None:
@@ -142,7 +161,7 @@ def test_a_shared_device_of_a_higher_class_stays() -> None:
 
 def test_no_trial_with_a_device_of_its_own_leaves_for_one_in_a_slot() -> None:
     """Otherwise the two would clear nodes of each other in turn."""
-    single = PoolClaim("single", "ada", 0.0, UNIT, 1, want=2)
+    single = PoolClaim("single", "ada", 0.0, UNIT, 1, want=2, gpu=1)
     slot = replace(DEVICE, slots=2)
     nodes = (PoolNode("n0", 4 * UNIT, 1), PoolNode("n1", 4 * UNIT, 1))
     uses = (
@@ -158,7 +177,8 @@ def running(key: str, engine: str | None, started: float = 0.0) -> SheddableTria
 
 def test_all_trials_of_one_device_leave_it_wherever_their_processors_are() -> None:
     trials = [running("a", "e0"), running("b", "e0"), running("c", "e1"), running("d", "e1")]
-    nodes, engines = {"a": "n0", "b": "n1", "c": "n0", "d": "n0"}, {"e0": "n0", "e1": "n1"}
+    nodes = {"a": ("n0",), "b": ("n1",), "c": ("n0",), "d": ("n0",)}
+    engines = {"e0": "n0", "e1": "n1"}
     assert moved(trials, nodes, engines, {"n0": Move(0, 1)}, 500.0, 120.0) == {"a", "b"}
     assert moved(trials, nodes, engines, {"n0": Move(1, 1)}, 500.0, 120.0) == {"a", "b"}, "a counts twice"
     assert len(moved(trials, nodes, engines, {"n0": Move(2, 1)}, 500.0, 120.0)) == 3
@@ -169,8 +189,8 @@ def test_all_trials_of_one_device_leave_it_wherever_their_processors_are() -> No
 def test_an_idle_engine_leaves_before_one_that_trains() -> None:
     """Its driver lets it end as soon as another sweep is in the pool."""
     trials, engines = [running("a", "e0")], {"e0": "n0", "e1": "n0"}
-    assert not moved(trials, {"a": "n0"}, engines, {"n0": Move(0, 1)}, 500.0, 120.0)
-    assert moved(trials, {"a": "n0"}, engines, {"n0": Move(0, 2)}, 500.0, 120.0) == {"a"}
+    assert not moved(trials, {"a": ("n0",)}, engines, {"n0": Move(0, 1)}, 500.0, 120.0)
+    assert moved(trials, {"a": ("n0",)}, engines, {"n0": Move(0, 2)}, 500.0, 120.0) == {"a"}
 
 
 def test_trials_that_have_completed_their_minimum_run_leave_before_others() -> None:
@@ -236,6 +256,7 @@ def views(draw: st.DrawFn) -> View:
     )
     free = {node.name: [node.devices, node.cpu] for node in nodes}
     claims, uses = [], []
+    is_large = chance.random() < 0.5  # trials of several GPUs or nodes
     for number in range(chance.randint(2, 8)):
         claim = PoolClaim(
             f"s{number}",
@@ -245,18 +266,24 @@ def views(draw: st.DrawFn) -> View:
             slots=chance.choice([0, 0, 0, 1, 2]),
             want=chance.randint(1, 8),
             priority_class=chance.choice([*CLASSES, "normal"]),
+            gpu=1,
         )
+        if is_large:
+            claim = resized(claim, chance.choice([1, 1, 2]), chance.choice([1, 1, 2]))
         devices, cpu = claim.on_node
         places = []
         for name, left in free.items():
             fits = min(left[1] // cpu, left[0] // devices if devices else 8)
             trials = chance.randint(0, min(fits, 3))
-            used = chance.randint(0, left[0]) if claim.slots > 1 else trials * devices
+            used = (
+                chance.randint(0, left[0] // claim.gpu) * claim.gpu if claim.slots > 1 else trials * devices
+            )
             if trials or used:
                 free[name] = [left[0] - used, left[1] - trials * cpu]
                 places.append(Place(name, trials, used, chance.randint(0, trials)))
         pending, running = chance.choice([0, 0, 1, 2]), sum(place.trials for place in places)
-        held = chance.choice([None, None, chance.choice(nodes).name]) if pending else None
+        names = ",".join(node.name for node in chance.sample(nodes, min(claim.nodes, len(nodes))))
+        held = chance.choice([None, None, names]) if pending else None
         uses.append(
             Use(
                 claim.sweep,
@@ -282,7 +309,8 @@ def left_on(view: View, node: str) -> tuple[int, int]:
         leaving, shared = view.holding.moves.get(sweep, {}).get(node, Move(0))
         for place in use.places:
             if place.node == node:
-                devices -= place.devices - leaving * view.claims[sweep].on_node[0] - shared
+                claim = view.claims[sweep]
+                devices -= place.devices - leaving * claim.on_node[0] - shared * claim.gpu
                 cpu -= (place.trials - leaving) * view.claims[sweep].cpu
     return devices, cpu
 
@@ -298,10 +326,12 @@ def test_a_node_that_is_held_has_room_once_the_trials_have_left_it(view: View) -
 
 @given(view=views())
 @settings(max_examples=100, deadline=None)
-def test_a_sweep_holds_one_node_and_all_hold_a_part(view: View) -> None:
+def test_a_sweep_holds_the_nodes_of_one_trial_and_all_hold_a_part(view: View) -> None:
     holds = view.holding.by_node.values()
-    assert len({hold.sweep for hold in holds}) == len(holds)
-    assert len(holds) <= max(1, len(view.nodes) * RULES.held_nodes // UNIT)
+    held = Counter(hold.sweep for hold in holds)
+    assert all(count == view.claims[sweep].nodes for sweep, count in held.items())
+    largest = max(held.values(), default=0) if len(held) == 1 else 1
+    assert len(holds) <= max(largest, len(view.nodes) * RULES.held_nodes // UNIT)
     for hold in holds:
         use = view.uses[hold.sweep]
         assert use.pending_since is not None
@@ -316,14 +346,15 @@ def test_only_smaller_trials_leave_or_those_beyond_a_share_and_only_nodes_that_a
         for node, (trials, devices) in moves.items():
             [place] = [place for place in view.uses[sweep].places if place.node == node]
             assert 0 <= trials <= place.trials
-            assert 0 <= devices <= (place.devices if view.claims[sweep].slots > 1 else 0)
+            claim = view.claims[sweep]
+            assert 0 <= devices * claim.gpu <= (place.devices if claim.slots > 1 else 0)
             assert trials or devices
-            claim, holder = view.claims[sweep], view.claims[view.holding.by_node[node].sweep]
+            holder = view.claims[view.holding.by_node[node].sweep]
             is_lower = CLASSES.index(claim.priority_class) >= CLASSES.index(holder.priority_class)
             is_smaller = claim.on_node < holder.on_node and is_lower
             use, share = view.uses[sweep], view.shares[sweep]
             assert is_smaller or trials <= max(0, use.trials - share.trials)
-            assert is_smaller or devices <= max(0, use.devices - share.devices)
+            assert is_smaller or devices * claim.gpu <= max(0, use.devices - share.devices)
 
 
 @given(view=views())
@@ -349,6 +380,15 @@ def test_every_driver_computes_the_same_holds(view: View, seed: int) -> None:
     assert View.of(shuffled(written), NOW).holding == view.holding
 
 
+def most_apart(places: list[int], nodes: int) -> int:
+    """Return how many trials fit that take one place on so many nodes, from the nodes with most places."""
+    left, trials = sorted(places, reverse=True), 0
+    while len(left) >= nodes and left[nodes - 1] > 0:
+        left = sorted([count - 1 for count in left[:nodes]] + left[nodes:], reverse=True)
+        trials += 1
+    return trials
+
+
 @given(view=views())
 @settings(max_examples=100, deadline=None)
 def test_holds_keep_sweeps_from_nothing_but_the_nodes_that_are_held(view: View) -> None:
@@ -358,7 +398,7 @@ def test_holds_keep_sweeps_from_nothing_but_the_nodes_that_are_held(view: View) 
     for sweep, claim in view.claims.items():
         closed = view.holding.closed_to(sweep)
         devices, cpu = claim.on_node
-        open_now = 0
+        open_now = []
         for node in view.nodes:
             if node.name in closed:
                 continue
@@ -370,9 +410,9 @@ def test_holds_keep_sweeps_from_nothing_but_the_nodes_that_are_held(view: View) 
             ]
             free = node.cpu - sum(view.claims[one].cpu * place.trials for one, place in taken)
             gpus = node.devices - sum(place.devices for _, place in taken)
-            open_now += max(0, min(free // cpu, gpus if devices else free // cpu))
+            open_now.append(max(0, min(free // cpu, gpus // devices if devices else free // cpu)))
         waiting = sum(use.pending for use in view.uses.values())
-        if open_now > waiting and view.free == without.free:
+        if most_apart(open_now, claim.nodes) > waiting and view.free == without.free:
             assert view.may_start(sweep) == without.may_start(sweep)
 
 
@@ -422,13 +462,13 @@ def test_a_trial_with_a_device_of_its_own_gets_that_of_a_shared_engine_within_a_
 ) -> None:
     """A device is free on a node whose cores others use; the shared one moves there, with its trials."""
     cluster = Cluster([8, 4], seed=seed, devices=[1, 1])
-    shared = cluster.join(PoolClaim("shared", "ada", 0.0, UNIT, 4, want=3), lasts)
+    shared = cluster.join(PoolClaim("shared", "ada", 0.0, UNIT, 4, want=3, gpu=1), lasts)
     cluster.join(cpu_claim("urgent", "joe", 1, cpu=UNIT, priority_class="urgent"))
     for age in (0.0, 13.0, 31.0):
         cluster.put("shared", "n0", age=age)
     cluster.put("urgent", "n1", 1)
     cluster.run(1)
-    device = cluster.join(PoolClaim("device", "eve", 1.0, 4 * UNIT, 1, want=1))
+    device = cluster.join(PoolClaim("device", "eve", 1.0, 4 * UNIT, 1, want=1, gpu=1))
     while not device.attempts:
         cluster.step()
     granted = cluster.now
@@ -468,6 +508,6 @@ def test_several_large_trials_get_nodes_in_turn(seed: int) -> None:
 
 def test_a_hold_is_recorded_by_sweep_and_node() -> None:
     holds = NodeHolds({"n0": Hold("a", "n0", 1.0)})
-    assert holds.of("a") == Hold("a", "n0", 1.0)
-    assert holds.of("b") is None
+    assert holds.of("a") == [Hold("a", "n0", 1.0)]
+    assert holds.of("b") == []
     assert (holds.closed_to("a"), holds.closed_to("b")) == (frozenset(), {"n0"})

@@ -249,23 +249,30 @@ def plain_demands(view: View) -> dict[str, Demand]:
         if use.short_since is not None and view.now - use.short_since >= RULES.shed_after
     ]
     short = [(sweep, use) for sweep, use in short if view.reserves(sweep)]
-    cpu = sum(view.shortage(sweep) * view.claims[sweep].cpu for sweep, _ in short) - free_cpu
+    cpu = sum(view.shortage(sweep) * view.claims[sweep].all_cpu for sweep, _ in short) - free_cpu
     devices = sum(max(0, view.shares[sweep].devices - use.devices) for sweep, use in short) - free_devices
+    one = {sweep: max(1, claim.device * claim.nodes) for sweep, claim in view.claims.items()}
     above = {
-        sweep: [max(0, use.devices - view.shares[sweep].devices), use.trials - view.shares[sweep].trials]
+        sweep: [
+            max(0, use.devices - view.shares[sweep].devices) // one[sweep],
+            use.trials - view.shares[sweep].trials,
+        ]
         for sweep, use in view.uses.items()
         if use.trials > view.shares[sweep].trials or use.devices > view.shares[sweep].devices
     }
     given = {sweep: [0, 0] for sweep in above}
     asked = {}
-    per_device = {sweep: max(1, use.trials // max(1, use.devices)) for sweep, use in view.uses.items()}
+    per_device = {
+        sweep: max(1, use.trials // max(1, use.devices // one[sweep])) for sweep, use in view.uses.items()
+    }
     within = {sweep for sweep in above if plain_within_quotas(view, sweep)}
 
     def order(sweep: str) -> tuple[bool, int, float, float, str]:
         claim, (most_devices, most_trials) = view.claims[sweep], above[sweep]
         trials = given[sweep][0] * per_device[sweep] + given[sweep][1]
-        left = max(0, most_trials - trials) * claim.cpu, max(0, most_devices - given[sweep][0])
-        part = view.capacity.dominant(*left) * UNIT // claim.weight
+        left_devices = max(0, most_devices - given[sweep][0]) * claim.device * claim.nodes
+        left_cpu = max(0, most_trials - trials) * claim.cpu * claim.nodes
+        part = view.capacity.dominant(left_cpu, left_devices) * UNIT // claim.weight
         is_leaving = trials < view.uses[sweep].leaving
         return not is_leaving, -CLASSES.index(claim.priority_class), -part, -claim.created, sweep
 
@@ -275,11 +282,11 @@ def plain_demands(view: View) -> dict[str, Demand]:
         (most_devices, most_trials), held = above[sweep], given[sweep]
         if devices > 0 and held[0] < most_devices:
             held[0] += 1
-            devices -= 1
-            cpu -= per_device[sweep] * view.claims[sweep].cpu
+            devices -= one[sweep]
+            cpu -= per_device[sweep] * view.claims[sweep].all_cpu
         elif cpu > 0 and held[0] * per_device[sweep] + held[1] < most_trials:
             held[1] += 1
-            cpu -= view.claims[sweep].cpu
+            cpu -= view.claims[sweep].all_cpu
         else:
             can.remove(sweep)
             continue
@@ -292,7 +299,7 @@ def plain_demands(view: View) -> dict[str, Demand]:
 
 def plain_free(view: View) -> tuple[int, int]:
     """Return the cores and devices that no attempt holds; none of these pools has a pending attempt."""
-    cpu = sum(use.trials * view.claims[sweep].cpu for sweep, use in view.uses.items())
+    cpu = sum(use.trials * view.claims[sweep].all_cpu for sweep, use in view.uses.items())
     devices = sum(use.devices for use in view.uses.values())
     return max(0, view.capacity.cpu - cpu), max(0, view.capacity.devices - devices)
 
@@ -307,7 +314,7 @@ def plain_within_quotas(view: View, sweep: str) -> bool:
         and owner.week_gpu_seconds >= owner.most_gpu_hours * 3600
     ):
         return False
-    cpu = sum(view.uses[one.sweep].trials * one.cpu for one in own)
+    cpu = sum(view.uses[one.sweep].trials * one.all_cpu for one in own)
     part = view.capacity.dominant(cpu, sum(view.uses[one.sweep].devices for one in own))
     return owner.most_share >= UNIT or not cpu or part * UNIT <= view.capacity.whole * owner.most_share
 
@@ -319,7 +326,8 @@ def test_decisions_equal_those_of_the_obvious_way(seed: int) -> None:
     uses = []
     for claim in world.claims:
         trials = chance.randint(0, 20)
-        devices = -(-trials // claim.slots) + chance.randint(0, 1) if claim.slots else 0
+        bundles = -(-trials // claim.slots) + chance.randint(0, 1) if claim.slots else 0
+        devices = bundles * claim.device * claim.nodes
         since = chance.choice([None, NOW - 1.0, LONG, LONG - 100.0])
         leaving = chance.randint(0, trials)
         uses.append(Use(claim.sweep, NOW, trials, 0, devices, leaving, since, None))

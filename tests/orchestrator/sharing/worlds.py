@@ -1,9 +1,12 @@
-"""Pools, owners and claims to share, drawn at random."""
+"""Pools, owners and claims to share, drawn at random.
+
+A device is one unit here, so that the figures are small, and 10,000 in a pool of the service.
+"""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -25,8 +28,16 @@ class World:
 def cpu_claim(sweep: str, owner: str, want: int, **more: object) -> PoolClaim:
     """Return a claim of trials of one core each."""
     return PoolClaim(
-        **({"sweep": sweep, "owner": owner, "created": 0.0, "cpu": UNIT, "slots": 0, "want": want} | more)
+        **(
+            {"sweep": sweep, "owner": owner, "created": 0.0, "cpu": UNIT, "slots": 0, "want": want, "gpu": 1}
+            | more
+        )
     )  # type: ignore[arg-type]
+
+
+def resized(claim: PoolClaim, gpu: int, nodes: int) -> PoolClaim:
+    """Return the claim with other GPUs of a trial or an engine; on several nodes if it has no engine."""
+    return replace(claim, gpu=gpu, nodes=nodes if claim.slots < 2 else 1)
 
 
 def gpu_claim(sweep: str, owner: str, want: int, slots: int = 1, **more: object) -> PoolClaim:
@@ -49,14 +60,14 @@ def worlds(draw: st.DrawFn, *, classes: tuple[str, ...] = ("normal",), quotas: b
         for name in names
     )
     claims = tuple(
-        PoolClaim(
+        cpu_claim(
             f"s{k}",
             draw(st.sampled_from(names)),
             created=float(draw(st.integers(0, 3))),
             cpu=draw(st.sampled_from([2_500, UNIT, UNIT, 3 * UNIT])),
             slots=draw(st.sampled_from([0, 0, 1, 1, 2, 3, 8])),
             want=draw(st.integers(0, 12)),
-            priority_class=draw(st.sampled_from(classes)),  # type: ignore[arg-type]
+            priority_class=draw(st.sampled_from(classes)),
             weight=draw(weights),
         )
         for k in range(draw(st.integers(1, 7)))
@@ -85,18 +96,22 @@ def random_world(seed: int) -> World:
         if chance.random() < 0.8
     )
     claims = tuple(
-        PoolClaim(
+        cpu_claim(
             f"s{k}",
             chance.choice(names),
             created=float(chance.randint(0, 3)),
             cpu=chance.choice([2_500, UNIT, UNIT, 3 * UNIT]),
             slots=chance.choice([0, 0, 1, 1, 2, 3, 8]),
             want=chance.randint(0, 30),
-            priority_class=chance.choice(["urgent", "normal", "normal", "normal", "idle"]),  # type: ignore[arg-type]
+            priority_class=chance.choice(["urgent", "normal", "normal", "normal", "idle"]),
             weight=chance.choice([1, UNIT, UNIT, 30_001]),
         )
         for k in range(chance.randint(1, 12))
     )
+    if chance.random() < 0.5:  # half of the worlds have trials of several GPUs or nodes
+        claims = tuple(
+            resized(claim, chance.choice([1, 1, 2, 3]), chance.choice([1, 1, 2, 3])) for claim in claims
+        )
     return World(nodes, owners, claims)
 
 

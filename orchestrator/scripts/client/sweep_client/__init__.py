@@ -63,6 +63,7 @@ class Trial:
         self._reports = facts["reports"]
         self._answers = facts["answers"]
         self._checkpoints = facts["checkpoints"]
+        self._gpu_memory = facts.get("gpu_memory")
         self._sent = 0
         self._offset = 0
         self._is_over = False
@@ -90,6 +91,7 @@ class Trial:
         """
         if self._is_over:
             raise SystemExit(0)
+        self.bound_gpu_memory()
         self._sent += 1
         done = int(step)
         numbers = {str(name): _number(name, value) for name, value in metrics.items()}
@@ -105,6 +107,17 @@ class Trial:
                 file.write(json.dumps(line) + "\n")
         self._is_over = not self._answer(done)
         return not (self._is_over or self.stopping)
+
+    def bound_gpu_memory(self) -> None:
+        """Limit PyTorch to this trial's share of its GPU's memory, once the script has imported PyTorch.
+
+        An allocation beyond the share then fails in this process, and not in a trial that uses the same GPU.
+        JAX reads its own limit, `XLA_CLIENT_MEM_FRACTION`, from the environment.
+        """
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        if self._gpu_memory is not None and cuda is not None and cuda.is_available():
+            cuda.set_per_process_memory_fraction(self._gpu_memory)
+            self._gpu_memory = None
 
     def stop_on_sigterm(self) -> None:
         """Set `stopping` at SIGTERM instead of exiting, so that the next report is the last one.
@@ -169,10 +182,14 @@ def _number(name: str, value: Any) -> float:
 
 
 def _rank() -> int:
-    """Return the rank of this process among those that train together, from torchrun, Lightning or MPI."""
+    """Return the rank of this process among those that train together.
+
+    It is that of torchrun, Lightning or MPI, or else that of the node.
+    """
     for ranks, size in (
         (("RANK", "LOCAL_RANK"), "WORLD_SIZE"),
         (("OMPI_COMM_WORLD_RANK",), "OMPI_COMM_WORLD_SIZE"),
+        (("NODE_RANK",), "NNODES"),
     ):
         if int(os.environ.get(size) or 1) > 1:
             return int(next((os.environ[rank] for rank in ranks if os.environ.get(rank)), 0))
@@ -231,6 +248,7 @@ def trial(**params: Any) -> Trial:
         facts = json.loads(Path(path).read_text(encoding="utf-8"))
         found = Trial({**facts, "params": {**params, **facts["params"]}})
         found.stop_on_sigterm()
+        found.bound_gpu_memory()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 # Write complete lines, so that those of two processes or threads do not mix.
