@@ -30,7 +30,8 @@ from sqlalchemy import event, insert, select, update
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.config import load
 from orchestrator.driver import execution, sweep_rows
-from orchestrator.driver.admission import LeasedSweep, Observer, Run
+from orchestrator.driver.admission import LeasedSweep, Run
+from orchestrator.driver.log import Observer
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.ledger.backup import Change, Entry, backup_file, locked
 from orchestrator.ledger.ledger import Ledger

@@ -5,11 +5,11 @@
     python -m benchmarks.search --dry-run                  one small landscape, without curves
 
 Sweeps are simulated: `workers` trials run at a time, each of 20 steps, under ASHA (rungs at .1, .4 and 1 of
-the steps, reduction 4), until trials have been launched for `cost` complete trainings. Proposals and stops
-come from the classes that real sweeps use (`orchestrator.study.Study`, `orchestrator.schedule.schedulers`).
-The chosen setting is the complete trial with the best final value; its *rank* is the share of 4,000 random
-settings that are better. A *ratio* divides the mean rank by that of random search under the same scheduler;
-intervals of 95 % are bootstrapped over repetitions.
+the steps, reduction 4, `keep: 0`), until trials have been launched for `cost` complete trainings. Proposals
+and stops come from the classes that real sweeps use (`orchestrator.study.Study`,
+`orchestrator.schedule.schedulers`). The chosen setting is the complete trial with the best final value; its
+*rank* is the share of 4,000 random settings that are better. A *ratio* divides the mean rank by that of
+random search under the same scheduler; intervals of 95 % are bootstrapped over repetitions.
 
 Landscapes: S1 and S2 are kernel regressions on the curves of ConvNeXt and DeBERTa (from `--curves`; P1 and P2
 are the settings themselves, of which the nearest one not tried yet replaces a proposal), S3 and S4 random
@@ -154,6 +154,7 @@ def finite_pool(folder: Path, name: str) -> Landscape:
     return Landscape(settings.shape[1], at, np.sort(finals), settings)
 
 
+@cache
 def surrogate(folder: Path, name: str) -> Landscape:
     """Return a Gaussian-process regression on the settings of a table that did not diverge."""
     from sklearn.gaussian_process import GaussianProcessRegressor  # takes seconds to import
@@ -242,7 +243,9 @@ def sweep_of(dimensions: int, sampler: str, seed: int, options: Mapping[str, Any
     given = (
         options_section("sampler", sampler).model_validate({"seed": seed, **options}).model_dump(mode="json")
     )
-    asha = options_section("scheduler", "asha").model_validate({"reduction": 4.0, "grace": SHARES[0]})
+    asha = options_section("scheduler", "asha").model_validate(
+        {"reduction": 4.0, "grace": SHARES[0], "keep": 0}
+    )
     return replace(
         base,
         search=search,

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from orchestrator.api.status import status, sweeps
     from orchestrator.api.trial import Trial
     from orchestrator.client.answers import Status
-    from orchestrator.driver.admission import Observer
+    from orchestrator.driver.log import Observer
     from orchestrator.session.board import Progress
 
 __all__ = [
@@ -102,7 +102,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Observer": "driver.admission",
+    "Observer": "driver.log",
     "Progress": "session.board",
     "Status": "client.answers",
     "Sweep": "api.local_sweep",

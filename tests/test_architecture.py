@@ -36,8 +36,12 @@ DOORS = {
 RAY_PRIVATE = "orchestrator/schedule/ray_private.py"
 HIDDEN = {
     "orchestrator/api/local_sweep.py",
+    "orchestrator/api/planning.py",
     "orchestrator/api/trial.py",
     "orchestrator/cli/options.py",
+    "orchestrator/cli/result_verbs.py",
+    "orchestrator/cli/sweep_verbs.py",
+    "orchestrator/cli/validate_verb.py",
     "orchestrator/driver/preflight.py",
     "orchestrator/driver/run.py",
     "orchestrator/tracking/served.py",

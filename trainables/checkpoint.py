@@ -29,14 +29,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from trainables.durable import flush_folder, make_folder
+from trainables.durable import DIGITS, flush_folder, make_folder
 from trainables.errors import DamagedCheckpoint
 
 ARRAYS, MANIFEST = "arrays.npz", "manifest.json"
-
-DIGITS = 12
-"""Hexadecimal digits of the manifest's digest in the name of a folder."""
-
 
 ATTRIBUTES = "attributes"
 """Name of the fact that holds the mode and the time of each file and folder, by path."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+DIGITS = 12
+"""Hexadecimal digits of a digest in the name of a checkpoint's folder."""
+
 
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents unless they exist, and flush the new names to disk."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.api.workspace import Workspace
-from orchestrator.config.yaml_reader import parse_document, read_text
+from orchestrator.config.yaml_reader import parse_document
 from orchestrator.driver import preflight
 from orchestrator.errors import BadInput
 from orchestrator.ledger.pool import claims
@@ -18,6 +18,7 @@ from orchestrator.machines.hardware import Hardware, detect
 from orchestrator.machines.joining import SharedRay, end_shared_ray, shared_ray
 from orchestrator.sharing.pool_rows import UNIT, PriorityClass
 from orchestrator.sharing.view import View
+from orchestrator.text_file import read_text
 
 __all__ = ["SharedRay", "end_shared_ray", "shared_ray"]
 

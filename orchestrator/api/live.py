@@ -17,7 +17,7 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.client.answers import Budget, LiveSweep, RunningTrial, SweepEvent
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people import audit
-from orchestrator.ledger.people.audit import AuditEntry
+from orchestrator.ledger.people.user_records import AuditEntry
 from orchestrator.ledger.pool.rates import FinishRate
 from orchestrator.ledger.sweeps.records import (
     FINISHED_TRIAL,

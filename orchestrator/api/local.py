@@ -40,8 +40,7 @@ from orchestrator.client.protocol import DAYS, LOG_BYTES
 from orchestrator.driver.detached import last_lines
 from orchestrator.errors import BadInput
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.people.audit import AuditEntry
-from orchestrator.ledger.people.users import User
+from orchestrator.ledger.people.user_records import AuditEntry, User
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import QueueSettings
 from orchestrator.ledger.sweeps.index import known_sweeps

@@ -34,7 +34,9 @@ from orchestrator.config.document import Mistake
 from orchestrator.config.networks import chosen_sizes
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight, preview
-from orchestrator.driver.admission import Observer, Run
+from orchestrator.driver.admission import Run
+from orchestrator.driver.detached import DEADLINE_SECONDS, TRACKING_SECONDS
+from orchestrator.driver.log import Observer
 from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.preview import counted
 from orchestrator.driver.run import drive
@@ -68,9 +70,6 @@ if TYPE_CHECKING:
     from orchestrator.report.analysis import Analysis
     from orchestrator.report.comparison import SideBySide
     from orchestrator.report.report import ReportFiles
-
-DEADLINE_SECONDS: float = Run.deadline
-TRACKING_SECONDS: float = Run.tracking_patience
 
 MOST_NETWORKS = 64
 """Largest number of networks whose sizes `Sweep.networks` counts, each in a tenth of a second."""

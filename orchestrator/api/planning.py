@@ -2,17 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.api.local_sweep import Plan, SizedNetwork, Sweep
 from orchestrator.client.answers import PlannedSweep
+from orchestrator.config import load
+from orchestrator.config.document import Mistake
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, most_trials
 from orchestrator.errors import Refusal, Unfinished
-from orchestrator.report.answer import size
+from orchestrator.machines.hardware import detect
+from orchestrator.report.words import size
 from trainables.layers import LAYERS
 from trainables.trial import ModelSettings
+
+if TYPE_CHECKING:
+    from orchestrator.api.local_sweep import Plan, SizedNetwork, Sweep
+
+
+def planned_file(
+    path: Path,
+    *,
+    profile: str,
+    overrides: Sequence[str],
+    root: Path,
+    data: Path,
+    work: bool = False,
+) -> PlannedSweep:
+    """Return what a search-space file would run on this machine; nothing is written.
+
+    The file is read before the ledger and the driver are imported, which a wrong file need not wait for.
+
+    Args:
+        path: The file.
+        profile: Profile of the file, as in `Sweep.load`.
+        overrides: Changes to the file, as in `Sweep.load`.
+        root: Root, as in `Sweep.load`.
+        data: Folder of the data sets, as in `Sweep.load`.
+        work: Whether to count the floating-point operations of a training step too.
+
+    Raises:
+        BadInput: The file, the profile or an override is wrong, or `planned` raises it.
+    """
+    hardware = detect()
+    try:
+        load(path, profile=profile, overrides=tuple(overrides), gpus=hardware.gpus)
+    except Mistake as mistake:
+        if mistake.repaired is None or mistake.repaired.trainable is None:
+            raise  # otherwise `Sweep.load` also looks for mistakes in the code
+    from orchestrator.api.local_sweep import Sweep
+
+    loaded = Sweep.load(path, profile=profile, overrides=overrides, hardware=hardware, root=root, data=data)
+    return planned(loaded, work=work)
 
 
 def planned(

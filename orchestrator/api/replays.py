@@ -19,6 +19,7 @@ from orchestrator.config.document import Violation
 from orchestrator.config.strategy import SCHEDULERS, read_scheduler
 from orchestrator.config.sweep_config import Scheduler, SweepConfig
 from orchestrator.errors import BadInput
+from orchestrator.report.html import replay_page
 from orchestrator.schedule.replay import LearningCurve, Worth, recorded_curves, repeated, worth
 
 ALTERNATIVES = (
@@ -72,6 +73,27 @@ class ReplayReport:
     truncated: int
     decisions: int = 0
     differing: Sequence[str] = ()
+
+    def write_page(self, file: Path) -> None:
+        """Write an HTML page that shows the cost of each scheduler against its regret.
+
+        Raises:
+            BadInput: No replay found a complete trial, so that no regret is known.
+        """
+        several = len({row.workers for row in self.rows}) > 1
+        known = [
+            (
+                f"{row.scheduler}, {row.workers}" if several else row.scheduler,
+                row.worth.cost,
+                row.worth.regret,
+            )
+            for row in self.rows
+            if row.worth.regret is not None
+        ]
+        if not known:
+            remedy = "Replay a sweep with `scheduler: none`."
+            raise BadInput("replay", "must find a complete trial to draw its regret", "none", remedy)
+        file.write_text(replay_page(known), encoding="utf-8")
 
 
 def replay_sweep(

@@ -12,8 +12,9 @@ from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput, Refusal
 from orchestrator.ledger.people import audit
 from orchestrator.ledger.people import users as ledger_users
-from orchestrator.ledger.people.audit import COMMAND_LINE, AuditEntry
-from orchestrator.ledger.people.users import LIFETIME_SECONDS, ROLES, Role, User
+from orchestrator.ledger.people.audit import COMMAND_LINE
+from orchestrator.ledger.people.user_records import ROLES, AuditEntry, Role, User
+from orchestrator.ledger.people.users import LIFETIME_SECONDS
 
 __all__ = [
     "DAYS",

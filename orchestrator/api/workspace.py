@@ -13,13 +13,9 @@ from orchestrator.errors import BadInput
 from orchestrator.ledger.connect import database_file, is_file, parse
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.records import TrialRecord, sweep_id_of
-from orchestrator.storage import paths
-from orchestrator.storage.paths import Paths
+from orchestrator.storage.paths import DEFAULT_DATA, Paths
 from orchestrator.tracking import ui
 from orchestrator.tracking.address import shown
-
-DEFAULT_ROOT = paths.DEFAULT_ROOT
-DEFAULT_DATA = Path("data")
 
 
 @dataclass(frozen=True)
@@ -90,19 +86,6 @@ class Workspace:
         self.paths.create()
         with ui.serving(self.paths.tracking_uri, self.paths.artifacts) as served:
             yield served
-
-
-def check_output(file: Path) -> None:
-    """Check that a file which a person has named can be written.
-
-    Raises:
-        BadInput: Its folder does not exist, or it is a folder itself.
-    """
-    if file.is_dir():
-        raise BadInput(str(file), "must be a file to write", "a folder", "Name a file in it.")
-    if not file.parent.is_dir():
-        remedy = f"Create {file.parent} first, or name a file elsewhere."
-        raise BadInput(str(file), f"cannot be written: there is no folder {file.parent}", "", remedy)
 
 
 def trial_named(ledger: Ledger, key: str) -> TrialRecord:

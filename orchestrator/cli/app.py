@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,14 +24,14 @@ from orchestrator.process_secrets import redacted
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Run": {
-        "init": "orchestrator.cli.sweep_verbs:init",
+        "init": "orchestrator.cli.file_verbs:init",
         "run": "orchestrator.cli.sweep_verbs:run",
         "resume": "orchestrator.cli.sweep_verbs:resume",
         "retry-failed": "orchestrator.cli.sweep_verbs:retry_failed",
         "stop": "orchestrator.cli.sweep_verbs:stop",
         "follow": "orchestrator.cli.sweep_verbs:follow",
-        "validate": "orchestrator.cli.sweep_verbs:validate",
-        "import": "orchestrator.cli.sweep_verbs:import_options",
+        "validate": "orchestrator.cli.validate_verb:validate",
+        "import": "orchestrator.cli.file_verbs:import_options",
         "experiment": "orchestrator.cli.experiments:experiment",
     },
     "Service": {
@@ -51,12 +52,12 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Results": {
         "report": "orchestrator.cli.result_verbs:report",
-        "compare": "orchestrator.cli.result_verbs:compare",
+        "compare": "orchestrator.cli.compare_verb:compare",
         "replay": "orchestrator.cli.replay_verb:replay",
-        "evaluate": "orchestrator.cli.result_verbs:evaluate",
-        "export": "orchestrator.cli.result_verbs:export",
-        "export-study": "orchestrator.cli.result_verbs:export_study",
-        "export-tensorboard": "orchestrator.cli.result_verbs:export_tensorboard",
+        "evaluate": "orchestrator.cli.file_verbs:evaluate",
+        "export": "orchestrator.cli.file_verbs:export",
+        "export-study": "orchestrator.cli.file_verbs:export_study",
+        "export-tensorboard": "orchestrator.cli.file_verbs:export_tensorboard",
         "ui": "orchestrator.cli.serve:ui",
     },
     "Data sets, machines, upkeep": {
@@ -75,6 +76,9 @@ VERBS: Mapping[str, str] = {verb: place for group in GROUPS.values() for verb, p
 DRIVING = frozenset({"run", "resume", "retry-failed", "experiment"})
 """Verbs whose process may drive a sweep."""
 
+IS_CLIENT = find_spec("orchestrator.api") is None
+"""Whether only the client is installed here: the verbs that ask a remote service, and what they import."""
+
 _OWN_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
 
 _VALUES: Mapping[str, str] = {"str": "TEXT", "list[str]": "TEXT", "int": "NUMBER", "float": "NUMBER"}
@@ -82,11 +86,11 @@ _VALUES: Mapping[str, str] = {"str": "TEXT", "list[str]": "TEXT", "int": "NUMBER
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code; a refusal is one line of standard error a mistake."""
+    """Run one command line and return its exit code; print each mistake as a line on standard error."""
     words = _with_verb(arguments)
-    app = build([words[0]] if words and words[0] in VERBS else VERBS)
     try:
         _check_verb(arguments)
+        app = _application(words)
         with files_closed():
             result = app(args=words, prog_name="sweep", standalone_mode=False)
         if sys.stdout is not None:
@@ -126,6 +130,18 @@ def code_of_interruption(arguments: Sequence[str]) -> Exit:
     return Exit.RESUMABLE
 
 
+def _application(words: Sequence[str]) -> typer.Typer:
+    """Return the application that runs a command line, with no more verbs than it needs."""
+    if words and words[0] in VERBS:
+        return build([words[0]])
+    if "_SWEEP_COMPLETE" in os.environ:  # a shell asks for the options of a verb too
+        return build(filter(_is_installed, VERBS))
+    app = build(())
+    for verb in () if "--version" in words else filter(_is_installed, VERBS):
+        app.command(verb, help=_purpose(verb), rich_help_panel=_heading(verb))(lambda: None)
+    return app
+
+
 def build(verbs: Iterable[str]) -> typer.Typer:
     """Return the application with these verbs."""
     app = typer.Typer(
@@ -140,7 +156,7 @@ def build(verbs: Iterable[str]) -> typer.Typer:
     for verb in verbs:
         module, name = VERBS[verb].split(":")
         defined = getattr(import_module(module), name)
-        heading = next(heading for heading, group in GROUPS.items() if verb in group)
+        heading = _heading(verb)
         if isinstance(defined, typer.Typer):
             for command in defined.registered_commands:
                 command.cls = _Verb
@@ -150,11 +166,41 @@ def build(verbs: Iterable[str]) -> typer.Typer:
     return app
 
 
+def _heading(verb: str) -> str:
+    return next(heading for heading, group in GROUPS.items() if verb in group)
+
+
+def _is_installed(verb: str) -> bool:
+    """Return True if the module of a verb is installed; the client has only some of them."""
+    return find_spec(VERBS[verb].partition(":")[0]) is not None
+
+
+def _purpose(verb: str) -> str:
+    """Return the help of a verb from the text of its module, which `--help` does not import."""
+    module, name = VERBS[verb].split(":")
+    for node in _tree(module).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return ast.get_docstring(node) or ""
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            assert isinstance(node.value, ast.Call), "it is a group of verbs"
+            given = {each.arg: each.value for each in node.value.keywords}
+            return str(ast.literal_eval(given["help"]))
+    raise LookupError(VERBS[verb])
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    found = find_spec(module)
+    assert found is not None, module
+    assert found.origin is not None, module
+    return ast.parse(Path(found.origin).read_text(encoding="utf-8"))
+
+
 class _Verb(TyperCommand):
     """A verb whose `--help` names values by words, and which checks that its options reach the service."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb, once it is certain which ledger it acts on."""
+        """Run the verb after checking which ledger it acts on."""
         _check_service(ctx, self)
         return super().invoke(ctx)
 
@@ -177,7 +223,8 @@ def _check_service(ctx: Any, verb: TyperCommand) -> None:
     A verb with the parameter `server` works on both. One with `root` alone works on a ledger of this machine.
 
     Raises:
-        BadInput: The verb or one of its options has no effect on a remote service.
+        BadInput: The verb or one of its options has no effect on a remote service, or none is named where
+            only the client is installed.
     """
     sources = {name: ctx.get_parameter_source(name).name for name in ctx.params}
     given = [each for each in verb.params if sources.get(str(each.name)) == "COMMANDLINE"]
@@ -191,6 +238,9 @@ def _check_service(ctx: Any, verb: TyperCommand) -> None:
     if sources["server"] == "ENVIRONMENT" and is_here:
         ctx.params["server"] = None
     if ctx.params["server"] is None:
+        if IS_CLIENT:
+            must = "must name a remote service, because only the client is installed here"
+            raise BadInput("--server", must, "", f"Give its URL, or set {URL}.")
         return
     where = "--server" if sources["server"] == "COMMANDLINE" else URL
     for each in given:
@@ -216,7 +266,9 @@ def _value_of(parameter: Any, ctx: Any) -> str:
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        typer.echo(f"sweep {version('rotrnn-sweeps')}")
+        from importlib.metadata import version
+
+        typer.echo(f"sweep {version('rotrnn-sweeps-client' if IS_CLIENT else 'rotrnn-sweeps')}")
         raise typer.Exit
 
 
@@ -233,9 +285,12 @@ def _check_verb(arguments: Sequence[str]) -> None:
     """Check that a command line does not begin with a misspelt verb, which would be taken for a file.
 
     Raises:
-        BadInput: Its first word is neither a verb nor a file, and resembles a verb.
+        BadInput: Its first word is neither a verb nor a file, and resembles a verb; or the client lacks it.
     """
     first = next(iter(arguments), "-")
+    if first in VERBS and not _is_installed(first):
+        remedy = "Run it on the machine of the service, or install rotrnn-sweeps here."
+        raise BadInput(f"`{first}`", "is not part of the client", "", remedy)
     if first in VERBS or first.startswith("-") or Path(first).exists():
         return
     if near := get_close_matches(first, VERBS.keys(), n=1):
@@ -246,7 +301,7 @@ def _check_verb(arguments: Sequence[str]) -> None:
 
 
 def _with_verb(arguments: Sequence[str]) -> list[str]:
-    """Put `run` in front of a command line that starts with a file instead of a verb."""
+    """Insert `run` before the arguments of a command line that begins with a file."""
     first = next(iter(arguments), None)
     if first is None or first in VERBS or first in _OWN_OPTIONS:
         return list(arguments)

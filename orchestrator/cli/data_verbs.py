@@ -13,11 +13,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from orchestrator.api import data_sets as api
-from orchestrator.api.workspace import DEFAULT_DATA
 from orchestrator.cli.options import Data, Json
 from orchestrator.cli.printing import print_json, print_line
 from orchestrator.errors import BadInput
 from orchestrator.output import Console
+from orchestrator.storage.paths import DEFAULT_DATA
 
 _LINE_EVERY_SECONDS = 15.0
 
@@ -81,8 +81,8 @@ def fetch(
     """Fetch the published files of a task into the data folder.
 
     The download resumes where an earlier one ended. Its SHA-256 is verified before anything is unpacked, and
-    the result is moved into place whole. If no sum is published, the sum of the first fetch is printed and
-    kept, and a later fetch must find the same.
+    the result is moved into place atomically. If no checksum is published, the one of the first download is
+    printed and recorded, and later downloads must match it.
 
     Without a network: put the file where the error says, or name it with `--from`, and run this again.
 
@@ -113,7 +113,7 @@ def check(
 ) -> None:
     """Print which data a task would use: files, sizes and sums; with `--encode`, read all of it.
 
-    Missing or damaged data is one line that names file, row and remedy, and exit code 2.
+    Missing or damaged data is reported on one line with file, row and remedy; the exit code is 2.
 
     Example:
 

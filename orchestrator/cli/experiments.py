@@ -10,9 +10,9 @@ import typer
 from orchestrator.api.clusters import available
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.workspace import Workspace
+from orchestrator.cli.local_runs import follow_submitted, run_here, service_for, submit_sweep, with_root_of
 from orchestrator.cli.printing import print_line
 from orchestrator.cli.run_options import Profile, RunOptions, with_run_options
-from orchestrator.cli.sweep_verbs import follow_submitted, run_here, service_for, submit_sweep, with_root_of
 from orchestrator.errors import BadInput, Exit, counted
 from orchestrator.experiment import experiment_page, publishing
 from orchestrator.experiment import file as files

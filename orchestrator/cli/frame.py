@@ -1,4 +1,4 @@
-"""What a terminal shows of a running sweep: lines no wider than it, and no more of them than it has rows."""
+"""The frame that a terminal shows of a running sweep, cut to its width and height."""
 
 from __future__ import annotations
 

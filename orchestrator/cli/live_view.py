@@ -17,12 +17,14 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
-from orchestrator import Observer, Progress
 from orchestrator.cli.frame import frame
 from orchestrator.client.answers import LiveSweep
-from orchestrator.driver.log import Display
-from orchestrator.errors import Refusal
-from orchestrator.output import Console
+from orchestrator.client.following import follow as follow_sweep
+from orchestrator.client.protocol import Backend
+from orchestrator.driver.log import Display, Observer
+from orchestrator.errors import Exit, Refusal
+from orchestrator.output import Console, write
+from orchestrator.session.board import Progress
 
 REDRAWS_PER_SECOND = 4
 
@@ -55,7 +57,7 @@ class Screen:
     _drawn: list[Text] = field(default_factory=list)
 
     def __rich_console__(self, console: rich.console.Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines for the present size of the terminal."""
+        """Yield the lines that fit the current size of the terminal."""
         width, height = options.max_width, options.size.height
         lines = [] if self.sweep is None else frame(self.sweep, width, height)
         notes = [Text(note, style="dim") for note in (self.loading, self.trouble) if note is not None]
@@ -65,7 +67,7 @@ class Screen:
         yield from lines
 
     def wrapped(self, width: int) -> int:
-        """Return how many rows more the drawn lines take once the terminal has wrapped them at `width`."""
+        """Return the number of additional rows after the terminal has wrapped the drawn lines at `width`."""
         return sum(max(0, -(-line.cell_len // width) - 1) for line in self._drawn)
 
 
@@ -82,7 +84,7 @@ class ResizableLive(Live):
         self._shown, self._width = screen, console.width
 
     def refresh(self) -> None:
-        """Draw the present lines in place of the former ones."""
+        """Redraw the lines."""
         with self.console:
             width = self.console.width
             if width < self._width:
@@ -114,7 +116,7 @@ class LiveView:
         self._thread = threading.Thread(target=self._watch, name="live view", daemon=True)
 
     def start(self) -> None:
-        """Begin to read and to draw."""
+        """Start reading and drawing."""
         self._live.start()
         self._thread.start()
 
@@ -215,7 +217,7 @@ def shown_live(read: Read, *, plain: bool) -> Iterator[Callable[[str], None] | N
 
 @dataclass
 class Lines:
-    """Collects text to whole lines, and passes those on that are not lines of progress.
+    """Splits text into lines, and passes on those that do not show progress.
 
     Attributes:
         say: Receives a line.
@@ -230,3 +232,23 @@ class Lines:
         for line in lines:
             if not _PROGRESS_LINE.match(line):
                 self.say(line)
+
+
+def follow(backend: Backend, sweep: str, start: int | None = None, *, plain: bool) -> int:
+    """Follow a sweep from a position in its log; return its exit code, or 5 after Ctrl-C."""
+    now = backend.status(sweep)
+    if now.driver and now.submission is None:
+        write(f"{now.driver[:1].upper()}{now.driver[1:]} drives {now.id}.\n")
+    return watched(backend, now.id, lambda show: follow_sweep(backend, now.id, show, start), plain=plain)
+
+
+def watched(
+    backend: Backend, sweep_id: str, watch: Callable[[Callable[[str], None]], int], *, plain: bool
+) -> int:
+    """Watch a sweep, with a live view on a terminal; return its exit code, or 5 after Ctrl-C."""
+    try:
+        with shown_live(lambda: backend.live(sweep_id), plain=plain) as show:
+            return watch(show or write)
+    except KeyboardInterrupt:
+        write(f"{sweep_id} is still running; `follow {sweep_id}` shows it, `stop {sweep_id}` stops it.\n")
+        return Exit.STILL_RUNNING

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli.live_view import shown_live
 from orchestrator.cli.options import Json, Plain, Root, Server, TrialName, backend_of, trial_name
 from orchestrator.cli.printing import deliverer, print_json, print_line, print_sweeps, undelivered
@@ -19,6 +18,7 @@ from orchestrator.driver.log import describe
 from orchestrator.errors import counted
 from orchestrator.output import Console, write, write_raw
 from orchestrator.report.words import brief, duration, numbers
+from orchestrator.storage.paths import DEFAULT_ROOT
 
 _LOOK_SECONDS = 2.0
 _HEADER = ("", "owner", "class", "share", "running", "wanted", "starts")

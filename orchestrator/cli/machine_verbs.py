@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from orchestrator.api import clusters, maintenance
-from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli.options import Json, Root, TrackingPatience
 from orchestrator.cli.printing import deliverer, print_json, print_line, undelivered
 from orchestrator.errors import Exit, counted
 from orchestrator.output import Console
+from orchestrator.storage.paths import DEFAULT_ROOT
 
 cluster_app = typer.Typer(
     help="Check cluster files, create the cluster token, drain a machine before it is reclaimed, show or stop"

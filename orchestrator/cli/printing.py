@@ -33,8 +33,13 @@ def print_json(value: Any) -> None:
     Console(soft_wrap=True).print_json(json.dumps(value), ensure_ascii=True)
 
 
+def submitted(sweep_id: str, *, is_added: bool) -> str:
+    """Return the line about a sweep that was submitted; `is_added` is False for a repeated submission."""
+    return f"{sweep_id} is submitted.\n" if is_added else f"{sweep_id} was submitted before.\n"
+
+
 def deliverer(sweep_id: str) -> str:
-    """Return what delivers the MLflow records of a sweep without a driver."""
+    """Return the command or service that delivers the MLflow records of a sweep without a driver."""
     return f"`sweep resume {sweep_id}` delivers them, and `serve` by itself if the sweep was submitted to it"
 
 

@@ -10,10 +10,10 @@ import typer
 
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.replays import ReplayedScheduler, ReplayReport, replay_curves, replay_sweep
-from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli.options import Json, Root
 from orchestrator.cli.printing import print_json, print_line
 from orchestrator.errors import BadInput, counted
+from orchestrator.storage.paths import DEFAULT_ROOT
 
 
 def replay(
@@ -50,6 +50,9 @@ def replay(
     ] = None,
     trials: Annotated[int, typer.Option(metavar="N", min=1, help="Trials of a draw from the table.")] = 64,
     minimize: Annotated[bool, typer.Option("--minimize", help="Less is better in the table.")] = False,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw cost against regret as an HTML page.")
+    ] = None,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
 ) -> None:
@@ -57,7 +60,7 @@ def replay(
 
     The cost is a share of that without stopping, the time is in whole trainings. The regret is how much worse
     the chosen trial is than the best complete one. A trial that was stopped has no curve beyond its last
-    report: its cost has two ends, and its value is not known. A sweep with `scheduler: none` has all curves.
+    report: its cost is a range, and its value is not known. A sweep with `scheduler: none` has all curves.
 
     Example:
 
@@ -82,6 +85,8 @@ def replay(
         report = replay_sweep(
             Sweep.find(str(sweep), root=root), scheduler or (), workers or (), draws=draws or 1
         )
+    if output is not None:
+        report.write_page(output)
     if as_json:
         print_json(asdict(report))
     else:
@@ -99,7 +104,7 @@ def _show(report: ReplayReport) -> None:
     if report.truncated:
         print_line(
             f"{counted(report.truncated, 'trial')} of {report.trials} stopped early: where a scheduler"
-            " continues one, the cost has two ends, and the trial might have been the best."
+            " continues one, the cost is a range, and the trial might have been the best."
         )
     if report.decisions:
         repeats = (

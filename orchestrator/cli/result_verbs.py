@@ -1,23 +1,17 @@
-"""Verbs about the results of sweeps and trials."""
+"""The verb `report`."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from orchestrator.api.local_sweep import Sweep
-from orchestrator.api.trial import Trial
-from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT, Workspace, check_output
-from orchestrator.cli.options import Data, Json, Root, Server, SweepId, TrialName, backend_of, trial_name
-from orchestrator.cli.printing import print_json, print_line
-from orchestrator.driver import submitted_sweep
-from orchestrator.errors import counted
-from orchestrator.output import Console
-from orchestrator.report import comparison, terminal
+from orchestrator.cli.options import Root, Server, SweepId, backend_of
+from orchestrator.cli.printing import print_line
 from orchestrator.report.words import near
+from orchestrator.storage.paths import DEFAULT_ROOT, Paths
+from orchestrator.text_file import check_output
 
 
 def report(
@@ -41,134 +35,11 @@ def report(
         check_output(output)
     backend = backend_of(server, root)
     page, sweep_id = backend.report(sweep), backend.status(sweep).id
-    file = output or Workspace.at(root).paths.report(sweep_id) / "report.html"
+    file = output or Paths.at(root).report(sweep_id) / "report.html"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(page)
     if server is None:
-        show_result(Sweep.find(sweep_id, root=root), Console(soft_wrap=True))
+        from orchestrator.cli.local_runs import show_result
+
+        show_result(sweep_id, root)
     print_line(f"report: {near(file.absolute())}")
-
-
-def compare(
-    sweeps: Annotated[
-        list[str], typer.Argument(metavar="SWEEP...", help="IDs of sweeps, or the beginnings of them.")
-    ],
-    root: Root = DEFAULT_ROOT,
-    tuning: Annotated[
-        bool, typer.Option("--tuning", help="Add the best of k trials, for random searches.")
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="Also write an HTML page with the curves drawn.")
-    ] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Print sweeps side by side: results by seed, trials spent, differences, and published results.
-
-    A sweep is named the best one of its task if the difference to every other sweep is established: with 95 %
-    confidence for all differences together, over both seeds and test examples, and with at least 3 seeds
-    each. Otherwise the verb says why none is named, and how many seeds would be enough.
-
-    Example:
-
-        sweep compare retrieval listops
-        sweep compare random-rotrnn random-lru --tuning --output curves.html
-    """
-    if output is not None:
-        check_output(output)
-    first, *others = [Sweep.find(name, root=root) for name in sweeps]
-    compared = first.compare(*others, tuning=tuning, page=output)
-    if as_json:
-        print_json(compared.document())
-    elif as_markdown:
-        print_line(comparison.markdown(compared))
-    else:
-        terminal.show_comparison(compared, Console(soft_wrap=True))
-
-
-def export_study(
-    sweep: SweepId,
-    file: Annotated[Path, typer.Argument(help="New SQLite file.")],
-    root: Root = DEFAULT_ROOT,
-) -> None:
-    """Write the study of a sweep as an Optuna storage, which `optuna-dashboard sqlite:///FILE` opens.
-
-    Example:
-
-        sweep export-study retrieval study.db
-    """
-    count = Sweep.find(sweep, root=root).export_study(file)
-    name = near(file.absolute())
-    print_line(f"{counted(count, 'trial')} in {name}: optuna-dashboard sqlite:///{name}")
-
-
-def export_tensorboard(
-    sweep: SweepId,
-    folder: Annotated[Path, typer.Argument(help="New folder.")],
-    root: Root = DEFAULT_ROOT,
-) -> None:
-    """Write the curves and hyperparameters of a sweep for `tensorboard --logdir FOLDER`.
-
-    Example:
-
-        sweep export-tensorboard retrieval curves/
-    """
-    count = Sweep.find(sweep, root=root).export_tensorboard(folder)
-    name = near(folder.absolute())
-    print_line(f"{counted(count, 'trial')} in {name}: tensorboard --logdir {name}")
-
-
-def show_result(sweep: Sweep, console: Console) -> None:
-    """Print the leaderboard of a sweep, its answer, and the commands that show more."""
-    with sweep.workspace.ledger() as ledger:
-        submitted_sweep.show_result(ledger, sweep.workspace.paths, sweep.id, console)
-
-
-def evaluate(
-    trial: TrialName, data: Data = DEFAULT_DATA, root: Root = DEFAULT_ROOT, as_json: Json = False
-) -> int:
-    """Evaluate the best checkpoint of a trial again, on validation, and compare with the recorded numbers.
-
-    The evaluation runs on the CPU: the numbers of a trial that a GPU trained are equal up to rounding.
-
-    Exit codes: 0 equal to the last digit, 1 not equal.
-
-    Example:
-
-        sweep evaluate retrieval-laptop-1a2b3c4d-7
-    """
-    selected = Trial.named(trial_name(trial), root=root, data=data)
-    answer = selected.evaluate()
-    console = Console(soft_wrap=True, highlight=False)
-    if as_json:
-        print_json(
-            {"trial": selected.key, **asdict(answer), "equal": answer.equal, "guarantee": answer.guarantee}
-        )
-        return int(not answer.equal)
-    for name, value in answer.metrics.items():
-        console.print(f"val/{name} {value!r} (recorded {answer.recorded[name]!r})")
-    console.print("equal to the last digit" if answer.equal else "NOT equal to what training recorded")
-    console.print(f"guaranteed: {answer.guarantee}")
-    return int(not answer.equal)
-
-
-def export(
-    trial: TrialName,
-    to: Annotated[Path | None, typer.Option("--to", help="New folder. [default: exports/TRIAL]")] = None,
-    root: Root = DEFAULT_ROOT,
-) -> None:
-    """Write a folder from which another machine trains a trial again, and say when its curve is equal.
-
-    It is trained by programs of the recorded sizes. Of a function or a command, the folder holds the files of
-    its best checkpoint.
-
-    Example:
-
-        sweep export retrieval-laptop-1a2b3c4d-7
-    """
-    selected = Trial.named(trial_name(trial), root=root)
-    folder = (to or Path("exports") / selected.key).absolute()
-    for note in selected.export(folder):
-        print_line(note)
-    what = "what it has saved" if selected.runs_script else "train it again with ./run.sh --data DATA"
-    print_line(f"{near(folder)}: {what}")

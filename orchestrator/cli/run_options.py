@@ -11,11 +11,10 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from orchestrator.api.local_sweep import DEADLINE_SECONDS, TRACKING_SECONDS
-from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.cli.options import EXECUTION, Data, Plain, Root, TrackingPatience
-from orchestrator.driver.detached import DETACH
+from orchestrator.driver.detached import DEADLINE_SECONDS, DETACH, TRACKING_SECONDS
 from orchestrator.driver.notifications import NOTIFY
+from orchestrator.storage.paths import DEFAULT_DATA, DEFAULT_ROOT
 
 File = Annotated[
     Path,

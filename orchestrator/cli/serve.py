@@ -14,9 +14,10 @@ import typer
 from orchestrator.accounts import CODE_AS_USERS, check_closed
 from orchestrator.api import serving as service
 from orchestrator.api import user_admin as users
-from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT, Workspace
+from orchestrator.api.workspace import Workspace
 from orchestrator.cli.options import Data, Root
 from orchestrator.cli.printing import print_line
+from orchestrator.storage.paths import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.system import handled
 from orchestrator.web import mlflow_pages
 from orchestrator.web.app_state import KEY_SECONDS, OneTimeKey
@@ -96,7 +97,7 @@ def serve(
     own_root: Root = DEFAULT_ROOT,
     data: Data = DEFAULT_DATA,
 ) -> int:
-    """Run the service of a root: start the driver of each submitted sweep, and start it again after a crash.
+    """Run the service of a root: start the driver of each submitted sweep, and restart it after a crash.
 
     It runs until SIGTERM or Ctrl-C, and then ends within ten seconds. The drivers go on without it, and the
     next service finds them.
@@ -132,7 +133,9 @@ def ui(
     port: Annotated[int, typer.Option("--port", min=1, max=65_535, help="Port on 127.0.0.1.")] = 5000,
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Serve MLflow's pages on 127.0.0.1 until Ctrl-C, to the browser that opens the link which is printed.
+    """Serve MLflow's pages on 127.0.0.1 until Ctrl-C.
+
+    The printed link works once, in one browser.
 
     Example:
 
@@ -157,7 +160,15 @@ def _answering(
     *,
     stop_drivers: bool,
 ) -> Iterator[None]:
-    """Serve a workspace over HTTP for the length of a `with` block, and say where; add more to `later`."""
+    """Serve a workspace over HTTP for the length of a `with` block, and print its address.
+
+    Args:
+        workspace: Workspace of the service.
+        listening: Address and names of the server.
+        rounds: Rounds of the supervision.
+        later: Lines to print once the service runs; the address of the page is added.
+        stop_drivers: Whether drivers end with the service.
+    """
     user = users.signed_in_by_link(workspace.paths.root)
     key = OneTimeKey(user) if user is not None else None
     with serving(workspace, listening, rounds, key) as address:

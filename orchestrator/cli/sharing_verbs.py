@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli.options import Json, Root, Server, SweepId, backend_of
 from orchestrator.cli.printing import print_json, print_line
 from orchestrator.client.protocol import DAYS
 from orchestrator.errors import counted
-from orchestrator.ledger.people.users import User
+from orchestrator.ledger.people.user_records import User
 from orchestrator.output import Console
+from orchestrator.storage.paths import DEFAULT_ROOT
 
 user_app = typer.Typer(
     help="""Give users access to the HTTP API of `serve`, and revoke it.

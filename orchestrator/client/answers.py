@@ -9,9 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from orchestrator.ledger.people.users import User
-from orchestrator.ledger.queue.submissions import SubmissionState
-from orchestrator.ledger.sweeps.records import AttemptState, CheckpointKind, Role, TrialState, trial_label
+from orchestrator.ledger.people.user_records import User
+from orchestrator.ledger.sweeps.records import (
+    AttemptState,
+    CheckpointKind,
+    Role,
+    SubmissionState,
+    TrialState,
+    trial_label,
+)
 from orchestrator.session.board import Progress
 from orchestrator.sharing.pool_rows import PriorityClass
 

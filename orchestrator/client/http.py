@@ -21,11 +21,10 @@ from orchestrator.client import answers
 from orchestrator.client.answers import LogPart, Submitted
 from orchestrator.client.names import key_named, one_of
 from orchestrator.client.protocol import DAYS, LOG_BYTES
-from orchestrator.config.yaml_reader import read_text
 from orchestrator.errors import BadInput, NoServer, Refusal
-from orchestrator.ledger.people.audit import AuditEntry
-from orchestrator.ledger.people.users import User
+from orchestrator.ledger.people.user_records import AuditEntry, User
 from orchestrator.ledger.sweeps.records import is_confirmation, sweep_id_of, trial_label
+from orchestrator.text_file import read_text
 
 TOKEN = "SWEEP_TOKEN"
 """Environment variable: token of the user, as `sweep user add` has printed it."""

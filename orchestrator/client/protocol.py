@@ -33,8 +33,7 @@ from orchestrator.client.answers import (
     TrialDocument,
     TrialRow,
 )
-from orchestrator.ledger.people.audit import AuditEntry
-from orchestrator.ledger.people.users import User
+from orchestrator.ledger.people.user_records import AuditEntry, User
 
 DAYS = 90.0
 """Days that a token is valid by default."""

@@ -135,18 +135,11 @@ DECLARED: dict[str, Any] = {
             "keep": Setting(
                 "whole",
                 "A trial that is among so many best of at least eight at a rung is never stopped.",
-                0,
+                3,
                 at_least=0,
                 at_most=100,
             ),
         },
-        needs=(
-            Need(
-                ("keep", "mode"),
-                lambda keep, mode: not keep or mode == "stop",
-                "keep must be left out where mode is promote, which stops no trial before the sweep ends",
-            ),
-        ),
         resumes={"mode": "promote"},
     ),
     "orchestrator.schedule.schedulers:Hyperband": SchedulerSettings(

@@ -25,9 +25,10 @@ from orchestrator.config.space import read_space
 from orchestrator.config.strategy import check_installed, check_mutations, read_strategy
 from orchestrator.config.sweep_config import FIRST, SweepConfig
 from orchestrator.config.trainable import read_trainable
-from orchestrator.config.yaml_reader import parse_document, parse_fragment, read_document, shown
+from orchestrator.config.yaml_reader import parse_document, parse_fragment, read_document
 from orchestrator.errors import BadInput
 from orchestrator.process_secrets import redacted
+from orchestrator.text_file import shown
 
 AUTOMATIC = "laptop"
 """The profile that `auto` means where there is no GPU, if the file has it."""

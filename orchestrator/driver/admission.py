@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import logging
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,8 @@ from orchestrator.config import from_document
 from orchestrator.config.resolve import budget_in
 from orchestrator.config.sweep_config import SweepConfig, identity
 from orchestrator.driver import preflight
+from orchestrator.driver.detached import DEADLINE_SECONDS, TRACKING_SECONDS
+from orchestrator.driver.log import Observer
 from orchestrator.driver.preflight import ON_THIS_MACHINE, Patience
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import BadInput
@@ -26,11 +27,7 @@ from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepRecord
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.machines.hardware import Hardware
-from orchestrator.session.board import Progress
 from orchestrator.storage.paths import Paths
-
-_LOG = logging.getLogger("orchestrator")
-
 
 OWNER = "SWEEP_OWNER"
 """Environment variable: owner of the sweeps; by default, the user of this process."""
@@ -47,26 +44,6 @@ def current_owner() -> str:
     except (OSError, KeyError):
         got = f"user {os.getuid()} without a name"
         raise BadInput("this process", "must have an owner for its sweeps", got, f"Set {OWNER}.") from None
-
-
-class Observer:
-    """Receives the messages and the progress of a sweep; a subclass overrides the methods that it needs.
-
-    The methods are called in the thread that runs the sweep, which waits for them.
-    """
-
-    def say(self, line: str) -> None:
-        """Receive one message. By default, log it at level INFO under the name `orchestrator`."""
-        _LOG.info(line)
-
-    def loading(self, what: str, done: int, total: int) -> None:
-        """Receive the progress of preparing a data set. By default, do nothing."""
-
-    def show(self, progress: Progress) -> None:
-        """Receive the progress of the sweep, about twice a second. By default, do nothing."""
-
-    def close(self) -> None:
-        """Called once, after the last trial has ended. By default, do nothing."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +70,8 @@ class Run:
     known: str | None = None
     new: bool = False
     reopen: tuple[str, ...] = ()
-    deadline: float = 600.0
-    tracking_patience: float = 60.0
+    deadline: float = DEADLINE_SECONDS
+    tracking_patience: float = TRACKING_SECONDS
     wait: Patience = ON_THIS_MACHINE
     unless_stopped: bool = False
     owner: str = field(default_factory=current_owner)

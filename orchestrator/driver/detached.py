@@ -18,6 +18,12 @@ from orchestrator.system import DETACHED, lower_session
 DETACH = "SWEEP_DETACH"
 """Environment variable: if set, commands that run a sweep start a detached driver and follow it."""
 
+DEADLINE_SECONDS = 600.0
+"""Default of `--deadline`: longest time without progress or report of a running attempt."""
+
+TRACKING_SECONDS = 60.0
+"""Default of `--tracking-patience`: longest wait for MLflow at the end of a sweep."""
+
 POLL_SECONDS = 0.5
 LAST_BYTES = 4000
 """Maximum size in bytes of the end of a log that `last_lines` returns."""

@@ -1,19 +1,43 @@
-"""Log of a driver: the messages and the progress of its sweep, line by line."""
+"""What a driver reports while it runs, and the log that prints it: messages and progress, line by line."""
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from orchestrator.driver.admission import Observer
-from orchestrator.output import Console
 from orchestrator.report.words import duration, number
 from orchestrator.session.board import Progress
+
+if TYPE_CHECKING:  # the Python API does not import rich
+    from orchestrator.output import Console
 
 ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")
 """States of trials in display order."""
 
 _LINE_EVERY_SECONDS = 30.0
+_LOG = logging.getLogger("orchestrator")
+
+
+class Observer:
+    """Receives the messages and the progress of a sweep; a subclass overrides the methods that it needs.
+
+    The methods are called in the thread that runs the sweep, which waits for them.
+    """
+
+    def say(self, line: str) -> None:
+        """Receive one message. By default, log it at level INFO under the name `orchestrator`."""
+        _LOG.info(line)
+
+    def loading(self, what: str, done: int, total: int) -> None:
+        """Receive the progress of preparing a data set. By default, do nothing."""
+
+    def show(self, progress: Progress) -> None:
+        """Receive the progress of the sweep, about twice a second. By default, do nothing."""
+
+    def close(self) -> None:
+        """Called once, after the last trial has ended. By default, do nothing."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from orchestrator.driver.admission import Observer
+from orchestrator.driver.log import Observer
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of
 from orchestrator.session.board import Progress
 

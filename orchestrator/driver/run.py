@@ -10,7 +10,8 @@ from orchestrator import process_secrets
 from orchestrator.accounts import files_closed
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import sweep_rows
-from orchestrator.driver.admission import LeasedSweep, Observer, Run, leased_sweep
+from orchestrator.driver.admission import LeasedSweep, Run, leased_sweep
+from orchestrator.driver.log import Observer
 from orchestrator.driver.preflight import check_widths
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import Damaged, Exit, NoCluster, NoSpace, counted

@@ -13,8 +13,8 @@ from pathlib import Path
 from orchestrator.config import from_document
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import preflight, run
-from orchestrator.driver.admission import RETRY_FAILED, Observer, Run, current_owner, with_id
-from orchestrator.driver.log import Display, profile_note
+from orchestrator.driver.admission import RETRY_FAILED, Run, current_owner, with_id
+from orchestrator.driver.log import Display, Observer, profile_note
 from orchestrator.driver.notifications import NOTIFY, run_notified
 from orchestrator.driver.user_code import check_bound
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of

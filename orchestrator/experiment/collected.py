@@ -18,10 +18,10 @@ from orchestrator.experiment.departures import from_paper
 from orchestrator.experiment.experiment_results import ArmResult, Origin, Seed
 from orchestrator.experiment.file import Arm, Experiment
 from orchestrator.ledger.sweeps.records import HARDWARE, AttemptRecord
-from orchestrator.report.answer import size
 from orchestrator.report.figures.style import thinned
 from orchestrator.report.history import History, seed_results
 from orchestrator.report.summary import cost_of, test_metric
+from orchestrator.report.words import size
 from trainables.cost import Cost
 from trainables.tasks import TASKS
 

@@ -272,7 +272,7 @@ SERVICE_USER = Table(
     Column("expires_at", Float(53)),
     Column("revoked_at", Float(53)),
 )
-"""Users of the HTTP API: fields of `orchestrator.ledger.people.users.User`, and the digest of the token."""
+"""Users of the HTTP API: the fields of `people.user_records.User`, and the digest of the token."""
 
 SERVICE_SESSION = Table(
     "service_session",
@@ -294,7 +294,7 @@ AUDIT = Table(
     Column("detail", Text, nullable=False),
     sqlite_autoincrement=True,
 )
-"""Audit log: the fields of `orchestrator.ledger.people.audit.AuditEntry`."""
+"""Audit log: the fields of `people.user_records.AuditEntry`."""
 
 REQUEST_KEY = Table(
     "request_key",

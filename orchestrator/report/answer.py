@@ -15,7 +15,6 @@ from orchestrator.report.controls import control_lines, doubts, sample_of
 from orchestrator.report.statistics import CONFIDENCE, MeanEstimate, against, estimated
 from orchestrator.report.summary import Chosen, EarlierSource, Racer, RaceResult, Summary
 from orchestrator.study.similarity import FADED
-from trainables.cost import Cost
 
 
 def answer(summary: Summary) -> str:
@@ -201,7 +200,7 @@ def context(summary: Summary) -> list[str]:
     cost = None if summary.chosen is None else summary.chosen.row.cost
     return [
         f"Data: {summary.data_source}.",
-        *([] if cost is None else [f"Size: {size(cost)}."]),
+        *([] if cost is None else [f"Size: {words.size(cost)}."]),
         *([] if summary.matched is None else [f"Sizes chosen for {summary.matched}."]),
         *(
             f"Published {name}: {words.number(value)} ({summary.published_source})."
@@ -210,20 +209,6 @@ def context(summary: Summary) -> list[str]:
         *control_lines(summary),
         *_constrained(summary),
     ]
-
-
-def size(cost: Cost) -> str:
-    """Format the size of a network, with the FLOPs of a step if they were counted."""
-    parts = [
-        f"{words.count(cost.parameters)} parameters ({words.count(cost.layer_parameters)} in the layers, "
-        f"{words.count(cost.recurrent_parameters)} recurrent)",
-        f"a state of {words.count(cost.state_floats)} numbers",
-    ]
-    if cost.flops is not None and cost.bytes is not None:
-        parts.append(
-            f"{words.amount(cost.flops, 'FLOP')} and {words.amount(cost.bytes, 'B')} a training step"
-        )
-    return ", ".join(parts)
 
 
 def _constrained(summary: Summary) -> list[str]:

@@ -130,6 +130,13 @@ def comparison_page(sides: SideBySide) -> str:
     return page("Sweeps side by side", None, sections)
 
 
+def replay_page(schedulers: Sequence[tuple[str, tuple[float, float], float]]) -> str:
+    """Return a page with the figure `orchestrator.report.figures.curves.cost_against_regret`."""
+    caption = "Of a scheduler whose cost has two ends, the bar shows both."
+    figures = (curves.cost_against_regret(schedulers),)
+    return page("Schedulers replayed", None, [ReportSection("Cost against regret", caption, figures=figures)])
+
+
 def page(title: str, lead: Lead | None, sections: Sequence[ReportSection]) -> str:
     """Return a whole page, with a link to each section at its top."""
     return _template().render(

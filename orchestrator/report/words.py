@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainables.cost import Cost
 
 DECIMALS = 4
 """Number of decimals of a measured value, unless `numbers` needs more to distinguish values."""
@@ -67,6 +70,18 @@ def amount(value: float | None, unit: str = "") -> str:
     while scaled >= 999.5 and prefix != "P":
         scaled, prefix = scaled / 1000, next(prefixes)
     return f"{scaled:.3g} {prefix}{unit}".rstrip()
+
+
+def size(cost: Cost) -> str:
+    """Format the size of a network, with the FLOPs of a step if they were counted."""
+    parts = [
+        f"{count(cost.parameters)} parameters ({count(cost.layer_parameters)} in the layers, "
+        f"{count(cost.recurrent_parameters)} recurrent)",
+        f"a state of {count(cost.state_floats)} numbers",
+    ]
+    if cost.flops is not None and cost.bytes is not None:
+        parts.append(f"{amount(cost.flops, 'FLOP')} and {amount(cost.bytes, 'B')} a training step")
+    return ", ".join(parts)
 
 
 def duration(seconds: float) -> str:

@@ -71,18 +71,11 @@ class Asha(SchedulerAdapter):
             "keep": Setting(
                 "whole",
                 "A trial that is among so many best of at least eight at a rung is never stopped.",
-                0,
+                3,
                 at_least=0,
                 at_most=100,
             ),
         },
-        needs=(
-            Need(
-                ("keep", "mode"),
-                lambda keep, mode: not keep or mode == "stop",
-                "keep must be left out where mode is promote, which stops no trial before the sweep ends",
-            ),
-        ),
         resumes={"mode": "promote"},
     )
 

@@ -30,7 +30,7 @@ from orchestrator.storage.paths import checkpoint_stem
 from orchestrator.training import process
 from orchestrator.training.attempt import SIGN_OF_LIFE, OverLimit, OwnAttempts, TrialLog, upload
 from trainables import checkpoint
-from trainables.checkpoint import DIGITS
+from trainables.durable import DIGITS
 from trainables.errors import Refusal
 from trainables.sources import digest_of
 from trainables.trial import ScriptSettings

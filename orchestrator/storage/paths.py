@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.accounts import umask
-from trainables.checkpoint import DIGITS
-from trainables.durable import make_folder
+from trainables.durable import DIGITS, make_folder
 
 DEFAULT_ROOT = Path("mlruns")
+"""Folder of everything that sweeps write."""
+
+DEFAULT_DATA = Path("data")
+"""Folder of the data sets."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from orchestrator.ledger.sweeps.records import pack_scores
 from orchestrator.storage import store
 from orchestrator.training.engine_cache import EngineCache, cache_of_process, configure
 from trainables import checkpoint
+from trainables.durable import DIGITS
 from trainables.trial import ProgramSettings, ScriptSettings, settings_from
 
 
@@ -105,7 +106,7 @@ def check_answer(answer: Mapping[str, Any], digest: str, split: str, step: int) 
 
 
 def _question(digest: object, split: object, step: object) -> str:
-    return f"checkpoint {str(digest)[: checkpoint.DIGITS]} at step {step} on {split}"
+    return f"checkpoint {str(digest)[:DIGITS]} at step {step} on {split}"
 
 
 if __name__ == "__main__":

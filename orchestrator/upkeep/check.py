@@ -12,7 +12,7 @@ from typing import get_args
 from orchestrator.errors import Damaged
 from orchestrator.ledger.integrity import verify, verify_submissions
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.queue.submissions import Submission, SubmissionState
+from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.records import (
     DRIVEN_SWEEP,
@@ -23,6 +23,7 @@ from orchestrator.ledger.sweeps.records import (
     CheckpointRecord,
     EvaluationRecord,
     ReportRecord,
+    SubmissionState,
     SweepRecord,
     TrialRecord,
     attempt_number,

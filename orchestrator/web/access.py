@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 
-from orchestrator.ledger.people.users import User, digest
+from orchestrator.ledger.people.user_records import User
+from orchestrator.ledger.people.users import digest
 from orchestrator.web.app_state import AppState
 from orchestrator.web.http_errors import NotAllowed, NotSignedIn, TooManyRequests, WrongHost
 

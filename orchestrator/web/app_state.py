@@ -18,7 +18,8 @@ from orchestrator.api.local import LocalBackend
 from orchestrator.api.serving import Rounds
 from orchestrator.api.workspace import Workspace
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.people.users import User, sessions, users_by_digest
+from orchestrator.ledger.people.user_records import User
+from orchestrator.ledger.people.users import sessions, users_by_digest
 from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.web.check_process import CheckLimits
 from orchestrator.web.feeds import Feeds

@@ -30,7 +30,7 @@ from orchestrator.errors import BadInput, StaleRevision
 from orchestrator.ledger.people import idempotency
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.idempotency import Known, RequestKey
-from orchestrator.ledger.people.users import User
+from orchestrator.ledger.people.user_records import User
 from orchestrator.ledger.queue import submissions
 from orchestrator.web.access import SignedIn
 from orchestrator.web.app_state import SUBMISSIONS_A_MINUTE, VALIDATIONS_A_MINUTE, App, AppState

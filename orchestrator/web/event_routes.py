@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from orchestrator.api.local import trial_row
-from orchestrator.ledger.people.users import User
+from orchestrator.ledger.people.user_records import User
 from orchestrator.web.access import SignedIn
 from orchestrator.web.app_state import App, AppState
 from orchestrator.web.feeds import Read

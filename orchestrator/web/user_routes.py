@@ -17,9 +17,10 @@ from orchestrator.api.serving import MOST_SILENT_SECONDS
 from orchestrator.client.answers import AddedUser, QuotaRow
 from orchestrator.errors import BadInput
 from orchestrator.ledger.people import audit
-from orchestrator.ledger.people.audit import Asked, AuditEntry
-from orchestrator.ledger.people.users import Role as UserRole
-from orchestrator.ledger.people.users import User, digest, end_session, open_session
+from orchestrator.ledger.people.audit import Asked
+from orchestrator.ledger.people.user_records import AuditEntry, User
+from orchestrator.ledger.people.user_records import Role as UserRole
+from orchestrator.ledger.people.users import digest, end_session, open_session
 from orchestrator.ledger.pool import claims
 from orchestrator.sharing.pool_rows import Owner
 from orchestrator.web.access import COOKIE, SignedIn, check_origin, user_of_token

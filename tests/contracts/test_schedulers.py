@@ -156,8 +156,8 @@ EIGHT = [(f"{number}", 4, 0.9 - number / 100) for number in range(8)]
 
 def test_keep_spares_the_best_of_at_least_eight() -> None:
     """The best quarter of the eight begins at 0.8825, and their third one is at 0.88."""
-    assert set(_decided([*EIGHT, ("8", 4, 0.881)])) == set("12345678")
-    assert set(_decided([*EIGHT, ("8", 4, 0.881)], keep=3)) == set("1234567")
+    assert set(_decided([*EIGHT, ("8", 4, 0.881)], keep=0)) == set("12345678")
+    assert set(_decided([*EIGHT, ("8", 4, 0.881)])) == set("1234567"), "the default keeps three"
     assert set(_decided([*EIGHT, ("8", 4, 0.881), ("9", 4, 0.8805)], keep=3)) == set("12345679")
     assert set(_decided([*EIGHT[:6], ("8", 4, 0.881)], keep=3)) == set("123458"), "they are only seven"
 
@@ -166,7 +166,7 @@ def test_a_kept_trial_is_never_stopped_later() -> None:
     """Trials 5, 6 and 7 are the best of eight at the first rung."""
     rising = [(f"{number}", 4, 0.1 + number / 100) for number in range(8)]  # none is stopped
     later = [("7", 16, 0.9), ("6", 16, 0.8), ("5", 16, 0.2), ("4", 16, 0.1)]
-    assert _decided([*rising, *later]) == {"6": 16, "5": 16, "4": 16}
+    assert _decided([*rising, *later], keep=0) == {"6": 16, "5": 16, "4": 16}
     assert _decided([*rising, *later], keep=3) == {"4": 16}
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, insert, select
 
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.idempotency import RequestKey, complete
+from orchestrator.ledger.people.user_records import AuditEntry
 from orchestrator.ledger.tables import AUDIT
 
 COMMAND_LINE = "command line"
@@ -18,27 +19,6 @@ COMMAND_LINE = "command line"
 
 MOST_ENTRIES = 1_000
 """Maximum number of entries that are read at once."""
-
-
-@dataclass(frozen=True)
-class AuditEntry:
-    """One requested change.
-
-    Attributes:
-        seq: Number that rises from one entry to the next.
-        at: Time of the request, seconds since the epoch.
-        actor: Name of the user, or `COMMAND_LINE`.
-        action: Name of the change, such as `stop`.
-        target: ID of a sweep, or name of an owner or a user.
-        detail: Further values, without secrets.
-    """
-
-    seq: int
-    at: float
-    actor: str
-    action: str
-    target: str
-    detail: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -11,21 +11,16 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import append
+from orchestrator.ledger.people.user_records import ROLES, Role, User
 from orchestrator.ledger.row_backup import keep, keeping, row_file
 from orchestrator.ledger.tables import SERVICE_SESSION, SERVICE_USER
-
-Role = Literal["viewer", "member", "admin"]
-
-ROLES: tuple[Role, ...] = get_args(Role)
-"""Roles, from least to most privileged."""
 
 TOKEN_BYTES = 32
 LIFETIME_SECONDS = 90 * 86_400.0
@@ -38,29 +33,6 @@ MOST_SESSIONS = 20
 """Maximum number of sessions of one token."""
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-
-
-@dataclass(frozen=True)
-class User:
-    """A user of the HTTP API. Times are seconds since the epoch.
-
-    Attributes:
-        name: Name, which is also that of the owner of the user's sweeps.
-        role: Role, which decides the permissions.
-        created_at: Creation time of the token.
-        expires_at: Expiry of the token, or None.
-        revoked_at: Revocation of the token, or None.
-    """
-
-    name: str
-    role: Role
-    created_at: float
-    expires_at: float | None = None
-    revoked_at: float | None = None
-
-    def is_active(self, now: float) -> bool:
-        """Return True if the token of the user is valid at a time."""
-        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 def add_user(

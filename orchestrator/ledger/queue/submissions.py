@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, func, insert, select, update
 
@@ -23,14 +23,12 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.row_backup import keep, keeping, renew
 from orchestrator.ledger.rows import storable
-from orchestrator.ledger.sweeps.records import FINISHED_SWEEP
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SubmissionState
 from orchestrator.ledger.tables import OUTBOX, OWNER, START_PAUSE, STOP_REQUEST, SUBMISSION, SWEEP
 from orchestrator.sharing.pool_rows import MOST_SWEEPS
 from orchestrator.system import ClockSetting
 
 Result = TypeVar("Result")
-
-SubmissionState = Literal["QUEUED", "STARTED", "PARKED", "ENDED"]
 
 ROOM = "room for other sweeps"
 """The asker of a stop request by which the service preempts a sweep, which is then queued again."""

@@ -24,6 +24,7 @@ TrialState = Literal["WAITING", "RUNNING", "PREEMPTED", "COMPLETE", "PRUNED", "F
 AttemptState = Literal["RUNNING", "ENDED", "LOST", "FAILED"]
 Role = Literal["search", "confirmation"]
 CheckpointKind = Literal["best", "last", "pinned"]
+SubmissionState = Literal["QUEUED", "STARTED", "PARKED", "ENDED"]
 
 FINISHED_SWEEP: frozenset[str] = frozenset({"COMPLETE", "FAILED"})
 DRIVEN_SWEEP: frozenset[str] = frozenset({"RUNNING", "WAITING", "PAUSED"})

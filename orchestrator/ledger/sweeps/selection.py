@@ -17,9 +17,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.records import (
     UNFINISHED_TRIAL,
     CheckpointRecord,
@@ -27,6 +26,9 @@ from orchestrator.ledger.sweeps.records import (
     TrialRecord,
     by_trial,
 )
+
+if TYPE_CHECKING:  # the client has this module, and no SQLAlchemy
+    from orchestrator.ledger.ledger import Ledger
 
 Constraints = Mapping[str, Mapping[str, float]]
 """Bounds `at_least` and `at_most` by metric, as in the document of a sweep."""

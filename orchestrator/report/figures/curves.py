@@ -266,3 +266,26 @@ def tuning_curves(compared: TuningComparison) -> go.Figure:
         )
     style.framed(figure, x="k: number of trials", y=f"median of the best {compared.metric}")
     return figure.update_xaxes(type="log")
+
+
+def cost_against_regret(schedulers: Sequence[tuple[str, tuple[float, float], float]]) -> go.Figure:
+    """Draw what schedulers cost and lose; the best ones are at the lower left.
+
+    Args:
+        schedulers: Name, least and greatest cost as a share of that without stopping, and regret of each.
+    """
+    figure = go.Figure()
+    for (name, (least, most), regret), colour in zip(schedulers, style.shades(len(schedulers)), strict=True):
+        figure.add_scatter(
+            x=[(least + most) / 2],
+            y=[regret],
+            error_x={"array": [(most - least) / 2], "visible": least < most},
+            name=name,
+            mode="markers+text",
+            text=[name],
+            textposition="top center",
+            marker={"color": colour, "size": 10},
+            showlegend=False,
+        )
+    style.framed(figure, x="cost as a share of that without stopping", y="regret")
+    return figure.update_xaxes(rangemode="tozero")

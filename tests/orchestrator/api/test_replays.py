@@ -76,6 +76,18 @@ def test_draws_from_a_table_are_repeatable(tmp_path: Path) -> None:
     (row,) = reports[0].rows
     assert row.worth.regret == 0, "the curves do not cross"
     assert row.worth.unfinished == 0
+    reports[0].write_page(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "Cost against regret" in page
+    assert "asha:mode=promote" in page
+
+
+def test_a_page_without_any_complete_trial_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "table.jsonl").write_text('{"curve": [[1, 0.5]], "length": 2}\n')
+    report = replay_curves(tmp_path / "table.jsonl", "curve", "length", draws=1)
+    with pytest.raises(BadInput, match="scheduler: none"):
+        report.write_page(tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +95,6 @@ def test_draws_from_a_table_are_repeatable(tmp_path: Path) -> None:
     [
         ("asah", "name a scheduler"),
         ("asha:reduction=1", "must be above 1"),
-        ("asha:mode=promote,keep=3", "keep must be left out"),
         ("pbt:mutations=[x]", "leave the hyperparameters"),
     ],
 )
@@ -95,7 +106,7 @@ def test_a_wrong_alternative_is_refused(text: str, part: str) -> None:
 def test_an_alternative_has_the_options_of_a_file() -> None:
     scheduler = read_alternative("asha:mode=promote,reduction=3")
     assert scheduler.name == "asha"
-    assert scheduler.options == {"mode": "promote", "reduction": 3.0, "grace": 0.1, "keep": 0}
+    assert scheduler.options == {"mode": "promote", "reduction": 3.0, "grace": 0.1, "keep": 3}
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from orchestrator.driver.admission import Progress
 from orchestrator.driver.log import Display, describe
+from orchestrator.session.board import Progress
 
 
 def progress(done: int, **changes: object) -> Progress:

@@ -15,8 +15,8 @@ import typer
 
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.cli.app import run_command
+from orchestrator.cli.local_runs import chosen_sweep
 from orchestrator.cli.run_options import RunOptions
-from orchestrator.cli.sweep_verbs import chosen_sweep
 from orchestrator.config import load
 from orchestrator.errors import Exit
 from orchestrator.ledger.ledger import Ledger

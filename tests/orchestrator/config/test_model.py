@@ -24,7 +24,7 @@ def test_reads_the_whole_file(tmp_path: Path) -> None:
     assert (sweep.training.steps, sweep.training.warmup) == (1000, 0.1)
     assert sweep.sampler.seed == 3
     assert sweep.sampler.options["n_ei_candidates"] == 24
-    asha = {"reduction": 4.0, "grace": 0.1, "mode": "stop", "keep": 0}
+    asha = {"reduction": 4.0, "grace": 0.1, "mode": "stop", "keep": 3}
     assert (sweep.scheduler.name, dict(sweep.scheduler.options)) == ("asha", asha)
     assert (sweep.budget.trials, sweep.resources.gpu, sweep.resources.concurrent) == (16, 0.125, None)
     assert sweep.search["theta_init.max"].choices == (math.pi / 10, 2 * math.pi)

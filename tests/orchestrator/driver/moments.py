@@ -22,7 +22,8 @@ from sqlalchemy.engine import Engine
 from orchestrator.assignment import Assignment
 from orchestrator.driver import execution, sweep_rows
 from orchestrator.driver import shutdown as shutdown_module
-from orchestrator.driver.admission import LeasedSweep, Observer, Run
+from orchestrator.driver.admission import LeasedSweep, Run
+from orchestrator.driver.log import Observer
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import Exit
 from orchestrator.ledger.integrity import verify

@@ -8,7 +8,8 @@ import pytest
 from ray.exceptions import RayTaskError
 
 from orchestrator.driver import execution
-from orchestrator.driver.admission import LeasedSweep, Observer, Run
+from orchestrator.driver.admission import LeasedSweep, Run
+from orchestrator.driver.log import Observer
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.driver.sweep_rows import without_test
 from orchestrator.ledger.sweeps.lease import Lease

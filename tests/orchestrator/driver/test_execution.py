@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from orchestrator.driver import execution
-from orchestrator.driver.admission import LeasedSweep, Observer, Run
+from orchestrator.driver.admission import LeasedSweep, Run
+from orchestrator.driver.log import Observer
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import NoStore
 from orchestrator.ledger.queue.settings import ask_to_stop

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from orchestrator.cli.app import run_command
-from orchestrator.driver.admission import Progress
 from orchestrator.driver.log import Display
 from orchestrator.driver.notifications import Notified, Notifier, changes
 from orchestrator.errors import BadInput, Exit
+from orchestrator.session.board import Progress
 from tests.orchestrator.cli.test_display import progress
 from tests.orchestrator.cli.test_inputs import SPACE
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from orchestrator.driver.admission import Observer
+from orchestrator.driver.log import Observer
 from orchestrator.driver.run import _resumable
 from orchestrator.errors import NoSpace
 

@@ -11,7 +11,8 @@ from orchestrator.api import serving
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.driver import __main__ as entry_point
 from orchestrator.driver import run, submitted_sweep
-from orchestrator.driver.admission import RETRY_FAILED, Observer, Run
+from orchestrator.driver.admission import RETRY_FAILED, Run
+from orchestrator.driver.log import Observer
 from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.submissions import Submission, SubmissionWriter

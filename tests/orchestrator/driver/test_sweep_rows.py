@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from orchestrator.driver.admission import LeasedSweep, Observer, Run
+from orchestrator.driver.admission import LeasedSweep, Run
+from orchestrator.driver.log import Observer
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.driver.sweep_rows import (
     compare_with_mlflow,

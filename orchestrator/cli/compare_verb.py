@@ -1,0 +1,53 @@
+"""The verb `compare`, in its own module: its statistics take long to import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.api.local_sweep import Sweep
+from orchestrator.cli.options import Json, Root
+from orchestrator.cli.printing import print_json, print_line
+from orchestrator.output import Console
+from orchestrator.report import comparison, terminal
+from orchestrator.storage.paths import DEFAULT_ROOT
+from orchestrator.text_file import check_output
+
+
+def compare(
+    sweeps: Annotated[
+        list[str], typer.Argument(metavar="SWEEP...", help="IDs of sweeps, or the beginnings of them.")
+    ],
+    root: Root = DEFAULT_ROOT,
+    tuning: Annotated[
+        bool, typer.Option("--tuning", help="Add the best of k trials, for random searches.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Also write an HTML page with the curves drawn.")
+    ] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print sweeps side by side: results by seed, trials spent, differences, and published results.
+
+    A sweep is named the best one of its task if the difference to every other sweep is established: with 95 %
+    confidence for all differences together, over both seeds and test examples, and with at least 3 seeds
+    each. Otherwise the verb says why none is named, and how many seeds would be enough.
+
+    Example:
+
+        sweep compare retrieval listops
+        sweep compare random-rotrnn random-lru --tuning --output curves.html
+    """
+    if output is not None:
+        check_output(output)
+    first, *others = [Sweep.find(name, root=root) for name in sweeps]
+    compared = first.compare(*others, tuning=tuning, page=output)
+    if as_json:
+        print_json(compared.document())
+    elif as_markdown:
+        print_line(comparison.markdown(compared))
+    else:
+        terminal.show_comparison(compared, Console(soft_wrap=True))

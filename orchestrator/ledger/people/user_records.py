@@ -1,0 +1,59 @@
+"""Users, their roles, and the entries of the audit log, as plain data.
+
+This module does not import SQLAlchemy, because the client has it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+Role = Literal["viewer", "member", "admin"]
+
+ROLES: tuple[Role, ...] = get_args(Role)
+"""Roles, from least to most privileged."""
+
+
+@dataclass(frozen=True)
+class User:
+    """A user of the HTTP API. Times are seconds since the epoch.
+
+    Attributes:
+        name: Name, which is also that of the owner of the user's sweeps.
+        role: Role, which decides the permissions.
+        created_at: Creation time of the token.
+        expires_at: Expiry of the token, or None.
+        revoked_at: Revocation of the token, or None.
+    """
+
+    name: str
+    role: Role
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+
+    def is_active(self, now: float) -> bool:
+        """Return True if the token of the user is valid at a time."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """One requested change.
+
+    Attributes:
+        seq: Number that rises from one entry to the next.
+        at: Time of the request, seconds since the epoch.
+        actor: Name of the user, or `command line`.
+        action: Name of the change, such as `stop`.
+        target: ID of a sweep, or name of an owner or a user.
+        detail: Further values, without secrets.
+    """
+
+    seq: int
+    at: float
+    actor: str
+    action: str
+    target: str
+    detail: Mapping[str, Any]
