@@ -69,7 +69,7 @@ class Console(rich.console.Console):
     def print(self, *objects: Any, **options: Any) -> None:
         """Print objects; rich would leave out some of the characters that are shown escaped here."""
         shown = (escaped(one) if isinstance(one, str) else one for one in objects)
-        super().print(*shown, **{"emoji": False, **options})  # a name such as train.py:train: is none
+        super().print(*shown, **{"emoji": False, **options})  # rich would draw the name :train: as a train
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield the segments of what is printed, the cells of tables and the lines of displays among it."""

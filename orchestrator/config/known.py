@@ -94,7 +94,7 @@ def _spread(results: Sequence[dict[str, Any]], metric: str) -> list[dict[str, An
 
 
 def _result(row: Mapping[str, Any], space: Space, objectives: Sequence[Objective]) -> dict[str, Any] | str:
-    """Return the hyperparameters and objectives in a row, or the reason why it is no result."""
+    """Return the hyperparameters and objectives in a row, or the reason why it is left out."""
     result: dict[str, Any] = {}
     for name, distribution in space.items():
         if not active(distribution, result):

@@ -115,4 +115,4 @@ def test_the_first_trials_repeat_known_settings_and_say_so(tmp_path: Path) -> No
     assert repeated == ["results.csv"] * 4 + [None]
     assert proposals[0] is not None
     assert proposals[0].params == {"learning_rate": 5e-3}, "the best of them"
-    assert chosen.trials()[0].number == 5, "known results are no trials of the sweep"
+    assert chosen.trials()[0].number == 5, "known results are not trials of the sweep"

@@ -73,7 +73,7 @@ def test_confirmations_are_stated_with_an_interval() -> None:
     ],
 )
 def test_known_results_are_named_as_such_with_their_similarity(found: dict[str, Any], says: str) -> None:
-    """They are no rows of the leaderboard, and neither is their number among the trials."""
+    """The leaderboard has no rows of them."""
     document = {
         **_DOCUMENT,
         "known": [{"source": "a.csv", "results": [], "left_out": {"without dropout": 2}}],
