@@ -171,8 +171,8 @@ def most_trials(document: Mapping[str, Any]) -> int:
         document: Document of the sweep in the ledger.
     """
     budget = int(document["budget"]["trials"])
-    ((sampler, _),) = document["sampler"].items()
-    (scheduler,) = document["scheduler"]
+    (sampler,) = document["sampler"]
+    scheduler = next(iter(document.get("scheduler", ())), "none")
     searched = document["search"]
     if _repeats(sampler, scheduler, searched, repeat=document.get("repeat", False)):
         return budget

@@ -64,13 +64,13 @@ def test_every_distribution_has_an_importance() -> None:
     draw = random.Random(0)
     search = {name: distribution.document() for name, distribution in FURTHER.items()}
     trials = []
-    for number in range(60):
+    for number in range(200):
         params = {name: distribution.draw(draw) for name, distribution in FURTHER.items()}
-        value = (params["stack"] == "small") + draw.gauss(0, 0.01)
+        value = (params["sizes"] == [64, 64]) + draw.gauss(0, 0.01)
         trials.append(sweeps.trial(number, params=params, value=value))
     every = importances(trials, search, maximize=True)
     assert {entry.name for entry in every} == FURTHER.keys()
-    assert every[0].name == "stack"
+    assert every[0].name == "sizes"
 
 
 def test_resampling_does_not_copy_every_value_of_every_trial() -> None:
