@@ -195,7 +195,7 @@ class LocalBackend:
         """Queue a sweep again that was stopped or parked, or let its driver go on."""
         return settings_row(*priorities.resume(sweep, root=self._root))
 
-    def extend(self, sweep: str, *, key: str | None = None, **budget: float | str) -> Submitted:
+    def extend(self, sweep: str, *, key: str | None = None, **budget: Any) -> Submitted:
         """Queue a finished sweep again with a larger budget."""
         extended = self._found(sweep).extend(**budget)
         return _submitted(serving.submit(extended, key=key, only_ended=True))

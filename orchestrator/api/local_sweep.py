@@ -29,7 +29,7 @@ from orchestrator.client.names import one_of
 from orchestrator.client.protocol import Backend
 from orchestrator.config import from_dict, from_document, networks
 from orchestrator.config import load as load_file
-from orchestrator.config.document import Mistake
+from orchestrator.config.document import Mistake, flow
 from orchestrator.config.networks import chosen_sizes
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight, preview
@@ -639,17 +639,21 @@ class Sweep:
             ask_to_stop(ledger, self.id, asked=asked or Asked(COMMAND_LINE, "stop", self.id))
         return driver
 
-    def extend(self, **budget: float | str) -> Sweep:
+    def extend(self, **budget: Any) -> Sweep:
         """Return this sweep with another budget, such as `extend(trials=128)`, which `run` then continues.
 
         Args:
-            budget: Keys of the section `budget`: `trials`, `hours`, `gpu_hours`.
+            budget: Keys of the section `budget`: `trials`, `hours`, `gpu_hours`, `target`, `no_improvement`,
+                `failures`.
 
         Raises:
             BadInput: A key or a value is wrong.
         """
         old = self.specification
-        changes = [f"budget.{name}={value}" for name, value in budget.items()]
+        changes = [
+            f"budget.{name}={flow(value) if isinstance(value, Mapping) else value}"
+            for name, value in budget.items()
+        ]
         new = from_document(old.document(), old.source_text, changes)
         same = replace(new, edition=old.edition, recorded_id=old.recorded_id)
         return Sweep(self.id, self.workspace, same, self._request)

@@ -160,7 +160,7 @@ class HttpBackend:
         """Queue a sweep again that was stopped or parked, or let its driver go on."""
         return decoded(answers.SweepSettings, self.call("POST", f"{self._sweep(sweep)}/resume"))
 
-    def extend(self, sweep: str, *, key: str | None = None, **budget: float | str) -> Submitted:
+    def extend(self, sweep: str, *, key: str | None = None, **budget: Any) -> Submitted:
         """Queue a finished sweep again with a larger budget."""
         return decoded(Submitted, self.call("POST", f"{self._sweep(sweep)}/extend", budget, key))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from orchestrator.client.answers import (
     AddedUser,
@@ -126,8 +126,8 @@ class Backend(Protocol):
     def resume(self, sweep: str) -> SweepSettings:
         """Queue a sweep again that was stopped or parked, or let its driver go on."""
 
-    def extend(self, sweep: str, *, key: str | None = None, **budget: float | str) -> Submitted:
-        """Queue a finished sweep again with a larger budget: `trials`, `hours` or `gpu_hours`."""
+    def extend(self, sweep: str, *, key: str | None = None, **budget: Any) -> Submitted:
+        """Queue a finished sweep again with a larger budget, by the keys of the section `budget`."""
 
     def retry(self, sweep: str, *, key: str | None = None) -> Submitted:
         """Queue the failed trials of a finished sweep again."""

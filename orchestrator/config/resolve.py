@@ -325,6 +325,7 @@ def _validated(
             published=objectives.read_published(file, space, task_options),
             warm_start=tuple(file.warm_start),
             source_text=redacted(text),
+            reports=objectives.read_reports(file, goals),
         )
 
 
@@ -369,4 +370,5 @@ def _of_trainable(
         warm_start=tuple(file.warm_start),
         source_text=redacted(text),
         trainable=trainable,
+        reports=objectives.read_reports(file, goals),
     )

@@ -151,6 +151,7 @@ class SweepConfig:
         evaluate: Examples that an evaluation reads.
         search: Space; a hyperparameter stands after those its condition names.
         objectives: Optimised metrics; the first one decides which trial is best.
+        reports: Reports that are the value of a trial: `best`, `last` or `mean of last N`.
         constraints: Bounds of the metrics of a feasible trial.
         sampler: Sampler that proposes trials.
         scheduler: Rule that stops trials early.
@@ -186,6 +187,7 @@ class SweepConfig:
     trainable: Trainable | None = None
     edition: int = 1
     recorded_id: str | None = None
+    reports: str = "best"
 
     @property
     def network(self) -> ModelSection:
@@ -283,6 +285,8 @@ class SweepConfig:
         if self.trainable is not None and list(document) == ["minimize", "maximize"]:
             # A ledger sorts the keys. Earlier versions let `maximize` decide wherever it stood in the file.
             document[FIRST] = "minimize"
+        if self.reports != "best":
+            document["of"] = self.reports
         return document
 
     def settings(self, params: Mapping[str, Any], seed: int) -> Settings:

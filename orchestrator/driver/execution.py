@@ -22,6 +22,7 @@ from orchestrator.driver.user_code import account_for
 from orchestrator.errors import DamagedCheckpoint, Exit, ForeignAnswer, counted
 from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
 from orchestrator.ledger.sweeps.records import (
+    CANDIDATE,
     FINISHED_SWEEP,
     STEP_WORK,
     CheckpointRecord,
@@ -116,7 +117,7 @@ def run_session(
     nudge: Callable[[], None],
     leaving: ExitStack,
 ) -> tuple[Stop | None, Engines]:
-    """Run trials until none is left or the sweep stops; return the stop, or None, and the engines.
+    """Run trials until none is left or the sweep stops; return the reason of an early end, and the engines.
 
     Args:
         leased: Leased sweep.
@@ -172,7 +173,7 @@ def run_session(
         tuner.run(session, share, curves, deadline=run.deadline, tick=tick)
         session.check_limits()
     observer.show(session.progress())
-    return session.stopped, share.engines
+    return session.end, share.engines
 
 
 @without_garbage_collection()
@@ -326,7 +327,7 @@ def _choices(leased: LeasedSweep, record: SweepRecord) -> dict[Hashable, list[Tr
         maximize=leased.sweep.direction == "maximize",
         violations=violations_of(leased.ledger, record),
     )
-    confirmations = [t for t in trials if t.role == "confirmation" and t.state == "COMPLETE"]
+    confirmations = [t for t in trials if t.role == "confirmation" and t.state in CANDIDATE]
     choices: dict[Hashable, list[TrialRecord]] = {}
     for trial in [*best_first, *confirmations]:
         choices.setdefault(leased.sweep.settings(trial.params, trial.seed).static(), []).append(trial)

@@ -10,7 +10,7 @@ from orchestrator.output import Console
 from orchestrator.report.words import duration, number
 from orchestrator.session.board import Progress
 
-ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")
+ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "DIVERGED", "FAILED")
 """States of trials in display order."""
 
 _LINE_EVERY_SECONDS = 30.0

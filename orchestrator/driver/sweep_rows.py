@@ -16,6 +16,7 @@ from orchestrator.ledger.compaction import compact_beside
 from orchestrator.ledger.integrity import examine
 from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
 from orchestrator.ledger.sweeps.records import (
+    CANDIDATE,
     HARDWARE,
     RESOURCES,
     UNFINISHED_TRIAL,
@@ -240,7 +241,7 @@ def without_test(leased: LeasedSweep) -> list[tuple[TrialRecord, CheckpointRecor
     sweep_id, ledger = leased.sweep.id, leased.ledger
     trials, checkpoints = ledger.trials(sweep_id), by_trial(ledger.checkpoints(sweep_id))
     best = best_of_trials(ledger, record_of(leased), trials, checkpoints)
-    confirmed = [trial for trial in trials if trial.role == "confirmation" and trial.state == "COMPLETE"]
+    confirmed = [trial for trial in trials if trial.role == "confirmation" and trial.state in CANDIDATE]
     evaluated = {evaluation.trial_key for evaluation in ledger.evaluations(sweep_id)}
     missing = [trial for trial in [best, *confirmed] if trial is not None and trial.key not in evaluated]
     rows = [(trial, best_checkpoint(trial, checkpoints.get(trial.key, ()))) for trial in missing]

@@ -19,6 +19,7 @@ BEST = 100
 # To a sampler an unfinished trial is RUNNING, whatever its state in the ledger is.
 STATES: Mapping[str, TrialState] = {
     "COMPLETE": TrialState.COMPLETE,
+    "DIVERGED": TrialState.COMPLETE,
     "PRUNED": TrialState.PRUNED,
     "FAILED": TrialState.FAIL,
 }
@@ -65,6 +66,8 @@ def observe(
     finite = {step: point for step, point in curve.items() if math.isfinite(point)}
     seen = STATES.get(state, TrialState.RUNNING)
     values: tuple[float, ...] | None = None
+    if state == "DIVERGED" and value is None:
+        seen = TrialState.FAIL
     if seen is TrialState.COMPLETE:
         assert value is not None, "a COMPLETE trial has a value"
         others = tuple(metrics[objective.metric] for objective in sweep.objectives[1:])

@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from orchestrator.config.strategy import SAMPLERS
 from orchestrator.config.sweep_config import Direction, SweepConfig
-from orchestrator.ledger.sweeps.records import CurvePoint, ReportRecord, TrialRecord, by_trial
+from orchestrator.ledger.sweeps.records import CANDIDATE, CurvePoint, ReportRecord, TrialRecord, by_trial
 from orchestrator.storage.paths import sqlite_url
 from orchestrator.study import distributions as space
 from orchestrator.study import samplers
@@ -134,7 +134,7 @@ class Study:
 
         Args:
             number: Number of the trial.
-            state: COMPLETE, PRUNED or FAILED.
+            state: COMPLETE, PRUNED, DIVERGED or FAILED.
             value: The best first objective, finite, for COMPLETE.
             step: The last step that was trained.
             metrics: Reported at the step of `value`; needed for further objectives and constraints.
@@ -199,7 +199,11 @@ class Study:
         self._proposals.append(Proposal(record.params, record.system_attrs))
 
     def _learn(self, record: TrialRecord, reports: Sequence[ReportRecord | CurvePoint]) -> None:
-        if record.state == "COMPLETE" and space.fits(self._sweep.search, record.params):
+        if (
+            record.state in CANDIDATE
+            and record.value is not None
+            and space.fits(self._sweep.search, record.params)
+        ):
             self._add(self._observed(record, reports), record.params, {})
             self._earlier += 1
 
