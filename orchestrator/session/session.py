@@ -457,7 +457,7 @@ class Session:
             self._attempts.requeue(attempt_id, cause, wait)
 
     def _fail(self, attempt_id: str, cause: str, message: str | None) -> None:
-        """Settle a trial that is not retried as DIVERGED or FAILED, or COMPLETE if its extension has failed."""
+        """Settle a trial that is not retried: DIVERGED, FAILED, or COMPLETE if its extension has failed."""
         run = self.running[attempt_id]
         ended = f"diverged at step {run.failed_at}" if cause == DIVERGED else cause
         why = f"{ended}: {message}" if message else ended

@@ -302,6 +302,7 @@ class Study:
         if not learned:
             return
         values = [trial.value for trial in learned if trial.value is not None]
+        assert len(values) == len(learned), "a COMPLETE trial has a value"
         settings = [trial.params for trial in learned]
         similarity = Similarity(settings, values, self._sweep.direction == "maximize")
         self._sources.append(_Source(name, self._earlier, similarity))
