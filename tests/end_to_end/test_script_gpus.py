@@ -227,7 +227,8 @@ resources: {{nodes: 2, gpu: 2, cpu: 1}}
     log = next(commands.root.rglob("*-0.log")).read_text()
     assert trial.state == "COMPLETE", log
     assert len(attempts) == 2, "the death of a rank is one attempt"
-    assert "on node 1" in str(attempts[0].cause), log
+    assert attempts[0].cause == "error"
+    assert "must end with exit code 0 (got on node 1, " in log
     assert "node 1: step 1 on 1" in log
     value, values = 1.0, []
     for _ in range(5):
