@@ -33,7 +33,9 @@ def init(
     ] = None,
     script: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the search-space file of a Python script, beside it."),
+        typer.Option(
+            "--script", metavar="FILE", help="Write the search-space file of a Python script, beside it."
+        ),
     ] = None,
 ) -> None:
     """Write a search-space file and its JSON Schema, or the files of a cluster with `--cluster`.
