@@ -83,7 +83,8 @@ def imported(
             raise _misplaced("OVERRIDE", _OF_HYDRA)
         return _imported(wandb_draft(root, path.name))
     if overrides or is_hydra_sweep(root):
-        return _imported(hydra_draft(root, overrides, source, part=is_part(text)))
+        file = source if path.parent.name else str(path.absolute())
+        return _imported(hydra_draft(root, overrides, file, part=is_part(text)))
     must = "must have `parameters`, as a sweep of W&B, or `hydra.sweeper`, as a configuration of Hydra"
     raise BadInput(source, must, root.shown(), "Give overrides such as 'lr=interval(0.001, 0.1)' for Hydra.")
 
