@@ -184,6 +184,8 @@ def _budget(record: SweepRecord, attempts: Iterable[AttemptRecord], now: float |
         limits.get("gpu_hours"),
         used.hours,
         used.gpu_hours,
+        limits.get("target"),
+        (limits.get("no_improvement") or {}).get("trials"),
     )
 
 

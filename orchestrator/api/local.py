@@ -221,7 +221,7 @@ class LocalBackend(Backend):
     def resume(self, sweep: str) -> SweepSettings:
         return settings_row(*priorities.resume(sweep, root=self._root))
 
-    def extend(self, sweep: str, *, key: str | None = None, **budget: float | str) -> Submitted:
+    def extend(self, sweep: str, *, key: str | None = None, **budget: Any) -> Submitted:
         extended = self._found(sweep).extend(**budget)
         return _submitted(serving.submit(extended, key=key, only_ended=True))
 

@@ -30,7 +30,7 @@ from orchestrator.client.names import one_of
 from orchestrator.client.protocol import Backend
 from orchestrator.config import from_dict, from_document, networks
 from orchestrator.config import load as load_file
-from orchestrator.config.document import Mistake
+from orchestrator.config.document import Mistake, flow
 from orchestrator.config.networks import chosen_sizes
 from orchestrator.config.objectives import read_setting
 from orchestrator.config.strategy import repeats
@@ -688,7 +688,7 @@ class Sweep:
             )
         return TriedNext(self.id, given, len(waiting))
 
-    def extend(self, **budget: float | str) -> Sweep:
+    def extend(self, **budget: Any) -> Sweep:
         """Return this sweep with another budget, which `run` continues.
 
         >>> sweep.extend(trials=128).run()  # doctest: +SKIP
@@ -698,8 +698,8 @@ class Sweep:
         their last checkpoints to step 20,000.
 
         Args:
-            budget: Keys of the section `budget`: `trials`, `hours`, `gpu_hours`. Or `steps` of the best
-                trials, and `top`, the number of these trials, 1 by default.
+            budget: Keys of the section `budget`: `trials`, `hours`, `gpu_hours`, `target`, `no_improvement`,
+                `failures`. Or `steps` of the best trials, and `top`, the number of these trials (1).
 
         Raises:
             BadInput: A key or a value is wrong.
@@ -708,7 +708,10 @@ class Sweep:
         steps, top = budget.pop("steps", None), budget.pop("top", None)
         if top is not None and steps is None:
             raise BadInput("top", "must come with `steps`", str(top), "For example steps=20000, top=4.")
-        changes = [f"budget.{name}={value}" for name, value in budget.items()]
+        changes = [
+            f"budget.{name}={flow(value) if isinstance(value, Mapping) else value}"
+            for name, value in budget.items()
+        ]
         if steps is not None:
             changes.append(f"budget.longer={{steps: {steps}, top: {1 if top is None else top}}}")
         new = from_document(old.document(), old.source_text, changes)

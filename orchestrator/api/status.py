@@ -25,7 +25,13 @@ from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.ledger.sweeps.index import KnownSweep, earlier_of_file, known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.records import DRIVEN_SWEEP, FINISHED_SWEEP, UNFINISHED_TRIAL, SweepRecord
-from orchestrator.ledger.sweeps.selection import best_of_sweep, total_violation, violations_of
+from orchestrator.ledger.sweeps.selection import (
+    best_of_sweep,
+    last_reports_of,
+    mean_of_last,
+    total_violation,
+    violations_of,
+)
 from orchestrator.service.start_order import seconds_left
 from orchestrator.session.board import Progress, TrialBoard
 from orchestrator.sharing.pool_rows import UNIT, PriorityClass
@@ -185,14 +191,15 @@ def _best_so_far(ledger: Ledger, record: SweepRecord, states: Mapping[str, int])
     board = TrialBoard(
         search, maximize=record.facts["direction"] == "maximize", violations=violations_of(ledger, record)
     )
-    metric = str(record.facts["metric"])
+    metric, most = str(record.facts["metric"]), last_reports_of(record.document)
     for trial in search:
         if trial.state == "PRUNED" and trial.value is not None:
             board.score(trial, trial.value)
         if trial.state in UNFINISHED_TRIAL and trial.step:
             kept = ledger.trial_checkpoints(trial.key)
             if (saved := next((row for row in kept if row.kind == "best"), None)) is not None:
-                board.score(trial, saved.metrics[metric], total_violation(constraints, saved.metrics))
+                value = mean_of_last(ledger, trial.key, metric, most) if most else saved.metrics[metric]
+                board.score(trial, value, total_violation(constraints, saved.metrics))
     return board.best
 
 
@@ -269,10 +276,12 @@ def _as_shown(states: Mapping[str, int], *, runs: bool) -> Mapping[str, int]:
 
 def _why_failed(ledger: Ledger, record: SweepRecord) -> str | None:
     """Return the most frequent cause of the failures of a sweep without a complete trial."""
+    states = ledger.states(record.id)
     if not (failures := Counter(ledger.failures(record.id))):
-        return None
+        diverged, trials = states.get("DIVERGED", 0), counted(sum(states.values()), "trial")
+        return f"{diverged} of {trials} diverged, and none has a value" if diverged else None
     ((cause, count),) = failures.most_common(1)
-    return f"{count} of {counted(sum(ledger.states(record.id).values()), 'trial')} failed: {cause}"
+    return f"{count} of {counted(sum(states.values()), 'trial')} failed: {cause}"
 
 
 def state_without_driver(submission: Submission, system: System) -> tuple[str, str | None] | None:

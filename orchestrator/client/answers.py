@@ -172,6 +172,8 @@ class Budget:
         gpu_hours: Hours of all attempts, each multiplied by its share of a GPU.
         spent_hours: Used part of `hours`.
         spent_gpu_hours: Used part of `gpu_hours`.
+        target: Value of a trial that ends the search.
+        no_improvement: Number of trials without an improvement that end the search.
     """
 
     trials: int
@@ -179,6 +181,8 @@ class Budget:
     gpu_hours: float | None
     spent_hours: float
     spent_gpu_hours: float
+    target: float | None = None
+    no_improvement: int | None = None
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,7 @@ class HttpBackend(Backend):
     def resume(self, sweep: str) -> answers.SweepSettings:
         return decoded(answers.SweepSettings, self.call("POST", f"{self._sweep(sweep)}/resume"))
 
-    def extend(self, sweep: str, *, key: str | None = None, **budget: float | str) -> Submitted:
+    def extend(self, sweep: str, *, key: str | None = None, **budget: Any) -> Submitted:
         return decoded(Submitted, self.call("POST", f"{self._sweep(sweep)}/extend", budget, key))
 
     def retry(self, sweep: str, *, key: str | None = None) -> Submitted:

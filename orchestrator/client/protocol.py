@@ -202,13 +202,13 @@ class Backend(Protocol):
     def resume(self, sweep: str) -> SweepSettings:
         """Queue a stopped or parked sweep again, or let its driver continue."""
 
-    def extend(self, sweep: str, *, key: str | None = None, **budget: float | str) -> Submitted:
+    def extend(self, sweep: str, *, key: str | None = None, **budget: Any) -> Submitted:
         """Queue a finished sweep again with a larger budget.
 
         Args:
             sweep: Name of the sweep.
             key: Idempotency key, as for `submit`.
-            budget: New values of `trials`, `hours` or `gpu_hours`. Or `steps`, to which its best trials
+            budget: New values of keys of the section `budget`. Or `steps`, to which its best trials
                 continue, and `top`, the number of these trials.
         """
 

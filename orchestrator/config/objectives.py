@@ -25,9 +25,9 @@ def read_objectives(file: SpaceFile) -> tuple[Objective, ...]:
     """
     score = TASKS[file.task].metric
     example = f"For example objective: {{{_better(f'val/{score}')}: val/{score}}}."
-    if file.objective is None:
+    objectives = [] if file.objective is None else _objectives(file.objective)
+    if file.objective is None or file.objective.model_fields_set == {"of"}:
         return (Objective(f"val/{score}", _better(f"val/{score}")),)
-    objectives = _objectives(file.objective)
     for objective in objectives:
         _check_objective(objective, score)
     metrics = {objective.metric for objective in objectives}
@@ -56,6 +56,20 @@ def read_named_objectives(file: TrainableFile, order: Sequence[str]) -> tuple[Ob
     if len({objective.metric for objective in objectives}) < len(objectives):
         raise Violation(("objective",), "must name each metric once", example)
     return tuple(sorted(objectives, key=lambda objective: order.index(objective.direction)))
+
+
+def read_reports(file: SpaceFile | TrainableFile, objectives: Sequence[Objective]) -> str:
+    """Return which reports are the value of a trial: `best`, `last` or `mean of last N`.
+
+    Raises:
+        Violation: A mean is asked for, and there are several objectives.
+    """
+    of = "best" if file.objective is None else file.objective.of
+    if of.startswith("mean") and len(objectives) > 1:
+        # The other objectives are read from the report of the checkpoint, which would not be their means.
+        must = "must be best or last, because the file has several objectives"
+        raise Violation(("objective", "of"), must, "Write of: last.", of)
+    return of
 
 
 def _objectives(section: ObjectiveSection) -> list[Objective]:

@@ -372,6 +372,7 @@ def _validated(
             require=require,
             first=objectives.read_points(file.first, space),
             repeat=file.repeat,
+            reports=objectives.read_reports(file, goals),
         )
 
 
@@ -421,4 +422,5 @@ def _of_trainable(
         require=read_relations(file.require),
         first=objectives.read_points(file.first, space),
         repeat=file.repeat,
+        reports=objectives.read_reports(file, goals),
     )

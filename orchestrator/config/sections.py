@@ -7,6 +7,7 @@ that the science has is read from there.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
@@ -29,6 +30,9 @@ MOST_SLOTS = 256
 
 LONGEST_PATH = 4_096
 """Characters of the longest path, as of Linux."""
+
+REPORTS = r"best|last|mean of last [1-9][0-9]{0,3}"
+"""Pattern of the reports that are the value of a trial."""
 
 SLUG = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
@@ -82,6 +86,12 @@ def _command_word(value: Any) -> str:
     return str(value)
 
 
+def _reports(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(REPORTS, value):
+        raise _must("best, last, or mean of last N")
+    return value
+
+
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
@@ -102,6 +112,11 @@ CommandWord = Annotated[
     ),
 ]
 Slug = Annotated[Word, Field(pattern=SLUG)]
+Reports = Annotated[
+    str,
+    BeforeValidator(_reports),
+    WithJsonSchema({"type": "string", "pattern": f"^({REPORTS})$"}),
+]
 Words = Annotated[list[Word], BeforeValidator(_listed), Field(max_length=20)]
 Pair = tuple[Number, Number]
 OptimizerName: Any = Literal[tuple(OPTIMIZERS)]
@@ -369,6 +384,11 @@ class ObjectiveSection(Section):
 
     maximize: Words = setting("Metrics to maximise.", "val/accuracy", [])
     minimize: Words = setting("Metrics to minimise.", "val/loss", [])
+    of: Reports = setting(
+        "Reports that are the value of a trial: `best`, `last`, or `mean of last N`.",
+        "mean of last 5",
+        "best",
+    )
 
 
 class Bound(Section):
@@ -385,12 +405,30 @@ class LongerSection(Section):
     top: Whole = setting("Number of trials, the best ones.", 4, 1, ge=1, le=1000)
 
 
+class NoImprovementSection(Section):
+    """An end of the search after trials that have not improved on the best one."""
+
+    trials: Whole = setting("Trials that end one after another without an improvement.", 20, ge=1, le=100_000)
+    by: Number = setting("Smallest improvement that counts.", 0.001, 0.0, ge=0)
+
+
 class BudgetSection(Section):
     """When the search ends; whichever comes first."""
 
     trials: Whole = setting("Trials of the search.", 64, ge=1, le=100_000)
     hours: Number | None = setting("Hours of wall-clock time.", 12, None, gt=0, le=87_600)
     gpu_hours: Number | None = setting("GPU hours, summed.", 100, None, gt=0, le=10**7)
+    target: Number | None = setting("Value of a trial that is good enough.", 0.95, None)
+    no_improvement: NoImprovementSection | None = setting(
+        "How many trials without an improvement end the search.", {"trials": 20, "by": 0.001}, None
+    )
+    failures: Whole | None = setting(
+        "Failed trials that end the search while no trial has ended otherwise; 8 if left out.",
+        8,
+        None,
+        ge=1,
+        le=100_000,
+    )
     longer: SkipJsonSchema[LongerSection | None] = setting(
         "Set by `--extend steps=20000 --top 4` on a finished sweep, and not in a file.",
         {"steps": 20_000, "top": 4},

@@ -183,6 +183,7 @@ class SweepConfig:
         first: Values to try first, each for some hyperparameters; the sampler completes them.
         repeat: Whether a setting may be tried more than once.
         objectives: Optimised metrics; the first one decides which trial is best.
+        reports: Reports that are the value of a trial: `best`, `last` or `mean of last N`.
         constraints: Bounds of the metrics of a feasible trial.
         sampler: Sampler that proposes trials.
         scheduler: Rule that stops trials early.
@@ -225,6 +226,7 @@ class SweepConfig:
     repeat: bool = False
     edition: int = 1
     recorded_id: str | None = None
+    reports: str = "best"
 
     @property
     def network(self) -> ModelSection:
@@ -334,6 +336,8 @@ class SweepConfig:
         if self.trainable is not None and list(document) == ["minimize", "maximize"]:
             # A ledger sorts the keys. Earlier versions let `maximize` decide wherever it stood in the file.
             document[FIRST] = "minimize"
+        if self.reports != "best":
+            document["of"] = self.reports
         return document
 
     def settings(self, params: Mapping[str, Any], seed: int, steps: int | None = None) -> Settings:

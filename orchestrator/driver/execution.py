@@ -22,6 +22,7 @@ from orchestrator.driver.user_code import account_for
 from orchestrator.errors import DamagedCheckpoint, Exit, ForeignAnswer, counted
 from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
 from orchestrator.ledger.sweeps.records import (
+    CANDIDATE,
     FINISHED_SWEEP,
     STEP_WORK,
     CheckpointRecord,
@@ -117,7 +118,7 @@ def run_session(
     nudge: Callable[[], None],
     leaving: ExitStack,
 ) -> tuple[Stop | None, Engines]:
-    """Run trials until none is left or the sweep stops; return the stop, or None, and the engines.
+    """Run trials until none is left or the sweep stops; return the reason of an early end, and the engines.
 
     Args:
         leased: Leased sweep.
@@ -177,7 +178,7 @@ def run_session(
         session.settle_extended()
     observer.show(session.progress())
     sweep_rows.record_similarities(leased, study.similarities)
-    return session.stopped, share.engines
+    return session.end, share.engines
 
 
 @without_garbage_collection()
@@ -333,7 +334,7 @@ def _choices(leased: LeasedSweep, record: SweepRecord) -> dict[Hashable, list[Tr
         maximize=leased.sweep.direction == "maximize",
         violations=violations_of(leased.ledger, record),
     )
-    confirmations = [t for t in trials if t.role == "confirmation" and t.state == "COMPLETE"]
+    confirmations = [t for t in trials if t.role == "confirmation" and t.state in CANDIDATE]
     choices: dict[Hashable, list[TrialRecord]] = {}
     for trial in [*best_first, *confirmations]:
         choices.setdefault(leased.sweep.settings(trial.params, trial.seed).static(), []).append(trial)

@@ -13,7 +13,7 @@ from orchestrator.session.board import Progress
 if TYPE_CHECKING:  # the Python API does not import rich
     from orchestrator.output import Console
 
-ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")
+ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "DIVERGED", "FAILED")
 """States of trials in display order."""
 
 _LINE_EVERY_SECONDS = 30.0

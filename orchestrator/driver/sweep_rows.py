@@ -19,6 +19,7 @@ from orchestrator.ledger.integrity import examine
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
 from orchestrator.ledger.sweeps.records import (
+    CANDIDATE,
     HARDWARE,
     RESOURCES,
     SIMILARITY,
@@ -352,7 +353,7 @@ def without_test(leased: LeasedSweep) -> list[tuple[TrialRecord, CheckpointRecor
     sweep_id, ledger = leased.sweep.id, leased.ledger
     trials, checkpoints = ledger.trials(sweep_id), by_trial(ledger.checkpoints(sweep_id))
     best = best_of_trials(ledger, record_of(leased), trials, checkpoints)
-    confirmed = [trial for trial in trials if trial.role == "confirmation" and trial.state == "COMPLETE"]
+    confirmed = [trial for trial in trials if trial.role == "confirmation" and trial.state in CANDIDATE]
     # An extended trial may have a better step than the one that was evaluated before.
     evaluated = {(evaluation.trial_key, evaluation.step) for evaluation in ledger.evaluations(sweep_id)}
     missing = [

@@ -14,6 +14,7 @@ from sqlalchemy import (
     Select,
     bindparam,
     func,
+    or_,
     select,
     tuple_,
 )
@@ -51,6 +52,7 @@ from orchestrator.ledger.rows import (
 )
 from orchestrator.ledger.schema import ledger_id, migrate
 from orchestrator.ledger.sweeps.records import (
+    CANDIDATE,
     POINTS,
     AttemptRecord,
     CheckpointRecord,
@@ -475,7 +477,7 @@ _TRIALS_IN_STATE = _TRIALS.where(TRIAL.c.state == bindparam("state"))
 _CANDIDATES = select(*TRIAL.columns).where(
     TRIAL.c.sweep_id == _OF_SWEEP,
     TRIAL.c.role == "search",
-    TRIAL.c.state == "COMPLETE",
+    or_(*(TRIAL.c.state == state for state in sorted(CANDIDATE))),
     TRIAL.c.value.is_not(None),
 )
 _LARGEST_VALUE = _CANDIDATES.order_by(TRIAL.c.value.desc(), TRIAL.c.number).limit(1)

@@ -208,6 +208,8 @@ def context(summary: Summary) -> list[str]:
         ),
         *control_lines(summary),
         *_constrained(summary),
+        *_diverged(summary),
+        *([] if summary.reason is None else [f"The sweep is {summary.state}: {summary.reason}."]),
     ]
 
 
@@ -220,6 +222,18 @@ def _constrained(summary: Summary) -> list[str]:
     return [f"Constraints: {bounds}. Complete trials that break one, and rank behind the others: {broken}."]
 
 
+def _diverged(summary: Summary) -> list[str]:
+    """Return a sentence on the diverged trials, which are not among the failures."""
+    rows = [row for row in summary.rows if row.state == "DIVERGED"]
+    if not rows:
+        return []
+    valued = sum(row.value is not None for row in rows)
+    kept = f", of which {valued} keep the value of an earlier report" if valued else ""
+    return [
+        f"{counted(len(rows), 'trial')} diverged{kept}. The first: trial {rows[0].number} {rows[0].cause}."
+    ]
+
+
 def _bounds(bound: Mapping[str, float]) -> str:
     return " and ".join(f"{name.replace('_', ' ')} {words.setting(value)}" for name, value in bound.items())
 
@@ -229,6 +243,11 @@ def caveats(summary: Summary) -> list[str]:
     lines = []
     if summary.chosen is not None and summary.chosen.row.violation > 0.0:
         lines.append("The chosen trial breaks a constraint: no complete trial keeps them all.")
+    if summary.chosen is not None and summary.chosen.row.state == "DIVERGED":
+        row = summary.chosen.row
+        lines.append(
+            f"The chosen trial {row.cause}. Its value and its checkpoint are of step {row.best_step}."
+        )
     if not summary.comparable and summary.note:
         lines.append(f"Not comparable with published figures: {summary.note}.")
     lines += doubts(summary)

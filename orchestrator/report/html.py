@@ -347,6 +347,13 @@ def _costs(history: History, summary: Summary) -> list[ReportSection]:
     sections = [
         ReportSection("Where the time went", caption, (table,), figures=(curves.spending_bar(spending),))
     ]
+    if diverged := [row for row in summary.rows if row.state == "DIVERGED"]:
+        rows = (
+            (row.number, words.number(row.value), row.best_step or "", row.cause or "") for row in diverged
+        )
+        table = _text_table(("trial", "value", "of step", "what happened"), rows)
+        caption = "Trials whose objective was no longer finite; each keeps its value of an earlier report."
+        sections.append(ReportSection("Diverged", caption, (table,)))
     if summary.failures:
         failed = [row for row in summary.rows if row.state == "FAILED"]
         causes = _text_table(("cause", "trials"), summary.failures.items())

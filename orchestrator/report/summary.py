@@ -43,8 +43,8 @@ class LeaderboardRow:
     """A row of the leaderboard.
 
     Attributes:
-        rank: Rank of a complete trial, from 1; None for other trials.
-        value: Best validation value, or None.
+        rank: Rank of a candidate, from 1; None for other trials.
+        value: Value of the objective, or None.
         test: Test metric, or None if the trial was not evaluated on the test split.
         violation: Violation of the constraints of the sweep; 0 for a feasible trial.
         seconds: Total time of all attempts.
@@ -467,7 +467,7 @@ def _is_empty(folder: Path) -> bool:
         return False
 
 
-_STATES = ("COMPLETE", "PRUNED", "RUNNING", "PREEMPTED", "WAITING", "FAILED")
+_STATES = ("COMPLETE", "DIVERGED", "PRUNED", "RUNNING", "PREEMPTED", "WAITING", "FAILED")
 """The states of trials, in the order of the leaderboard."""
 
 

@@ -80,7 +80,8 @@ def _leaderboard(summary: Summary, width: int) -> list[Text]:
 
 
 def _style(row: LeaderboardRow, chosen: str | None) -> str:
-    return {"FAILED": "red", "PRUNED": "dim"}.get(row.state, "green" if row.key == chosen else "")
+    early = {"FAILED": "red", "DIVERGED": "yellow", "PRUNED": "dim"}
+    return "green" if row.key == chosen else early.get(row.state, "")
 
 
 def _answer(summary: Summary) -> list[Text]:

@@ -24,7 +24,7 @@ import scipy
 from numpy.typing import NDArray
 
 from orchestrator.errors import counted
-from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, TrialRecord
+from orchestrator.ledger.sweeps.records import CANDIDATE, FINISHED_TRIAL, TrialRecord
 from orchestrator.report.history import History
 from orchestrator.report.statistics import CONFIDENCE, POWER
 
@@ -157,7 +157,7 @@ def _draws(history: History) -> list[TrialRecord]:
 
 def _values(history: History) -> list[float]:
     return [
-        math.nan if trial.state != "COMPLETE" or trial.value is None else trial.value
+        math.nan if trial.state not in CANDIDATE or trial.value is None else trial.value
         for trial in _draws(history)
     ]
 

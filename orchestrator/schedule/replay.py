@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import fmean
@@ -21,11 +21,27 @@ from ray.tune.schedulers import TrialScheduler
 from orchestrator.assignment import shown_as
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.sweeps.records import CurvePoint, TrialRecord, by_trial, is_confirmation, trial_key
+from orchestrator.ledger.sweeps.records import (
+    FINISHED_TRIAL,
+    CurvePoint,
+    TrialRecord,
+    by_trial,
+    is_confirmation,
+    trial_key,
+)
+from orchestrator.ledger.sweeps.selection import last_reports
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedScheduler, KeyedTrial
 
 Ending = Literal["COMPLETE", "FAILED", "PRUNED"]
+
+_ENDINGS: Mapping[str, Ending] = {
+    "COMPLETE": "COMPLETE",
+    "PRUNED": "PRUNED",
+    "DIVERGED": "FAILED",
+    "FAILED": "FAILED",
+}
+"""How the curve of a trial ends, by the trial's state: a diverged one goes on as little as a failed one."""
 Tail = Literal["runs", "stops"]
 """What a trial does beyond its last recorded report: it runs to its last step, or stops at once."""
 
@@ -102,6 +118,7 @@ class Replay:
         self._sweep, self._launch, self._workers, self._tail = sweep, launch, workers, tail
         self._observer, self._pace = observer or ReplayObserver(), pace
         self._sign = 1 if sweep.direction == "maximize" else -1
+        self._last_reports = last_reports(sweep.reports)
         self._scheduler = schedulers.build(sweep, ())
         adapter = SCHEDULERS[sweep.scheduler.name]
         self._milestones = adapter.milestones(sweep, sweep.scheduler.options)
@@ -196,8 +213,11 @@ class Replay:
             return
         at, before = self._shown[number][position], self._shown[number][position - 1] if position else -1
         self._position[number] += 1
-        for value in curve.values[before + 1 : at + 1]:
-            self._best[number] = max(self._best[number], self._sign * value)
+        if self._last_reports:
+            self._best[number] = self._sign * fmean(curve.values[: at + 1][-self._last_reports :])
+        else:
+            for value in curve.values[before + 1 : at + 1]:
+                self._best[number] = max(self._best[number], self._sign * value)
         step, value = curve.steps[at], curve.values[at]
         self._observer.reported(number, step, value)
         decision = _decided(self._scheduler, _key(number), step, value, self._sweep.metric)
@@ -257,11 +277,11 @@ def recorded_curves(
     of_trial = by_trial(reports)
     curves = []
     for trial in sorted(trials, key=lambda trial: trial.number):
-        if trial.role != "search" or trial.state not in ("COMPLETE", "FAILED", "PRUNED"):
+        if trial.role != "search" or trial.state not in FINISHED_TRIAL:
             continue
         points = sorted((point.step, point.metrics[sweep.metric]) for point in of_trial.get(trial.key, ()))
         kept = [(step, value) for step, value in points if math.isfinite(value)]
-        ending: Ending = trial.state
+        ending = _ENDINGS[trial.state]
         curves.append(LearningCurve([step for step, _ in kept], [value for _, value in kept], ending))
     return curves
 
@@ -356,10 +376,9 @@ def worth(sweep: SweepConfig, draws: Sequence[Sequence[LearningCurve]], workers:
             replayed = Replay(sweep, launch, workers, "stops").run()
         ends["stops"].append((replayed.cost / whole, replayed.time))
         unknown += len(replayed.unknown)
-        best = [sign * max(sign * value for value in curve.values) for curve in curves if _is_complete(curve)]
+        best = [_value(sweep, curve.values) for curve in curves if _is_complete(curve)]
         if replayed.best is not None:
-            values = curves[replayed.best].values
-            found.append(sign * max(sign * value for value in values))
+            found.append(_value(sweep, curves[replayed.best].values))
             regrets.append(max(sign * value for value in best) - sign * found[-1])
             same += regrets[-1] <= 0
     low, high = (np.mean(np.array(ends[tail]), axis=0) for tail in ("stops", "runs"))
@@ -372,6 +391,13 @@ def worth(sweep: SweepConfig, draws: Sequence[Sequence[LearningCurve]], workers:
         unfinished=1 - len(found) / len(draws),
         unknown=unknown / len(draws),
     )
+
+
+def _value(sweep: SweepConfig, values: Sequence[float]) -> float:
+    """Return the value of a trial with these reports: the best one, or the mean of the last ones."""
+    if reports := last_reports(sweep.reports):
+        return fmean(values[-reports:])
+    return max(values) if sweep.direction == "maximize" else min(values)
 
 
 def _nth(curves: Sequence[LearningCurve], number: int) -> LearningCurve | None:

@@ -77,6 +77,10 @@ TAIL = 200
 """Number of last lines of a script's output that are searched for the reason of its failure."""
 
 
+class RepeatedStep(Exception):
+    """A report of the step that was reported before; its argument is the step."""
+
+
 @dataclass(frozen=True)
 class Report:
     """A report of a script.
@@ -98,10 +102,11 @@ class Report:
 
         Args:
             line: Line as the script has written it.
-            after: Step of the report before.
+            after: Step of the report before, which is -1 before the first one.
             attempt_id: Id of the attempt; a line may omit it, but must not name another attempt.
 
         Raises:
+            RepeatedStep: The step is that of the report before.
             Refusal: The line is invalid, or a report of another attempt.
         """
         try:
@@ -124,11 +129,13 @@ class Report:
         if inexact := [key for key, value in metrics.items() if numbers[key] != value == value]:
             must = "a metric must be a number that 64 bits of floating point hold with all its digits"
             raise _refused(must, f"{inexact[0]!r:.80}: {metrics[inexact[0]]}")
-        if isinstance(step, bool) or not isinstance(step, int) or not after < step <= LARGEST_STEP:
-            must = f"a step must be a whole number above {after} and at most {LARGEST_STEP}"
+        if isinstance(step, bool) or not isinstance(step, int) or not max(after, 0) <= step <= LARGEST_STEP:
+            must = f"a step must be a whole number from {after + 1} to {LARGEST_STEP}"
             raise _refused(must, f"{step!r:.40}")
         if name is not None and (not isinstance(name, str) or not _is_plain(name)):
             raise _refused(_OF_CHECKPOINT, repr(name))
+        if step == after:
+            raise RepeatedStep(step)
         return Report(step, numbers, name)
 
 
@@ -239,8 +246,8 @@ class ScriptAttempt:
         self._place = AttemptFolder(Path(self._folder).resolve())
         self._settings_as_json = asdict(assignment.settings)
         self._saved = assignment.resume
-        self._recorded = assignment.resume.step if assignment.resume else 0
-        self._step = self._resumed = self._offset = 0
+        self._recorded = assignment.resume.step if assignment.resume else -1
+        self._step, self._offset, self._reports = -1, 0, 0
         self._unanswered: int | None = None
         self._prepared: Path | None = None
         self._has_checkpoints = False
@@ -265,7 +272,7 @@ class ScriptAttempt:
             self._log.write(_devices_of(self._settings))
             with contextlib.suppress(PermissionError):  # the script will fail with a message
                 self._log.write(f"its code has the digest {self._code_digest()[:DIGITS]}")
-            self._step = self._resumed = resumed
+            self._step = resumed or -1
             self._source = self._source_of_metrics(resumed)
             rank = others.start() if others is not None else ALONE
             self._process = ScriptProcess(
@@ -334,7 +341,7 @@ class ScriptAttempt:
                 wait = PATIENCE * max(time.monotonic() - since, self._interval)
                 time.sleep(min(max(wait, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS))
             if time.monotonic() - began > SIGN_OF_LIFE:
-                return Outcome(self._assignment.attempt_id, self._step, training=True)
+                return Outcome(self._assignment.attempt_id, max(self._step, 0), training=True)
 
     def release(self) -> None:
         """End the process and its descendants, and remove its files."""
@@ -466,16 +473,21 @@ class ScriptAttempt:
 
     def _next_report(self) -> Report | None:
         """Return the next complete report, or None."""
-        if not self._unread and not self._has_more():
-            return None
-        line = self._unread.popleft()
-        try:
-            report = Report.read(line, self._step, self._assignment.attempt_id)
-        except Refusal:
-            self._unanswered = _step_of(line)  # a script that waits for the answer then exits
-            raise
-        self._step = self._unanswered = report.step
-        return report
+        while self._unread or self._has_more():
+            line = self._unread.popleft()
+            try:
+                report = Report.read(line, self._step, self._assignment.attempt_id)
+            except RepeatedStep:
+                self._log.write(f"step {self._step} was reported before: this report of it is refused")
+                self._answer(self._step, go_on=not self._must_stop())
+            except Refusal:
+                self._unanswered = _step_of(line)  # a script that waits for the answer then exits
+                raise
+            else:
+                self._step = self._unanswered = report.step
+                self._reports += 1
+                return report
+        return None
 
     def _outcome(self, report: Report, *, interrupted: bool) -> Outcome:
         """Save the checkpoint of a report; return its metrics with the measurements of the service."""
@@ -593,7 +605,7 @@ class ScriptAttempt:
             self._look_at_others()  # the failure of another node may be the reason
             time.sleep(LONGEST_POLL_SECONDS)
         self._check_end(end, self._tail)
-        if self._saved is None or self._step == self._resumed:
+        if self._saved is None or not self._reports:
             must = "must report at least once"
             remedy = "Call `trial.report`, or append to SWEEP_REPORTS."
             if self._source is not None:

@@ -25,10 +25,18 @@ from orchestrator.ledger.sweeps.records import (
     attempt_number,
     trial_key_of,
 )
-from orchestrator.ledger.sweeps.selection import Constraints, total_violation
+from orchestrator.ledger.sweeps.selection import Constraints, last_reports, mean_of_last, total_violation
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
-from orchestrator.session.limits import FOREIGN, SLOW_PLACEMENT, SLOW_START, UNCHARGED, HoursSpent, Spending
+from orchestrator.session.limits import (
+    FOREIGN,
+    SLOW_PLACEMENT,
+    SLOW_START,
+    UNCHARGED,
+    HoursSpent,
+    SearchEnd,
+    Spending,
+)
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
@@ -52,8 +60,8 @@ class Running:
         trial: Row of the trial when the attempt was launched.
         resumed: Path, as in the ledger, of the checkpoint from which the attempt resumed, or None.
         step: Last reported step.
-        best: Best validation value so far, or None.
-        best_step: Step of the best value.
+        best: Value of the trial so far: its best report, its last one, or the mean of the last ones; or None.
+        best_step: Step of the checkpoint that belongs to this value.
         best_metrics: All metrics of that step.
         reported_at: Time of the launch or of the last outcome; signs of life in between do not count.
         last: Last outcome, or None.
@@ -93,6 +101,11 @@ class Running:
         return left * (self.progressed_at - self.started_at) / done
 
     @property
+    def failed_at(self) -> int:
+        """Return the step of the last outcome, which may be a failure, or else of the last report."""
+        return self.step if self.last is None else self.last.step
+
+    @property
     def started(self) -> bool:
         """Return True if a worker has taken the attempt, or the queue of an engine with a device."""
         return self.started_at is not None
@@ -117,14 +130,16 @@ class Attempts:
         data: Path,
         *,
         board: TrialBoard,
+        end: SearchEnd,
         spent: HoursSpent,
         clock: Callable[[], float],
         account: Account | None = None,
     ) -> None:
         self._account = account
         self._sweep, self._writer, self._study, self._paths, self._data = sweep, writer, study, paths, data
-        self._board, self._clock = board, clock
+        self._board, self._end, self._clock = board, end, clock
         self._constraints: Constraints = sweep.document()["constraints"]
+        self._last_reports = last_reports(sweep.reports)
         self.running: dict[str, Running] = {}
         self.took: deque[float] = deque(maxlen=100)
         self._spending = Spending(spent, sweep.resources.total_gpu)
@@ -160,6 +175,8 @@ class Attempts:
             data=self._data,
             now=now,
         )
+        if run.best is not None:
+            run.best = self._averaged(trial.key, run.best)
         self.running[attempt.id] = run
         self._score(run)  # an earlier driver may have received its reports
         alone = before is not None and before.cause == "engine lost"
@@ -201,12 +218,22 @@ class Attempts:
         if outcome.failure is not None or (outcome.interrupted and outcome.checkpoint is None):
             return  # nothing was saved
         value = outcome.metrics.get(self._sweep.metric)
-        best = value is not None and (run.best is None or self._board.better(value, run.best))
+        best = value is not None and self._replaces(value, run.best)
         url = self._paths.stored(self._writer.ledger.id, self._sweep.id, run.trial.key)
         self.supersede(_commit(self._writer, attempt_id, outcome, best=best, url=url))
         run.step, run.progressed_at = outcome.step, self._clock()
         if outcome.metrics:
             self._learn(run, outcome, best=best)
+
+    def _replaces(self, value: float, best: float | None) -> bool:
+        """Return True if a trial's value, and its checkpoint, are now those of a new report."""
+        return bool(self._last_reports) or best is None or self._board.better(value, best)
+
+    def _averaged(self, trial_key: str, value: float) -> float:
+        """Return the value of a trial whose newest report in the ledger has this value of the objective."""
+        if self._last_reports < 2:
+            return value
+        return mean_of_last(self._writer.ledger, trial_key, self._sweep.metric, self._last_reports)
 
     def supersede(self, folders: Sequence[Path]) -> None:
         """Record the folders of checkpoints to which no row refers any more."""
@@ -253,7 +280,8 @@ class Attempts:
         if run.trial.role == "search":
             self._study.report(run.trial.number, outcome.step, value)
         if best:
-            run.best, run.best_step, run.best_metrics = value, outcome.step, outcome.metrics
+            run.best = self._averaged(run.trial.key, value)
+            run.best_step, run.best_metrics = outcome.step, outcome.metrics
             self._score(run)
 
     def _score(self, run: Running) -> None:
@@ -334,18 +362,22 @@ class Attempts:
         best = _of_kind(self._writer.ledger.trial_checkpoints(trial.key), "best")
         value, best_step, metrics = None, None, None
         if best is not None:
-            value, best_step, metrics = best.metrics[self._sweep.metric], best.step, best.metrics
+            value = self._averaged(trial.key, best.metrics[self._sweep.metric])
+            best_step, metrics = best.step, best.metrics
         now = events.milliseconds(self._writer.ledger.now())
         ended = events.trial_ended(trial.key, "PRUNED", None, trial.step, value, now)
         self._writer.prune(trial.key, value, best_step, [ended])
         self._board.enter(trial.key, "PRUNED")
+        self._end.add("PRUNED", value, 0.0)
         self._study.tell(trial.number, "PRUNED", value, trial.step, metrics)
 
     def settle(self, attempt_id: str, state: TrialState, cause: str | None = None) -> None:
         """End an attempt and its trial."""
         run = self.running[attempt_id]
         trial = run.trial
-        value = None if state == "FAILED" else run.best
+        # After a report that is not finite, neither the last report nor a mean with it is a value.
+        has_none = state == "FAILED" or (state == "DIVERGED" and self._last_reports > 0)
+        value = None if has_none else run.best
         now = events.milliseconds(self._writer.ledger.now())
         self._writer.end_attempt(
             attempt_id,
@@ -360,7 +392,10 @@ class Attempts:
         if run.started_at is not None:
             self.took.append(self._clock() - run.started_at)
         self._board.enter(trial.key, state)
+        if value is None:
+            self._board.forget(trial.key)
         if trial.role == "search":
+            self._end.add(state, value, total_violation(self._constraints, run.best_metrics or {}))
             self._study.tell(trial.number, state, value, run.step, run.best_metrics)
 
 

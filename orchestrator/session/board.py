@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from orchestrator.ledger.sweeps.records import (
+    CANDIDATE,
     FINISHED_TRIAL,
     UNFINISHED_TRIAL,
     SweepState,
@@ -104,7 +105,7 @@ class TrialBoard:
         self.counts: Counter[str] = Counter()
         for trial in trials:
             self.enter(trial.key, "WAITING" if trial.state in UNFINISHED_TRIAL else trial.state)
-            if trial.state == "COMPLETE" and trial.role == "search" and trial.value is not None:
+            if trial.state in CANDIDATE and trial.role == "search" and trial.value is not None:
                 self.score(trial, trial.value, broken.get(trial.key, 0.0))
         self._settled_before = self.settled
         self.retries = RetryQueue(trial.key for trial in trials if trial.state in UNFINISHED_TRIAL)
@@ -129,12 +130,16 @@ class TrialBoard:
         """Record the best value so far of a trial of the search, and the `total_violation` at its step."""
         self._scores[trial.key] = trial.number, value, violation
 
+    def forget(self, key: str) -> None:
+        """Drop the score of a trial that has ended without a value."""
+        self._scores.pop(key, None)
+
     @property
     def best(self) -> tuple[str, float] | None:
         """Return the key and value of the best trial so far, or None.
 
-        Complete and unfinished trials count, pruned ones only if no other trial has a value, and failed ones
-        never. At the end this is the trial that `ledger.selection.best_of_sweep` returns, if any.
+        Candidates and unfinished trials count, pruned ones only if no other trial has a value, and failed
+        ones never. At the end this is the trial that `ledger.selection.best_of_sweep` returns, if any.
         """
         known = {key: score for key, score in self._scores.items() if self._states[key] != "FAILED"}
         going = {key: score for key, score in known.items() if self._states[key] != "PRUNED"}

@@ -9,11 +9,19 @@ from dataclasses import dataclass
 
 from orchestrator.config.sections import BudgetSection
 from orchestrator.errors import counted
-from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, AttemptRecord, SweepRecord, SweepState
+from orchestrator.ledger.sweeps.records import (
+    CANDIDATE,
+    FINISHED_TRIAL,
+    AttemptRecord,
+    SweepRecord,
+    SweepState,
+    TrialRecord,
+    TrialState,
+)
 from orchestrator.ledger.sweeps.writer import SweepWriter
 
 HOPELESS_AFTER = 8
-"""A sweep stops when all its settled trials, at least this many, have failed."""
+"""Default of `budget.failures`."""
 
 ALIKE_FAILURES = 3
 """Number of equal errors before the first report of a sweep that stop it, because a retry would not help."""
@@ -66,15 +74,20 @@ class Stop:
     state: SweepState
 
 
-def hopeless(counts: Mapping[str, int], diverged: int = 0) -> bool:
-    """Return True if at least `HOPELESS_AFTER` trials have settled and all of them have crashed.
+def hopeless(budget: BudgetSection, counts: Mapping[str, int]) -> str | None:
+    """Return a sentence if so many trials have failed that a sweep stops, or None.
+
+    It stops when `budget.failures` trials have settled and all of them have failed. A trial that has diverged
+    or was stopped early shows that the code works.
 
     Args:
+        budget: Budget of the sweep.
         counts: Number of trials by state.
-        diverged: Number of failed trials with an objective that is not finite; they have not crashed.
     """
-    crashed = counts.get("FAILED", 0) - diverged
-    return crashed >= HOPELESS_AFTER and crashed == sum(counts.get(state, 0) for state in FINISHED_TRIAL)
+    failed, limit = counts.get("FAILED", 0), budget.failures or HOPELESS_AFTER
+    if failed < limit or failed < sum(counts.get(state, 0) for state in FINISHED_TRIAL):
+        return None
+    return f"the first {counted(failed, 'trial')} all failed"
 
 
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
@@ -180,6 +193,82 @@ def overspent(budget: BudgetSection, total: HoursSpent) -> str | None:
     if budget.gpu_hours is not None and total.gpu_hours >= budget.gpu_hours:
         return f"the budget of {counted(budget.gpu_hours, 'GPU hour')} is spent"
     return None
+
+
+class SearchEnd:
+    """Decides whether the trials that have ended make further ones unnecessary.
+
+    Args:
+        budget: Budget of the sweep.
+        maximize: Whether more of the objective is better.
+
+    Attributes:
+        reason: Reason why the search has ended, or None.
+    """
+
+    def __init__(self, budget: BudgetSection, *, maximize: bool) -> None:
+        self._target, self._patience = budget.target, budget.no_improvement
+        self._maximize = maximize
+        self._best: float | None = None
+        self._since = 0
+        self.reason: str | None = None
+
+    def add(self, state: TrialState, value: float | None, violation: float) -> None:
+        """Add a trial of the search that has ended; the order of the ends matters.
+
+        A failed trial says nothing about the space and is left out. The trials before the first value do not
+        count, because there is nothing to improve on.
+
+        Args:
+            state: Final state of the trial.
+            value: Value of the trial, or None.
+            violation: Sum of the violations of the constraints; only a feasible trial can be an improvement.
+        """
+        if self.reason is not None or state == "FAILED":
+            return
+        known = value if state in CANDIDATE and violation == 0.0 else None
+        if known is not None and self._target is not None and self._gain(known, self._target) >= 0:
+            self.reason = f"a trial has reached the target {self._target:g} with {known:g}"
+        if self._patience is None:
+            return
+        by = self._patience.by
+        if known is not None and (self._best is None or self._is_improved(self._gain(known, self._best), by)):
+            self._best, self._since = known, 0
+            return
+        self._since += self._best is not None
+        if self._since >= self._patience.trials and self.reason is None:
+            least = f" by {by:g}" if by else ""
+            since = counted(self._since, "trial has", "trials have")
+            self.reason = f"{since} not improved on {self._best:g}{least}"
+
+    def _gain(self, value: float, than: float) -> float:
+        return value - than if self._maximize else than - value
+
+    @staticmethod
+    def _is_improved(gain: float, by: float) -> bool:
+        return gain >= by if by else gain > 0
+
+
+def search_end(
+    budget: BudgetSection,
+    trials: Iterable[TrialRecord],
+    *,
+    maximize: bool,
+    violations: Mapping[str, float],
+) -> SearchEnd:
+    """Return the `SearchEnd` of a sweep after the trials of earlier drivers, in the order of their ends.
+
+    Args:
+        budget: Budget of the sweep.
+        trials: Trials of earlier drivers, of any role and state.
+        maximize: Whether more of the objective is better.
+        violations: `total_violation` by trial key; a trial without an entry is feasible.
+    """
+    end = SearchEnd(budget, maximize=maximize)
+    ended = [trial for trial in trials if trial.role == "search" and trial.state in FINISHED_TRIAL]
+    for trial in sorted(ended, key=lambda trial: (trial.finished_at or 0.0, trial.number)):
+        end.add(trial.state, trial.value, violations.get(trial.key, 0.0))
+    return end
 
 
 # ------------------------------------------------------------------ retries

@@ -20,6 +20,7 @@ from orchestrator.ledger.sweeps.selection import (
 )
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
+from orchestrator.session.limits import SearchEnd
 from orchestrator.study.race import next_candidate
 from orchestrator.study.study import Proposal, Study
 from orchestrator.tracking import events
@@ -38,9 +39,11 @@ class Proposals:
         writer: SweepWriter,
         study: Study,
         board: TrialBoard,
+        end: SearchEnd,
         trials: Sequence[TrialRecord],
     ) -> None:
-        self._sweep, self._writer, self._study, self._board = sweep, writer, study, board
+        self._sweep, self._writer, self._study, self._board, self._end = sweep, writer, study, board, end
+        self._dropped: set[str] = set()
         self._several_programs = several_programs(sweep)
         self._proposed: list[TrialRecord] = []
         self._next_number = _number_after(trials, "search")
@@ -56,11 +59,13 @@ class Proposals:
     @property
     def searching(self) -> bool:
         """Return True if trials of the search may be left that were never launched."""
-        return bool(self._proposed) or not self._asked_all
+        return self._end.reason is None and (bool(self._proposed) or not self._asked_all)
 
     @property
     def unlaunched(self) -> int:
         """Return the number of trials of the search that were never launched."""
+        if self._end.reason is not None:
+            return 0
         return len(self._proposed) + max(0, self._search_trials - self._next_number)
 
     @property
@@ -85,6 +90,8 @@ class Proposals:
     def wanted(self) -> int:
         """Return the final number of trials, including those that are still to be created."""
         search = max(self._next_number, self._search_trials)
+        if self._end.reason is not None:
+            search = self._next_number - len(self._proposed) - len(self._dropped)
         if self._board.best is None and (self.searching or self._board.unfinished):
             return search + len(self._confirmed) + self._sweep.confirm.most
         return search + len(self._confirmed) + self.confirmable
@@ -114,6 +121,10 @@ class Proposals:
             choice = static_choice(self._sweep, trial)
             self._program_of[trial.key] = self._programs.setdefault(choice, len(self._programs))
         return self._program_of[trial.key]
+
+    def drop(self, key: str) -> None:
+        """Count a trial of an earlier driver that was never launched, and will not be."""
+        self._dropped.add(key)
 
     def follow(self, trial: TrialRecord) -> None:
         """Record the hyperparameters that a trial has copied from another one."""

@@ -30,12 +30,12 @@ from orchestrator.session.limits import (
     ALIKE_FAILURES,
     DIVERGED,
     FOREIGN,
-    HOPELESS_AFTER,
     AlikeFailures,
     Shortage,
     Stop,
     hopeless,
     overspent,
+    search_end,
     since_progress,
     spent,
     wait_before_retry,
@@ -147,17 +147,28 @@ class Session:
         self._clock, self._began = clock, clock()
         record, trials = self._record, self.ledger.trials(sweep.id)
         violations, before = violations_of(self.ledger, record), spent(self.ledger.attempts(sweep.id), record)
-        self._board = TrialBoard(trials, maximize=sweep.direction == "maximize", violations=violations)
+        maximize = sweep.direction == "maximize"
+        self._board = TrialBoard(trials, maximize=maximize, violations=violations)
+        self._end = search_end(sweep.budget, trials, maximize=maximize, violations=violations)
         self._attempts = Attempts(
-            sweep, writer, study, paths, data, board=self._board, spent=before, clock=clock, account=account
+            sweep,
+            writer,
+            study,
+            paths,
+            data,
+            board=self._board,
+            end=self._end,
+            spent=before,
+            clock=clock,
+            account=account,
         )
-        self._proposals = Proposals(sweep, writer, study, self._board, trials)
+        self._proposals = Proposals(sweep, writer, study, self._board, self._end, trials)
+        self._has_dropped = False
         self._exploits = Exploits(sweep, writer, paths)
         self._rungs = Rungs()
         self._tracked = TrackedRuns(sweep, self.ledger, paths, clock)
         self._shortage = Shortage(writer)
         self._alike_failures = AlikeFailures()
-        self._diverged = sum((trial.cause or "").startswith(DIVERGED) for trial in trials)
         self._outages = Outages(writer, probes or probes_of(paths, self.ledger, sweep.id), clock)
 
     @property
@@ -212,8 +223,27 @@ class Session:
         left = trials or self._proposals.confirmable
         return self.stopped is not None or not left
 
+    @property
+    def end(self) -> Stop | None:
+        """Return the reason why the sweep ends before it has all trials of its budget, or None."""
+        if self.stopped is None and self._end.reason is not None:
+            return Stop(self._end.reason, "COMPLETE")
+        return self.stopped
+
+    def _drop_unbegun(self) -> None:
+        """Take the trials that no worker has begun out of the queue, once the search has ended."""
+        if self._end.reason is None or self._has_dropped:
+            return
+        self._has_dropped = True
+        for key in self._board.retries.in_order():
+            trial = self.ledger.trial(key)
+            if trial.role == "search" and not trial.attempts:
+                self._board.retries.remove(key)
+                self._proposals.drop(key)
+
     def next_assignment(self) -> Assignment | None:
         """Return the next attempt to launch, committed to the ledger, or None if there is none now."""
+        self._drop_unbegun()
         if self.stopped or self._outages.reason or len(self.running) >= self.concurrency:
             return None
         if self._board.retries.is_due(now := self._clock()):
@@ -325,7 +355,7 @@ class Session:
             else:
                 rungs.resume(key)
         for trial in self.ledger.trials(self.sweep.id, role="search"):
-            if trial.state == "FAILED":
+            if trial.state in ("FAILED", "DIVERGED"):
                 rungs.fail(trial.key)
         self._rungs = rungs
 
@@ -400,7 +430,7 @@ class Session:
         self._board.retry(key, "WAITING", self._clock())
 
     def failed(self, attempt_id: str, cause: str, message: str | None = None) -> None:
-        """Retry a failed attempt if its cause allows it, or settle the trial as FAILED."""
+        """Retry a failed attempt if its cause allows it, or settle the trial as FAILED or DIVERGED."""
         run = self.running.get(attempt_id)
         if run is None:
             return
@@ -414,7 +444,7 @@ class Session:
         past, progressed = self.ledger.trial_attempts(run.trial.key), self.ledger.reporters(run.trial.key)
         wait = wait_before_retry(cause, past, progressed)
         if self._alike_failures.are_enough(cause, message) and not any(
-            trial.step for trial in self.ledger.trials(self.sweep.id)
+            trial.reported_at is not None for trial in self.ledger.trials(self.sweep.id)
         ):
             wait = None
             remedy = f"Correct it, then run `sweep retry-failed {self.sweep.id}`."
@@ -427,13 +457,14 @@ class Session:
             self._attempts.requeue(attempt_id, cause, wait)
 
     def _fail(self, attempt_id: str, cause: str, message: str | None) -> None:
-        """Settle a trial that is not retried as FAILED, or as COMPLETE if only its extension has failed."""
-        run, why = self.running[attempt_id], f"{cause}: {message}" if message else cause
+        """Settle a trial that is not retried: DIVERGED, FAILED, or COMPLETE if its extension has failed."""
+        run = self.running[attempt_id]
+        ended = f"diverged at step {run.failed_at}" if cause == DIVERGED else cause
+        why = f"{ended}: {message}" if message else ended
         if run.trial.role == "search" and run.trial.extensions and run.best is not None:
             self._attempts.settle(attempt_id, "COMPLETE", f"extension failed: {why}")
             return
-        self._diverged += cause == DIVERGED
-        self._attempts.settle(attempt_id, "FAILED", why)
+        self._attempts.settle(attempt_id, "DIVERGED" if cause == DIVERGED else "FAILED", why)
         if run.trial.role == "search":
             self._rungs.fail(run.trial.key)
 
@@ -486,12 +517,13 @@ class Session:
         if not self._outages.reason:
             for attempt_id, donor in self._exploits.pop_postponed().items():
                 self._exploit(attempt_id, donor)
+        self._drop_unbegun()
         if asker := asked_to_stop(self.ledger, self.sweep.id):
             self.stop(reason_of(asker), "INTERRUPTED")
         elif shortage := self._lasting_shortage():
             self.stop(f"waited {self._longest_wait:g} s: {shortage}", "INTERRUPTED")
-        elif hopeless(self._board.counts, self._diverged):
-            self.stop(f"the first {HOPELESS_AFTER} trials all failed", "COMPLETE")
+        elif why := hopeless(self.sweep.budget, self._board.counts):
+            self.stop(why, "COMPLETE")
         elif over := self._over_budget():
             self.stop(over, "COMPLETE")
 

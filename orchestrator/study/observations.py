@@ -16,9 +16,11 @@ from orchestrator.ledger.sweeps.selection import violation
 # when objectives or constraints split them.
 BEST = 100
 
-# To a sampler an unfinished trial is RUNNING, whatever its state in the ledger is.
+# To a sampler an unfinished trial is RUNNING, whatever its state in the ledger is. A diverged trial is not
+# shown, although it keeps its best value: with it, TPE would call more trials good (docs/search.md).
 STATES: Mapping[str, TrialState] = {
     "COMPLETE": TrialState.COMPLETE,
+    "DIVERGED": TrialState.FAIL,
     "PRUNED": TrialState.PRUNED,
     "FAILED": TrialState.FAIL,
 }

@@ -20,7 +20,13 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from orchestrator.config.strategy import SAMPLERS, repeats
 from orchestrator.config.sweep_config import Direction, SweepConfig
-from orchestrator.ledger.sweeps.records import REPEATS, CurvePoint, ReportRecord, TrialRecord, by_trial
+from orchestrator.ledger.sweeps.records import (
+    REPEATS,
+    CurvePoint,
+    ReportRecord,
+    TrialRecord,
+    by_trial,
+)
 from orchestrator.storage.paths import sqlite_url
 from orchestrator.study import distributions as space
 from orchestrator.study import samplers
@@ -187,7 +193,7 @@ class Study:
 
         Args:
             number: Number of the trial.
-            state: COMPLETE, PRUNED or FAILED.
+            state: COMPLETE, PRUNED, DIVERGED or FAILED.
             value: The best first objective, finite, for COMPLETE.
             step: The last step that was trained.
             metrics: Reported at the step of `value`; needed for further objectives and constraints.

@@ -70,7 +70,7 @@ _FACTS = {
 }
 """Names of the tags that show facts of a sweep; other facts are not logged."""
 
-_STATUS = {"COMPLETE": "FINISHED", "PRUNED": "FINISHED", "FAILED": "FAILED"}
+_STATUS = {"COMPLETE": "FINISHED", "PRUNED": "FINISHED", "DIVERGED": "FINISHED", "FAILED": "FAILED"}
 """MLflow's status by final state; any other state can be resumed and is shown as KILLED."""
 
 

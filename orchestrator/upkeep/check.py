@@ -15,6 +15,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.records import (
+    CANDIDATE,
     DRIVEN_SWEEP,
     FINISHED_SWEEP,
     FINISHED_TRIAL,
@@ -31,6 +32,7 @@ from orchestrator.ledger.sweeps.records import (
     trial_key,
     unpack_scores,
 )
+from orchestrator.ledger.sweeps.selection import last_reports_of
 from orchestrator.upkeep.orphans import orphans, orphans_of, owner_of, place_of
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
@@ -191,8 +193,8 @@ def _trial(trial: TrialRecord, has_own_clock: bool) -> Iterator[Finding]:
         yield Finding(trial.key, f"a COMPLETE trial has {trial.total_steps} steps (got {trial.step})")
     if trial.state == "PRUNED" and trial.step >= trial.total_steps:
         yield Finding(trial.key, f"a PRUNED trial ends before step {trial.total_steps} (got {trial.step})")
-    if trial.state == "FAILED" and not trial.cause:
-        yield Finding(trial.key, "a FAILED trial has a cause")
+    if trial.state in ("FAILED", "DIVERGED") and not trial.cause:
+        yield Finding(trial.key, f"a {trial.state} trial has a cause")
     if (trial.state in FINISHED_TRIAL) != (trial.finished_at is not None):
         yield Finding(trial.key, f"only a finished trial has a time of its end; this one is {trial.state}")
 
@@ -227,7 +229,9 @@ def _reports(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
     if facts.has_own_clock:  # a step is recorded once: its best may be of an attempt that came to it again
         rows += [row for row in facts.checkpoints.get(trial.key, ()) if row.kind == "best"]
     known = [row.metrics[metric] for row in rows if row.step == trial.best_step and metric in row.metrics]
-    if trial.state == "COMPLETE" and known and trial.value not in known:
+    if known and (most := last_reports_of(facts.sweep.document)) > 1:
+        known = [fmean(report.metrics[metric] for report in reports[-most:])]
+    if trial.state in CANDIDATE and trial.value is not None and known and trial.value not in known:
         yield Finding(
             trial.key, f"its value is the one it reported at its best step, {known[0]} (got {trial.value})"
         )
@@ -247,8 +251,11 @@ def _evaluations(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
 def _kept(trial: TrialRecord, facts: Facts, at_hand: AtHand) -> Iterator[Finding]:
     kept = facts.checkpoints.get(trial.key, ())
     best = [record for record in kept if record.kind == "best"]
-    if trial.state == "COMPLETE" and (not best or best[0].step != trial.best_step):
-        yield Finding(trial.key, f"a COMPLETE trial keeps the checkpoint of its best step, {trial.best_step}")
+    is_candidate = trial.state in CANDIDATE and trial.value is not None
+    if is_candidate and (not best or best[0].step != trial.best_step):
+        yield Finding(
+            trial.key, f"a {trial.state} trial keeps the checkpoint of its best step, {trial.best_step}"
+        )
     for record in {record.path: record for record in kept}.values():
         yield from _on_disk(record, at_hand(record.trial_key, record.path, record.digest))
 

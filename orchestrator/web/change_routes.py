@@ -83,12 +83,22 @@ class Validate(File):
     sizes: Annotated[bool, Field(description="Count the sizes of its networks, which takes seconds.")] = False
 
 
+class NoImprovement(Body):
+    """Trials without an improvement that end the search, and the smallest improvement that counts."""
+
+    trials: Annotated[int, Field(ge=1, le=MOST_WHOLE)]
+    by: Annotated[float, Field(ge=0)] = 0.0
+
+
 class Extend(Body):
     """Larger budget."""
 
     trials: Annotated[int | None, Field(le=MOST_WHOLE, description="Number of search trials.")] = None
     hours: Annotated[float | None, Field(description="Wall-clock hours.")] = None
     gpu_hours: Annotated[float | None, Field(description="GPU-hours.")] = None
+    target: float | None = None
+    no_improvement: NoImprovement | None = None
+    failures: Annotated[int | None, Field(ge=1, le=MOST_WHOLE)] = None
     steps: Annotated[
         int | None, Field(ge=1, le=MOST_WHOLE, description="Steps to which the best trials continue.")
     ] = None

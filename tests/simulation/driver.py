@@ -203,4 +203,4 @@ class Driver:
 
         with deleting(leased.lease) as delete:
             self.tune.run(tick)
-        return session.stopped
+        return session.end

@@ -23,6 +23,7 @@ from orchestrator.ledger.sweeps.records import (
 from orchestrator.ledger.sweeps.selection import best_trial
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
+from orchestrator.session.limits import search_end
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
 from tests.simulation.population import copies_of, reports_of
@@ -61,11 +62,15 @@ class Outcome:
             steps,
         )
 
+    def begun(self) -> list[TrialRecord]:
+        """Return the trials without those that were proposed and, because the search ended, never begun."""
+        return [trial for trial in self.trials if trial.attempts]
+
     def decisions(self) -> dict[str, tuple[object, ...]]:
         """Return what was proposed for each trial, and how it ended."""
         return {
             trial.key: (dict(trial.params), trial.seed, trial.state, trial.value, trial.best_step, trial.step)
-            for trial in self.trials
+            for trial in self.begun()
         }
 
 
@@ -99,7 +104,7 @@ def check_completeness(sweep: SweepConfig, outcome: Outcome) -> None:
     steps: dict[str, list[int]] = {trial.key: [] for trial in outcome.trials}
     for report in outcome.reports:
         steps[report.trial_key].append(report.step)
-    for trial in outcome.trials:
+    for trial in outcome.begun():
         require(trial.state in ("COMPLETE", "PRUNED"), "ends", f"{trial.key} is {trial.state}: {trial.cause}")
         wanted = list(range(sweep.training.interval, trial.step + 1, sweep.training.interval))
         reported = steps[trial.key]
@@ -169,8 +174,9 @@ def check_mlflow(sweep: SweepConfig, outcome: Outcome, runs: Sequence[Run]) -> N
     for evaluation in outcome.evaluations:
         curves = events.curves(evaluation.metrics)
         expected[evaluation.trial_key] += [(name, value, evaluation.step) for name, value in curves.items()]
-    for trial in outcome.trials:
+    for trial in outcome.begun():
         expected[trial.key].append((events.OBJECTIVE, trial.value, trial.step))
+    unbegun = {trial.key for trial in outcome.trials} - {trial.key for trial in outcome.begun()}
     for key, points in expected.items():
         runs_of_key = of_trial.pop(key, [])
         require(len(runs_of_key) == 1, "MLflow", f"{key} has {len(runs_of_key)} runs")
@@ -179,8 +185,29 @@ def check_mlflow(sweep: SweepConfig, outcome: Outcome, runs: Sequence[Run]) -> N
         require(
             got == sorted(points), "MLflow", f"{key} has the points {got}, reported were {sorted(points)}"
         )
-        require(run.status == "FINISHED", "MLflow", f"{key} is {run.status} in MLflow")
+        status = "FINISHED" if key not in unbegun else "KILLED"
+        require(run.status == status, "MLflow", f"{key} is {run.status} in MLflow")
     require(not of_trial, "MLflow", f"runs of nothing: {sorted(of_trial)}")
+
+
+def check_ending(sweep: SweepConfig, variant: Variant, outcome: Outcome, reason: str | None) -> None:
+    """Check that the search has ended for the reason that its trials give, in the order of their ends.
+
+    Paused trials may go on after that; those that had not begun are left as they were proposed.
+    """
+    budget, maximize = sweep.budget, sweep.direction == "maximize"
+    ended = [trial for trial in outcome.begun() if trial.role == "search"]
+    decided = search_end(budget, ended, maximize=maximize, violations={}).reason
+    require(reason == decided, "ending", f"the sweep says {reason!r}, its trials {decided!r}")
+    unbegun = [trial for trial in outcome.trials if not trial.attempts]
+    require(not unbegun or decided is not None, "ending", f"never begun: {[t.key for t in unbegun]}")
+    if decided is None:
+        wanted, got = budget.trials, sum(trial.role == "search" for trial in outcome.trials)
+        require(got == wanted, "ending", f"{got} of {wanted} trials without a reason")
+    elif variant.concurrent == 1 and not variant.is_promotion:
+        before = sorted(ended, key=lambda trial: (trial.finished_at or 0.0, trial.number))[:-1]
+        earlier = search_end(budget, before, maximize=maximize, violations={}).reason
+        require(earlier is None, "ending", f"a trial has begun after the end of the search: {earlier}")
 
 
 def check_copies(sweep: SweepConfig, outcome: Outcome) -> None:

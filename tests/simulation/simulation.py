@@ -198,6 +198,7 @@ class _Simulation:
             f"{state and state.state} in the end",
         )
         invariants.check_completeness(self._sweep, outcome)
+        invariants.check_ending(self._sweep, self._result.variant, outcome, state and state.reason)
         invariants.check_values(self._sweep, outcome)
         invariants.check_evaluations(self._sweep, outcome)
         invariants.check_work(self._sweep, outcome, self._world.strikes.count)

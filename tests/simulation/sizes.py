@@ -1,4 +1,4 @@
-"""The sizes of simulated sweeps: short and long ones, and those that promote trials."""
+"""The sizes of simulated sweeps: short and long ones, and those that promote trials or end early."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.simulation.faults import Severity
-from tests.simulation.sweeps import Variant, promotions, variants
+from tests.simulation.sweeps import Variant, endings, promotions, variants
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,19 @@ SIZES = {
     ),
     "promotion": Size(
         promotions(trials=4, confirmed_trials=3),
+        Severity(
+            drivers=2,
+            workers=1,
+            dooms=4,
+            pauses=(5.0, 60.0),
+            outages=(3.0, 30.0),
+            silences=(3.0, 30.0, 300.0),
+            full=(3.0, 30.0),
+            delays=(2.0, 10.0),
+        ),
+    ),
+    "ending": Size(
+        endings(trials=6, confirmed_trials=6),
         Severity(
             drivers=2,
             workers=1,

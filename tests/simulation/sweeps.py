@@ -27,7 +27,7 @@ search:
 objective: {{maximize: val/accuracy}}
 sampler: {sampler}
 scheduler: {scheduler}
-budget: {{trials: {trials}}}
+budget: {{trials: {trials}{ends}}}
 confirm: {{seeds: {confirm}}}
 resources: {{cpu: 1, concurrent: {concurrent}}}
 """
@@ -70,6 +70,7 @@ class Variant:
         is_server: Whether the ledger is on a server that several machines reach, with a checkpoint store.
         trials: Budget of the search.
         reports: Reports of each trial that is not stopped.
+        ends: Further entries of the budget, which end the search early.
     """
 
     sampler: str
@@ -79,6 +80,7 @@ class Variant:
     is_server: bool
     trials: int
     reports: int
+    ends: str = ""
 
     @property
     def is_population(self) -> bool:
@@ -98,7 +100,8 @@ class Variant:
     @property
     def ordered(self) -> bool:
         """Return True if the decisions of the sweep do not depend on the order of its reports."""
-        return self.concurrent == 1 or (self.scheduler == "{none: {}}" and self.sampler == SAMPLERS[0])
+        is_fixed = self.scheduler == "{none: {}}" and self.sampler == SAMPLERS[0] and not self.ends
+        return self.concurrent == 1 or is_fixed
 
 
 def variants(trials: int, confirmed_trials: int, reports: int, lone_reports: int) -> Sequence[Variant]:
@@ -133,6 +136,25 @@ def promotions(trials: int, confirmed_trials: int) -> Sequence[Variant]:
     return [
         Variant(sampler, PROMOTION, *layout, confirmed_trials if layout[1] else trials, 3)
         for sampler, layout in product(SAMPLERS, layouts)
+    ]
+
+
+ENDS = (", target: 0.6", ", no_improvement: {trials: 2}")
+"""Both end a search before its last trial, and leave enough trials that a fault may strike between."""
+
+
+def endings(trials: int, confirmed_trials: int) -> Sequence[Variant]:
+    """Return sweeps whose search ends before its budget is used, with each sampler.
+
+    Args:
+        trials: Largest number of trials of a search without confirmations.
+        confirmed_trials: Largest number of trials of a search whose best trial is confirmed.
+    """
+    layouts = ((1, 0, True), (1, 1, False), (2, 1, True), (2, 0, False))
+    rules = (SCHEDULERS[0], PROMOTION)
+    return [
+        Variant(sampler, rule, *layout, confirmed_trials if layout[1] else trials, 3, ends)
+        for sampler, rule, layout, ends in product(SAMPLERS, rules, layouts, ENDS)
     ]
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, NewType, Protocol, TypeVar
 
 SweepState = Literal["RUNNING", "WAITING", "PAUSED", "INTERRUPTED", "COMPLETE", "FAILED"]
-TrialState = Literal["WAITING", "RUNNING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED"]
+TrialState = Literal["WAITING", "RUNNING", "PREEMPTED", "COMPLETE", "PRUNED", "DIVERGED", "FAILED"]
 AttemptState = Literal["RUNNING", "ENDED", "LOST", "FAILED"]
 Role = Literal["search", "confirmation"]
 CheckpointKind = Literal["best", "last", "pinned"]
@@ -28,7 +28,10 @@ SubmissionState = Literal["QUEUED", "STARTED", "PARKED", "ENDED"]
 
 FINISHED_SWEEP: frozenset[str] = frozenset({"COMPLETE", "FAILED"})
 DRIVEN_SWEEP: frozenset[str] = frozenset({"RUNNING", "WAITING", "PAUSED"})
-FINISHED_TRIAL: frozenset[TrialState] = frozenset({"COMPLETE", "PRUNED", "FAILED"})
+FINISHED_TRIAL: frozenset[TrialState] = frozenset({"COMPLETE", "PRUNED", "DIVERGED", "FAILED"})
+CANDIDATE: frozenset[TrialState] = frozenset({"COMPLETE", "DIVERGED"})
+"""States of the trials that can be the best one, if they have a value. A trial is DIVERGED after an objective
+that is not finite: that is an outcome of its hyperparameters, whereas a FAILED trial has crashed."""
 UNFINISHED_TRIAL: frozenset[TrialState] = frozenset({"WAITING", "RUNNING", "PREEMPTED"})
 
 STATES: Mapping[str, frozenset[str]] = {
@@ -118,8 +121,9 @@ class TrialRecord:
     Attributes:
         key: `<sweep>-<number>`, or `<sweep>-c<number>` for a confirmation; the same in every store.
         system_attrs: Data of the sampler, for rebuilding the study.
-        value: Best validation metric, finite; None until the trial is COMPLETE or PRUNED.
-        best_step: Step of `value`.
+        cause: Reason of the end or of the last failure, such as `diverged at step 400: val/loss is nan`.
+        value: Value of the objective, finite; None until the trial has ended, and without one.
+        best_step: Step of the checkpoint that belongs to `value`.
         step: Last reported step.
         attempts: Number of starts so far, which is also the number of the current attempt.
         reported_at: Time of the newest report, or None.

@@ -1,6 +1,7 @@
 """Selection of a sweep's best trial, for every part of the service.
 
-A trial is a candidate if it belongs to the search, is COMPLETE and has a value. Candidates are ordered by
+A trial is a candidate if it belongs to the search, is COMPLETE or DIVERGED, and has a value. Candidates are
+ordered by
 
 1. the violation of the sweep's constraints: any feasible trial is better than any other;
 2. the value, which with several objectives is that of the first one;
@@ -20,6 +21,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.ledger.sweeps.records import (
+    CANDIDATE,
     UNFINISHED_TRIAL,
     CheckpointRecord,
     SweepRecord,
@@ -32,6 +34,31 @@ if TYPE_CHECKING:  # the client has this module, and no SQLAlchemy
 
 Constraints = Mapping[str, Mapping[str, float]]
 """Bounds `at_least` and `at_most` by metric, as in the document of a sweep."""
+
+
+BEST = "best"
+"""The default of `objective.of`: the best report of a trial is its value."""
+
+
+def last_reports(of: str) -> int:
+    """Return of how many last reports a trial's value is the mean; 0 if its best report is its value.
+
+    Args:
+        of: `best`, `last` or `mean of last N`, as in the section `objective`.
+    """
+    if of == BEST:
+        return 0
+    return 1 if of == "last" else int(of.rpartition(" ")[2])
+
+
+def last_reports_of(document: Mapping[str, Any]) -> int:
+    """Return `last_reports` of the document of a sweep."""
+    return last_reports((document.get("objective") or {}).get("of", BEST))
+
+
+def mean_of_last(ledger: Ledger, trial_key: str, metric: str, reports: int) -> float:
+    """Return the mean of a metric over the last reports of a trial, at most so many; there must be one."""
+    return fmean(report.metrics[metric] for report in ledger.recent_reports(trial_key, reports))
 
 
 def order(value: float, number: int, *, maximize: bool, violation: float = 0.0) -> tuple[float, float, int]:
@@ -85,7 +112,7 @@ def ranked(
     keyed = [
         (order(trial.value, trial.number, maximize=maximize, violation=broken.get(trial.key, 0.0)), trial)
         for trial in trials
-        if trial.role == "search" and trial.state == "COMPLETE" and trial.value is not None
+        if trial.role == "search" and trial.state in CANDIDATE and trial.value is not None
     ]
     candidates = [trial for _, trial in sorted(keyed, key=lambda pair: pair[0])]
     raced = racers(candidates, broken, racing)
@@ -120,7 +147,7 @@ def fresh_values(
     A running confirmation has None. One that has ended without a value is worse than any other: -inf.
     """
     known = confirmations_of(trials, candidate)
-    values = [trial.value if trial.state == "COMPLETE" else None for trial in known]
+    values = [trial.value if trial.state in CANDIDATE else None for trial in known]
     return [
         (value if maximize else -value)
         if value is not None

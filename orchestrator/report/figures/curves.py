@@ -27,13 +27,14 @@ _GOOD = 30
 def learning_curves(
     history: History, metric: str, chosen: str | None, chance: float | None = None
 ) -> go.Figure:
-    """Draw a metric over the steps of every trial: pruned and failed trials faint, the chosen one on top."""
+    """Draw a metric over the steps of every trial: those that ended early faint, the chosen one on top."""
     trials = [trial for trial in history.search() if trial.key != chosen]
     most = style.MOST_POINTS if len(trials) <= _MANY else 60
     best_first = ranked(history.trials, maximize=history.maximize, violations=history.violations())
     good = {trial.key for trial in best_first[: _GOOD if len(trials) > _MANY else len(trials)]}
     groups = (
         ("pruned", [trial for trial in trials if trial.state == "PRUNED"], style.PRUNED, 0.45),
+        ("diverged", [trial for trial in trials if trial.state == "DIVERGED"], style.DIVERGED, 0.45),
         ("failed", [trial for trial in trials if trial.state == "FAILED"], style.FAILED, 0.45),
         ("running", [trial for trial in trials if trial.state in UNFINISHED_TRIAL], style.BEST, 0.6),
         (
@@ -44,7 +45,7 @@ def learning_curves(
         ),
         (
             f"complete, of the best {_GOOD}" if len(trials) > _MANY else "complete",
-            [trial for trial in trials if trial.key in good],
+            [trial for trial in trials if trial.state == "COMPLETE" and trial.key in good],
             style.COMPLETE,
             0.6,
         ),
@@ -160,6 +161,7 @@ def optimisation_history(history: History, chosen: str | None) -> go.Figure:
     for name, state, colour, symbol in (
         ("complete", "COMPLETE", style.COMPLETE, "circle"),
         ("pruned", "PRUNED", style.PRUNED, "circle-open"),
+        ("diverged", "DIVERGED", style.DIVERGED, "x"),
     ):
         members = [trial for trial in trials if trial.state == state and trial.value is not None]
         _markers(figure, members, name, colour, symbol, 7)
@@ -175,7 +177,7 @@ def optimisation_history(history: History, chosen: str | None) -> go.Figure:
 def best_so_far(
     trials: Sequence[TrialRecord], *, maximize: bool, violations: Mapping[str, float] | None = None
 ) -> list[tuple[int, float]]:
-    """Return the numbers of the complete trials, each with the best value so far.
+    """Return the numbers of the candidates, each with the best value so far.
 
     The last pair repeats the best value at the number of the last trial. `violations` holds the violation of
     the constraints by trial key.

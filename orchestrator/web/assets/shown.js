@@ -30,7 +30,7 @@ export function duration(seconds) {
 }
 
 // Trials that will not run again, of their numbers by state.
-export const settled = (states) => ["COMPLETE", "PRUNED", "FAILED"].reduce((sum, state) => sum + (states[state] ?? 0), 0);
+export const settled = (states) => ["COMPLETE", "PRUNED", "DIVERGED", "FAILED"].reduce((sum, state) => sum + (states[state] ?? 0), 0);
 
 export function budgetText(budget) {
   if (!budget) return "";
@@ -40,6 +40,8 @@ export function budgetText(budget) {
     const most = budget.gpu_hours === null ? "" : ` of ${number(budget.gpu_hours)}`;
     parts.push(`${number(budget.spent_gpu_hours)}${most} GPU-hours`);
   }
+  if (budget.target !== null) parts.push(`until ${number(budget.target)}`);
+  if (budget.no_improvement !== null) parts.push(`until ${plural(budget.no_improvement, "trial")} without an improvement`);
   return parts.join(", ");
 }
 

@@ -88,7 +88,7 @@ def test_a_failed_or_pruned_trial_is_not_evaluated(sessions: Sessions) -> None:
     session = sessions.open(sessions.sweep(3), capacity=3)
     failed, pruned, complete = (launch(session) for _ in range(3))
     session.reported(failed.attempt_id, outcome(failed, 10, 0.99))
-    session.failed(failed.attempt_id, "non-finite")
+    session.failed(failed.attempt_id, "bad data")
     train(session, pruned, value=0.95, until=20)
     train(session, complete, value=0.5)
     assert evaluated(sessions, session) == [2]
@@ -119,9 +119,23 @@ def test_a_sweep_is_finished_once_test_is_evaluated_and_its_state_is_written(ses
 def test_the_exit_code_shows_that_a_trial_failed(sessions: Sessions) -> None:
     session = sessions.open(sessions.sweep(2), capacity=2)
     failed, complete = launch(session), launch(session)
-    session.failed(failed.attempt_id, "non-finite")
+    session.failed(failed.attempt_id, "bad data")
     train(session, complete)
     assert exit_code(leased(sessions, session)) is Exit.SOME_FAILED
+
+
+def test_a_trial_that_diverged_has_not_failed(sessions: Sessions) -> None:
+    """NaN is an outcome of the hyperparameters, with or without a value before it."""
+    session = sessions.open(sessions.sweep(3), capacity=3)
+    first, second, complete = (launch(session) for _ in range(3))
+    session.reported(second.attempt_id, outcome(second, 10, 0.2))
+    for diverged in (first, second):
+        session.reported(diverged.attempt_id, outcome(diverged, 20, float("nan")))
+        session.completed(diverged.attempt_id)
+    train(session, complete)
+    states = [trial.state for trial in sessions.ledger.trials(session.sweep.id)]
+    assert states == ["DIVERGED", "DIVERGED", "COMPLETE"]
+    assert exit_code(leased(sessions, session)) is Exit.COMPLETE
 
 
 def test_a_stopped_sweep_stays_stopped_until_a_person_starts_it(sessions: Sessions) -> None:
@@ -140,7 +154,7 @@ def test_a_stopped_sweep_stays_stopped_until_a_person_starts_it(sessions: Sessio
 def concluded(sessions: Sessions) -> LeasedSweep:
     """Return a sweep of two trials that ended after its only trial had failed, without a confirmation."""
     session = sessions.open(sessions.sweep(2, "confirm: {seeds: 1}\n"))
-    session.failed(launch(session).attempt_id, "non-finite")
+    session.failed(launch(session).attempt_id, "bad data")
     session.writer.set_sweep_state("FAILED", "its hours were spent")
     return leased(sessions, session)
 

@@ -325,7 +325,7 @@ def test_a_function_that_returns_ends_its_trial(runs: Runs) -> None:
         ("def train(trial): pass", "must report at least once"),
         ("def other(trial): pass", "has no attribute 'train'"),
         ("import os\ndef train(trial): os.kill(os.getpid(), 9)", "signal 9"),
-        ("def train(trial):\n    for _ in 'ab': trial.report(1, {'a': 1})", "whole number above 1"),
+        ("def train(trial):\n    for at in (2, 1): trial.report(at, {'a': 1})", "whole number from 3"),
         ("def train(trial): trial.report(1, {'a': 'b'})", "could not convert"),
         ("def train(trial): trial.report(1, {'a': 1}, checkpoint='missing')", "No such file"),
     ],
@@ -624,7 +624,7 @@ def test_what_cannot_be_started_is_an_error(runs: Runs) -> None:
     [
         ("no JSON", "must be {"),
         ('{"step": 1.5, "metrics": {}}', "whole number"),
-        (f'{{"step": {10**20}, "metrics": {{"val/loss": 1}}}}', "whole number above 0 and at most"),
+        (f'{{"step": {10**20}, "metrics": {{"val/loss": 1}}}}', "whole number from 0 to"),
         ('{"step": 1, "metrics": {"a": "b"}}', "must be {"),
         ('{"step": 1, "metrics": {}, "checkpoint": "../../etc"}', "inside SWEEP_CHECKPOINT"),
         ('{"step": 1, "metrics": {}, "checkpoint": "/etc"}', "inside SWEEP_CHECKPOINT"),
@@ -644,12 +644,12 @@ HUGE = "1" + 400 * "0"
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"step": true, "metrics": {"a": 1}}', "a step must be a whole number above 0"),
-        ('{"step": 2.0, "metrics": {"a": 1}}', "a step must be a whole number above 0"),
-        ('{"step": "2", "metrics": {"a": 1}}', "a step must be a whole number above 0"),
-        ('{"step": null, "metrics": {"a": 1}}', "a step must be a whole number above 0"),
-        ('{"step": -1, "metrics": {"a": 1}}', "a step must be a whole number above 0"),
-        (f'{{"step": {HUGE}, "metrics": {{"a": 1}}}}', "a step must be a whole number above 0"),
+        ('{"step": true, "metrics": {"a": 1}}', "a step must be a whole number from 0"),
+        ('{"step": 2.0, "metrics": {"a": 1}}', "a step must be a whole number from 0"),
+        ('{"step": "2", "metrics": {"a": 1}}', "a step must be a whole number from 0"),
+        ('{"step": null, "metrics": {"a": 1}}', "a step must be a whole number from 0"),
+        ('{"step": -1, "metrics": {"a": 1}}', "a step must be a whole number from 0"),
+        (f'{{"step": {HUGE}, "metrics": {{"a": 1}}}}', "a step must be a whole number from 0"),
         ('{"step": 1' + 5000 * "0" + ', "metrics": {}}', "a line must be {"),
         ('{"step": 2, "metrics": {"a": {"b": 1}}}', "a line must be {"),
         ('{"step": 2, "metrics": {"a": [1]}}', "a line must be {"),
@@ -678,7 +678,7 @@ HUGE = "1" + 400 * "0"
 def test_a_strange_report_is_a_failure_of_its_trial(runs: Runs, line: str, message: str) -> None:
     """One process reports all of it: what a script can write cannot raise anything but a refusal."""
     with pytest.raises(Refusal) as refusal:
-        attempts.Report.read(line.encode(), 0, "s-0.1")
+        attempts.Report.read(line.encode(), -1, "s-0.1")
     outcome = failure_outcome(runs.function(""), refusal.value)
     assert (outcome.failure, outcome.done, outcome.metrics) == ("error", True, {})
     assert str(outcome.message).startswith(f"a report of the script: {message}")
@@ -1950,6 +1950,74 @@ def test_what_the_client_is_given_is_sent_with_all_its_digits(runs: Runs) -> Non
     assert values == {"true": "1.0", "half": "0.5", "large": "9007199254740992.0", "zero": "-0.0"}
     assert "refused: could not convert the text '0.5' of the metric val/loss to a number" in runs.log
     assert "got 'val/loss': 9007199254740993" in str(last.message)
+
+
+def test_a_metric_may_be_an_array_of_one_number(runs: Runs) -> None:
+    """NumPy and JAX have arrays without axes; one of several numbers is refused with the metric's name."""
+    text = """
+    import jax.numpy
+    import numpy
+
+    def train(trial):
+        arrays = {"zero-d": numpy.array(0.5), "one": numpy.array([3]), "jax": jax.numpy.float32(0.25)}
+        trial.report(2, {"val/loss": 1.0, **arrays})
+        for value in (numpy.zeros(2), jax.numpy.zeros((2, 3)), None, [0.5]):
+            try:
+                trial.report(4, {"val/loss": value})
+            except TypeError as error:
+                print("refused:", error)
+        trial.report(6, {"val/loss": 1.0})
+    """
+    first, last = runs.all(runs.function(text))
+    assert [first.metrics[name] for name in ("zero-d", "one", "jax")] == [0.5, 3.0, 0.25]
+    assert "refused: the metric val/loss must be one number (got an array of shape (2,))" in runs.log
+    assert "refused: the metric val/loss must be one number (got an array of shape (2, 3))" in runs.log
+    assert "refused: the metric val/loss must be a number (got None, a NoneType)" in runs.log
+    assert "refused: the metric val/loss must be a number (got [0.5], a list)" in runs.log
+    assert (last.step, last.failure) == (6, None)
+
+
+def test_reports_may_begin_at_step_0(runs: Runs) -> None:
+    text = """
+    def train(trial):
+        for step in (0, 3, 6):
+            trial.report(step, {"val/loss": step + 0.5})
+    """
+    outcomes = runs.all(runs.function(text))
+    assert [(outcome.step, outcome.metrics["val/loss"]) for outcome in outcomes] == [
+        (0, 0.5),
+        (3, 3.5),
+        (6, 6.5),
+    ]
+
+
+def test_a_second_report_of_a_step_is_refused_and_the_trial_goes_on(runs: Runs) -> None:
+    text = """
+    def train(trial):
+        for step, loss in ((2, 1.0), (2, 9.0), (4, 2.0), (4, 9.0), (6, 3.0)):
+            assert trial.report(step, {"val/loss": loss}) or step == 6
+    """
+    outcomes = runs.all(runs.function(text))
+    assert [outcome.metrics["val/loss"] for outcome in outcomes] == [1.0, 2.0, 3.0]
+    assert "step 2 was reported before: this report of it is refused" in runs.log
+    assert outcomes[-1].failure is None
+
+
+def test_a_resumed_script_may_report_the_step_of_its_checkpoint_again(runs: Runs) -> None:
+    text = """
+    def train(trial):
+        for step in range(trial.start, 7, 2):
+            if step:
+                folder = trial.folder / "state"
+                folder.mkdir(exist_ok=True)
+                trial.report(step, {"val/loss": float(step)}, checkpoint=folder)
+    """
+    assigned = runs.function(text)
+    first = runs.own.advance(assigned)
+    runs.own.release()
+    again = replace(assigned, attempt_id=f"{assigned.trial_key}.2", resume=first.checkpoint)
+    assert [outcome.step for outcome in runs.all(again)] == [4, 6]
+    assert "step 2 was reported before" in runs.log
 
 
 def test_metrics_beyond_a_number_of_names_are_left_out_and_the_trial_goes_on(runs: Runs) -> None:

@@ -97,7 +97,8 @@ def test_a_trial_whose_second_objective_is_nan_is_never_chosen(sessions: Session
     session.reported(bad.attempt_id, outcome(bad, 10, 0.9, metrics={METRIC: 0.9, "val/loss": math.nan}))
     session.completed(bad.attempt_id)
     failed = sessions.ledger.trial(bad.trial_key)
-    assert (failed.state, failed.cause, failed.value) == ("FAILED", "non-finite: val/loss is nan", None)
+    cause = "diverged at step 10: val/loss is nan"
+    assert (failed.state, failed.cause, failed.value) == ("DIVERGED", cause, None)
     best = best_of_sweep(sessions.ledger, sessions.ledger.sweep(sweep.id))  # type: ignore[arg-type]
     assert best is not None
     assert best.key == good.trial_key

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.assignment import Outcome
-from orchestrator.config.sections import BudgetSection
+from orchestrator.config.sections import BudgetSection, NoImprovementSection
 from orchestrator.ledger.queue import settings
-from orchestrator.ledger.sweeps.records import RESOURCES, AttemptRecord, SweepRecord
+from orchestrator.ledger.sweeps.records import RESOURCES, AttemptRecord, SweepRecord, TrialState
 from orchestrator.session.attempts import Running, any_active
 from orchestrator.session.limits import (
     ALLOWED_RETRIES,
@@ -21,7 +22,9 @@ from orchestrator.session.limits import (
     SLOW_START,
     UNCHARGED,
     HoursSpent,
+    SearchEnd,
     Spending,
+    Stop,
     hopeless,
     overspent,
     spent,
@@ -43,9 +46,118 @@ from tests.orchestrator.session.sessions import (
 
 
 def test_one_trial_that_did_not_fail_is_enough_to_continue() -> None:
-    assert hopeless({"FAILED": HOPELESS_AFTER, "RUNNING": 1, "WAITING": 1})
-    assert not hopeless({"FAILED": HOPELESS_AFTER, "PRUNED": 1})
-    assert not hopeless({"FAILED": HOPELESS_AFTER - 1})
+    budget = BudgetSection(trials=100)
+    failed = f"the first {HOPELESS_AFTER} trials all failed"
+    assert hopeless(budget, {"FAILED": HOPELESS_AFTER, "RUNNING": 1, "WAITING": 1}) == failed
+    for ended in ("COMPLETE", "PRUNED", "DIVERGED"):
+        assert hopeless(budget, {"FAILED": HOPELESS_AFTER, ended: 1}) is None
+    assert hopeless(budget, {"FAILED": HOPELESS_AFTER - 1}) is None
+
+
+def test_the_budget_says_how_many_failed_trials_are_enough() -> None:
+    budget = BudgetSection(trials=100, failures=3)
+    assert hopeless(budget, {"FAILED": 3}) == "the first 3 trials all failed"
+    assert hopeless(budget, {"FAILED": 2}) is None
+    assert hopeless(BudgetSection(trials=100, failures=20), {"FAILED": 19}) is None
+
+
+def ending(*values: float | None, state: TrialState = "COMPLETE", **budget: Any) -> str | None:
+    """Return why a search that maximises ends after trials with these values; None is a pruned trial."""
+    end = SearchEnd(BudgetSection(trials=100, **budget), maximize=True)
+    for value in values:
+        end.add("PRUNED" if value is None else state, value, 0.0)
+    return end.reason
+
+
+PATIENT = {"trials": 3, "by": 0.01}
+
+
+@pytest.mark.parametrize(
+    ("values", "budget", "reason"),
+    [
+        ((0.5, 0.94), {"target": 0.95}, None),
+        ((0.5, 0.95, 0.99), {"target": 0.95}, "a trial has reached the target 0.95 with 0.95"),
+        ((0.5, 0.5, 0.4), {"no_improvement": PATIENT}, None),
+        ((0.5, 0.5, 0.4, None), {"no_improvement": PATIENT}, "3 trials have not improved on 0.5 by 0.01"),
+        (
+            (0.5, 0.509, 0.509, 0.509),
+            {"no_improvement": PATIENT},
+            "3 trials have not improved on 0.5 by 0.01",
+        ),
+        ((0.5, 0.506, 0.512, 0.5, 0.5), {"no_improvement": PATIENT}, None),
+        ((0.5, 0.5), {"no_improvement": {"trials": 1}}, "1 trial has not improved on 0.5"),
+        ((None, None, None, None, None, 0.5), {"no_improvement": PATIENT}, None),
+    ],
+)
+def test_a_search_ends_at_its_target_or_without_improvement(
+    values: tuple[float | None, ...], budget: dict[str, Any], reason: str | None
+) -> None:
+    """Small gains add up against the value from which they are counted; `by` is the least gain."""
+    if "no_improvement" in budget:
+        budget = {"no_improvement": NoImprovementSection(**budget["no_improvement"])}
+    assert ending(*values, **budget) == reason
+
+
+def test_less_is_better_where_the_objective_is_minimised() -> None:
+    end = SearchEnd(BudgetSection(trials=9, target=0.1), maximize=False)
+    end.add("COMPLETE", 0.2, 0.0)
+    assert end.reason is None
+    end.add("DIVERGED", 0.05, 0.0)
+    assert end.reason == "a trial has reached the target 0.1 with 0.05"
+
+
+def test_neither_failed_nor_infeasible_trials_end_a_search() -> None:
+    """A crash says nothing about the space. An infeasible trial is no improvement, whatever its value."""
+    budget = BudgetSection(trials=9, target=0.9, no_improvement=NoImprovementSection(trials=2))
+    end = SearchEnd(budget, maximize=True)
+    end.add("COMPLETE", 0.5, 0.0)
+    for _ in range(5):
+        end.add("FAILED", None, 0.0)
+    end.add("COMPLETE", 0.95, 0.2)
+    assert end.reason is None
+    end.add("COMPLETE", 0.6, 0.0)
+    end.add("DIVERGED", None, 0.0)
+    assert end.reason is None
+    end.add("PRUNED", 0.99, 0.0)
+    assert end.reason == "2 trials have not improved on 0.6"
+
+
+def test_no_trial_begins_after_the_target_and_running_ones_finish(sessions: Sessions) -> None:
+    """Its confirmation follows, and the next driver decides the same."""
+    text = sessions.sweep(9, "confirm: {seeds: 1}\n").source_text
+    sweep = sessions.of(text.replace("{trials: 9}", "{trials: 9, target: 0.8}"))
+    session = sessions.open(sweep)
+    first, second = launch(session), launch(session)
+    train(session, first, value=0.85)
+    session.check_limits()
+    assert session.end == Stop("a trial has reached the target 0.8 with 0.85", "COMPLETE")
+    assert session.next_assignment() is None, "the search may still change the best trial"
+    session = sessions.open(sweep)
+    second = launch(session)
+    train(session, second, value=0.3)
+    assert session.progress().wanted == 3
+    confirmation = launch(session)
+    train(session, confirmation, value=0.7)
+    assert session.finished
+    assert session.end == Stop("a trial has reached the target 0.8 with 0.85", "COMPLETE")
+    states = [(trial.role, trial.state) for trial in sessions.ledger.trials(sweep.id)]
+    assert states == [("search", "COMPLETE")] * 2 + [("confirmation", "COMPLETE")]
+
+
+def test_a_trial_that_was_proposed_before_the_search_ended_is_not_begun(sessions: Sessions) -> None:
+    text = sessions.sweep(9).source_text
+    sweep = sessions.of(text.replace("{trials: 9}", "{trials: 9, target: 0.8}"))
+    session = sessions.open(sweep, capacity=1)
+    first = launch(session)
+    session._proposals._ask()  # its driver dies before the launch
+    session = sessions.open(sweep, capacity=1)
+    assert launch(session).trial_key == first.trial_key
+    train(session, replace(first, attempt_id=f"{first.trial_key}.2"), value=0.9)
+    session.check_limits()
+    assert session.next_assignment() is None
+    assert session.finished
+    assert session.progress().wanted == session.progress().settled == 1
+    assert [trial.state for trial in sessions.ledger.trials(sweep.id)] == ["COMPLETE", "WAITING"]
 
 
 def test_a_sweep_whose_trials_all_fail_stops_early(sessions: Sessions) -> None:
@@ -73,7 +185,8 @@ def test_trials_that_diverge_have_not_crashed(sessions: Sessions) -> None:
             session.check_limits()
         assert session.stopped is None
     trial = sessions.ledger.trials(sweep.id)[0]
-    assert (trial.state, trial.best_step, trial.attempts) == ("FAILED", 10, 1)
+    assert (trial.state, trial.best_step, trial.attempts) == ("DIVERGED", 10, 1)
+    assert (trial.value, trial.cause) == (0.5, "diverged at step 20: val/accuracy is nan")
     best = [row for row in sessions.ledger.trial_checkpoints(trial.key) if row.kind == "best"]
     assert [(row.step, Path(row.path).exists()) for row in best] == [(10, True)]
 

@@ -326,7 +326,7 @@ def test_a_population_whose_members_all_fail_ends(sessions: Sessions) -> None:
     assert session.exploit(second.trial_key, 10, [first.trial_key])
     for trial in (first, second):
         session.failed(trial.attempt_id, "non-finite", "val/accuracy is nan")
-    assert [trial.state for trial in sessions.ledger.trials(session.sweep.id)] == ["FAILED", "FAILED"]
+    assert [trial.state for trial in sessions.ledger.trials(session.sweep.id)] == ["DIVERGED", "DIVERGED"]
     assert session.finished
 
 

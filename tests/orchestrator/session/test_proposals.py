@@ -199,7 +199,7 @@ def test_a_sweep_is_finished_if_every_trial_failed_although_confirmations_are_wa
     assignment = launch(session)
     for step in range(10, until + 1, 10):
         session.reported(assignment.attempt_id, outcome(assignment, step, 0.5))
-    session.failed(assignment.attempt_id, "non-finite")
+    session.failed(assignment.attempt_id, "bad data")
     assert sessions.ledger.trial(assignment.trial_key).state == "FAILED"
     assert session.next_assignment() is None
     assert session.finished

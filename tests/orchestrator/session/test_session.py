@@ -10,9 +10,11 @@ import pytest
 
 from orchestrator.assignment import Outcome
 from orchestrator.errors import NoSpace
+from orchestrator.ledger.sweeps.selection import best_checkpoint, best_of_sweep
 from orchestrator.session.attempts import DEAD_NODE_SECONDS, LEAVE_SECONDS
 from orchestrator.session.limits import wait_before_retry
 from orchestrator.storage.paths import checkpoint_stem
+from orchestrator.study.study import Study
 from tests.orchestrator.session.sessions import (
     NODE_WAIT,
     FixedShare,
@@ -101,15 +103,84 @@ def test_nothing_is_learnt_from_a_value_that_is_not_committed(
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_value_that_is_not_finite_fails_the_trial(sessions: Sessions, value: float) -> None:
+def test_a_trial_whose_value_is_not_finite_has_diverged(sessions: Sessions, value: float) -> None:
     session = sessions.open(sessions.sweep(1))
     assignment = launch(session)
     session.reported(assignment.attempt_id, outcome(assignment, 10, value))
     session.completed(assignment.attempt_id)
     trial = sessions.ledger.trial(assignment.trial_key)
-    assert trial.state == "FAILED"
-    assert "non-finite" in str(trial.cause)
+    assert trial.state == "DIVERGED"
+    assert trial.cause == f"diverged at step 10: val/accuracy is {value}"
+    assert trial.value is None
+    assert sessions.ledger.failures(session.sweep.id) == {}
     assert session.finished
+
+
+def test_a_trial_that_diverges_keeps_the_value_of_its_best_report(sessions: Sessions) -> None:
+    """Its checkpoint of that step exists, so it can be chosen; the sampler learns the same value."""
+    session = sessions.open(sessions.sweep(2))
+    good, other = launch(session), launch(session)
+    for step, value in ((10, 0.93), (20, 0.91), (30, math.nan)):
+        session.reported(good.attempt_id, outcome(good, step, value))
+    session.completed(good.attempt_id)
+    train(session, other, value=0.5)
+    trial = sessions.ledger.trial(good.trial_key)
+    assert (trial.state, trial.value, trial.best_step) == ("DIVERGED", 0.93, 10)
+    assert trial.cause == "diverged at step 30: val/accuracy is nan"
+    best = best_of_sweep(sessions.ledger, session._record, with_checkpoint=True)
+    assert best is not None
+    assert best.key == good.trial_key
+    assert session.progress().best_key == good.trial_key
+    assert session._attempts._study.trials()[0].value == 0.93
+    rebuilt = Study(session.sweep, sessions.ledger.trials(session.sweep.id, role="search"))
+    assert rebuilt.trials()[0].value == 0.93
+
+
+CURVE = ((10, 0.9), (20, 0.5), (30, 0.7))
+
+
+@pytest.mark.parametrize(
+    ("of", "value", "best_step"),
+    [
+        ("best", 0.9, 10),
+        ("last", 0.7, 30),
+        ("mean of last 2", 0.6, 30),
+        ("mean of last 5", 0.7, 30),
+    ],
+)
+def test_the_file_says_which_reports_are_the_value_of_a_trial(
+    sessions: Sessions, of: str, value: float, best_step: int
+) -> None:
+    """The checkpoint belongs to the value, whichever driver has seen the reports."""
+    sweep = sessions.sweep(2, objective=f"maximize: val/accuracy, of: {of}")
+    session = sessions.open(sweep, capacity=1)
+    first = launch(session)
+    for step, reported in CURVE[:2]:
+        session.reported(first.attempt_id, outcome(first, step, reported))
+    session = sessions.open(sweep, capacity=1)
+    again = launch(session)
+    assert session.progress().best_value == {"best": 0.9, "last": 0.5}.get(of, pytest.approx(0.7))
+    session.reported(again.attempt_id, outcome(again, *CURVE[2]))
+    session.completed(again.attempt_id)
+    trial = sessions.ledger.trial(first.trial_key)
+    assert (trial.value, trial.best_step) == (pytest.approx(value), best_step)
+    kept = best_checkpoint(trial, sessions.ledger.trial_checkpoints(trial.key))
+    assert kept is not None
+    assert session._attempts._study.trials()[0].value == trial.value
+    assert session.progress().best_value == trial.value
+
+
+@pytest.mark.parametrize("of", ["last", "mean of last 3"])
+def test_a_diverged_trial_has_no_last_value(sessions: Sessions, of: str) -> None:
+    session = sessions.open(sessions.sweep(1, objective=f"maximize: val/accuracy, of: {of}"))
+    assignment = launch(session)
+    session.reported(assignment.attempt_id, outcome(assignment, 10, 0.9))
+    session.reported(assignment.attempt_id, outcome(assignment, 20, math.nan))
+    session.completed(assignment.attempt_id)
+    trial = sessions.ledger.trial(assignment.trial_key)
+    assert (trial.state, trial.value) == ("DIVERGED", None)
+    assert session.progress().best_key is None
+    assert session._attempts._study.trials()[0].state.name == "FAIL"
 
 
 def test_the_trial_of_a_lost_worker_resumes_its_checkpoint_after_a_wait(sessions: Sessions) -> None:

@@ -80,13 +80,15 @@ class Trial:
         (`WORLD_SIZE`), the one of rank 0 reports, and all get its answer.
 
         Args:
-            step: Number of completed steps, more than in the last report.
-            metrics: Numbers by name, including the objective of the sweep; True is 1.
+            step: Number of completed steps, from 0. A second report of a step is refused, with a line in the
+                log, and the trial goes on.
+            metrics: Numbers by name, including the objective of the sweep. Arrays of NumPy, PyTorch and JAX
+                are allowed if they hold one number; True is 1.
             checkpoint: Folder with everything needed to resume from this step, or None. An interrupted trial
                 resumes from its last checkpoint, and starts again at step 0 without one.
 
         Raises:
-            TypeError: A metric is not a number.
+            TypeError: A metric is not a number, or is an array of several numbers.
             RuntimeError: The answer to this report is invalid, or belongs to a later report.
         """
         if self._is_over:
@@ -175,10 +177,20 @@ def _number(name: str, value: Any) -> float:
     """Return a metric as an integer, which keeps all its digits, or as a float."""
     if isinstance(value, (str, bytes)):
         raise TypeError(f"could not convert the text {value!r} of the metric {name} to a number")
+    shape = tuple(getattr(value, "shape", ()))
+    if hasattr(value, "item") and all(size == 1 for size in shape):
+        value = value.item()  # the number of an array of NumPy, PyTorch or JAX
+    elif shape:
+        raise TypeError(f"the metric {name} must be one number (got an array of shape {shape})")
     try:
         return operator.index(value)
     except TypeError:
+        pass
+    try:
         return float(value)
+    except (TypeError, ValueError) as error:
+        kind = type(value).__name__
+        raise TypeError(f"the metric {name} must be a number (got {value!r:.80}, a {kind})") from error
 
 
 def _rank() -> int:
