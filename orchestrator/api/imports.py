@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.imports.hydra_sweep import hydra_draft, is_hydra_sweep
+from orchestrator.config.imports.hydra_sweep import hydra_draft, is_hydra_sweep, is_part
 from orchestrator.config.imports.optuna_study import optuna_draft
 from orchestrator.config.imports.ray_results import RayTrial, metrics_of, ray_draft
 from orchestrator.config.imports.search_draft import SearchDraft, csv_of
@@ -77,13 +77,14 @@ def imported(
         address = known if url is None else f"optuna://{url}#{found.name}"
         draft = optuna_draft(found, redacted(source), objective, address)
         return _imported(draft, is_written=url is None)
-    root, _ = read_document(path)
+    root, text = read_document(path)
     if is_wandb_sweep(root):
         if overrides:
             raise _misplaced("OVERRIDE", _OF_HYDRA)
         return _imported(wandb_draft(root, path.name))
     if overrides or is_hydra_sweep(root):
-        return _imported(hydra_draft(root, overrides, source))
+        file = source if path.parent.name else str(path.absolute())
+        return _imported(hydra_draft(root, overrides, file, part=is_part(text)))
     must = "must have `parameters`, as a sweep of W&B, or `hydra.sweeper`, as a configuration of Hydra"
     raise BadInput(source, must, root.shown(), "Give overrides such as 'lr=interval(0.001, 0.1)' for Hydra.")
 

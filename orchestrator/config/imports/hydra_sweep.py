@@ -48,6 +48,7 @@ _HARMLESS = re.compile(r"[A-Za-z0-9_.\-/:+%@?|*$^]+")
 _NUMBER = re.compile(r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _CALL = re.compile(r"(choice|range|interval|tag|shuffle|sort|int|float|str|bool)\s*\(")
 _NAMED = re.compile(r"([a-z_]+)\s*=\s*(?!=)")
+_PACKAGE = re.compile(r"^#\s*@package\s+_global_", re.MULTILINE)
 _PREFIX = re.compile(r"^(\+\+|\+|~)?(.*)$", re.DOTALL)
 _REMEDY = "Write the parameter by hand, as in docs/search-space.md."
 _MOST_VALUES = 1_000
@@ -87,18 +88,26 @@ def is_hydra_sweep(root: LocatedValue) -> bool:
     return isinstance(found, dict) and isinstance(_at(found, "hydra", "sweeper"), dict)
 
 
-def hydra_draft(root: LocatedValue, overrides: Sequence[str], file: str) -> SearchDraft:
+def is_part(text: str) -> bool:
+    """Return True if a configuration is an option of a group, which sets keys of the whole."""
+    return _PACKAGE.search(text) is not None
+
+
+def hydra_draft(
+    root: LocatedValue, overrides: Sequence[str], file: str, *, part: bool = False
+) -> SearchDraft:
     """Return the search-space file of a configuration and overrides.
 
     Args:
         root: Tree of the YAML file.
         overrides: Words of the command line, such as `lr=interval(0.001, 0.1)`, before those of the file.
         file: Path of the file, which names the configuration.
+        part: Whether the file is an option of the group that its folder names, as of `is_part`.
 
     Raises:
         BadInput: The file has nothing that can be searched.
     """
-    return _HydraConfig(root, overrides, file).draft()
+    return _HydraConfig(root, overrides, file, part=part).draft()
 
 
 def parsed_sweep(text: str) -> HydraSweep | Any:
@@ -107,16 +116,16 @@ def parsed_sweep(text: str) -> HydraSweep | Any:
     Raises:
         SweepGrammarError: The text is neither.
     """
-    return _Reader(text).read()
+    return _OverrideReader(text).read()
 
 
 class _HydraConfig:
     """The translation of one configuration."""
 
-    def __init__(self, root: LocatedValue, overrides: Sequence[str], file: str) -> None:
+    def __init__(self, root: LocatedValue, overrides: Sequence[str], file: str, *, part: bool) -> None:
         plain = root.plain()
         self._plain: dict[str, Any] = plain if isinstance(plain, dict) else {}
-        self._root, self._overrides, self._file = root, overrides, file
+        self._root, self._overrides, self._file, self._is_part = root, overrides, file, part
         self._builder = DraftBuilder(f"the Hydra configuration {file}")
         self._words: dict[str, str] = {}
         sweeper = _at(self._plain, "hydra", "sweeper")
@@ -263,12 +272,7 @@ class _HydraConfig:
     def _arguments(self) -> Iterator[str]:
         """Yield the words of the command after the script."""
         path = PurePath(self._file)
-        defaults = self._plain.get("defaults")
-        is_part = isinstance(defaults, list) and any(
-            isinstance(entry, dict) and any(key.startswith("override ") for key in entry)
-            for entry in defaults
-        )
-        if is_part and path.parent.name not in {"", ".", "conf", "config", "configs"}:
+        if self._is_part:
             self._builder.guesses.append(
                 f"trainable: {path.name} is an option of the group {path.parent.name}, as in"
                 f" `train.py {path.parent.name}={path.stem}`."
@@ -387,7 +391,7 @@ def _in_steps(low: float, high: float, step: float) -> list[Any]:
     return [float(f"{value:.12g}") if isinstance(value, float) else value for value in values]
 
 
-class _Reader:
+class _OverrideReader:
     """Reads one value of Hydra's override grammar, or a sweep."""
 
     def __init__(self, text: str) -> None:
@@ -538,7 +542,7 @@ def _called(name: str, arguments: list[Any], named: dict[str, Any]) -> HydraSwee
         if sweep.kind != "choice":
             if name != "float":
                 raise SweepGrammarError(f"has a range in `{name}(...)`, which has no counterpart")
-            changed |= {"low": float(sweep.low), "high": float(sweep.high)}
+            changed |= {"low": _cast(float)(sweep.low), "high": _cast(float)(sweep.high)}
         changed["values"] = tuple(map(_cast({"float": float, "str": str, "bool": bool}[name]), sweep.values))
     return HydraSweep(**changed)
 
@@ -547,7 +551,7 @@ def _cast(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def cast(value: Any) -> Any:
         try:
             return kind(value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise SweepGrammarError(f"cannot be converted: {error}") from None
 
     return cast

@@ -65,7 +65,9 @@ def optuna_draft(
     builder = DraftBuilder(f"the Optuna study {study.name} in {origin}")
     names: dict[str, str] = {}
     finished = [trial for trial in study.trials if trial.values is not None]
-    for key in dict.fromkeys(key for trial in study.trials for key in trial.entries):
+    keys = dict.fromkeys(key for trial in study.trials for key in trial.entries)
+    # What every trial has can explain what others lack.
+    for key in sorted(keys, key=lambda key: any(key not in trial.params for trial in finished)):
         _add(builder, names, key, study.trials, finished)
     reports = max((trial.steps for trial in study.trials), default=0)
     builder.guesses.append(

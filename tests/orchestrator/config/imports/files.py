@@ -27,6 +27,7 @@ def translated(
     """
     (folder / script).parent.mkdir(parents=True, exist_ok=True)
     (folder / script).write_text(SCRIPT)
+    (folder / script).chmod(0o755)
     file = folder / "translated.yaml"
     capsys.readouterr()
     assert run_command(["import", *words, "--output", str(file)]) == 0, capsys.readouterr().err

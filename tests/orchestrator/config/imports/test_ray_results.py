@@ -43,6 +43,11 @@ def trial(folder: Path, number: int, config: Mapping[str, Any], results: Sequenc
     return place
 
 
+def known_results(folder: Path) -> list[dict[str, str]]:
+    """Return the rows of the known results of a translated file."""
+    return list(csv.DictReader((folder / "translated-known.csv").read_text().splitlines()))
+
+
 class _Trap:
     """An object that creates a file when it is unpickled."""
 
@@ -86,7 +91,7 @@ def test_the_ranges_of_the_configurations(tmp_path: Path, capsys: pytest.Capture
     assert list(tmp_path.rglob("opened")) == []
     assert run_command(["validate", str(tmp_path / "translated.yaml")]) == 0
     assert "known results of translated-known.csv: 9 results\n" in capsys.readouterr().out
-    rows = list(csv.DictReader((tmp_path / "translated-known.csv").open()))
+    rows = known_results(tmp_path)
     assert len(rows) == 9
     assert set(rows[0]) == {*sweep.search, "mean_accuracy"}
     assert [row["net.activation"] for row in rows[:2]] == ["relu", "null"]
@@ -107,7 +112,7 @@ def test_nested_metrics_and_trials_without_a_value(
     assert sweep.search["lambda"].document() == {"uniform": [0.9, 0.93]}
     assert sweep.search["num_sgd_iter"].document() == {"int": [10, 40]}
     assert f"2 of 4 trials: have no finite {metric}" in notes[0]
-    rows = list(csv.DictReader((tmp_path / "translated-known.csv").open()))
+    rows = known_results(tmp_path)
     assert [float(row[metric]) for row in rows] == [50.5, 20]
 
 
@@ -179,4 +184,4 @@ def test_what_ray_tune_writes_is_read(
     sweep, _, notes = translated(tmp_path, capsys, str(tmp_path / "results"), "--minimize", "loss")
     assert set(sweep.search) == {"lr", "momentum"}
     assert notes == []
-    assert len(list(csv.DictReader((tmp_path / "translated-known.csv").open()))) == 4
+    assert len(known_results(tmp_path)) == 4
