@@ -9,8 +9,8 @@ import typer
 
 from orchestrator.api.workspace import DEFAULT_ROOT, check_output
 from orchestrator.cli.options import Json, Root, Server, backend_of
-from orchestrator.cli.printing import print_json, print_line
-from orchestrator.output import Console, print_tables
+from orchestrator.cli.printing import print_json, print_line, print_tables
+from orchestrator.output import Console
 
 
 def compare(

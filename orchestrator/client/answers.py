@@ -12,7 +12,6 @@ from typing import Any, Literal
 from orchestrator.ledger.people.users import User
 from orchestrator.ledger.queue.submissions import SubmissionState
 from orchestrator.ledger.sweeps.records import AttemptState, CheckpointKind, Role, TrialState, trial_label
-from orchestrator.output import TitledTable
 from orchestrator.session.board import Progress
 from orchestrator.sharing.pool_rows import PriorityClass
 
@@ -474,6 +473,16 @@ class SweepAnalysis:
     seconds: Mapping[str, float]
     best: str | None
     norms: Sequence[Norm]
+
+
+@dataclass(frozen=True)
+class TitledTable:
+    """A table of texts with a title above it and sentences below it."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    sentences: Sequence[str]
 
 
 @dataclass(frozen=True)
