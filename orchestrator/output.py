@@ -15,15 +15,13 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from io import BufferedWriter, TextIOWrapper
 from typing import Any, TextIO
 
 import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.text import Text
 
 from orchestrator.errors import DISK_FULL, BadInput, Exit, NoSpace, Refusal, exit_of
 
@@ -76,29 +74,6 @@ class Console(rich.console.Console):
         for segment in super().render(renderable, options):
             text, style, control = segment
             yield segment if control else Segment(escaped(text), style)
-
-
-@dataclass(frozen=True)
-class TitledTable:
-    """A table of texts with a title above it and sentences below it."""
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    sentences: Sequence[str]
-
-
-def print_tables(tables: Sequence[TitledTable], console: rich.console.Console) -> None:
-    """Print tables with aligned columns."""
-    for table in tables:
-        columns = [
-            [cell.ljust(max(map(len, cells))) for cell in cells]
-            for cells in zip(table.header, *table.rows, strict=True)
-        ]
-        header, *lines = ("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
-        styled = [Text(table.title, style="bold green"), Text(header, style="bold"), *map(Text, lines)]
-        for line in [*styled, *(Text(f"  {sentence}") for sentence in table.sentences), Text("")]:
-            console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 class _Output(io.FileIO):

@@ -153,7 +153,7 @@ def read_alternative(text: str) -> Scheduler:
         key: _value(value) for key, _, value in (pair.partition("=") for pair in rest.split(",") if pair)
     }
     if name in SCHEDULERS and SCHEDULERS.settings(name).mutations is not None:
-        must = "must not change the hyperparameters of a trial"
+        must = "must leave the hyperparameters of a trial as they are"
         raise BadInput("--scheduler", must, f"`{name}`", "Name another one.")
     try:
         return read_scheduler({name: options})

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.options import Json, Root, Server, backend_of
-from orchestrator.cli.printing import print_json, print_line
-from orchestrator.output import Console, print_tables
+from orchestrator.cli.printing import print_json, print_line, print_tables
+from orchestrator.output import Console
 from orchestrator.storage.paths import DEFAULT_ROOT
 from orchestrator.text_file import check_output
 

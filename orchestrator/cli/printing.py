@@ -1,4 +1,4 @@
-"""Printing of lines, JSON and the table of sweeps."""
+"""Printing of lines, JSON and tables."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from rich.console import Console as RichConsole
 from rich.table import Column, Table
+from rich.text import Text
 
-from orchestrator.client.answers import Status
+from orchestrator.client.answers import Status, TitledTable
 from orchestrator.errors import counted
 from orchestrator.output import Console
 
@@ -81,3 +83,16 @@ def print_sweeps(listed: Sequence[Status], console: Console | None = None) -> No
         }
         table.add_row(*(cells[str(column.header)] for column in columns))
     console.print(table)
+
+
+def print_tables(tables: Sequence[TitledTable], console: RichConsole) -> None:
+    """Print tables with aligned columns."""
+    for table in tables:
+        columns = [
+            [cell.ljust(max(map(len, cells))) for cell in cells]
+            for cells in zip(table.header, *table.rows, strict=True)
+        ]
+        header, *lines = ("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
+        styled = [Text(table.title, style="bold green"), Text(header, style="bold"), *map(Text, lines)]
+        for line in [*styled, *(Text(f"  {sentence}") for sentence in table.sentences), Text("")]:
+            console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -18,7 +18,6 @@ from orchestrator.ledger.sweeps.records import (
     TrialState,
     trial_label,
 )
-from orchestrator.output import TitledTable
 from orchestrator.session.board import Progress
 from orchestrator.sharing.pool_rows import PriorityClass
 
@@ -505,6 +504,16 @@ class SweepAnalysis:
     seconds: Mapping[str, float]
     best: str | None
     norms: Sequence[Norm]
+
+
+@dataclass(frozen=True)
+class TitledTable:
+    """A table of texts with a title above it and sentences below it."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    sentences: Sequence[str]
 
 
 @dataclass(frozen=True)

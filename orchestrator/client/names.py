@@ -36,7 +36,7 @@ def one_of(ids: Collection[str], name: str) -> str:
 
 def no_sweeps() -> NotFound:
     """Return the error of a request for the newest sweep of an empty ledger."""
-    return NotFound("the newest sweep", "does not exist", "", "Submit a sweep first.")
+    return NotFound("the ledger", "has no sweeps", "", "Submit a sweep first.")
 
 
 def no_trial(key: str, keys: Sequence[str] = ()) -> NotFound:

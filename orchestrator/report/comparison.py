@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from orchestrator.client.answers import TitledTable
 from orchestrator.errors import counted
-from orchestrator.output import TitledTable
 from orchestrator.report import words
 from orchestrator.report.answer import noise
 from orchestrator.report.controls import doubts, sample_of

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrator.errors import BadInput, Refusal
+from orchestrator.errors import Refusal
 from orchestrator.web import (
     change_routes,
     event_routes,
@@ -28,6 +28,7 @@ from orchestrator.web.app_state import AppState
 from orchestrator.web.http_errors import (
     BodyTooLarge,
     HeadTooLarge,
+    HttpError,
     NotEncrypted,
     WrongHost,
     error_response,
@@ -101,6 +102,7 @@ def build(state: AppState) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
         exception_handlers={
             Refusal: http_errors.on_refusal,
+            HttpError: http_errors.on_refusal,
             RequestValidationError: http_errors.on_invalid,
             HTTPException: http_errors.on_http_error,
             Exception: http_errors.on_crash,
@@ -147,14 +149,14 @@ class Guard:
         app = self._app if error is None else error_response(error)
         await app(scope, receive, protected)
 
-    def _scheme_error(self, scope: Scope) -> BadInput | None:
+    def _scheme_error(self, scope: Scope) -> HttpError | None:
         """Refuse a request without TLS, whose token others could have read."""
         if not self._state.secure or scope["scheme"] == "https" or scope["path"] in HEALTH:
             return None
         remedy = "Use https; a proxy must set `X-Forwarded-Proto`."
         return NotEncrypted("scheme", "must be https", str(scope["scheme"]), remedy)
 
-    def _header_error(self, headers: Headers) -> BadInput | None:
+    def _header_error(self, headers: Headers) -> HttpError | None:
         """Refuse a wrong host or a large body; FastAPI limits bodies without a length while they arrive."""
         host, length = headers.get("host", ""), headers.get("content-length", "")
         if _without_port(host) not in self._state.hosts:
@@ -167,7 +169,7 @@ class Guard:
         return None
 
 
-def _head_error(scope: Scope) -> BadInput | None:
+def _head_error(scope: Scope) -> HttpError | None:
     headers = sum(len(name) + len(value) for name, value in scope["headers"])
     size = headers + len(scope["raw_path"]) + len(scope["query_string"])
     if size <= MOST_HEAD_BYTES:

@@ -21,7 +21,6 @@ from orchestrator.errors import (
     Damaged,
     NoCluster,
     NoDatabase,
-    NoServer,
     NoSpace,
     NoStore,
     NotAllowed,
@@ -53,31 +52,46 @@ class RefusalParts:
     error: str = BadInput.__name__
 
 
-class BodyTooLarge(BadInput):
+class HttpError(Exception):
+    """Error that concerns the HTTP request only, and not the Python API.
+
+    Args:
+        where: Header, path or field.
+        must: Requirement.
+        got: Value found.
+        remedy: What to do.
+    """
+
+    def __init__(self, where: str, must: str, got: str, remedy: str) -> None:
+        self.parts = {"where": where, "must": must, "got": got, "remedy": remedy}
+        super().__init__(where, must, got, remedy)
+
+
+class BodyTooLarge(HttpError):
     """The body of the request is too large."""
 
 
-class HeadTooLarge(BadInput):
+class HeadTooLarge(HttpError):
     """The address and headers of the request are too large."""
 
 
-class UnknownMediaType(BadInput):
+class UnknownMediaType(HttpError):
     """The route does not read this format."""
 
 
-class WrongHost(BadInput):
+class WrongHost(HttpError):
     """The request is for another host, or comes from a page of another site."""
 
 
-class Unhealthy(NoServer):
+class Unhealthy(HttpError):
     """The server answers, but the service does not work."""
 
 
-class NotEncrypted(BadInput):
+class NotEncrypted(HttpError):
     """The request came without TLS to a server that has TLS."""
 
 
-STATUS: Mapping[type[Refusal], HTTPStatus] = {
+STATUS: Mapping[type[Exception], HTTPStatus] = {
     NotSignedIn: HTTPStatus.UNAUTHORIZED,
     NotAllowed: HTTPStatus.FORBIDDEN,
     WrongHost: HTTPStatus.FORBIDDEN,
@@ -109,10 +123,11 @@ RETRY_SECONDS: Mapping[HTTPStatus, int] = {
 """Value of the header `Retry-After` by status code."""
 
 
-def error_response(refusal: Refusal) -> Response:
+def error_response(error: Refusal | HttpError) -> Response:
     """Return the problem document of an error."""
-    kinds = (STATUS[kind] for kind in type(refusal).__mro__ if kind in STATUS)
-    first, *more = (_redacted(to_document(one)) for one in refusal.all())
+    kinds = (STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+    documents = [error.parts] if isinstance(error, HttpError) else map(to_document, error.all())
+    first, *more = map(_redacted, documents)
     return _response(next(kinds, HTTPStatus.UNPROCESSABLE_ENTITY), first, more)
 
 
@@ -121,8 +136,8 @@ def _redacted(document: Mapping[str, str]) -> dict[str, str]:
 
 
 async def on_refusal(request: Request, error: Exception) -> Response:
-    """Handle a `Refusal`."""
-    assert isinstance(error, Refusal)
+    """Handle a `Refusal` or an `HttpError`."""
+    assert isinstance(error, Refusal | HttpError)
     return error_response(error)
 
 

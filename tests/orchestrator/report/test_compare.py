@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from orchestrator.output import print_tables
+from orchestrator.cli.printing import print_tables
 from orchestrator.report.comparison import (
     SideBySide,
     conclusion,
