@@ -91,13 +91,13 @@ class RankActors:
         assert group is not None, "Tune starts its workers in placement groups"
         first = Rank(0, ray.util.get_node_ip_address(), _free_port())
         for number in range(1, assignment.nodes):
-            kind: Any = ray.remote(
-                num_cpus=assignment.cpu,
-                num_gpus=assignment.gpu,
-                concurrency_groups={"look": 1},
-                scheduling_strategy=PlacementGroupSchedulingStrategy(group, number),
-            )
-            actor = kind(WorkerOfRank).remote(self._environment)
+            options: dict[str, Any] = {
+                "num_cpus": assignment.cpu,
+                "num_gpus": assignment.gpu,
+                "concurrency_groups": {"look": 1},
+                "scheduling_strategy": PlacementGroupSchedulingStrategy(group, number),
+            }
+            actor: Any = ray.remote(**options)(WorkerOfRank).remote(self._environment)
             self._actors.append(actor)
             rank = Rank(number, first.address, first.port)
             self._starts.append(actor.start.remote(assignment.to_config(), rank))
