@@ -270,6 +270,7 @@ def test_a_variable_in_a_command_is_noted() -> None:
     ("rest", "expected", "note"),
     [
         ("method: grid", "sampler: grid", None),
+        ("method: random\nmetric: {name: a, target: 0.9}", "budget: {trials: 64, target: 0.9}", None),
         ("method: grid\nrun_cap: 3", "budget: {trials: 3}", None),
         ("method: sobol", "sampler: tpe", "must be bayes, random or grid"),
         (
