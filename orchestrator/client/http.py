@@ -25,6 +25,7 @@ from orchestrator.config.yaml_reader import read_text
 from orchestrator.errors import BadInput, NoServer, Refusal
 from orchestrator.ledger.people.audit import AuditEntry
 from orchestrator.ledger.people.users import User
+from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.records import is_confirmation, sweep_id_of, trial_label
 
 TOKEN = "SWEEP_TOKEN"
@@ -91,6 +92,10 @@ class HttpBackend:
     def changes(self, sweep: str) -> answers.Changes:
         """How a sweep differs from the previous one of the same file and profile."""
         return decoded(answers.Changes, self.call("GET", f"{self._sweep(sweep)}/changes"))
+
+    def pareto(self, sweep: str) -> ParetoFront:
+        """The trials of a sweep that no other one dominates in all objectives, and their hypervolume."""
+        return decoded(ParetoFront, self.call("GET", f"{self._sweep(sweep)}/pareto"))
 
     def trials(self, sweep: str) -> Sequence[answers.TrialRow]:
         """All trials of a sweep, the search before the confirmations."""

@@ -35,6 +35,7 @@ from orchestrator.client.answers import (
 )
 from orchestrator.ledger.people.audit import AuditEntry
 from orchestrator.ledger.people.users import User
+from orchestrator.ledger.sweeps.pareto import ParetoFront
 
 DAYS = 90.0
 """Days that a token is valid by default."""
@@ -63,6 +64,9 @@ class Backend(Protocol):
 
     def changes(self, sweep: str) -> Changes:
         """How a sweep differs from the previous one of the same file and profile."""
+
+    def pareto(self, sweep: str) -> ParetoFront:
+        """The trials of a sweep that no other one dominates in all objectives, and their hypervolume."""
 
     def trials(self, sweep: str) -> Sequence[TrialRow]:
         """All trials of a sweep, the search before the confirmations."""

@@ -306,6 +306,7 @@ def _validated(
         goals = objectives.read_objectives(file)
         rules.check_confirm(file.confirm, len(goals))
         sampler, scheduler = read_strategy(file, space, len(goals), rules.mutable(file, space))
+        objectives.check_compared(file, goals, scheduler)
         return SweepConfig(
             name=name,
             profile=profile,
@@ -326,6 +327,7 @@ def _validated(
             warm_start=tuple(file.warm_start),
             source_text=redacted(text),
             reports=objectives.read_reports(file, goals),
+            prefers=objectives.check_single(file, goals),
         )
 
 
@@ -350,6 +352,7 @@ def _of_trainable(
     goals = objectives.read_named_objectives(file, list(named) if isinstance(named, dict) else [])
     rules.check_confirm(file.confirm, len(goals))
     sampler, scheduler = read_strategy(file, space, len(goals), trainable.changeable)
+    objectives.check_compared(file, goals, scheduler)
     return SweepConfig(
         name=name,
         profile=profile,
@@ -371,4 +374,5 @@ def _of_trainable(
         source_text=redacted(text),
         trainable=trainable,
         reports=objectives.read_reports(file, goals),
+        prefers=objectives.check_single(file, goals),
     )

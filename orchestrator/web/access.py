@@ -46,6 +46,7 @@ ACCESS: Mapping[str, Level] = {
     "show_curves": "viewer",
     "analysis": "viewer",
     "show_changes": "viewer",
+    "show_pareto": "viewer",
     "read_log": "viewer",
     "read_trial_log": "viewer",
     "show_file": "viewer",

@@ -19,6 +19,7 @@ from orchestrator.client.answers import (
     QueuedSweep,
     Status,
 )
+from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.web.app_state import App, AppState
 from orchestrator.web.paging import After, Limit, Offset, SortOrder, page
 
@@ -164,6 +165,12 @@ def analysis(app: App, sweep_id: SweepId) -> SweepAnalysis:
         return SweepAnalysis(importances, found.spent.parts(), found.best, norms)
 
     return app.cache.get(("analysis", sweep_id), read, fresh=ANALYSIS_SECONDS)
+
+
+@ROUTER.get("/sweeps/{sweep_id}/pareto")
+def show_pareto(app: App, sweep_id: SweepId) -> ParetoFront:
+    """Show the trials that no other one dominates in all objectives, and their hypervolume."""
+    return app.cache.get(("pareto", sweep_id), lambda: app.backend.pareto(sweep_id), about=sweep_id)
 
 
 @ROUTER.get("/sweeps/{sweep_id}/changes")
