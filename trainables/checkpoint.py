@@ -450,3 +450,15 @@ def _damaged(path: Path, must: str, got: str) -> DamagedCheckpoint:
     return DamagedCheckpoint(
         str(path), must, got, "Use the checkpoint before it; this one is incomplete or damaged."
     )
+
+
+_EMPTY = 22
+"""Size of an archive without files, in bytes."""
+
+
+def is_empty(folder: Path) -> bool:
+    """Return True for a checkpoint without files, which a script may report."""
+    try:
+        return (folder / ARRAYS).stat().st_size <= _EMPTY
+    except OSError:
+        return False

@@ -138,6 +138,8 @@ class LayerSettings:
         ranges: Initialisation ranges by name.
         needs: Rules between sizes and options.
         parameters: Number of parameters; without it, `model.match` cannot choose the size of the layer.
+        recurrent_rate: Whether any of its parameters is trained at the recurrent rate, which a file must give
+            only then.
     """
 
     summary: str
@@ -145,6 +147,7 @@ class LayerSettings:
     ranges: Mapping[str, Range] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()
     parameters: Count | None = None
+    recurrent_rate: bool = True
 
     def default(self, name: str) -> Any:
         """Return the default of an option or a range, which the constructor of the layer also uses."""

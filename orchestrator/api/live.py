@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -42,7 +42,7 @@ from orchestrator.ledger.sweeps.records import (
     by_trial,
     trial_label,
 )
-from orchestrator.ledger.sweeps.selection import order
+from orchestrator.ledger.sweeps.selection import order, preference_of, ranked, violations_of
 from orchestrator.session.board import Progress, time_left
 from orchestrator.session.limits import spent
 
@@ -84,7 +84,11 @@ def live(name: str | None = None, *, root: str | Path | None = None) -> LiveSwee
         left = _seconds_left(trials, attempts, running, now.progress)
         now = replace(now, progress=replace(now.progress, seconds_left=left))
         ends_at = None if left is None else time.time() + left
-    best = best_values(trials, maximize=record.facts["direction"] == "maximize")
+    best: tuple[float, ...] = ()
+    if preference_of(record) is not None:
+        with Workspace.at(root).ledger() as ledger:
+            violations = violations_of(ledger, record)
+        best = best_values(trials, maximize=record.facts["direction"] == "maximize", violations=violations)
     return LiveSweep(now, running, best, place, budget, ends_at, latest)
 
 
@@ -104,18 +108,22 @@ def events(attempts: Iterable[AttemptRecord], asked: Iterable[AuditEntry]) -> tu
     return tuple(sorted(latest, key=lambda event: event.at, reverse=True)[:MOST_EVENTS])
 
 
-def best_values(trials: Sequence[TrialRecord], *, maximize: bool) -> tuple[float, ...]:
-    """Return the best value so far at the end of each complete search trial, in the order of time."""
-    better = max if maximize else min
-    ended = sorted(
-        (trial.finished_at or 0.0, trial.number, trial.value)
-        for trial in trials
-        if trial.state == "COMPLETE" and trial.role == "search" and trial.value is not None
-    )
-    best: list[float] = []
-    for _, _, value in ended:
-        best.append(better(best[-1], value) if best else value)
-    return tuple(best)
+def best_values(
+    trials: Sequence[TrialRecord], *, maximize: bool, violations: Mapping[str, float] | None = None
+) -> tuple[float, ...]:
+    """Return the value of the best trial so far after each candidate, in the order of their ends.
+
+    Args:
+        trials: Trials of the sweep, of any role and state.
+        maximize: Whether more of the objective is better.
+        violations: `total_violation` by trial key; a feasible trial is better than any other.
+    """
+    best_first = ranked(trials, maximize=maximize, violations=violations)
+    rank = {trial.key: place for place, trial in enumerate(best_first)}
+    best: list[TrialRecord] = []
+    for trial in sorted(best_first, key=lambda trial: (trial.finished_at or 0.0, trial.number)):
+        best.append(trial if not best else min(best[-1], trial, key=lambda one: rank[one.key]))
+    return tuple(trial.value for trial in best if trial.value is not None)
 
 
 def _seconds_left(

@@ -54,8 +54,10 @@ from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import QueueSettings
 from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
+from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, ReportRecord, TrialRecord
 from orchestrator.sharing.pool_rows import UNIT, Owner
+from trainables import checkpoint
 
 Row = TypeVar("Row")
 
@@ -88,6 +90,10 @@ class LocalBackend(Backend):
     def changes(self, sweep: str) -> Changes:
         return status.changes(sweep, root=self._root)
 
+    def pareto(self, sweep: str) -> ParetoFront:
+        """The trials of a sweep that no other one dominates in all objectives, and their hypervolume."""
+        return self._found(sweep).pareto()
+
     def trials(self, sweep: str) -> Sequence[TrialRow]:
         with self.workspace.ledger() as ledger:
             found = ledger.trials(one_of(known_sweeps(ledger), sweep))
@@ -107,7 +113,11 @@ class LocalBackend(Backend):
             trial=trial_row(found.record),
             seed=found.record.seed,
             attempts=[_row(AttemptRow, attempt) for attempt in history.attempts],
-            checkpoints=[_row(CheckpointRow, saved) for saved in history.checkpoints],
+            checkpoints=[
+                _row(CheckpointRow, saved)
+                for saved in history.checkpoints
+                if not checkpoint.is_empty(Path(saved.path))
+            ],
             evaluations=[_row(EvaluationRow, evaluation) for evaluation in evaluations],
             last_report=report_row(last) if last else None,
             shown_metrics=[name for name in last.metrics if name not in unshown] if last else [],

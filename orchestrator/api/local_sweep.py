@@ -53,8 +53,9 @@ from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.ledger.queue.wanted_settings import WantedSetting, ask_to_try, wanted_settings
 from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
+from orchestrator.ledger.sweeps.pareto import ParetoFront, read_front
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepRecord, TrialRecord
-from orchestrator.ledger.sweeps.selection import best_of_sweep
+from orchestrator.ledger.sweeps.selection import best_of_sweep, objectives_of, preference_of
 from orchestrator.machines.hardware import Hardware, Node, detect, fitting, require_gpu_jax
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise
@@ -742,14 +743,30 @@ class Sweep:
 
     @property
     def best(self) -> Trial | None:
-        """Best complete trial with a checkpoint, or None.
+        """Return the best trial that has a checkpoint, or None if there is none yet.
+
+        Raises:
+            BadInput: The sweep has never run, or has several objectives and no preference among them.
+        """
+        with self.workspace.ledger() as ledger:
+            record = self._record(ledger)
+            if preference_of(record) is None:
+                must = f"has {len(objectives_of(record))} objectives, and no trial is the best in all of them"
+                remedy = (
+                    "`pareto` returns the trials to choose from; `objective.prefer` in the file names one."
+                )
+                raise BadInput(self.id, must, "", remedy)
+            best = best_of_sweep(ledger, record, with_checkpoint=True)
+        return Trial(best, self.workspace) if best else None
+
+    def pareto(self) -> ParetoFront:
+        """Return the trials that no other one dominates in all objectives, and their hypervolume.
 
         Raises:
             BadInput: The sweep has never run.
         """
         with self.workspace.ledger() as ledger:
-            best = best_of_sweep(ledger, self._record(ledger), with_checkpoint=True)
-        return Trial(best, self.workspace) if best else None
+            return read_front(ledger, self._record(ledger))
 
     def summary(self) -> Summary:
         """Return the data of the report, without its figures.

@@ -106,7 +106,8 @@ def planned(
 def _lines(sweep: Sweep, plan: Plan) -> Iterator[str]:
     what, training = sweep.specification, sweep.specification.training
     yield f"{sweep.id}: valid"
-    yield f"data: {f'loaded by {what.subject}' if plan.source is None else plan.source.phrase}"
+    if what.trainable is None or what.trainable.kind == "program":
+        yield f"data: {f'loaded by {what.subject}' if plan.source is None else plan.source.phrase}"
     for number, line in enumerate(plan.runs):
         yield f"{'  ' if number else 'runs: '}{line}"
     if plan.requires is not None:

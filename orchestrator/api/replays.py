@@ -63,12 +63,14 @@ def replay_sweep(
     specification = sweep.specification
     with sweep.workspace.ledger() as ledger:
         trials = ledger.trials(sweep.id, role="search")
-        points = ledger.curves(sweep.id, (specification.metric,))
+        points = ledger.curves(sweep.id, specification.finite_metrics)
     curves = recorded_curves(specification, trials, points)
     if not any(curve.values for curve in curves):
         raise BadInput("replay", "needs a trial that has ended", f"none in {sweep.id}", "Wait for one.")
     again = repeated(specification, trials, points)
-    alternatives = {name: read_alternative(name) for name in named or ALTERNATIVES}
+    alternatives = {
+        name: _comparing(read_alternative(name), specification.scheduler) for name in named or ALTERNATIVES
+    }
     if not named:
         alternatives = {"recorded": specification.scheduler, **alternatives}
     orders = [curves]
@@ -77,6 +79,21 @@ def replay_sweep(
     rows = _rows(specification, alternatives, orders, workers or (specification.resources.concurrent or 8,))
     truncated = sum(curve.ending == "PRUNED" for curve in curves)
     return ReplayReport(rows, len(curves), truncated, again.decisions, again.differing)
+
+
+def _comparing(scheduler: Scheduler, recorded: Scheduler) -> Scheduler:
+    """Return a scheduler that compares the metric of the recorded one, whose curves are replayed.
+
+    Raises:
+        BadInput: It names another metric.
+    """
+    compared = {name: recorded.options.get(name) for name in ("metric", "direction")}
+    if scheduler.options.get("metric") not in (None, compared["metric"]):
+        must = f"must compare {compared['metric'] or 'the objective'}, as the sweep did"
+        raise BadInput("--scheduler", must, str(scheduler.options["metric"]), "Leave out metric.")
+    if "metric" not in scheduler.options:
+        return scheduler
+    return replace(scheduler, options={**scheduler.options, **compared})
 
 
 def replay_curves(

@@ -24,11 +24,13 @@ from orchestrator.ledger.queue.settings import settings
 from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.ledger.sweeps.index import KnownSweep, earlier_of_file, known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
+from orchestrator.ledger.sweeps.pareto import read_front
 from orchestrator.ledger.sweeps.records import DRIVEN_SWEEP, FINISHED_SWEEP, UNFINISHED_TRIAL, SweepRecord
 from orchestrator.ledger.sweeps.selection import (
     best_of_sweep,
     last_reports_of,
     mean_of_last,
+    preference_of,
     total_violation,
     violations_of,
 )
@@ -184,6 +186,8 @@ def _best_so_far(ledger: Ledger, record: SweepRecord, states: Mapping[str, int])
     other trial has a value.
     """
     best = best_of_sweep(ledger, record)
+    if preference_of(record) is None:
+        return None
     if record.state in FINISHED_SWEEP or not (UNFINISHED_TRIAL | {"PRUNED"}) & states.keys():
         return None if best is None or best.value is None else (best.key, best.value)
     constraints = record.document.get("constraints") or {}
@@ -219,6 +223,7 @@ def _row(
         "metric": None,
         "best_value": None,
         "best_trial": None,
+        "on_front": None,
     }
     if record is None:
         assert submission is not None, "rows of the ledger are never deleted"
@@ -236,6 +241,7 @@ def _row(
         }
     driver = holder(ledger, record.id)
     best = best_of_sweep(ledger, record) if "direction" in record.facts else None
+    is_shared = "direction" in record.facts and preference_of(record) is None
     state = record.state
     reason = record.reason or (_why_failed(ledger, record) if state == "FAILED" else None)
     if driver is None and state in DRIVEN_SWEEP:
@@ -260,6 +266,7 @@ def _row(
         "metric": record.facts.get("metric"),
         "best_value": best.value if best else None,
         "best_trial": best.key if best else None,
+        "on_front": len(read_front(ledger, record).trials) if is_shared else None,
     }
 
 

@@ -16,6 +16,7 @@ from orchestrator.cli.printing import deliverer, print_json, print_line, print_s
 from orchestrator.client.answers import DetailedStatus, QueuedSweep
 from orchestrator.driver.log import describe
 from orchestrator.errors import counted
+from orchestrator.ledger.sweeps.records import sweep_id_of
 from orchestrator.output import Console, write, write_raw
 from orchestrator.placeholders import plain
 from orchestrator.report.words import brief, duration, numbers
@@ -40,7 +41,7 @@ def list_sweeps(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server
         return
     print_sweeps(listed)
     for entry in listed:
-        if entry.reason and entry.state in ("PARKED", "FAILED", "PAUSED"):
+        if entry.reason and entry.state in ("PARKED", "FAILED", "PAUSED", "COMPLETE"):
             print_line(f"{entry.id}: {entry.state}, because: {entry.reason}")
         if entry.waiting_for_mlflow and entry.driver is None:
             print_line(f"{entry.id}: {undelivered(entry.waiting_for_mlflow, deliverer(entry.id))}")
@@ -90,6 +91,9 @@ def _print_status(now: DetailedStatus) -> None:
         print_line(f"  driven by {now.driver}")
     progress = replace(now.progress, reason=None)  # the first line gives it
     print_line(f"  {describe(progress, now.metric or '')}")
+    if now.on_front is not None:
+        trials = counted(now.on_front, "trial is", "trials are")
+        print_line(f"  {trials} on the Pareto front; the file prefers no objective, so none is the best")
     for cause, count in now.failures.items():
         print_line(f"  failed {counted(count, 'time')}: {cause}")
     if now.waiting_for_mlflow:
@@ -121,6 +125,11 @@ def show(trial: TrialName, root: Root = DEFAULT_ROOT, as_json: Json = False, ser
         print_line(f"  repeats a setting of {found.repeats}")
     if found.by_hand is not None:
         print_line(f"  by hand: {found.by_hand}")
+    front = backend.pareto(sweep_id_of(row.key))
+    if len(front.objectives) > 1:
+        own = next((trial.values for trial in front.trials if trial.key == row.key), None)
+        values = "" if own is None else ", ".join(f"{name} {brief(value)}" for name, value in own.items())
+        print_line(f"  on the Pareto front: {values}" if values else "  not on the Pareto front")
     for attempt in found.attempts:
         node = f" on {attempt.node}" if attempt.node else ""
         print_line(f"  attempt {attempt.number}: {attempt.state}{node} {attempt.cause or ''}".rstrip())

@@ -50,6 +50,12 @@ def undelivered(count: int, how: str) -> str:
     return f"{counted(count, 'record waits', 'records wait')} for MLflow; {how}."
 
 
+def _counts(entry: Status) -> dict[str, int]:
+    """Return the trials of a sweep by state, and how many of them are on its Pareto front."""
+    on_front = {} if entry.on_front is None else {"on the Pareto front": entry.on_front}
+    return {**{state.lower(): count for state, count in entry.trials.items()}, **on_front}
+
+
 def print_sweeps(listed: Sequence[Status], console: Console | None = None) -> None:
     """Print a row for each sweep; on a terminal no line is wider than it, and no word is cut.
 
@@ -78,7 +84,7 @@ def print_sweeps(listed: Sequence[Status], console: Console | None = None) -> No
             "state": entry.state,
             "owner": entry.owner or "",
             "task": entry.task,
-            "trials": ", ".join(f"{count} {state.lower()}" for state, count in entry.trials.items()),
+            "trials": ", ".join(f"{count} {what}" for what, count in _counts(entry).items()),
             "started": time.strftime(day, time.localtime(entry.created_at)),
         }
         table.add_row(*(cells[str(column.header)] for column in columns))

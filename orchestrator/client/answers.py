@@ -60,6 +60,8 @@ class Status:
         metric: Objective, or None before the first driver.
         best_value: Value of the best trial so far, or None.
         best_trial: Key of that trial, or None.
+        on_front: Number of trials on the Pareto front of a sweep with several objectives, of which the file
+            prefers none; None for any other sweep.
     """
 
     id: str
@@ -77,6 +79,7 @@ class Status:
     metric: str | None
     best_value: float | None
     best_trial: str | None
+    on_front: int | None
 
 
 @dataclass(frozen=True)

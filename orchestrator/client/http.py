@@ -23,6 +23,7 @@ from orchestrator.client.names import key_named, no_sweeps, no_trial, one_of
 from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, Backend
 from orchestrator.errors import BadInput, NoServer, NotFound, Refusal, from_documents
 from orchestrator.ledger.people.user_records import AuditEntry, User
+from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.records import is_confirmation, sweep_id_of, trial_label
 from orchestrator.text_file import read_text
 
@@ -86,6 +87,10 @@ class HttpBackend(Backend):
 
     def changes(self, sweep: str) -> answers.Changes:
         return decoded(answers.Changes, self.call("GET", f"{self._sweep(sweep)}/changes"))
+
+    def pareto(self, sweep: str) -> ParetoFront:
+        """The trials of a sweep that no other one dominates in all objectives, and their hypervolume."""
+        return decoded(ParetoFront, self.call("GET", f"{self._sweep(sweep)}/pareto"))
 
     def trials(self, sweep: str) -> Sequence[answers.TrialRow]:
         return self._pages(f"{self._sweep(sweep)}/trials?sort=number", "trials", answers.TrialRow)

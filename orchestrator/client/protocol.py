@@ -40,6 +40,7 @@ from orchestrator.client.answers import (
     TriedNext,
 )
 from orchestrator.ledger.people.user_records import AuditEntry, User
+from orchestrator.ledger.sweeps.pareto import ParetoFront
 
 DAYS = 90.0
 """Days that a token is valid by default."""
@@ -77,6 +78,9 @@ class Backend(Protocol):
 
     def changes(self, sweep: str) -> Changes:
         """The differences from the previous sweep of the same file and profile."""
+
+    def pareto(self, sweep: str) -> ParetoFront:
+        """The trials of a sweep that no other one dominates in all objectives, and their hypervolume."""
 
     def trials(self, sweep: str) -> Sequence[TrialRow]:
         """All trials of a sweep, the search before the confirmations."""

@@ -16,7 +16,7 @@ from pydantic import create_model
 from orchestrator.config.sections import Flag, Number, Pair, Section, Whole, Word, setting
 from trainables.settings import Need
 
-__all__ = ["Need", "SamplerSettings", "SchedulerSettings", "Setting"]
+__all__ = ["COMPARED", "Need", "SamplerSettings", "SchedulerSettings", "Setting"]
 
 REQUIRED = ...
 Kind = Literal["whole", "number", "flag", "word", "words", "pair"]
@@ -67,6 +67,22 @@ class Setting:
         given = {name: bound for name, bound in bounds.items() if bound is not None}
         example = self.default if self.example is None else self.example
         return (kind | None if self.optional else kind), setting(self.summary, example, self.default, **given)
+
+
+COMPARED: Mapping[str, Setting] = {
+    "metric": Setting(
+        "word", "Metric that is compared; the objective if left out.", None, "val/loss", optional=True
+    ),
+    "direction": Setting(
+        "word",
+        "Whether more of `metric` is better; left out for an objective.",
+        None,
+        "minimize",
+        choices=("maximize", "minimize"),
+        optional=True,
+    ),
+}
+"""Options of every scheduler that compares trials."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@
 from typing import Any
 
 from orchestrator.config.declarations import (
+    COMPARED,
     Need,
     SamplerSettings,
     SchedulerSettings,
@@ -139,6 +140,7 @@ DECLARED: dict[str, Any] = {
                 at_least=0,
                 at_most=100,
             ),
+            **COMPARED,
         },
         resumes={"mode": "promote"},
     ),
@@ -150,6 +152,7 @@ DECLARED: dict[str, Any] = {
             ),
             "grace": Setting("number", "Share of the steps before the first stop.", 0.1, above=0, at_most=1),
             "brackets": Setting("whole", "Different first rungs.", 3, at_least=1, at_most=20),
+            **COMPARED,
         },
     ),
     "orchestrator.schedule.schedulers:Median": SchedulerSettings(
@@ -159,6 +162,7 @@ DECLARED: dict[str, Any] = {
             "trials": Setting(
                 "whole", "Trials to compare with before anything stops.", 3, at_least=1, at_most=10_000
             ),
+            **COMPARED,
         },
     ),
     "orchestrator.schedule.schedulers:RunToTheEnd": SchedulerSettings(summary="Every trial runs to its end: nothing to set.", stops_trials=False),
@@ -180,6 +184,7 @@ DECLARED: dict[str, Any] = {
                 "number", "Chance of a fresh draw instead of a step.", 0.25, at_least=0, at_most=1
             ),
             "factors": Setting("pair", "What a step multiplies by.", (0.8, 1.2)),
+            **COMPARED,
         },
         needs=(
             Need(

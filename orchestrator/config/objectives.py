@@ -9,7 +9,15 @@ from orchestrator.config.document import UNKNOWN_KEY, Path, Violation, nearest, 
 from orchestrator.config.feasible import check_setting
 from orchestrator.config.sections import ObjectiveSection, SpaceFile, TrainableFile
 from orchestrator.config.space import Distribution, active
-from orchestrator.config.sweep_config import Constraint, Direction, Objective, Published, SweepConfig
+from orchestrator.config.sweep_config import (
+    Constraint,
+    Direction,
+    Objective,
+    Published,
+    Scheduler,
+    SweepConfig,
+    better,
+)
 from trainables.data.task import completed
 from trainables.tasks import TASKS
 
@@ -24,10 +32,10 @@ def read_objectives(file: SpaceFile) -> tuple[Objective, ...]:
         Violation: No trial reports a metric, or its direction is wrong.
     """
     score = TASKS[file.task].metric
-    example = f"For example objective: {{{_better(f'val/{score}')}: val/{score}}}."
+    example = f"For example objective: {{{better(f'val/{score}')}: val/{score}}}."
     objectives = [] if file.objective is None else _objectives(file.objective)
     if file.objective is None or file.objective.model_fields_set == {"of"}:
-        return (Objective(f"val/{score}", _better(f"val/{score}")),)
+        return (Objective(f"val/{score}", better(f"val/{score}")),)
     for objective in objectives:
         _check_objective(objective, score)
     metrics = {objective.metric for objective in objectives}
@@ -36,7 +44,11 @@ def read_objectives(file: SpaceFile) -> tuple[Objective, ...]:
         raise Violation(("objective",), f"must include val/{score} or val/loss", example)
     if len(metrics) < len(objectives):
         raise Violation(("objective",), "must name each metric once", example)
-    return tuple(sorted(objectives, key=lambda objective: (objective.metric != leading[0], objective.metric)))
+    first = _preferred(file, objectives) or leading[0]
+    if not first.startswith("val/"):
+        must = "must be a `val/...` metric, which the checkpoint of a trial belongs to"
+        raise Violation(("objective", "prefer"), must, f"Write prefer: {leading[0]}.", first)
+    return tuple(sorted(objectives, key=lambda objective: (objective.metric != first, objective.metric)))
 
 
 def read_named_objectives(file: TrainableFile, order: Sequence[str]) -> tuple[Objective, ...]:
@@ -55,7 +67,74 @@ def read_named_objectives(file: TrainableFile, order: Sequence[str]) -> tuple[Ob
         raise Violation(("objective",), "must name a metric that the trials report", example, "")
     if len({objective.metric for objective in objectives}) < len(objectives):
         raise Violation(("objective",), "must name each metric once", example)
-    return tuple(sorted(objectives, key=lambda objective: order.index(objective.direction)))
+    first = _preferred(file, objectives)
+    return tuple(sorted(objectives, key=lambda goal: (goal.metric != first, order.index(goal.direction))))
+
+
+def _preferred(file: SpaceFile | TrainableFile, objectives: Sequence[Objective]) -> str | None:
+    """Return the objective that the file prefers, or None.
+
+    Raises:
+        Violation: It is not among the objectives.
+    """
+    preferred = None if file.objective is None else file.objective.prefer
+    metrics = [objective.metric for objective in objectives]
+    if preferred is not None and preferred not in metrics:
+        must = "must name one of the objectives"
+        raise Violation(("objective", "prefer"), must, nearest(preferred, metrics), f"`{preferred}`")
+    return preferred
+
+
+def check_single(file: SpaceFile | TrainableFile, objectives: Sequence[Objective]) -> bool:
+    """Return True if the file has several objectives and prefers one of them.
+
+    Raises:
+        Violation: It prefers none, and a section needs the best trial or its value.
+    """
+    if len(objectives) == 1:
+        return False
+    if file.objective is not None and file.objective.prefer is not None:
+        return True
+    remedy = f"Write objective: {{..., prefer: {objectives[0].metric}}}."
+    must = "needs a preference among the objectives, which no single trial is the best in"
+    for path, needs in (
+        (("confirm", "seeds"), file.confirm.seeds > 0),
+        (("budget", "target"), file.budget.target is not None),
+        (("budget", "no_improvement"), file.budget.no_improvement is not None),
+    ):
+        if needs:
+            raise Violation(path, must, remedy, f"{len(objectives)} objectives")
+    return False
+
+
+def check_compared(
+    file: SpaceFile | TrainableFile, objectives: Sequence[Objective], scheduler: Scheduler
+) -> None:
+    """Check the metric that a scheduler compares.
+
+    Raises:
+        Violation: No trial reports it, it has no direction or a wrong one, or there are several objectives
+            and none is named.
+    """
+    metric, direction = (scheduler.options.get(name) for name in ("metric", "direction"))
+    path = ("scheduler", scheduler.name)
+    if metric is None:
+        if direction is not None:
+            raise Violation((*path, "direction"), "needs a metric", "Add metric, or leave it out.")
+        if len(objectives) > 1 and "metric" in scheduler.options:
+            must = f"must name the metric by which {scheduler.name} compares trials, of several objectives"
+            raise Violation((*path, "metric"), must, f"Write metric: {objectives[0].metric}.", "")
+        return
+    known = {objective.metric: objective.direction for objective in objectives}
+    if isinstance(file, SpaceFile):
+        _check_reported((*path, "metric"), metric, TASKS[file.task].metric)
+        known.setdefault(metric, better(metric))
+    if direction is None and metric not in known:
+        must = f"must say whether more of {metric} is better, which is not an objective"
+        raise Violation((*path, "direction"), must, "Write direction: minimize, or maximize.", "")
+    if direction is not None and direction != known.get(metric, direction):
+        must = f"{metric} is better when it is {_SENSE[known[metric]]}"
+        raise Violation((*path, "direction"), must, f"Leave it out, or write {known[metric]}.", direction)
 
 
 def read_reports(file: SpaceFile | TrainableFile, objectives: Sequence[Objective]) -> str:
@@ -77,14 +156,10 @@ def _objectives(section: ObjectiveSection) -> list[Objective]:
     return higher + [Objective(metric, "minimize") for metric in section.minimize]
 
 
-def _better(metric: str) -> Direction:
-    return "maximize" if metric.endswith("/accuracy") or metric == "tokens_per_second" else "minimize"
-
-
 def _check_objective(objective: Objective, score: str) -> None:
     path = ("objective", objective.direction)
     _check_reported(path, objective.metric, score)
-    right = _better(objective.metric)
+    right = better(objective.metric)
     if objective.direction != right:
         must = f"{objective.metric} is better when it is {_SENSE[right]}"
         raise Violation(path, must, f"Write {right}: {objective.metric}.", objective.direction)

@@ -349,6 +349,7 @@ def _validated(
         goals = objectives.read_objectives(file)
         rules.check_confirm(file.confirm, len(goals))
         sampler, scheduler = read_strategy(file, space, len(goals), rules.mutable(file, space))
+        objectives.check_compared(file, goals, scheduler)
         return SweepConfig(
             name=name,
             profile=profile,
@@ -373,6 +374,7 @@ def _validated(
             first=objectives.read_points(file.first, space),
             repeat=file.repeat,
             reports=objectives.read_reports(file, goals),
+            prefers=objectives.check_single(file, goals),
         )
 
 
@@ -397,6 +399,7 @@ def _of_trainable(
     goals = objectives.read_named_objectives(file, list(named) if isinstance(named, dict) else [])
     rules.check_confirm(file.confirm, len(goals))
     sampler, scheduler = read_strategy(file, space, len(goals), trainable.changeable)
+    objectives.check_compared(file, goals, scheduler)
     return SweepConfig(
         name=name,
         profile=profile,
@@ -423,4 +426,5 @@ def _of_trainable(
         first=objectives.read_points(file.first, space),
         repeat=file.repeat,
         reports=objectives.read_reports(file, goals),
+        prefers=objectives.check_single(file, goals),
     )

@@ -320,7 +320,7 @@ def read_training(file: SpaceFile, model: ModelSection, space: Space) -> Trainin
             is given one, labels are to be smoothed where there are none, or states are to be carried where
             they cannot be.
     """
-    _check_training(file.training, space)
+    _check_training(file.training, model, space)
     _check_labels(file, space)
     task, carries = TASKS[file.task], file.training.carry_state
     if carries is None:
@@ -357,12 +357,17 @@ def _check_looking_back(model: ModelSection, space: Space) -> None:
             raise Violation(view.path("bidirectional"), must, remedy, "true")
 
 
-def _check_training(training: TrainingSection, space: Space) -> None:
-    """Check that both learning rates are given somewhere, and that a trial reports at least once."""
-    for name in ("learning_rate", "recurrent_learning_rate"):
-        if getattr(training, name) is None and (name not in space or space[name].when):
-            must = "must be given here or in search"
-            raise Violation(("training", name), must, f"For example {name}: 1e-3.", "")
+def _check_training(training: TrainingSection, model: ModelSection, space: Space) -> None:
+    """Check that the learning rates are given somewhere, and that a trial reports at least once.
+
+    The rate of recurrent parameters is needed only for the layers that have some.
+    """
+    if training.learning_rate is None and ("learning_rate" not in space or space["learning_rate"].when):
+        raise _missing_rate("learning_rate")
+    if training.recurrent_learning_rate is None and not all(
+        _draws_rate(layer, space) for layer in _layers(model, space) if LAYERS.settings(layer).recurrent_rate
+    ):
+        raise _missing_rate("recurrent_learning_rate")
     if training.interval > training.steps:
         got = f"{training.interval} of {training.steps}"
         remedy = f"Write {training.steps} or less."
@@ -371,6 +376,16 @@ def _check_training(training: TrainingSection, space: Space) -> None:
     for optimizer in map(str, searched.choices if searched else (training.optimizer,)):
         if optimizer in OPTIMIZERS and not OPTIMIZERS[optimizer].decays:
             _check_no_decay(training, optimizer, space)
+
+
+def _missing_rate(name: str) -> Violation:
+    return Violation(("training", name), "must be given here or in search", f"For example {name}: 1e-3.", "")
+
+
+def _draws_rate(layer: str, space: Space) -> bool:
+    """Return True if every trial with a layer draws the rate of its recurrent parameters."""
+    drawn = space.get("recurrent_learning_rate")
+    return drawn is not None and all(name == "layer" and layer in drawn.when[name] for name in drawn.when)
 
 
 def _check_no_decay(training: TrainingSection, optimizer: str, space: Space) -> None:

@@ -389,6 +389,9 @@ class ObjectiveSection(Section):
         "mean of last 5",
         "best",
     )
+    prefer: Word | None = setting(
+        "Of several objectives, the one that decides which trial is best.", "val/accuracy", None
+    )
 
 
 class Bound(Section):

@@ -85,8 +85,8 @@ def read_strategy(
     sampler = Sampler(*_read("sampler", file.sampler if named else "random"))
     if declared.mutations is not None:
         _check_mutations(mutable, space, sampler, scheduler, declared.mutations)
-    if objectives > 1 and declared.stops_trials:
-        must = "must be none when there are several objectives: it would stop trials by one of them"
+    if objectives > 1 and declared.stops_trials and "metric" not in scheduler.options:
+        must = "must be none when there are several objectives: it cannot compare trials by a named metric"
         raise Violation(("scheduler",), must, "Write scheduler: none.", f"`{scheduler.name}`")
     _check_sampler(file, space, sampler, objectives)
     return sampler, scheduler

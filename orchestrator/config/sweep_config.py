@@ -55,6 +55,11 @@ FIRST = "first"
 """Key of a document in its section `objective`: the direction that decides, if it is not `maximize`."""
 
 
+def better(metric: str) -> Direction:
+    """Return the direction in which a metric of a task is better."""
+    return "maximize" if metric.endswith("/accuracy") or metric == "tokens_per_second" else "minimize"
+
+
 def identity(document: Mapping[str, Any]) -> str:
     """Return the SHA-256 of the parts of a document that identify a sweep."""
     kept = {key: value for key, value in document.items() if key not in CHANGEABLE}
@@ -184,6 +189,7 @@ class SweepConfig:
         repeat: Whether a setting may be tried more than once.
         objectives: Optimised metrics; the first one decides which trial is best.
         reports: Reports that are the value of a trial: `best`, `last` or `mean of last N`.
+        prefers: Whether the file says that the first one of several objectives decides which trial is best.
         constraints: Bounds of the metrics of a feasible trial.
         sampler: Sampler that proposes trials.
         scheduler: Rule that stops trials early.
@@ -227,6 +233,7 @@ class SweepConfig:
     edition: int = 1
     recorded_id: str | None = None
     reports: str = "best"
+    prefers: bool = False
 
     @property
     def network(self) -> ModelSection:
@@ -265,15 +272,34 @@ class SweepConfig:
         return self.objective.direction
 
     @property
+    def compared(self) -> Objective:
+        """Return the metric that the scheduler compares: the one that the file names, or the objective."""
+        metric, direction = (self.scheduler.options.get(name) for name in ("metric", "direction"))
+        if metric is None:
+            return self.objective
+        known = {objective.metric: objective.direction for objective in self.objectives}
+        return Objective(metric, direction or known.get(metric) or better(metric))
+
+    @property
+    def has_best(self) -> bool:
+        """Return True if one trial can be the best: with several objectives, only by a preference."""
+        return len(self.objectives) == 1 or self.prefers
+
+    @property
+    def finite_metrics(self) -> tuple[str, ...]:
+        """Return the metrics that must be finite in every report: the objectives and the compared one."""
+        return tuple(dict.fromkeys([*self.objective_metrics, self.compared.metric]))
+
+    @property
     def objective_metrics(self) -> tuple[str, ...]:
         """Return the metrics of the objectives. The first one ranks the trials."""
         return tuple(objective.metric for objective in self.objectives)
 
     @property
     def observed_metrics(self) -> tuple[str, ...]:
-        """Return the metrics that decide about trials: the objectives, then the constrained ones."""
+        """Return the metrics that decide about trials: those that must be finite, then constrained ones."""
         constrained = (constraint.metric for constraint in self.constraints)
-        return tuple(dict.fromkeys([*self.objective_metrics, *constrained]))
+        return tuple(dict.fromkeys([*self.finite_metrics, *constrained]))
 
     @cached_property
     def digest(self) -> str:
@@ -336,6 +362,8 @@ class SweepConfig:
         if self.trainable is not None and list(document) == ["minimize", "maximize"]:
             # A ledger sorts the keys. Earlier versions let `maximize` decide wherever it stood in the file.
             document[FIRST] = "minimize"
+        if self.prefers:
+            document["prefer"] = self.metric
         if self.reports != "best":
             document["of"] = self.reports
         return document
@@ -482,6 +510,8 @@ def _range(name: str, fixed: Sequence[float], drawn: Mapping[str, Any]) -> tuple
 
 def _training_settings(section: TrainingSection, drawn: Mapping[str, Any]) -> TrainingSettings:
     fields = {name: drawn.get(name, getattr(section, name)) for name in TrainingSection.model_fields}
+    if fields["recurrent_learning_rate"] is None:  # the layer has no parameters of this rate
+        fields["recurrent_learning_rate"] = fields["learning_rate"]
     return TrainingSettings(**fields)
 
 

@@ -32,7 +32,7 @@ from orchestrator.ledger.sweeps.records import (
     SweepState,
     TrialRecord,
 )
-from orchestrator.ledger.sweeps.selection import best_of_sweep, ranked, violations_of
+from orchestrator.ledger.sweeps.selection import ranked, violations_of
 from orchestrator.process_secrets import redacted
 from orchestrator.schedule import cluster, orphaned_actors, sent_code, tuner
 from orchestrator.schedule.engines import BorrowedEngine, EnginePool, Engines
@@ -351,8 +351,7 @@ def conclude(leased: LeasedSweep, stopped: Stop | None) -> Exit:
     `stopped` is None if the session has finished.
     """
     sweep, ledger = leased.sweep, leased.ledger
-    best = best_of_sweep(ledger, sweep_rows.record_of(leased))
-    state: SweepState = "COMPLETE" if best else "FAILED"
+    state: SweepState = "COMPLETE" if sweep_rows.has_candidate(leased) else "FAILED"
     reason = stopped.reason if stopped else None
     if stopped is not None and stopped.state != "COMPLETE":
         state = stopped.state

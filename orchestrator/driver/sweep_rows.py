@@ -33,7 +33,6 @@ from orchestrator.ledger.sweeps.records import (
 )
 from orchestrator.ledger.sweeps.selection import (
     best_checkpoint,
-    best_of_sweep,
     best_of_trials,
     racing_of,
     ranked,
@@ -368,9 +367,14 @@ def without_test(leased: LeasedSweep) -> list[tuple[TrialRecord, CheckpointRecor
 def exit_code(leased: LeasedSweep) -> Exit:
     """Return the exit code of a finished sweep."""
     trials = leased.ledger.trials(leased.sweep.id)
-    best = best_of_sweep(leased.ledger, record_of(leased))
-    failed = best is None or any(trial.state == "FAILED" for trial in trials)
+    failed = not has_candidate(leased) or any(trial.state == "FAILED" for trial in trials)
     return Exit.SOME_FAILED if failed else Exit.COMPLETE
+
+
+def has_candidate(leased: LeasedSweep) -> bool:
+    """Return True if a trial of the search has ended with a value."""
+    maximize = leased.sweep.direction == "maximize"
+    return leased.ledger.best_value(leased.sweep.id, maximize=maximize) is not None
 
 
 def record_of(leased: LeasedSweep) -> SweepRecord:

@@ -65,7 +65,9 @@ class Analysis:
 
 def analyse(history: History) -> Analysis:
     """Return the findings and costs of a sweep so far."""
-    best = best_trial(history.search(), maximize=history.maximize, violations=history.violations())
+    best = None
+    if history.has_best:
+        best = best_trial(history.search(), maximize=history.maximize, violations=history.violations())
     norms: dict[str, list[tuple[int, float]]] = {}
     for report in history.reports.get(best.key, ()) if best else ():
         for name, value in report.metrics.items():

@@ -19,6 +19,8 @@ from orchestrator.study.similarity import FADED
 
 def answer(summary: Summary) -> str:
     """Return the first paragraph of a report, with its figures between `**`."""
+    if summary.chosen is None and (text := front_text(summary)):
+        return text
     if summary.chosen is None:
         return f"No trial is complete, so none is chosen ({summary.state.lower()})."
     chosen = summary.chosen
@@ -27,6 +29,21 @@ def answer(summary: Summary) -> str:
         f"Trial {chosen.row.number} reaches {validation}{_tested(summary, chosen)}, "
         f"at step {chosen.row.best_step}."
     )
+
+
+def front_text(summary: Summary) -> str:
+    """Return a sentence on the Pareto front, with its figures between `**`; '' without one."""
+    front = summary.front
+    if front is None or not front.trials:
+        return ""
+    trials = counted(len(front.trials), "trial is", "trials are")
+    volume = f"a hypervolume of **{words.brief(front.hypervolume)}**"
+    reference = ", ".join(f"{name} {words.brief(value)}" for name, value in front.reference.items())
+    names = " and ".join(front.objectives)
+    text = f"**{trials}** on the Pareto front of {names}, with {volume} beyond {reference}."
+    if front.preference is not None:
+        return text
+    return f"{text} No trial is the best in all objectives; `objective.prefer` in the file would choose one."
 
 
 def _tested(summary: Summary, chosen: Chosen) -> str:
@@ -54,7 +71,7 @@ def notes(summary: Summary) -> list[str]:
 
 def findings(summary: Summary) -> list[str]:
     """Return sentences on the test results, the published value and the second best trial."""
-    ahead = _ahead(summary) if summary.race is None else _raced(summary.race)
+    ahead = _ahead(summary) if summary.race is None else _raced(summary.race, summary.judged)
     earlier = map(_earlier, summary.earlier)
     return [*_confirmed(summary), *_further(summary), *ahead, *_extended(summary), *earlier]
 
@@ -164,20 +181,25 @@ def _ahead(summary: Summary) -> list[str]:
     assert second.value is not None
     ahead = words.number(abs(first.value - second.value))
     return [
-        f"Trial {first.number} is {ahead} ahead of trial {second.number} on validation. "
+        f"Trial {first.number} is {ahead} ahead of trial {second.number}{summary.judged}. "
         "With one seed of each, no difference is established."
     ]
 
 
-def _raced(race: RaceResult) -> list[str]:
-    """Return sentences on a race, its values apart from those of the search."""
+def _raced(race: RaceResult, judged: str) -> list[str]:
+    """Return sentences on a race, its values apart from those of the search.
+
+    Args:
+        race: The race.
+        judged: `Summary.judged`.
+    """
     parts = [
         f"trial {racer.number} {_fresh(racer)} (search value {words.number(racer.search)})"
         for racer in race.racers
     ]
     if not parts:
         return []
-    result = f"Race on validation, mean of fresh seeds: {'; '.join(parts)}."
+    result = f"Race{judged}, mean of fresh seeds: {'; '.join(parts)}."
     if len(parts) == 1:
         return [result, "No other trial is complete, so the race has chosen nothing."]
     verdict = "is established as" if race.established else "leads, but is not established as"
@@ -199,7 +221,7 @@ def context(summary: Summary) -> list[str]:
     """Return sentences on the origin of the results."""
     cost = None if summary.chosen is None else summary.chosen.row.cost
     return [
-        f"Data: {summary.data_source}.",
+        *([] if summary.runs_script else [f"Data: {summary.data_source}."]),
         *([] if cost is None else [f"Size: {words.size(cost)}."]),
         *([] if summary.matched is None else [f"Sizes chosen for {summary.matched}."]),
         *(
@@ -208,6 +230,7 @@ def context(summary: Summary) -> list[str]:
         ),
         *control_lines(summary),
         *_constrained(summary),
+        *([front_text(summary).replace("**", "")] if summary.chosen and summary.front else []),
         *_diverged(summary),
         *([] if summary.reason is None else [f"The sweep is {summary.state}: {summary.reason}."]),
     ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.pareto import ParetoFront, front
 from orchestrator.ledger.sweeps.records import (
     FINISHED_TRIAL,
     AttemptRecord,
@@ -22,6 +23,7 @@ from orchestrator.ledger.sweeps.selection import (
     Constraints,
     best_trial,
     confirmations_of,
+    preference_of,
     racing_of,
     total_violation,
 )
@@ -53,6 +55,15 @@ class History:
         """Bounds that a feasible trial keeps, by metric."""
         constraints: Constraints = self.sweep.document.get("constraints") or {}
         return constraints
+
+    @property
+    def has_best(self) -> bool:
+        """Whether one trial can be the best: with several objectives, only by a preference."""
+        return preference_of(self.sweep) is not None
+
+    def front(self) -> ParetoFront:
+        """Return the Pareto front of the search."""
+        return front(self.sweep, self.trials, {trial.key: self.at_best(trial) for trial in self.trials})
 
     @property
     def racing(self) -> int:

@@ -94,6 +94,7 @@ def report(history: History, summary: Summary, importances: Sequence[Importance]
     """Return the HTML of a sweep's report."""
     sections = [
         _leaderboard(summary),
+        *_front(summary),
         *_progress(history, summary),
         *_hidden_norms(history, summary),
         *_landscape(history, summary, importances),
@@ -231,8 +232,37 @@ def _leaderboard(summary: Summary) -> ReportSection:
         )
         for index, row in enumerate(summary.rows)
     )
-    caption = "Complete trials by their best validation value; click a heading to sort."
+    value = "value" if summary.runs_script else "validation value"
+    caption = f"Complete trials by their {value}; click a heading to sort."
     return ReportSection("Leaderboard", caption, (Table(tuple(column.title for column in shown), rows),))
+
+
+def _front(summary: Summary) -> list[ReportSection]:
+    front = summary.front
+    if front is None or not front.trials:
+        return []
+    names, params = list(front.objectives), summary.parameters
+    rows = tuple(
+        TableRow(
+            (
+                Cell(trial.label, int(trial.label)),
+                *(Cell(words.number(trial.values[name]), trial.values[name]) for name in names),
+                Cell(str(trial.step), trial.step),
+                *(
+                    Cell(words.setting(trial.params.get(name, "–")), trial.params.get(name))
+                    for name in params
+                ),
+            )
+        )
+        for trial in front.trials
+    )
+    caption = (
+        "Trials that no other feasible trial dominates, by being at least as good in each objective and "
+        "better in one; and the hypervolume that they dominate, after each trial."
+    )
+    table = Table(("trial", *names, "step", *params), rows)
+    figures = (curves.pareto_front(summary), curves.hypervolume_history(front))
+    return [ReportSection("Pareto front", caption, (table,), figures=figures)]
 
 
 def _text_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
@@ -246,7 +276,7 @@ def _progress(history: History, summary: Summary) -> list[ReportSection]:
     sections = [
         ReportSection(
             "Optimisation history",
-            "The best validation value of each trial, in the order in which they were proposed.",
+            "The value of each trial, in the order in which they were proposed.",
             figures=(curves.optimisation_history(history, key),),
         )
     ]
@@ -373,7 +403,7 @@ def _reproduction(history: History, summary: Summary) -> ReportSection:
         ("git commit", facts.get("git_commit", "")),
         ("hardware", ", then ".join(facts.get(HARDWARE, ()))),
         ("specification digest", sweep.digest),
-        ("data", f"{sweep.data_source} ({sweep.data_digest})"),
+        *([] if summary.runs_script else [("data", f"{sweep.data_source} ({sweep.data_digest})")]),
         ("sampler seed", facts.get("sampler_seed", "")),
         *((f"version of {name}", value) for name, value in facts.get("versions", {}).items()),
         *(

@@ -42,6 +42,10 @@ def columns(summary: Summary, rows: Sequence[LeaderboardRow]) -> Iterator[Column
     yield _column("#", [row.rank for row in rows], empty="")
     yield _column("trial", [row.number for row in rows])
     yield _measured(summary.metric, [row.value for row in rows])
+    if summary.front is not None:
+        for name in list(summary.front.objectives)[1:]:
+            yield _measured(name, [row.further.get(name) for row in rows])
+        yield Column("front", ["yes" if row.on_front else "" for row in rows], [row.on_front for row in rows])
     if not summary.runs_script:
         yield _measured(summary.test_metric, [row.test for row in rows])
     yield Column("steps", [f"{row.step}/{row.total_steps}" for row in rows], [row.step for row in rows])
@@ -79,11 +83,15 @@ def leaderboard_csv(summary: Summary) -> str:
     writer = csv.writer(out, lineterminator="\n")
     costs = () if summary.runs_script else tuple(field.name for field in fields(Cost))
     tested = () if summary.runs_script else (summary.test_metric,)
+    further = [] if summary.front is None else list(summary.front.objectives)[1:]
     fixed = ["rank", "key", "state", summary.metric, *tested, "best_step", "step"]
+    fixed += [*further, "front"] if further else []
     writer.writerow(map(inert, [*fixed, *costs, *summary.parameters]))
     for row in summary.rows:
         values = [row.rank, row.key, row.state, row.value, *((row.test,) if tested else ())]
-        values += [row.best_step, row.step, *(getattr(row.cost, name, None) for name in costs)]
+        values += [row.best_step, row.step]
+        values += [*map(row.further.get, further), "yes" if row.on_front else ""] if further else []
+        values += [getattr(row.cost, name, None) for name in costs]
         settings = (plain(row.params[name]) if name in row.params else None for name in summary.parameters)
         writer.writerow(map(inert, [*values, *settings]))
     return out.getvalue()

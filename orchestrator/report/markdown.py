@@ -32,6 +32,7 @@ def markdown(summary: Summary, rows: int = 20) -> str:
         bullets(notes(summary)),
         "## Leaderboard",
         leaderboard(summary, summary.rows[:rows]),
+        *_front(summary),
         *_failures(summary),
         "## Where the time went",
         table(["part", "time", "share"], spent),
@@ -44,6 +45,18 @@ def leaderboard(summary: Summary, rows: Sequence[LeaderboardRow]) -> str:
     shown = [column for column in columns(summary, rows) if column.title != TIME]
     lines = [[column.texts[index] for column in shown] for index in range(len(rows))]
     return table([column.title for column in shown], lines)
+
+
+def _front(summary: Summary) -> list[str]:
+    front = summary.front
+    if front is None or not front.trials:
+        return []
+    names = list(front.objectives)
+    rows = [
+        [trial.label, *(words.number(trial.values[name]) for name in names), str(trial.step)]
+        for trial in front.trials
+    ]
+    return ["## Pareto front", table(["trial", *names, "step"], rows)]
 
 
 def _failures(summary: Summary) -> list[str]:

@@ -6,12 +6,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.assignment import SIZE
 from orchestrator.config.networks import chosen_sizes
+from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.records import SIMILARITY, STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.sweeps.selection import (
     Constraints,
@@ -31,7 +32,7 @@ from orchestrator.report.history import (
 )
 from orchestrator.report.published import departures
 from orchestrator.study.race import SURE, chance_of_leader
-from trainables.checkpoint import ARRAYS
+from trainables import checkpoint as saved_files
 from trainables.cost import SIZES, Cost
 
 MEMORYLESS = "none"
@@ -49,6 +50,8 @@ class LeaderboardRow:
         violation: Violation of the constraints of the sweep; 0 for a feasible trial.
         seconds: Total time of all attempts.
         cost: Size of the network; None before the first report.
+        further: Values of the objectives beside the first one, at the step of `value`.
+        on_front: Whether the trial is on the Pareto front of several objectives.
     """
 
     rank: int | None
@@ -66,6 +69,8 @@ class LeaderboardRow:
     attempts: int
     seconds: float
     cost: Cost | None = None
+    further: Mapping[str, float] = field(default_factory=dict)
+    on_front: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ class TimeSpent:
 
     def parts(self) -> dict[str, float]:
         """Return the seconds of each part by its name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {part.name: getattr(self, part.name) for part in fields(self)}
 
     def __add__(self, other: TimeSpent) -> TimeSpent:
         return TimeSpent(**{name: value + getattr(other, name) for name, value in self.parts().items()})
@@ -209,6 +214,7 @@ class Summary:
         race: Race between the best trials, or None without one.
         extended: Trials that were continued to more steps, by number.
         earlier: Earlier results from which the sampler learned, by source.
+        front: Pareto front, or None with a single objective.
         memoryless: Test result of the best trial without recurrence, or None if it was not evaluated.
         further: Test metric on further test splits, such as `test/accuracy_x2`, one value per seed.
         published_source: Paper and table of the published results, or None.
@@ -244,6 +250,7 @@ class Summary:
     race: RaceResult | None
     extended: tuple[Extended, ...]
     earlier: tuple[EarlierSource, ...]
+    front: ParetoFront | None
     memoryless: SeedResult | None
     further: Mapping[str, tuple[float, ...]]
     published_source: str | None
@@ -258,6 +265,11 @@ class Summary:
     def runs_script(self) -> bool:
         """Whether the sweep trains a function or a command, which has neither a test split nor a size."""
         return self.layer in ("function", "command")
+
+    @property
+    def judged(self) -> str:
+        """What trials are judged by, after a noun: ` on validation`, or '' for a script's own metric."""
+        return "" if self.runs_script else " on validation"
 
     @property
     def is_as_published(self) -> bool:
@@ -293,7 +305,8 @@ def summarise(history: History) -> Summary:
     published = dict(document.get("published") or {})
     source = published.pop("source", None)
     published.pop("values", None)
-    rows = _leaderboard(history)
+    front = history.front()
+    rows = _leaderboard(history, front)
     chosen = _chosen(history, rows)
     return Summary(
         sweep_id=sweep.id,
@@ -324,6 +337,7 @@ def summarise(history: History) -> Summary:
             for first in trial.extensions[:1]
         ),
         earlier=_earlier(history),
+        front=front if len(front.objectives) > 1 else None,
         memoryless=_memoryless(history, rows),
         further=_further(history),
         published_source=source,
@@ -443,7 +457,7 @@ def _chosen(history: History, rows: Sequence[LeaderboardRow]) -> Chosen | None:
         checkpoints=history.checkpoints,
         racing=history.racing,
     )
-    if trial is None:
+    if trial is None or not history.has_best:
         return None
     checkpoint = best_checkpoint(trial, history.checkpoints[trial.key])
     assert checkpoint is not None, "a chosen trial has a checkpoint"
@@ -451,27 +465,15 @@ def _chosen(history: History, rows: Sequence[LeaderboardRow]) -> Chosen | None:
         row=next(row for row in rows if row.key == trial.key),
         validation=dict(history.at_best(trial)),
         test=_test(history, trial),
-        checkpoint=None if _is_empty(Path(checkpoint.path)) else checkpoint.path,
+        checkpoint=None if saved_files.is_empty(Path(checkpoint.path)) else checkpoint.path,
     )
-
-
-_EMPTY = 22
-"""Size of an archive without files, in bytes."""
-
-
-def _is_empty(folder: Path) -> bool:
-    """Return True for a checkpoint without files, which a script may report."""
-    try:
-        return (folder / ARRAYS).stat().st_size <= _EMPTY
-    except OSError:
-        return False
 
 
 _STATES = ("COMPLETE", "DIVERGED", "PRUNED", "RUNNING", "PREEMPTED", "WAITING", "FAILED")
 """The states of trials, in the order of the leaderboard."""
 
 
-def _leaderboard(history: History) -> tuple[LeaderboardRow, ...]:
+def _leaderboard(history: History, front: ParetoFront) -> tuple[LeaderboardRow, ...]:
     search = history.search()
     sign = -1.0 if history.maximize else 1.0
 
@@ -482,9 +484,22 @@ def _leaderboard(history: History) -> tuple[LeaderboardRow, ...]:
     best_first = ranked(search, maximize=history.maximize, violations=history.violations())
     with_rank = {trial.key for trial in best_first}
     others = sorted((trial for trial in search if trial.key not in with_rank), key=place)
-    return (
+    on_front = {trial.key for trial in front.trials}
+    further = [name for name in front.objectives if name != history.metric]
+    rows = (
         *(_row(history, trial, rank) for rank, trial in enumerate(best_first, start=1)),
         *(_row(history, trial) for trial in others),
+    )
+    if not further:
+        return rows
+    reported = {trial.key: history.at_best(trial) for trial in search}
+    return tuple(
+        replace(
+            row,
+            further={name: reported[row.key][name] for name in further if name in reported[row.key]},
+            on_front=row.key in on_front,
+        )
+        for row in rows
     )
 
 

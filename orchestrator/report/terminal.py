@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from orchestrator.report import words
-from orchestrator.report.answer import beside, notes
+from orchestrator.report.answer import beside, front_text, notes
 from orchestrator.report.leaderboard import TIME, columns
 from orchestrator.report.summary import LeaderboardRow, Summary
 
@@ -81,13 +81,15 @@ def _leaderboard(summary: Summary, width: int) -> list[Text]:
 
 def _style(row: LeaderboardRow, chosen: str | None) -> str:
     early = {"FAILED": "red", "DIVERGED": "yellow", "PRUNED": "dim"}
-    return "green" if row.key == chosen else early.get(row.state, "")
+    return "green" if row.key == chosen or row.on_front else early.get(row.state, "")
 
 
 def _answer(summary: Summary) -> list[Text]:
     chosen = summary.chosen
     lines = []
-    if chosen is None:
+    if chosen is None and (text := front_text(summary)):
+        lines.append(Text(text.replace("**", ""), style="bold"))
+    elif chosen is None:
         lines.append(Text("No trial is complete, so none is chosen.", style="bold"))
     else:
         settings = ", ".join(f"{name} {words.setting(value)}" for name, value in chosen.row.params.items())

@@ -151,7 +151,7 @@ class SessionStopper(Stopper):
         if result["training"]:
             return False  # its progress is not saved yet
         session = session_of(self._sweep_id)
-        shown = map(shown_as, session.sweep.objective_metrics)
+        shown = map(shown_as, session.sweep.finite_metrics)
         if session.stopped is not None or not_finite(result, *shown):
             return True
         is_report = not result["queued"] and not result["done"]

@@ -53,6 +53,7 @@ class LearningCurve:
     Attributes:
         steps: Steps of the reports, rising.
         values: Values of the objective at these steps, finite.
+        compared: Values of the metric that the scheduler compares; None if that is the objective.
         ending: COMPLETE at the last step, FAILED after the last report, or PRUNED there, so that what would
             have been reported beyond is not known.
         cost: Cost of the whole trial, in any unit: trainings, seconds.
@@ -62,6 +63,7 @@ class LearningCurve:
     values: Sequence[float]
     ending: Ending
     cost: float = 1.0
+    compared: Sequence[float] | None = None
 
 
 @dataclass
@@ -220,7 +222,8 @@ class Replay:
                 self._best[number] = max(self._best[number], self._sign * value)
         step, value = curve.steps[at], curve.values[at]
         self._observer.reported(number, step, value)
-        decision = _decided(self._scheduler, _key(number), step, value, self._sweep.metric)
+        compared = value if curve.compared is None else curve.compared[at]
+        decision = _decided(self._scheduler, _key(number), step, compared, self._sweep.compared.metric)
         is_last = at == len(curve.steps) - 1
         if is_last and curve.ending == "COMPLETE":
             self._complete(number, step)
@@ -279,10 +282,14 @@ def recorded_curves(
     for trial in sorted(trials, key=lambda trial: trial.number):
         if trial.role != "search" or trial.state not in FINISHED_TRIAL:
             continue
-        points = sorted((point.step, point.metrics[sweep.metric]) for point in of_trial.get(trial.key, ()))
-        kept = [(step, value) for step, value in points if math.isfinite(value)]
-        ending = _ENDINGS[trial.state]
-        curves.append(LearningCurve([step for step, _ in kept], [value for _, value in kept], ending))
+        points = sorted(
+            (point.step, point.metrics[sweep.metric], point.metrics[sweep.compared.metric])
+            for point in of_trial.get(trial.key, ())
+        )
+        kept = [point for point in points if all(map(math.isfinite, point[1:]))]
+        steps = [step for step, _, _ in kept]
+        values, compared = [value for _, value, _ in kept], [value for _, _, value in kept]
+        curves.append(LearningCurve(steps, values, _ENDINGS[trial.state], compared=compared))
     return curves
 
 
@@ -310,13 +317,13 @@ def repeated(sweep: SweepConfig, trials: Iterable[TrialRecord], reports: Iterabl
     stopped, allowed, differing, count = set[str](), set[str](), set[str](), 0
     is_complete = False
     for report in sorted(reports, key=lambda report: report.at):
-        key, value = report.trial_key, report.metrics[sweep.metric]
+        key, value = report.trial_key, report.metrics[sweep.compared.metric]
         if is_confirmation(key) or not math.isfinite(value):
             continue
         is_leader = key == rungs.leader and not is_complete
         if key in stopped and key not in allowed and not is_leader:
             differing.add(key)
-        decision = _decided(scheduler, key, report.step, value, sweep.metric)
+        decision = _decided(scheduler, key, report.step, value, sweep.compared.metric)
         is_over = report.step >= sweep.training.steps
         is_complete |= is_over
         count += not is_over

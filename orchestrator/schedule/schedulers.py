@@ -13,7 +13,7 @@ import numpy as np
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
 from orchestrator.assignment import shown_as
-from orchestrator.config.declarations import Need, SchedulerSettings, Setting
+from orchestrator.config.declarations import COMPARED, Need, SchedulerSettings, Setting
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import Scheduler, SweepConfig
 from orchestrator.ledger.sweeps.records import CurvePoint, ReportRecord
@@ -75,6 +75,7 @@ class Asha(SchedulerAdapter):
                 at_least=0,
                 at_most=100,
             ),
+            **COMPARED,
         },
         resumes={"mode": "promote"},
     )
@@ -84,7 +85,7 @@ class Asha(SchedulerAdapter):
         if options["mode"] == "stop":
             return _hyperband(sweep, {**options, "brackets": 1}, keep=options["keep"])
         rungs = Rungs(Hyperband.milestones(sweep, options), options["reduction"], _sign(sweep))
-        return PromotionRule(shown_as(sweep.metric), sweep.training.steps, rungs)
+        return PromotionRule(shown_as(sweep.compared.metric), sweep.training.steps, rungs)
 
     @staticmethod
     def milestones(sweep: SweepConfig, options: Mapping[str, Any]) -> Sequence[float]:
@@ -102,6 +103,7 @@ class Hyperband(SchedulerAdapter):
             ),
             "grace": Setting("number", "Share of the steps before the first stop.", 0.1, above=0, at_most=1),
             "brackets": Setting("whole", "Different first rungs.", 3, at_least=1, at_most=20),
+            **COMPARED,
         },
     )
 
@@ -129,13 +131,17 @@ class Median(SchedulerAdapter):
             "trials": Setting(
                 "whole", "Trials to compare with before anything stops.", 3, at_least=1, at_most=10_000
             ),
+            **COMPARED,
         },
     )
 
     @staticmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
         return MedianRule(
-            shown_as(sweep.metric), sign=_sign(sweep), grace=_grace(sweep, options), least=options["trials"]
+            shown_as(sweep.compared.metric),
+            sign=_sign(sweep),
+            grace=_grace(sweep, options),
+            least=options["trials"],
         )
 
 
@@ -175,6 +181,7 @@ class PopulationBasedTraining(SchedulerAdapter):
                 "number", "Chance of a fresh draw instead of a step.", 0.25, at_least=0, at_most=1
             ),
             "factors": Setting("pair", "What a step multiplies by.", (0.8, 1.2)),
+            **COMPARED,
         },
         needs=(
             Need(
@@ -192,7 +199,7 @@ class PopulationBasedTraining(SchedulerAdapter):
         interval = sweep.training.interval
         period = max(round(options["period"] * sweep.training.steps / interval), 1) * interval
         population = Population(period, options["quantile"], _sign(sweep))
-        return PopulationRule(sweep.id, shown_as(sweep.metric), population)
+        return PopulationRule(sweep.id, shown_as(sweep.compared.metric), population)
 
 
 @without_garbage_collection()
@@ -221,8 +228,8 @@ def _hyperband(sweep: SweepConfig, options: Mapping[str, Any], *, keep: int) -> 
         Hyperband.milestones(sweep, options),
         keep,
         time_attr="step",
-        metric=shown_as(sweep.metric),
-        mode="max" if sweep.direction == "maximize" else "min",
+        metric=shown_as(sweep.compared.metric),
+        mode="max" if sweep.compared.direction == "maximize" else "min",
         max_t=sweep.training.steps,
         grace_period=_grace(sweep, options),
         reduction_factor=options["reduction"],
@@ -231,7 +238,7 @@ def _hyperband(sweep: SweepConfig, options: Mapping[str, Any], *, keep: int) -> 
 
 
 def _sign(sweep: SweepConfig) -> int:
-    return 1 if sweep.direction == "maximize" else -1
+    return 1 if sweep.compared.direction == "maximize" else -1
 
 
 def _grace(sweep: SweepConfig, options: Mapping[str, Any]) -> int:

@@ -214,7 +214,7 @@ class Attempts:
         self._charge(attempt_id, run, outcome.held or 0.0)
         if outcome.training:
             return
-        outcome = run.last = accepted(outcome, *self._sweep.objective_metrics)
+        outcome = run.last = accepted(outcome, *self._sweep.finite_metrics)
         if outcome.failure is not None or (outcome.interrupted and outcome.checkpoint is None):
             return  # nothing was saved
         value = outcome.metrics.get(self._sweep.metric)

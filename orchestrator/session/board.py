@@ -89,6 +89,7 @@ class TrialBoard:
         trials: Trials of earlier drivers; the unfinished ones are due for another attempt at once.
         maximize: Whether more of the objective is better.
         violations: `total_violation` by trial key; a trial without an entry is feasible.
+        has_best: Whether one trial can be the best, which several objectives without a preference rule out.
 
     Attributes:
         maximize: Whether more of the objective is better.
@@ -97,9 +98,14 @@ class TrialBoard:
     """
 
     def __init__(
-        self, trials: Sequence[TrialRecord], *, maximize: bool, violations: Mapping[str, float] | None = None
+        self,
+        trials: Sequence[TrialRecord],
+        *,
+        maximize: bool,
+        violations: Mapping[str, float] | None = None,
+        has_best: bool = True,
     ) -> None:
-        self.maximize, broken = maximize, violations or {}
+        self.maximize, self._has_best, broken = maximize, has_best, violations or {}
         self._scores: dict[str, tuple[int, float, float]] = {}
         self._states: dict[str, TrialState] = {}
         self.counts: Counter[str] = Counter()
@@ -143,7 +149,7 @@ class TrialBoard:
         """
         known = {key: score for key, score in self._scores.items() if self._states[key] != "FAILED"}
         going = {key: score for key, score in known.items() if self._states[key] != "PRUNED"}
-        if not (scores := going or known):
+        if not (scores := going or known) or not self._has_best:
             return None
 
         def rank(key: str) -> tuple[float, float, int]:

@@ -148,7 +148,7 @@ class Session:
         record, trials = self._record, self.ledger.trials(sweep.id)
         violations, before = violations_of(self.ledger, record), spent(self.ledger.attempts(sweep.id), record)
         maximize = sweep.direction == "maximize"
-        self._board = TrialBoard(trials, maximize=maximize, violations=violations)
+        self._board = TrialBoard(trials, maximize=maximize, violations=violations, has_best=sweep.has_best)
         self._end = search_end(sweep.budget, trials, maximize=maximize, violations=violations)
         self._attempts = Attempts(
             sweep,

@@ -50,6 +50,7 @@ ACCESS: Mapping[str, Level] = {
     "show_changes": "viewer",
     "compare": "viewer",
     "replay": "viewer",
+    "show_pareto": "viewer",
     "read_log": "viewer",
     "read_trial_log": "viewer",
     "show_file": "viewer",

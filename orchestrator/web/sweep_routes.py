@@ -21,6 +21,7 @@ from orchestrator.client.answers import (
     Status,
     SweepAnalysis,
 )
+from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.web.access import SignedIn
 from orchestrator.web.app_state import App, AppState
 from orchestrator.web.file_checks import replayed
@@ -175,6 +176,12 @@ def replay(
 ) -> ReplayReport:
     """Replay other schedulers on the learning curves of a sweep, with the limits of a file check."""
     return replayed(app, user.name, sweep_id, scheduler or (), workers or (), draws)
+
+
+@ROUTER.get("/sweeps/{sweep_id}/pareto")
+def show_pareto(app: App, sweep_id: SweepId) -> ParetoFront:
+    """Show the trials that no other one dominates in all objectives, and their hypervolume."""
+    return app.cache.get(("pareto", sweep_id), lambda: app.backend.pareto(sweep_id), about=sweep_id)
 
 
 @ROUTER.get("/sweeps/{sweep_id}/changes")

@@ -60,6 +60,7 @@ class Attention(ChunkedLayer):
         parameters=Count(
             ("d_model", "d_state", "bidirectional"), lambda d, n, both: 2 * d * (n + d) + both * d * d
         ),
+        recurrent_rate=False,
     )
     recurrent = frozenset()
 

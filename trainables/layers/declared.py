@@ -338,6 +338,7 @@ DECLARED: dict[str, Any] = {
         parameters=Count(
             ("d_model", "d_state", "bidirectional"), lambda d, n, both: 2 * d * (n + d) + both * d * d
         ),
+        recurrent_rate=False,
     ),
     "trainables.layers.urnn:URNN": LayerSettings(
         summary="uRNN: N complex units with a unitary transition and modReLU.",
@@ -388,5 +389,6 @@ DECLARED: dict[str, Any] = {
         summary="No recurrence, y = D u: the control that every task is compared with.",
         needs=(Need(("bidirectional",), lambda both: not both, "bidirectional must be false"),),
         parameters=Count(("d_model",), lambda d: d),
+        recurrent_rate=False,
     ),
 }

@@ -20,6 +20,7 @@ class Memoryless(Layer):
         summary="No recurrence, y = D u: the control that every task is compared with.",
         needs=(Need(("bidirectional",), lambda both: not both, "bidirectional must be false"),),
         parameters=Count(("d_model",), lambda d: d),
+        recurrent_rate=False,
     )
     recurrent = frozenset()
 

@@ -4,8 +4,11 @@ A trial is a candidate if it belongs to the search, is COMPLETE or DIVERGED, and
 ordered by
 
 1. the violation of the sweep's constraints: any feasible trial is better than any other;
-2. the value, which with several objectives is that of the first one;
+2. the value, which with several objectives is that of the one that the file prefers;
 3. the number.
+
+Without a preference among several objectives, no trial is the best one: see
+`orchestrator.ledger.sweeps.pareto`.
 
 After a race, its candidates come first, ordered by the mean of their retrainings with fresh seeds instead of
 their own values, which were selected.
@@ -18,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
@@ -31,6 +34,7 @@ from orchestrator.ledger.sweeps.records import (
 
 if TYPE_CHECKING:  # the client has this module, and no SQLAlchemy
     from orchestrator.ledger.ledger import Ledger
+Direction = Literal["maximize", "minimize"]
 
 Constraints = Mapping[str, Mapping[str, float]]
 """Bounds `at_least` and `at_most` by metric, as in the document of a sweep."""
@@ -213,14 +217,37 @@ def best_checkpoint(trial: TrialRecord, checkpoints: Iterable[CheckpointRecord])
     return next((row for row in checkpoints if row.kind == "best" and row.step == trial.best_step), None)
 
 
+def objectives_of(sweep: SweepRecord) -> dict[str, Direction]:
+    """Return the direction of each objective of a sweep, the one that ranks its trials first."""
+    section = sweep.document.get("objective") or {}
+    found: dict[str, Direction] = {}
+    for metric in section.get("maximize", ()):
+        found[metric] = "maximize"
+    for metric in section.get("minimize", ()):
+        found[metric] = "minimize"
+    first = str(sweep.facts["metric"])
+    if first not in found:
+        return {first: sweep.facts["direction"]}
+    return {first: found.pop(first), **found}
+
+
+def preference_of(sweep: SweepRecord) -> str | None:
+    """Return the objective that decides which trial is best; None if the file names none of several."""
+    objectives = objectives_of(sweep)
+    is_named = len(objectives) == 1 or "prefer" in (sweep.document.get("objective") or {})
+    return next(iter(objectives)) if is_named else None
+
+
 def best_of_sweep(ledger: Ledger, sweep: SweepRecord, *, with_checkpoint: bool = False) -> TrialRecord | None:
-    """Return the best trial of a sweep in the ledger, or None without a candidate.
+    """Return the best trial of a sweep in the ledger, or None without a candidate or a preference.
 
     Args:
         ledger: Ledger of the sweep.
         sweep: Record of the sweep.
         with_checkpoint: Whether a candidate must still have the checkpoint of its best step.
     """
+    if preference_of(sweep) is None:
+        return None
     if not (with_checkpoint or sweep.document.get("constraints") or racing_of(sweep.document)):
         return ledger.best_value(sweep.id, maximize=sweep.facts["direction"] == "maximize")
     checkpoints = by_trial(ledger.checkpoints(sweep.id)) if with_checkpoint else None
@@ -233,7 +260,7 @@ def best_of_trials(
     trials: Iterable[TrialRecord],
     checkpoints: Mapping[str, Sequence[CheckpointRecord]] | None,
 ) -> TrialRecord | None:
-    """Return the best of a sweep's trials, or None without a candidate; see `best_trial`.
+    """Return the best of a sweep's trials, or None without a candidate or a preference; see `best_trial`.
 
     Args:
         ledger: Ledger of the sweep.
@@ -241,6 +268,8 @@ def best_of_trials(
         trials: All trials of the sweep.
         checkpoints: As for `best_trial`.
     """
+    if preference_of(sweep) is None:
+        return None
     return best_trial(
         trials,
         maximize=sweep.facts["direction"] == "maximize",

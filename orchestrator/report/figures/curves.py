@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.records import UNFINISHED_TRIAL, TrialRecord
 from orchestrator.ledger.sweeps.selection import ranked
 from orchestrator.report.figures import style
 from orchestrator.report.history import History
-from orchestrator.report.summary import TimeSpent
+from orchestrator.report.summary import Summary, TimeSpent
 from orchestrator.report.tuning import TuningComparison
 
 _NORM = re.compile(r"hidden_norm/layer_(\d+)")
@@ -236,6 +237,41 @@ def spending_bar(spending: TimeSpent) -> go.Figure:
         )
     style.framed(figure, x=f"{unit} of all attempts together", y="", height=170)
     return figure.update_layout(barmode="stack", legend={"traceorder": "normal"})
+
+
+def pareto_front(summary: Summary) -> go.Figure:
+    """Draw the first two objectives of each trial with a value, and the Pareto front on top."""
+    assert summary.front is not None, "only several objectives have a front"
+    first, second, *_ = summary.front.objectives
+    figure = go.Figure()
+    for name, is_front, colour, symbol in (
+        ("dominated or infeasible", False, style.PRUNED, "circle-open"),
+        ("Pareto front", True, style.CHOSEN, "circle"),
+    ):
+        rows = [
+            row
+            for row in summary.rows
+            if row.rank is not None and second in row.further and row.on_front == is_front
+        ]
+        figure.add_scatter(
+            x=[row.value for row in rows],
+            y=[row.further[second] for row in rows],
+            text=[f"trial {row.number}" for row in rows],
+            name=name,
+            mode="markers",
+            marker={"color": colour, "symbol": symbol, "size": 8},
+            hoverinfo="text+x+y",
+        )
+    return style.framed(figure, x=first, y=second)
+
+
+def hypervolume_history(front: ParetoFront) -> go.Figure:
+    """Draw the hypervolume after each feasible trial, in the order of their ends, as a staircase."""
+    figure = go.Figure()
+    line = {"color": style.BEST, "width": 2, "shape": "hv"}
+    ended = list(range(1, len(front.history) + 1))
+    figure.add_scatter(x=ended, y=list(front.history), mode="lines", line=line, showlegend=False)
+    return style.framed(figure, x="feasible trials that have ended", y="hypervolume", height=300)
 
 
 def tuning_curves(compared: TuningComparison) -> go.Figure:

@@ -14,7 +14,7 @@ const EDGE = 40;
 const TOP = 60;
 
 export function analyse(here) {
-  const sections = { "parallel-section": showParallel, "analysis-section": showAnalysis, "changes-section": showChanges };
+  const sections = { "pareto-section": showPareto, "parallel-section": showParallel, "analysis-section": showAnalysis, "changes-section": showChanges };
 
   async function read(name) {
     if (!element(name).open || document.hidden) return;
@@ -29,6 +29,20 @@ export function analyse(here) {
 
   for (const name of Object.keys(sections)) element(name).addEventListener("toggle", () => read(name));
   setInterval(() => Object.keys(sections).forEach(read), EVERY_MS);
+}
+
+async function showPareto(here) {
+  const front = await request(`${here}/pareto`);
+  const names = Object.keys(front.objectives);
+  const params = [...new Set(front.trials.flatMap((trial) => Object.keys(trial.params)))];
+  const reference = Object.entries(front.reference).map(([name, value]) => `${name} ${number(value)}`).join(", ");
+  show("pareto-caption", names.length === 1 ? `The sweep has a single objective, ${names[0]}.` : front.trials.length
+    ? `${front.trials.length} of ${front.candidates} feasible trials are not dominated by another one. Hypervolume: ${number(front.hypervolume)}, beyond ${reference}.`
+    : "No trial has a value yet.");
+  fill(element("pareto-head"), [names], () => "names", () => ["trial", ...names, "step", ...params]);
+  fill(element("pareto-values"), front.trials, (trial) => trial.key, (trial) => (
+    [trial.label, ...names.map((name) => number(trial.values[name])), trial.step, ...params.map((name) => number(trial.params[name]))]
+  ));
 }
 
 async function showParallel(here) {

@@ -71,8 +71,13 @@ async function readLive() {
   element("progress").value = done;
   show("counts", `${done} of ${progress.wanted}`);
   const best = bestOf(progress, isDriven ? running : []);
-  show("best", best.value === null ? "none yet" : number(best.value));
-  show("best-of", best.of === null ? status.metric : `${status.metric} of ${best.of}`);
+  if (status.on_front === null) {
+    show("best", best.value === null ? "none yet" : number(best.value));
+    show("best-of", best.of === null ? status.metric : `${status.metric} of ${best.of}`);
+  } else {
+    show("best", plural(status.on_front, "trial"));
+    show("best-of", "on the Pareto front; the file prefers no objective");
+  }
   show("left", duration(progress.seconds_left) || untold(status.state));
   show("ends", endsAt === null ? "" : `until ${time(endsAt)}`);
   show("budget", budgetText(budget) || "none");

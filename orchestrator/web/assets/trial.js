@@ -38,6 +38,7 @@ async function readTrial() {
   fill(element("checkpoints"), found.checkpoints, (saved) => `${saved.kind} ${saved.step}`, (saved) => [
     saved.step, saved.kind, saved.bytes.toLocaleString(), saved.digest.slice(0, 16), saved.path,
   ]);
+  element("evaluations-section").hidden = found.evaluations.length === 0;
   fill(element("evaluations"), found.evaluations, (row) => `${row.split} ${row.step}`, (row) => [
     row.split, row.step, time(row.at), values(row.metrics),
   ]);

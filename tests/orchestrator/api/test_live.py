@@ -50,6 +50,18 @@ def test_best_values_follow_the_ends_of_complete_trials() -> None:
     ]
     assert best_values(trials, maximize=True) == (0.5, 0.5, 0.6)
     assert best_values(trials, maximize=False) == (0.5, 0.4, 0.4)
+    diverged = sweeps.trial(5, "DIVERGED", value=0.7, finished_at=3.5)
+    assert best_values([*trials, diverged], maximize=True) == (0.5, 0.5, 0.6, 0.7)
+
+
+def test_the_best_value_so_far_is_of_a_feasible_trial() -> None:
+    values = (0.9, 0.5, 0.6)
+    trials = [
+        sweeps.trial(number, value=value, finished_at=number + 1.0) for number, value in enumerate(values)
+    ]
+    keys = [trial.key for trial in trials]
+    assert best_values(trials, maximize=True, violations={keys[0]: 0.1}) == (0.9, 0.5, 0.6)
+    assert best_values(trials, maximize=True, violations={keys[0]: 0.1, keys[2]: 0.2}) == (0.9, 0.5, 0.5)
 
 
 def test_the_time_left_is_that_of_the_last_trials() -> None:

@@ -26,6 +26,7 @@ def detailed(**changes: object) -> DetailedStatus:
         "metric": "val/accuracy",
         "best_value": None,
         "best_trial": None,
+        "on_front": None,
         "direction": "maximize",
         "progress": Progress({}, 12),
         "failures": {},

@@ -36,6 +36,7 @@ READ: dict[str, Callable[[Backend], Any]] = {
     "status": lambda backend: [backend.status(name) for name in (None, sweeps.SWEEP_ID, QUEUED)],
     "live": lambda backend: [backend.live(name) for name in (None, sweeps.SWEEP_ID, QUEUED)],
     "changes": lambda backend: backend.changes(sweeps.SWEEP_ID),
+    "pareto": lambda backend: backend.pareto(sweeps.SWEEP_ID),
     "trials": lambda backend: backend.trials(sweeps.SWEEP_ID),
     "trial": lambda backend: backend.trial(TRIAL),
     "reports": lambda backend: backend.reports(TRIAL),

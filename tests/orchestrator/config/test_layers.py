@@ -132,3 +132,21 @@ def test_what_holds_for_one_layer_can_be_overridden(tmp_path: Path) -> None:
     assert sweep.settings(sweep.published_params() or {}, 0) == loaded(tmp_path).settings(
         sweep.published_params() or {}, 0
     )
+
+
+def test_the_rate_of_recurrent_parameters_is_needed_only_where_a_layer_has_some(tmp_path: Path) -> None:
+    rate = "  recurrent_learning_rate: {log_uniform: [1e-4, 1e-2]}\n"
+    head = VALID.partition("  gamma")[0].replace("heads: 8, ", "").replace("heads: 8,", "")
+    search = "  layer: {choice: [rotrnn, none]}\n  learning_rate: {log_uniform: [1e-4, 1e-2]}\n"
+    end = "budget: {trials: 8}\n"
+    error = refused(tmp_path, head + search + end)
+    assert error.where.endswith(" training.recurrent_learning_rate")
+    conditional = rate.replace("1e-2]", "1e-2], when: {layer: rotrnn}")
+    sweep = loaded(tmp_path, head + search + conditional + end)
+    params = {"layer": "none", "learning_rate": 1e-3}
+    training = sweep.network_settings(params, 0).training
+    assert (training.learning_rate, training.recurrent_learning_rate) == (1e-3, 1e-3)
+    alone = loaded(tmp_path, head + search.replace("[rotrnn, none]", "[none, attention]") + end)
+    assert alone.network_settings(params, 0).training.recurrent_learning_rate == 1e-3
+    again = from_document(json.loads(json.dumps(alone.document())))
+    assert again.digest == alone.digest

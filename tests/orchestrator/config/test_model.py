@@ -25,7 +25,14 @@ def test_reads_the_whole_file(tmp_path: Path) -> None:
     assert (sweep.training.steps, sweep.training.warmup) == (1000, 0.1)
     assert sweep.sampler.seed == 3
     assert sweep.sampler.options["n_ei_candidates"] == 24
-    asha = {"reduction": 4.0, "grace": 0.1, "mode": "stop", "keep": 3}
+    asha = {
+        "reduction": 4.0,
+        "grace": 0.1,
+        "mode": "stop",
+        "keep": 3,
+        "metric": None,
+        "direction": None,
+    }
     assert (sweep.scheduler.name, dict(sweep.scheduler.options)) == ("asha", asha)
     assert (sweep.budget.trials, sweep.resources.gpu, sweep.resources.concurrent) == (16, 0.125, None)
     assert sweep.search["theta_init.max"].choices == (math.pi / 10, 2 * math.pi)
@@ -329,6 +336,25 @@ def test_several_objectives_are_led_by_the_score(tmp_path: Path) -> None:
     sweep = loaded(tmp_path, text)
     assert [goal.metric for goal in sweep.objectives] == ["val/accuracy", "seconds/train", "val/loss"]
     assert sweep.objective.direction == "maximize"
+
+
+@pytest.mark.parametrize("of", ["best", "last", "mean of last 5"])
+def test_the_file_says_which_reports_are_the_value(tmp_path: Path, of: str) -> None:
+    """The default is no part of the identity, as before there was a choice."""
+    sweep = loaded(tmp_path, edited("{maximize: val/accuracy}", f"{{maximize: val/accuracy, of: {of}}}"))
+    assert sweep.reports == of
+    assert from_document(sweep.document(), sweep.source_text).reports == of
+    assert (sweep.id == loaded(tmp_path, VALID).id) == (of == "best")
+
+
+def test_other_words_are_no_value_of_a_trial(tmp_path: Path) -> None:
+    text = edited("{maximize: val/accuracy}", "{maximize: val/accuracy, of: mean of last 0}")
+    error = refused(tmp_path, text)
+    assert error.must == "must be best, last, or mean of last N"
+    goals = "{maximize: val/accuracy, minimize: val/loss, of: mean of last 3}"
+    text = edited("scheduler: {asha: {reduction: 4, grace: 0.1}}", "scheduler: none")
+    error = refused(tmp_path, edited("{maximize: val/accuracy}", goals, text))
+    assert error.where.endswith(" objective.of")
 
 
 def test_files_of_several_encodings_are_one_sweep(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import optuna
 import pytest
 
+from orchestrator.config import from_document
 from orchestrator.config.strategy import SCHEDULERS, options_section
+from orchestrator.config.sweep_config import Objective
 from tests.orchestrator.config.files import VALID, edited, loaded, refused
 
 FREE = VALID.split("published:")[0]
@@ -115,13 +117,66 @@ def test_constraints(tmp_path: Path) -> None:
     assert "trials report" in refused(tmp_path, edited("seconds/train", "second/train", text)).must
 
 
-def test_several_objectives_are_not_pruned(tmp_path: Path) -> None:
-    """A scheduler would stop trials by one objective of several."""
+def test_several_objectives_are_pruned_by_a_named_metric_only(tmp_path: Path) -> None:
+    """A scheduler would stop trials by one objective of several, unknown to who wrote the file."""
     text = edited("{maximize: val/accuracy}", "{maximize: val/accuracy, minimize: val/loss}", FREE)
     error = refused(tmp_path, text)
-    assert (error.where.rpartition(":")[2], error.remedy) == (" scheduler", "Write scheduler: none.")
+    assert error.where.endswith(" scheduler.asha.metric")
+    assert error.remedy == "Write metric: val/accuracy."
+    named = loaded(tmp_path, edited("{reduction: 4,", "{metric: val/loss, reduction: 4,", text))
+    assert named.compared == Objective("val/loss", "minimize")
+    again = from_document(named.document(), named.source_text)
+    assert (again.compared, again.digest) == (named.compared, named.digest)
     assert len(loaded(tmp_path, _with("nsgaii", text, "none")).objectives) == 2
     assert "one objective only" in refused(tmp_path, _with("cmaes", text, "none")).must
+
+
+@pytest.mark.parametrize(
+    ("options", "compared", "message"),
+    [
+        ("", Objective("val/accuracy", "maximize"), ""),
+        ("metric: train/loss, ", Objective("train/loss", "minimize"), ""),
+        ("metric: val/accuracy, ", Objective("val/accuracy", "maximize"), ""),
+        ("metric: val/los, ", None, "must be a metric that trials report"),
+        ("metric: val/loss, direction: maximize, ", None, "val/loss is better when it is low"),
+        ("direction: minimize, ", None, "needs a metric"),
+    ],
+)
+def test_a_scheduler_compares_the_metric_that_the_file_names(
+    tmp_path: Path, options: str, compared: Objective | None, message: str
+) -> None:
+    text = edited("{reduction: 4,", f"{{{options}reduction: 4,", FREE)
+    if compared is None:
+        assert message in refused(tmp_path, text).must
+    else:
+        sweep = loaded(tmp_path, text)
+        assert sweep.compared == compared
+        assert compared.metric in sweep.observed_metrics
+        assert (sweep.id == loaded(tmp_path, FREE).id) == (not options)
+
+
+@pytest.mark.parametrize(
+    ("section", "where"),
+    [
+        ("confirm: {seeds: 2}\n", "confirm.seeds"),
+        ("budget: {trials: 9, target: 0.9}\n", "budget.target"),
+        ("budget: {trials: 9, no_improvement: {trials: 3}}\n", "budget.no_improvement"),
+    ],
+)
+def test_what_needs_the_best_trial_needs_a_preference_among_objectives(
+    tmp_path: Path, section: str, where: str
+) -> None:
+    goals = "{maximize: val/accuracy, minimize: val/loss}"
+    text = _with("nsgaii", edited("{maximize: val/accuracy}", goals, FREE), "none")
+    name = section.partition(":")[0]
+    text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith(name)) + section
+    error = refused(tmp_path, text)
+    assert error.where.endswith(f" {where}")
+    assert error.remedy == "Write objective: {..., prefer: val/accuracy}."
+    sweep = loaded(tmp_path, edited(goals, f"{goals[:-1]}, prefer: val/loss}}", text))
+    assert [goal.metric for goal in sweep.objectives] == ["val/loss", "val/accuracy"]
+    again = from_document(sweep.document(), sweep.source_text)
+    assert (again.prefers, again.metric, again.digest) == (True, "val/loss", sweep.digest)
 
 
 @pytest.mark.parametrize("name", [name for name in SCHEDULERS if name != "pbt"])

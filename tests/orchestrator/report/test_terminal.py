@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from orchestrator.report import markdown, terminal, words
+from orchestrator.report import html, markdown, terminal, words
 from orchestrator.report.leaderboard import leaderboard_csv
 from orchestrator.report.summary import Summary, summarise
 from tests import sweeps
@@ -122,6 +122,9 @@ def test_a_script_has_no_column_of_a_test_split() -> None:
     text = shown(summary)
     assert "Chosen" in text
     assert "test/" not in text
+    for written in (text, markdown.markdown(summary), html.report(history, summary, ())):
+        assert "on validation" not in written
+        assert "Data:" not in written
     for table in (markdown.leaderboard(summary, summary.rows), leaderboard_csv(summary), text):
         header = next(line for line in table.splitlines() if "state" in line)
         assert "score" in header

@@ -90,7 +90,7 @@ def test_a_further_objective_that_is_not_finite_is_a_failure_too() -> None:
 
 def test_a_trial_whose_second_objective_is_nan_is_never_chosen(sessions: Sessions) -> None:
     """To the sampler it has failed, as if its first objective were NaN; a rebuilt study says the same."""
-    sweep = sessions.sweep(2, objective="maximize: val/accuracy, minimize: val/loss")
+    sweep = sessions.sweep(2, objective="maximize: val/accuracy, minimize: val/loss, prefer: val/accuracy")
     session = sessions.open(sweep)
     good, bad = launch(session), launch(session)
     train(session, good, value=0.5)

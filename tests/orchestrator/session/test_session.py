@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from optuna.trial import TrialState
 
 from orchestrator.assignment import Outcome
 from orchestrator.errors import NoSpace
+from orchestrator.ledger.sweeps.pareto import read_front
 from orchestrator.ledger.sweeps.selection import best_checkpoint, best_of_sweep
 from orchestrator.session.attempts import DEAD_NODE_SECONDS, LEAVE_SECONDS
 from orchestrator.session.limits import wait_before_retry
@@ -117,7 +119,7 @@ def test_a_trial_whose_value_is_not_finite_has_diverged(sessions: Sessions, valu
 
 
 def test_a_trial_that_diverges_keeps_the_value_of_its_best_report(sessions: Sessions) -> None:
-    """Its checkpoint of that step exists, so it can be chosen; the sampler learns the same value."""
+    """Its checkpoint of that step exists, so it can be chosen; the sampler is not shown it."""
     session = sessions.open(sessions.sweep(2))
     good, other = launch(session), launch(session)
     for step, value in ((10, 0.93), (20, 0.91), (30, math.nan)):
@@ -131,9 +133,26 @@ def test_a_trial_that_diverges_keeps_the_value_of_its_best_report(sessions: Sess
     assert best is not None
     assert best.key == good.trial_key
     assert session.progress().best_key == good.trial_key
-    assert session._attempts._study.trials()[0].value == 0.93
+    assert session._attempts._study.trials()[0].state == TrialState.FAIL
     rebuilt = Study(session.sweep, sessions.ledger.trials(session.sweep.id, role="search"))
     assert rebuilt.trials()[0].value == 0.93
+
+
+def test_no_trial_is_the_best_of_several_objectives_without_a_preference(sessions: Sessions) -> None:
+    goals = "maximize: val/accuracy, minimize: val/loss"
+    for objective, named in ((goals, False), (f"{goals}, prefer: val/accuracy", True)):
+        session = sessions.open(sessions.sweep(2, objective=objective), capacity=1)
+        for value, loss in ((0.9, 2.0), (0.5, 1.0)):
+            assignment = launch(session)
+            metrics = {"val/accuracy": value, "val/loss": loss}
+            for step in (10, 20, 30):
+                session.reported(assignment.attempt_id, outcome(assignment, step, value, metrics=metrics))
+            session.completed(assignment.attempt_id)
+        assert session.finished
+        best = best_of_sweep(sessions.ledger, session._record)
+        assert (best is not None, session.progress().best_key is not None) == (named, named)
+        front = read_front(sessions.ledger, session._record)
+        assert [trial.label for trial in front.trials] == ["0", "1"]
 
 
 CURVE = ((10, 0.9), (20, 0.5), (30, 0.7))

@@ -58,7 +58,7 @@ STUDY = """
 trainable: {TRAINABLE}
 search: {learning_rate: {log_uniform: [1e-3, 1e-2]}}
 training: {steps: 6, interval: 3}
-objective: {maximize: val/accuracy, minimize: val/loss}
+objective: {maximize: val/accuracy, minimize: val/loss, prefer: val/accuracy}
 constraints: {seconds/train: {at_most: 1000}}
 sampler: {tpe: {seed: 2}}
 scheduler: none

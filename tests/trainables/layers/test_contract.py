@@ -78,6 +78,12 @@ def test_the_generated_declaration_is_that_of_the_class(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_layer_with_recurrent_parameters_says_so(name: str) -> None:
+    """A file must give their rate, and only then."""
+    assert LAYERS.settings(name).recurrent_rate == bool(LAYERS[name].recurrent)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_constructor_accepts_what_is_declared(name: str) -> None:
     """The keywords of a layer are its options and ranges, with the declared defaults."""
     settings, parameters = LAYERS.settings(name), inspect.signature(LAYERS[name].__init__).parameters
