@@ -79,7 +79,7 @@ class Status:
     metric: str | None
     best_value: float | None
     best_trial: str | None
-    on_front: int | None
+    on_front: int | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
