@@ -11,9 +11,10 @@ from rich.console import Console as RichConsole
 from rich.table import Column, Table
 from rich.text import Text
 
-from orchestrator.client.answers import Status, TitledTable
+from orchestrator.client.answers import Status
 from orchestrator.errors import counted
 from orchestrator.output import Console
+from orchestrator.report.words import TitledTable
 
 _WIDE = 120
 """Columns of a terminal with room for the task and the time of day."""

@@ -85,10 +85,11 @@ def replay(
         raise BadInput(
             "replay", "needs a sweep or --curves", "both" if sweep else "neither", "Give one of them."
         )
-    if curves is not None:
-        from orchestrator.api.replays import replay_curves  # Ray, whose schedulers decide, takes seconds
+    if curves is not None or output is not None:
+        from orchestrator.api import replays  # Ray, whose schedulers decide, takes seconds
 
-        report = replay_curves(
+    if curves is not None:
+        report = replays.replay_curves(
             curves,
             values,
             length,
@@ -102,9 +103,7 @@ def replay(
         backend = backend_of(server, root)
         report = backend.replay(str(sweep), scheduler or (), workers or (), draws=draws or 1)
     if output is not None:
-        from orchestrator.api.replays import write_page
-
-        write_page(report, output)
+        replays.write_page(report, output)
     if as_json:
         print_json(asdict(report))
     else:

@@ -18,6 +18,7 @@ from orchestrator.ledger.sweeps.records import (
     TrialState,
     trial_label,
 )
+from orchestrator.report.words import TitledTable
 from orchestrator.session.board import Progress
 from orchestrator.sharing.pool_rows import PriorityClass
 
@@ -507,16 +508,6 @@ class SweepAnalysis:
     seconds: Mapping[str, float]
     best: str | None
     norms: Sequence[Norm]
-
-
-@dataclass(frozen=True)
-class TitledTable:
-    """A table of texts with a title above it and sentences below it."""
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    sentences: Sequence[str]
 
 
 @dataclass(frozen=True)

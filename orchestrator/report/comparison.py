@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from orchestrator.client.answers import TitledTable
 from orchestrator.errors import counted
 from orchestrator.report import words
 from orchestrator.report.answer import noise
@@ -26,6 +25,7 @@ from orchestrator.report.statistics import (
 )
 from orchestrator.report.summary import Summary
 from orchestrator.report.tuning import BUDGETS, TuningComparison, TuningCurve
+from orchestrator.report.words import TitledTable
 from trainables.cost import Cost
 
 

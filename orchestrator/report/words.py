@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,16 @@ from orchestrator.placeholders import plain
 
 DECIMALS = 4
 """Number of decimals of a measured value, unless `numbers` needs more to distinguish values."""
+
+
+@dataclass(frozen=True)
+class TitledTable:
+    """A table of texts with a title above it and sentences below it."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    sentences: Sequence[str]
 
 
 def number(value: float | None, decimals: int = DECIMALS) -> str:
