@@ -28,6 +28,7 @@ LOOKING = (
     *("--version", "--help", "list", "list --json", "status", "status {sweep}", "show {sweep}-0", "logs 0"),
     *("follow {sweep}", "queue", "report {sweep} --output page.html", "validate small.yaml", "quota ada"),
     *("user list", "user log", "move {sweep} idle", "submit small.yaml", "run small.yaml"),
+    *("compare {sweep}", "replay {sweep}"),
 )
 """Command lines that may be repeated once the sweep is complete."""
 
