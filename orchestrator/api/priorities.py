@@ -10,7 +10,7 @@ from pathlib import Path
 from orchestrator.api.queue_order import places
 from orchestrator.api.workspace import Workspace
 from orchestrator.client.answers import QueuedSweep
-from orchestrator.client.names import one_of
+from orchestrator.client.names import check_word, one_of
 from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput, NotAllowed, NotFound
 from orchestrator.ledger.ledger import Ledger
@@ -90,9 +90,9 @@ def change(
         NotFound: No sweep matches.
         StaleRevision: The settings have none of the revisions.
     """
+    if priority_class is not None:
+        check_word("class", priority_class, CLASSES)
     chosen = next((known for known in CLASSES if known == priority_class), None)
-    if chosen is None and priority_class is not None:
-        raise BadInput("class", f"must be one of {', '.join(CLASSES)}", priority_class, "Choose one of them.")
     parts = None if weight is None else _parts("weight", weight, above=0.0)
     with Workspace.at(root).ledger() as ledger:
         if priority_class == "urgent":
@@ -121,12 +121,11 @@ def resume(
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        NotFound: No submitted sweep matches.
-        WrongState: The sweep is neither stopped nor parked.
+        NotFound: No sweep matches.
+        WrongState: The sweep is neither stopped nor parked, or was not submitted.
     """
     with Workspace.at(root).ledger() as ledger:
-        ids = [sweep_id for sweep_id, known in known_sweeps(ledger).items() if known.owner is not None]
-        sweep_id = one_of(ids, name)
+        sweep_id = one_of(known_sweeps(ledger), name)
         asked = asked or Asked(COMMAND_LINE, "resume", sweep_id)
         submission = submissions.submission(ledger, sweep_id)
         if submission is not None and submission.state == "PARKED":

@@ -19,12 +19,13 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from orchestrator.client import answers
 from orchestrator.client.answers import LogPart, Submitted
-from orchestrator.client.names import key_named, no_sweeps, no_trial, one_of
+from orchestrator.client.names import check_word, key_named, no_sweeps, no_trial, one_of
 from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, Backend
 from orchestrator.errors import BadInput, NoServer, NotFound, Refusal, from_documents
-from orchestrator.ledger.people.user_records import AuditEntry, User
+from orchestrator.ledger.people.user_records import ROLES, AuditEntry, User
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.records import is_confirmation, sweep_id_of, trial_label
+from orchestrator.sharing.pool_rows import CLASSES
 from orchestrator.text_file import read_text
 
 TOKEN = "SWEEP_TOKEN"
@@ -194,6 +195,7 @@ class HttpBackend(Backend):
         return [decoded(answers.Pool, row) for row in self.call("GET", "/pool")["pools"]]
 
     def move(self, sweep: str, priority_class: str, *, weight: float = 1.0) -> answers.SweepSettings:
+        check_word("class", priority_class, CLASSES)
         body = {"priority_class": priority_class, "weight": weight}
         return decoded(answers.SweepSettings, self.call("PATCH", self._sweep(sweep), body))
 
@@ -219,6 +221,7 @@ class HttpBackend(Backend):
         return [decoded(User, row) for row in self.call("GET", "/users")["users"]]
 
     def add_user(self, name: str, role: str = "member", *, days: float = DAYS) -> answers.AddedUser:
+        check_word("--role", role, ROLES)
         lifetime = None if days == math.inf else days
         added = self.call("POST", "/users", {"name": name, "role": role, "days": lifetime})
         return decoded(answers.AddedUser, added)

@@ -34,6 +34,16 @@ def one_of(ids: Collection[str], name: str) -> str:
     raise kind(name[:80], must, f"{len(matching)} sweeps", remedy)
 
 
+def check_word(where: str, word: str, words: Sequence[str]) -> None:
+    """Check a word of a closed list, which a client does before it sends the word.
+
+    Raises:
+        BadInput: The word is not in the list.
+    """
+    if word not in words:
+        raise BadInput(where, f"must be one of {', '.join(words)}", word, "Choose one of them.")
+
+
 def no_sweeps() -> NotFound:
     """Return the error of a request for the newest sweep of an empty ledger."""
     return NotFound("the ledger", "has no sweeps", "", "Submit a sweep first.")

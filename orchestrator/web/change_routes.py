@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.datastructures import Headers
@@ -119,7 +119,7 @@ class TrySetting(Body):
 class Priority(Body):
     """Changes of a sweep's class, and of its weight relative to the owner's other sweeps."""
 
-    priority_class: Annotated[str | None, Field(description="`urgent`, `normal` or `idle`.")] = None
+    priority_class: Literal["urgent", "normal", "idle"] | None = None
     weight: Annotated[float | None, Field(description="Greater than 0, and at most 10,000.")] = None
 
 

@@ -59,8 +59,8 @@ class Quota(Body):
 class NewUser(Body):
     """User to add."""
 
-    name: Annotated[str, Field(max_length=200)]
-    role: Annotated[str, Field(max_length=200, description="`viewer`, `member` or `admin`.")] = "member"
+    name: Annotated[str, Field(max_length=64)]
+    role: Literal["viewer", "member", "admin"] = "member"
     days: Annotated[float | None, Field(description="Days until the token expires; null for never.")] = (
         user_admin.DAYS
     )

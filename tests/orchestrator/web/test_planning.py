@@ -41,12 +41,13 @@ def test_the_example_is_valid_and_says_what_would_run(reader: Client) -> None:
         (FILE.replace("{trials: 2}", "{trials: 100001}"), "budget.trials"),
     ],
 )
-def test_a_refusal_has_four_parts(reader: Client, text: str, where: str) -> None:
+def test_a_refusal_has_four_parts_and_a_class(reader: Client, text: str, where: str) -> None:
     answer = reader.send("POST", "/api/v1/validate", "ada", body={"name": "small", "text": text})
     assert (answer.status, answer.document["plan"]) == (200, None)
     [refusal] = answer.document["refusals"]
     assert where in refusal["where"]
-    assert refusal.keys() == {"where", "must", "got", "remedy"}
+    assert refusal.keys() == {"where", "must", "got", "remedy", "error"}
+    assert refusal["error"] == "BadInput"
     assert "/tmp" not in str(refusal), "the folder of the server is not named"
 
 
@@ -145,6 +146,7 @@ def test_a_check_that_reaches_a_limit_is_refused_and_the_service_lives_on(
             "must": f"must take at most {limits.cpu_seconds} s of processor time and {memory} to check",
             "got": "more",
             "remedy": "Search fewer values, or nest them less.",
+            "error": "BadInput",
         }
         checked = limited.send("POST", "/api/v1/validate", "ada", body={**body, "sizes": sizes})
         assert (checked.status, checked.document) == (200, {"refusals": [refusal], "plan": None})
