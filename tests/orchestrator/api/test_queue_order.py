@@ -74,7 +74,11 @@ class Queue:
 
     def finish(self, sweep: str, trials: int) -> None:
         """Let trials of a sweep with a driver end, a moment after each other."""
-        document = {"budget": {"trials": 8}, "sampler": {"tpe": {}}}
+        document = {
+            "budget": {"trials": 8},
+            "sampler": {"tpe": {}},
+            "search": {"rate": {"uniform": [0.0, 1.0]}},
+        }
         writer = self._leases[sweep].writer
         writer.create_sweep(sweep_record(id=sweep, document=document))
         for number in range(trials):

@@ -92,6 +92,16 @@ REFUSED: dict[str, list[Callable[[Backend, Path], Any]]] = {
         lambda backend, folder: backend.analysis(UNKNOWN),
         lambda backend, folder: backend.analysis(QUEUED),
     ],
+    "pareto": [
+        lambda backend, folder: backend.pareto(UNKNOWN),
+        lambda backend, folder: backend.pareto(QUEUED),
+    ],
+    "try_setting": [
+        lambda backend, folder: backend.try_setting(UNKNOWN, {"learning_rate": 1e-3}),
+        lambda backend, folder: backend.try_setting(sweeps.SWEEP_ID, {"learning_rate": 1e-3}),
+        lambda backend, folder: backend.try_setting(QUEUED, {"learning_rate": 1e9}),
+        lambda backend, folder: backend.try_setting(QUEUED, {"depth": 3}),
+    ],
     "compare": [
         lambda backend, folder: backend.compare([sweeps.SWEEP_ID, UNKNOWN]),
         lambda backend, folder: backend.compare([QUEUED]),

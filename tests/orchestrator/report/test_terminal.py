@@ -124,7 +124,7 @@ def test_a_script_has_no_column_of_a_test_split() -> None:
     assert "test/" not in text
     for written in (text, markdown.markdown(summary), html.report(history, summary, ())):
         assert "on validation" not in written
-        assert "Data:" not in written
+        assert f"Data: {summary.data_source}" not in written
     for table in (markdown.leaderboard(summary, summary.rows), leaderboard_csv(summary), text):
         header = next(line for line in table.splitlines() if "state" in line)
         assert "score" in header

@@ -62,8 +62,9 @@ def test_no_option_of_this_package_takes_any_text() -> None:
         for option, declared in registry.settings(name).options.items()
     }
     words = {name for name, option in strategies.items() if option.kind in ("word", "words")}
-    assert {name for name in words if not strategies[name].choices} == {"pbt.mutations"}, (
-        "searched names alone"
+    reported = {f"{name}.metric" for name in ("asha", "hyperband", "median", "pbt")}
+    assert {name for name in words if not strategies[name].choices} == {"pbt.mutations", *reported}, (
+        "searched names, and metrics of the sweep itself, alone"
     )
 
 
