@@ -167,3 +167,22 @@ def test_an_assignment_keeps_its_account() -> None:
     config = own.to_config()
     config["assignment"]["account"] = sent
     assert Assignment.from_config(config).account == NOBODY
+
+
+@pytest.mark.parametrize(("mode", "is_read"), [(0o600, False), (0o644, True)])
+def test_a_file_of_metrics_is_read_as_the_account(
+    opened: Path, tmp_path: Path, mode: int, is_read: bool
+) -> None:
+    """A path of a file submitted over HTTP could otherwise name numbers that its owner may not read."""
+    table = opened / "metrics.csv"
+    table.write_text("step,val/loss\n2,1.0\n")
+    table.chmod(mode)
+    own = assigned(opened, tmp_path, "sleep 1")
+    assert isinstance(own.settings, ScriptSettings)
+    settings = replace(own.settings, metrics={"file": str(table)})
+    first = outcome(replace(own, settings=settings, observed=("val/loss",)))
+    if is_read:
+        assert (first.failure, first.step, first.metrics["val/loss"]) == (None, 2, 1.0)
+    else:
+        assert "the file of the metrics must be a file of the script" in str(first.message)
+        assert "1.0" not in (tmp_path / "log").read_text()
