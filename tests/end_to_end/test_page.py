@@ -103,7 +103,7 @@ def test_sections_show_what_the_sweep_has_learned(chrome: webdriver.Chrome, clie
     sign_in(chrome, client, "vera")
     open_sweep(chrome, client.address, sweeps.SWEEP_ID)
     busy = "details[aria-busy=true]"
-    assert len(chrome.find_elements(By.CSS_SELECTOR, busy)) == 3
+    assert len(chrome.find_elements(By.CSS_SELECTOR, busy)) == 4
     for name in ("parallel", "analysis", "changes"):
         chrome.find_element(By.CSS_SELECTOR, f"#{name}-section summary").send_keys(Keys.ENTER)
     with_value = sum(trial.value is not None for trial in sweeps.trials())
