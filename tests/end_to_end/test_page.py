@@ -104,7 +104,7 @@ def test_sections_show_what_the_sweep_has_learned(chrome: webdriver.Chrome, clie
     open_sweep(chrome, client.address, sweeps.SWEEP_ID)
     busy = "details[aria-busy=true]"
     assert len(chrome.find_elements(By.CSS_SELECTOR, busy)) == 4
-    for name in ("parallel", "analysis", "changes"):
+    for name in ("pareto", "parallel", "analysis", "changes"):
         chrome.find_element(By.CSS_SELECTOR, f"#{name}-section summary").send_keys(Keys.ENTER)
     with_value = sum(trial.value is not None for trial in sweeps.trials())
 
@@ -114,6 +114,7 @@ def test_sections_show_what_the_sweep_has_learned(chrome: webdriver.Chrome, clie
     browser.until("the parallel coordinates", lambda: lines("parallel") == with_value)
     browser.until("the time", lambda: "compile" in shown(chrome, "seconds"))
     browser.until("the end", lambda: not chrome.find_elements(By.CSS_SELECTOR, busy))
+    assert "a single objective" in shown(chrome, "pareto-caption")
     assert "importances need ten" in shown(chrome, "importances-empty")
     assert lines("norms") == sweeps.LAYERS
     assert "hidden_norm/layer_1" in shown(chrome, "norm-values")

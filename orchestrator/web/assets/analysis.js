@@ -41,7 +41,7 @@ async function showPareto(here) {
     : "No trial has a value yet.");
   fill(element("pareto-head"), [names], () => "names", () => ["trial", ...names, "step", ...params]);
   fill(element("pareto-values"), front.trials, (trial) => trial.key, (trial) => (
-    [trial.label, ...names.map((name) => number(trial.values[name])), trial.step, ...params.map((name) => setting(trial.params[name] ?? ""))]
+    [trial.label, ...names.map((name) => number(trial.values[name])), trial.step, ...params.map((name) => name in trial.params ? setting(trial.params[name]) : "")]
   ));
 }
 
