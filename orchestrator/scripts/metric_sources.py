@@ -163,22 +163,29 @@ class MetricTable:
         self._file, self._step = file, step
         self._pending = PendingMetrics(needed, needed)
         self._offset, self._header, self._looked_at = 0, b"", 0.0
+        self._is_behind = False
 
     def print(self, lines: str) -> None:
         """Ignore what the script prints."""
 
     def reports(self, *, ended: bool) -> list[bytes]:
-        """Return the reports of the rows that were added."""
+        """Return the reports of rows that were added, at most `LONGEST_READ` bytes of the file at a time."""
         now = time.monotonic()
-        if not ended and now - self._looked_at < LOOK_SECONDS:
+        if not ended and not self._is_behind and now - self._looked_at < LOOK_SECONDS:
             return []
         self._looked_at = now
+        while True:
+            self._read()
+            found = list(self._pending.complete(ended=ended and not self._is_behind))
+            if found or not (ended and self._is_behind):  # at the end, no report means that nothing follows
+                return found
+
+    def _read(self) -> None:
         for row in self._rows():
             numbers = {name: number for name, value in row.items() if (number := _number(value)) is not None}
             step = numbers.pop(self._step, None)
             if step is not None and step == int(step) > self._pending.last:
                 self._pending.add(int(step), numbers)
-        return list(self._pending.complete(ended=ended))
 
     def _rows(self) -> Iterator[Mapping[str, object]]:
         lines = self._new_lines()
@@ -194,8 +201,8 @@ class MetricTable:
             yield dict(zip(names, cells, strict=False))
 
     def _new_lines(self) -> list[bytes]:
-        """Return the complete lines since the last look, without the header of a CSV file."""
-        lines: list[bytes] = []
+        """Return the next complete lines, without the header of a CSV file."""
+        self._is_behind = False
         try:
             with own_file(self._file, os.O_RDONLY) as file:
                 header = file.readline(LONGEST_READ)
@@ -205,22 +212,17 @@ class MetricTable:
                     self._header = header
                     self._offset = len(header) if self._file.suffix == ".csv" else 0
                 file.seek(self._offset)
-                while text := file.read(LONGEST_READ):
-                    whole = text[: text.rfind(b"\n") + 1]
-                    if not whole and len(text) == LONGEST_READ:
-                        raise _refused(
-                            f"a line of {self._file.name} must be shorter", f"{LONGEST_READ} bytes"
-                        )
-                    self._offset += len(whole)
-                    file.seek(self._offset)
-                    lines += whole.split(b"\n")[:-1]
-                    if not whole:
-                        break
+                text = file.read(LONGEST_READ)
         except FileNotFoundError:
             return []
         except OSError as error:
             raise _refused("the file of the metrics must be a file of the script", str(error)) from error
-        return lines
+        whole = text[: text.rfind(b"\n") + 1]
+        self._is_behind = len(text) == LONGEST_READ
+        if self._is_behind and not whole:
+            raise _refused(f"a line of {self._file.name} must be shorter", f"{LONGEST_READ} bytes")
+        self._offset += len(whole)
+        return whole.split(b"\n")[:-1]
 
 
 def _number(value: object) -> float | None:

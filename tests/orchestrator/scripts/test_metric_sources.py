@@ -139,6 +139,35 @@ def test_a_line_of_json_is_a_report(tmp_path: Path) -> None:
     assert read(source.reports(ended=False)) == expected
 
 
+@pytest.mark.parametrize("name", ["metrics.csv", "metrics.jsonl"])
+def test_a_long_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """All of a file of any size was once read at a time, and its reports were kept in memory."""
+    monkeypatch.setattr("orchestrator.scripts.metric_sources.LONGEST_READ", 200)
+    rows = [
+        f"{step},0.5" if name.endswith("csv") else f'{{"step": {step}, "val/loss": 0.5}}'
+        for step in range(99)
+    ]
+    header = ["step,val/loss"] if name.endswith("csv") else []
+    (tmp_path / name).write_text("\n".join([*header, *rows, ""]))
+    for ended in (False, True):
+        table = MetricTable(tmp_path / name, "step", NEEDED)
+        pieces = list(iter(lambda: table.reports(ended=ended), []))  # noqa: B023
+        assert max(map(len, pieces)) < 40
+        assert read([line for piece in pieces for line in piece]) == [
+            (step, {"val/loss": 0.5}) for step in range(99)
+        ]
+
+
+def test_the_end_of_a_long_file_without_metrics_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.scripts.metric_sources.LONGEST_READ", 200)
+    other = '{"step": 1, "train/loss": 0.5}\n'
+    (tmp_path / "metrics.jsonl").write_text(60 * other + '{"step": 2, "val/loss": 0.25}\n')
+    table = MetricTable(tmp_path / "metrics.jsonl", "step", NEEDED)
+    assert read(table.reports(ended=True)) == [(2, {"train/loss": 0.5, "val/loss": 0.25})]
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("step,val/loss\n1,2\n")
     (tmp_path / "metrics.csv").symlink_to(tmp_path / "secret")
