@@ -13,7 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from orchestrator.ledger.holder import Token
 from orchestrator.ledger.ledger import Ledger
@@ -116,6 +116,7 @@ class SweepWriter:
         self.ledger, self.token = ledger, token
         self._reported_at: float | None = None
         self._outages_before: dict[str, float] = {}  # seconds of outages before each attempt was taken
+        self._latest_end: float | None = None
 
     @_transaction()
     def check(self, tx: Transaction) -> None:
@@ -335,11 +336,29 @@ class SweepWriter:
             ValueError: The trial is COMPLETE and has no finite value.
         """
         then, outage = trial_state or REISSUED[state], self._outage_of(attempt_id)
+
+        def end(tx: Transaction) -> bool:
+            finished_at = self._end_time(tx) if then in FINISHED_TRIAL else None
+            return _end_attempt(
+                tx, attempt_id, state, cause, then, value, best_step, finished_at, outage, events
+            )
+
         return self.ledger.write(
-            lambda tx: _end_attempt(tx, attempt_id, state, cause, then, value, best_step, outage, events),
+            end,
             self.token,
             acted_on=lambda _: then in FINISHED_TRIAL,
         )
+
+    def _end_time(self, tx: Transaction) -> float:
+        """Return the time of a trial's end, later than the ends before it even if the clock was set back.
+
+        The end of a search depends on the order of these times, also after a restart.
+        """
+        if self._latest_end is None:
+            ((latest,),) = execute(tx.connection, _LATEST_END, {"sweep_id": self.token.sweep_id})
+            self._latest_end = latest or 0.0
+        self._latest_end = max(tx.now, math.nextafter(self._latest_end, math.inf))
+        return self._latest_end
 
     @_transaction(_always)
     def prune(
@@ -362,7 +381,7 @@ class SweepWriter:
         trial = trial_of(tx, trial_key)
         if trial.state not in FINISHED_TRIAL:
             outcome = {"state": "PRUNED", "cause": None, "value": value, "best_step": best_step}
-            tx.change(TRIALS, trial, **outcome, finished_at=tx.now)
+            tx.change(TRIALS, trial, **outcome, finished_at=self._end_time(tx))
             tx.emit(events)
 
     def exploit(
@@ -560,7 +579,9 @@ class SweepWriter:
     ) -> tuple[Path, ...] | None:
         trial = trial_of(tx, attempt_of(tx, attempt_id).trial_key)
         cause, value, best_step = f"goes on from {segment.donor}", trial.value, trial.best_step
-        if not _end_attempt(tx, attempt_id, "ENDED", cause, "WAITING", value, best_step, outage, events):
+        if not _end_attempt(
+            tx, attempt_id, "ENDED", cause, "WAITING", value, best_step, None, outage, events
+        ):
             return None
         trial = trial_of(tx, trial.key)
         segments = [*trial.system_attrs.get("segments", []), asdict(segment)]
@@ -615,6 +636,7 @@ def _end_attempt(
     trial_state: TrialState,
     value: float | None,
     best_step: int | None,
+    finished_at: float | None,
     outage_seconds: float | None,
     events: Sequence[Event],
 ) -> bool:
@@ -626,7 +648,6 @@ def _end_attempt(
         raise ValueError(f"{trial.key}: a COMPLETE trial must have a finite value (got {value})")
     ended = {"state": state, "cause": cause, "ended_at": tx.now, "outage_seconds": outage_seconds}
     tx.change(ATTEMPTS, attempt, **ended)
-    finished_at = tx.now if trial_state in FINISHED_TRIAL else None
     outcome = {"state": trial_state, "cause": cause, "value": value, "best_step": best_step}
     tx.change(TRIALS, trial, **outcome, finished_at=finished_at)
     tx.emit(events)
@@ -693,6 +714,8 @@ def _checkpoints_of(tx: Transaction, trial_key: str) -> list[CheckpointRecord]:
 
 # Built once: building a statement costs more than running it.
 _SEQ, _KIND = (list(OUTBOX.columns.keys()).index(name) for name in ("seq", "kind"))
+_LATEST_END = select(func.max(TRIAL.c.finished_at)).where(TRIAL.c.sweep_id == bindparam("sweep_id"))
+
 _NEWEST_REPORT = (
     select(REPORT.c.attempt_id, REPORT.c.at)
     .where(REPORT.c.trial_key == bindparam("trial_key"))

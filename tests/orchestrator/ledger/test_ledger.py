@@ -442,6 +442,24 @@ def test_reports_keep_their_order_when_the_clock_is_set_back(url: str) -> None:
     assert times == sorted(set(times))
 
 
+def test_ends_of_trials_keep_their_order_when_the_clock_is_set_back(url: str) -> None:
+    """`no_improvement` counts the trials in the order of their ends, also after a restart."""
+    clock = SetClock(1000.0)
+    ledger = Ledger.open(url, system=clock)
+    create_sweep(ledger)
+    first = writer(ledger)
+    for number in range(3):
+        own = first if number < 2 else writer(ledger)
+        own.add_trial(trial_record(number))
+        attempt = own.start_attempt(f"{SWEEP_ID}-{number}")
+        own.end_attempt(attempt.id, "ENDED", None, trial_state="FAILED")
+        clock.now -= 450.0
+    times = [trial.finished_at for trial in ledger.trials(SWEEP_ID)]
+    ledger.close()
+    assert None not in times
+    assert times == sorted(set(times))
+
+
 ODD = {
     'a "loss"': 1.0,
     "loss": 0.1 + 0.2,
