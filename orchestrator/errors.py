@@ -186,7 +186,7 @@ def from_documents(documents: Iterable[Mapping[str, str]], other: type[Refusal] 
 
     Raises:
         KeyError: A document lacks one of the four parts.
-        ValueError: There are no documents.
+        ValueError: The sequence of documents is empty.
     """
     names = ("where", "must", "got", "remedy")
     first, *more = (

@@ -224,7 +224,7 @@ def extract(folder: Path, digest: str, target: Path) -> dict[str, Any]:
     for name in attributes["folders"]:
         _inside(target, name, folder).mkdir(parents=True, exist_ok=True)
     for name, known in sorted(attributes["folders"].items(), reverse=True):
-        # Whoever gets the files must be able to remove them.
+        # The account that gets the files must be able to remove them.
         _set_attributes(target / name, (known[0] | stat.S_IRWXU, known[1]))
     return facts
 

@@ -163,7 +163,7 @@ def submit(
         options: Arguments of `Sweep.run` for the driver, without secrets, because the ledger contains them.
             Others have the defaults of `Sweep.run`.
         owner: Owner of the sweep; `SWEEP_OWNER` or else the user of this process if None.
-        only_own: Whether to refuse a sweep of the ledger that another owner has submitted, or nobody.
+        only_own: Whether to refuse a sweep of the ledger that another owner, or no owner, has submitted.
         only_ended: Whether to refuse a queued or running sweep.
         withdraw: Whether to withdraw the stop request of a user for a queued or running sweep.
         asked: Entry for the audit log; one of the command line if None.

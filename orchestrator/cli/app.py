@@ -95,7 +95,7 @@ def run_command(arguments: Sequence[str]) -> int:
         with files_closed():
             result = app(args=words, prog_name="sweep", standalone_mode=False)
         if sys.stdout is not None:
-            sys.stdout.flush()  # here, where what it refuses is told
+            sys.stdout.flush()  # here, where a refusal is still printed
     except (Refusal, OSError) as error:
         return print_refusal(error)
     except typer.TyperException as error:

@@ -167,7 +167,7 @@ class QueuedSweep:
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of a sweep, and their use by its attempts so far; None is no limit.
+    """Limits of a sweep, and their use by its attempts so far; None means no limit.
 
     Attributes:
         trials: Number of search trials.
@@ -678,7 +678,7 @@ class PlannedSweep:
 
 @dataclass(frozen=True)
 class QuotaRow:
-    """The weight and the quotas of an owner; None is no limit.
+    """The weight and the quotas of an owner; None means no limit.
 
     Attributes:
         owner: Name of the owner.

@@ -77,7 +77,7 @@ class Hyperparameter:
         allows: Returns True if a value of the right type is within its bounds.
         sample: Legal value, for errors.
         most: Largest legal number. It is far above any that makes sense, so `must` says nothing of it.
-        optional: Whether null is a value too, and means that there is no such limit or smoothing.
+        optional: Whether null is a value too, which means no limit or no smoothing.
     """
 
     kind: Kind

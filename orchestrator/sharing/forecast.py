@@ -19,9 +19,9 @@ def expected_starts(
 ) -> dict[str, float]:
     """Return in how many seconds each waiting sweep is expected to run its first trial.
 
-    A running sweep ends after the time that is left to it, and whoever then has a share starts. How long a
-    sweep that starts will take is not known, so its resources stay in use, as do those of a running sweep
-    without an estimate.
+    A running sweep ends after the time that is left to it, and the sweep that then has a share starts. How
+    long a sweep that starts will take is not known, so its resources stay in use, as do those of a running
+    sweep without an estimate.
 
     Args:
         view: of the pool.

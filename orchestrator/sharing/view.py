@@ -65,7 +65,7 @@ class View:
         capacity = Capacity.of(snapshot.nodes)
         claims = {claim.sweep: claim for claim in snapshot.claims if claim.sweep in uses}
         # What a sweep wants beyond the whole pool changes no share. Without it, and in one order, the rows
-        # change rarely, and so are rarely filled anew.
+        # change rarely, and so are rarely filled again.
         live = tuple([_limited(claims[sweep], capacity.cpu) for sweep in sorted(claims)])
         return cls(
             now=now,

@@ -65,7 +65,7 @@ def opened_storage(source: str) -> Iterator[Any]:
         source: As of `read_study`.
 
     Raises:
-        BadInput: There is no such file, or it is none of Optuna.
+        BadInput: The file does not exist, or is not a storage of Optuna.
     """
     from optuna.storages import JournalStorage, RDBStorage
     from optuna.storages.journal import JournalFileBackend

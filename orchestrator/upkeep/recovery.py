@@ -88,7 +88,7 @@ def recover(url: str, system: System = System()) -> Recovery:
     file = database_file(address)
     if not (is_file(address) and backup.has_backup(address)):
         where = address.render_as_string(hide_password=True)
-        remedy = "Restore it from a backup of your own, or start anew."
+        remedy = "Restore it from a backup of your own, or start with an empty ledger."
         raise Damaged(where, "has no backup beside it", "", remedy)
     with migration_lock(address), _no_driver(lock_folder(address)):
         fresh = file.with_name(f"{file.name}.recovering")

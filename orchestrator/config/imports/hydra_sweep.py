@@ -56,7 +56,7 @@ _DEEPEST = 20
 
 
 class SweepGrammarError(ValueError):
-    """A text that is no sweep in Hydra's grammar, or one without a counterpart."""
+    """A text that is not a sweep in Hydra's grammar, or one without a counterpart."""
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def optuna_draft(
     builder.guesses.append(f"training.steps: {length}.")
     metrics = _metrics(builder, study, objective)
     if known is not None and list(study.goals) != sorted(study.goals, key=study.goals.index):
-        why = "are no known results, because a file names objectives of one direction together"
+        why = "cannot be known results, because a file names objectives of one direction together"
         builder.leave_out(
             "trials", ", ".join(study.goals), why, "Write them to a CSV file: `known: results.csv`."
         )

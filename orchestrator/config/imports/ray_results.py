@@ -91,7 +91,7 @@ def ray_draft(
         builder.leave_out(
             f"{missing} of {len(trials)} trials",
             None,
-            f"have no finite {metric}, or lack a hyperparameter that others have, and are no known results",
+            f"have no finite {metric}, or lack a hyperparameter of other trials, and cannot be known results",
             "Nothing to do.",
         )
     steps = max((len(trial.results) for trial in trials), default=0)

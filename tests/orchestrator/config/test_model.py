@@ -340,7 +340,7 @@ def test_several_objectives_are_led_by_the_score(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("of", ["best", "last", "mean of last 5"])
 def test_the_file_says_which_reports_are_the_value(tmp_path: Path, of: str) -> None:
-    """The default is no part of the identity, as before there was a choice."""
+    """The default does not change the identity, as before there was a choice."""
     sweep = loaded(tmp_path, edited("{maximize: val/accuracy}", f"{{maximize: val/accuracy, of: {of}}}"))
     assert sweep.reports == of
     assert from_document(sweep.document(), sweep.source_text).reports == of

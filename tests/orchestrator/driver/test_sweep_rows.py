@@ -313,29 +313,29 @@ def test_a_sweep_that_is_concluded_while_it_is_interrupted_stays_finished(
     assert sessions.ledger.backlog(held.sweep.id) == waiting, "MLflow hears of no interruption"
 
 
-def test_what_mlflow_has_lost_is_delivered_again(sessions: Sessions, said: list[str]) -> None:
+def test_what_mlflow_has_lost_is_delivered_again(sessions: Sessions, messages: list[str]) -> None:
     """Here its database is gone; what waits for it anyway is not put back."""
     session = searched(sessions, [0.5])
     sweep_id, ledger = session.sweep.id, sessions.ledger
     waiting = ledger.pending(sweep_id, 1000)
     with Lease(ledger, sweep_id) as lease:
-        own = replace(leased(sessions, session), lease=lease, observer=Heard(said))
+        own = replace(leased(sessions, session), lease=lease, observer=Heard(messages))
         compare_with_mlflow(own)
-        assert (len(ledger.pending(sweep_id, 1000)), said) == (len(waiting), [])
+        assert (len(ledger.pending(sweep_id, 1000)), messages) == (len(waiting), [])
         lease.writer.delivered([row.seq for row in waiting])
         compare_with_mlflow(own)
     assert len(ledger.pending(sweep_id, 1000)) == len(waiting)
-    assert said[0].startswith(f"Sending {sweep_id} to MLflow again: ")
+    assert messages[0].startswith(f"Sending {sweep_id} to MLflow again: ")
 
 
 class Heard(Observer):
-    def __init__(self, said: list[str]) -> None:
-        self._said = said
+    def __init__(self, messages: list[str]) -> None:
+        self._messages = messages
 
     def say(self, line: str) -> None:
-        self._said.append(line)
+        self._messages.append(line)
 
 
 @pytest.fixture
-def said() -> list[str]:
+def messages() -> list[str]:
     return []

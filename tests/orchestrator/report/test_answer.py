@@ -94,12 +94,12 @@ def test_known_results_are_named_as_such_with_their_similarity(found: dict[str, 
 def test_an_earlier_sweep_is_named_with_its_similarity() -> None:
     document = {**_DOCUMENT, "warm_start": ["listops-1"]}
     facts = {**sweeps.sweep_record().facts, SIMILARITY: {"listops-1": Similarity([], [], True).facts()}}
-    (said,) = [
+    (sentence,) = [
         each
         for each in findings(summarise(history([], document=document, facts=facts)))
         if "listops-1" in each
     ]
-    assert said.startswith(
+    assert sentence.startswith(
         "Trials of the earlier sweep listops-1: 0 results in this space; similarity unknown"
     )
 

@@ -465,10 +465,10 @@ def test_what_a_script_does_not_get_is_said_once(runs: Runs, monkeypatch: pytest
     first = runs.function(text)
     runs.all(first)
     runs.all(replace(first, attempt_id=first.attempt_id.replace(".1", ".2")))
-    (said,) = [line for line in runs.log.splitlines() if "not passed on" in line]
-    assert all(name in said for name in ("MY_API_TOKEN", "NAMED_LIKE_NOTHING", "OF_THE_DRIVER"))
-    assert "SWEEP_VARIABLES=NAME" in said
-    assert "HUB_TOKEN" not in said
+    (line,) = [line for line in runs.log.splitlines() if "not passed on" in line]
+    assert all(name in line for name in ("MY_API_TOKEN", "NAMED_LIKE_NOTHING", "OF_THE_DRIVER"))
+    assert "SWEEP_VARIABLES=NAME" in line
+    assert "HUB_TOKEN" not in line
     assert runs.log.count("HAS ['HUB_TOKEN']") == 2
     assert runs.log.count("false 2048 None") == 2
     assert "canary" not in runs.log
@@ -1632,14 +1632,14 @@ def test_work_after_the_last_report_is_done(runs: Runs, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("minutes", "said"),
+    ("minutes", "text"),
     [
         (None, "after its last report, and is ended; resources.minutes lets it go on for longer"),
         (0.02, "ended after its last report: the script must not exceed resources.minutes"),
     ],
 )
 def test_work_after_the_last_report_has_an_end(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch, minutes: float | None, said: str
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, minutes: float | None, text: str
 ) -> None:
     monkeypatch.setattr(attempts, "FINISHING_SECONDS", 0.5)
     text = """
@@ -1653,7 +1653,7 @@ def test_work_after_the_last_report_has_an_end(
     monkeypatch.setattr(processes, "GRACE", 0.2)
     (last,) = runs.all(runs.function(text, minutes=minutes))
     assert (last.step, last.done, last.failure) == (6, True, None)
-    assert said in runs.log
+    assert text in runs.log
 
 
 # ------------------------------------------------------------------ the process of a function

@@ -97,7 +97,7 @@ def test_mps_is_used_where_its_daemon_has_made_its_pipe(
     assert of_script["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "34"
     assert of_script["CUDA_MPS_PIPE_DIRECTORY"] == str(tmp_path)
     assert mps_environment(0.25)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
-    assert mps_environment(1) == mps_environment(2) == {}, "whole GPUs are shared with nobody"
+    assert mps_environment(1) == mps_environment(2) == {}, "a whole GPU is not shared"
 
 
 def test_the_nodes_of_a_trial_can_find_each_other(tmp_path: Path) -> None:

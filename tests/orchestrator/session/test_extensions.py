@@ -37,15 +37,15 @@ def longer(sweep: SweepConfig, steps: int = 60, top: int = 1) -> SweepConfig:
 
 def entered(sessions: Sessions, sweep: SweepConfig) -> list[str]:
     """Enter a sweep as its next driver does; return the lines that it prints."""
-    said: list[str] = []
+    messages: list[str] = []
     observer = Observer()
-    observer.say = said.append  # type: ignore[method-assign]
+    observer.say = messages.append  # type: ignore[method-assign]
     run = Run(sessions.paths, sessions.folder, Hardware(1, 0))
     with Shutdown() as shutdown, Lease(sessions.ledger, sweep.id) as lease:
         leased = LeasedSweep(sweep, run, sessions.ledger, lease, observer, shutdown)
         sweep_rows.enter(leased, None)
         sessions.writer(sweep).set_sweep_state("RUNNING")
-    return said
+    return messages
 
 
 def searched(sessions: Sessions, values: Sequence[float], extra: str = "") -> SweepConfig:
@@ -72,8 +72,8 @@ def continue_to(session: Session, steps: int, value: float) -> int:
 def test_the_best_trials_continue_and_the_others_stay(sessions: Sessions) -> None:
     sweep = longer(searched(sessions, [0.5, 0.7, 0.6]), top=2)
     before = sessions.ledger.trials(sweep.id)
-    said = entered(sessions, sweep)
-    assert "Extending 2 trials to 60 steps: 1, 2." in said
+    messages = entered(sessions, sweep)
+    assert "Extending 2 trials to 60 steps: 1, 2." in messages
     session = sessions.open(sweep)
     assignment = launch(session)
     assert step_resumed(assignment) == 30

@@ -107,7 +107,7 @@ def test_less_is_better_where_the_objective_is_minimised() -> None:
 
 
 def test_neither_failed_nor_infeasible_trials_end_a_search() -> None:
-    """A crash says nothing about the space. An infeasible trial is no improvement, whatever its value."""
+    """A crash says nothing about the space. An infeasible trial is never an improvement."""
     budget = BudgetSection(trials=9, target=0.9, no_improvement=NoImprovementSection(trials=2))
     end = SearchEnd(budget, maximize=True)
     end.add("COMPLETE", 0.5, 0.0)

@@ -235,7 +235,7 @@ def test_shares_of_a_large_pool_are_computed_in_a_fraction_of_the_obvious_way() 
 
 
 def test_parts_of_a_gpu_of_several_sweeps_share_one_device() -> None:
-    """Four quarters fill it, whoever owns them; three thirds do, and no fourth one."""
+    """Four quarters fill it, of one owner or of several; three thirds do, and a fourth one waits."""
     node = PoolNode("n", 64 * UNIT, UNIT)
 
     def claim(sweep: str, gpu: float) -> PoolClaim:

@@ -326,9 +326,9 @@ def test_init_writes_a_file_that_runs_the_script(tmp_path: Path, capsys: pytest.
         "    print(f'epoch {epoch + 1}: val_loss={loss}')\n"
     )
     assert run_command(["init", "--script", str(script)]) == 0
-    said = capsys.readouterr().out
-    assert "Guessed: minimize val_loss, which line 8 of train.py prints." in said
-    assert "train.yaml is written" in said
+    output = capsys.readouterr().out
+    assert "Guessed: minimize val_loss, which line 8 of train.py prints." in output
+    assert "train.yaml is written" in output
     sweep = load(tmp_path / "train.yaml", profile=None, gpus=0)
     runs = Runs(tmp_path)
     settings = sweep.settings({"lr": 0.5}, seed=1)
