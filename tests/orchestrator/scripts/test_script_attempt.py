@@ -1632,14 +1632,14 @@ def test_work_after_the_last_report_is_done(runs: Runs, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("minutes", "text"),
+    ("minutes", "in_log"),
     [
         (None, "after its last report, and is ended; resources.minutes lets it go on for longer"),
         (0.02, "ended after its last report: the script must not exceed resources.minutes"),
     ],
 )
 def test_work_after_the_last_report_has_an_end(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch, minutes: float | None, text: str
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, minutes: float | None, in_log: str
 ) -> None:
     monkeypatch.setattr(attempts, "FINISHING_SECONDS", 0.5)
     text = """
@@ -1653,7 +1653,7 @@ def test_work_after_the_last_report_has_an_end(
     monkeypatch.setattr(processes, "GRACE", 0.2)
     (last,) = runs.all(runs.function(text, minutes=minutes))
     assert (last.step, last.done, last.failure) == (6, True, None)
-    assert text in runs.log
+    assert in_log in runs.log
 
 
 # ------------------------------------------------------------------ the process of a function
