@@ -926,4 +926,4 @@ def _check_new(
             raise BadInput("try", "must be a setting that was not tried before", trial.key, remedy)
     points = [*sweep.points[len(trials) :], *(wanted.params for wanted in waiting)]
     if any(sweep.feasible.key(point) == key for point in points):
-        raise BadInput("try", "must not wait to be tried already", "the same values", remedy)
+        raise BadInput("try", "must differ from the settings that already wait", "the same values", remedy)

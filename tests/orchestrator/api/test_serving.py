@@ -85,7 +85,7 @@ def test_a_setting_to_try_is_checked(sweep: Sweep) -> None:
         sweep.try_setting({"learning_rate": 1e9})
     assert sweep.try_setting({"learning_rate": 1e-3}).before == 0
     assert sweep.try_setting(space).before == 1
-    with pytest.raises(BadInput, match="must not wait to be tried already"):
+    with pytest.raises(BadInput, match="must differ from the settings that already wait"):
         sweep.try_setting(space)
     budget = sweep.specification.budget.trials
     for _ in range(budget - 2):
