@@ -30,11 +30,11 @@ _MOST_TRIALS = 10_000
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import has read.
+    """The result of an import.
 
     Attributes:
         text: Text of the search-space file.
-        notes: What could not be translated and what was guessed, a line each.
+        notes: Lines about parts that could not be translated, and about guesses.
         known: Text of a CSV file of known results, or '' if there are none.
         rows: Number of known results.
     """
@@ -100,7 +100,7 @@ def _check_options(
     """Check that options suit the kind of the source.
 
     Raises:
-        BadInput: One has no effect on it.
+        BadInput: An option has no effect on this kind of source.
     """
     if overrides and kind != "yaml":
         raise _misplaced("OVERRIDE", _OF_HYDRA)
@@ -115,7 +115,7 @@ def _misplaced(option: str, source: str) -> BadInput:
 
 
 def _kind_of(source: str, path: Path) -> str:
-    """Return `optuna`, `ray` or `yaml`.
+    """Return the kind of a source: `optuna`, `ray` or `yaml`.
 
     Raises:
         BadInput: The source is a script, does not exist or cannot be read.

@@ -115,7 +115,7 @@ def best_values(
 
     Args:
         trials: Trials of the sweep, of any role and state.
-        maximize: Whether more of the objective is better.
+        maximize: Whether larger values of the objective are better.
         violations: `total_violation` by trial key; a feasible trial is better than any other.
     """
     best_first = ranked(trials, maximize=maximize, violations=violations)

@@ -49,7 +49,7 @@ CLUSTERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "service": ("sweep-serve.service",),
     }
 )
-"""The kinds of cluster that need no checkout, and the files of one."""
+"""Files of each kind of cluster that needs no checkout."""
 
 
 def tasks() -> list[str]:

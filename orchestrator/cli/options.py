@@ -84,7 +84,7 @@ def backend_of(server: str | None, root: Path) -> Backend:
 
 
 def trial_name(words: list[str]) -> str:
-    """Return what names a trial, given as one word, or as a sweep and a number.
+    """Return the name of a trial, given as one word, or as a sweep and a number.
 
     Raises:
         BadInput: There are more words.
