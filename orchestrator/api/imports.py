@@ -56,8 +56,8 @@ def imported(
     """Return the search-space file of a file, a folder or a storage of another tool. No code of it is run.
 
     Args:
-        source: Path of a YAML file of W&B or Hydra, of a storage of Optuna or of a folder of results of Ray
-            Tune, or URL of a storage of Optuna.
+        source: Path of a W&B or Hydra YAML file, an Optuna storage or a folder with Ray Tune results, or URL
+            of an Optuna storage.
         overrides: Overrides of Hydra's command line.
         study: Name of the study in a storage that has several.
         objective: Section `objective` for results that do not name their metric.

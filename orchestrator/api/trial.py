@@ -439,7 +439,7 @@ _INSTEAD: Mapping[str, str] = {
 
 
 def _readers() -> tuple[type[Predictor], type[TrainedProgram]]:
-    """Return the readers of checkpoints of networks and of programs."""
+    """Return the classes that read checkpoints: of networks, and of programs."""
     from trainables import inference, trained_program  # JAX takes a second to import
 
     return inference.Predictor, trained_program.TrainedProgram

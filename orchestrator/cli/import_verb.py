@@ -14,7 +14,7 @@ from orchestrator.output import print_error
 from orchestrator.report.words import near
 
 _KNOWN = "known.csv"
-"""Suffix of the name of the file of known results."""
+"""Suffix of the file name for known results."""
 
 
 def import_search(

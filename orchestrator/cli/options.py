@@ -19,7 +19,7 @@ EXECUTION = "Execution"
 """Heading in `--help` of the options that change how a sweep is run, not what it computes."""
 
 TABLE = "Table of curves"
-"""Heading in `--help` of the options of `replay` that read a file of this machine."""
+"""Heading in `--help` for the options of `replay` that read a local file."""
 
 OF_THIS_MACHINE = frozenset({_FOLDERS, EXECUTION, TABLE})
 """Headings of the options that have no effect on a remote service."""

@@ -660,7 +660,7 @@ FILE_SECTIONS = tuple(
         for name, field in file.model_fields.items()
     )
 )
-"""Names of the sections of both kinds of file."""
+"""Names of the sections, for both kinds of file."""
 
 
 _MOST_ERRORS = 50

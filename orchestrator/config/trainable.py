@@ -309,7 +309,7 @@ def _check_word(word: str, space: Space, known: Sequence[str], *, shell: bool) -
 
 
 def _longest(piece: Piece, space: Space, known: Sequence[str], given: str | None = None) -> int:
-    """Return the largest number of bytes of a piece of a word.
+    """Return the largest size of a piece of a word, in bytes.
 
     Args:
         piece: Piece of a word.
@@ -382,7 +382,7 @@ def _check_arguments(word: str, pieces: Sequence[Piece], *, shell: bool) -> None
 
 
 def _texts(placeholder: Placeholder, space: Space) -> list[str]:
-    """Return the texts of every choice or of both ends of a range.
+    """Return the texts that a placeholder may have: of every choice, or of both ends of a range.
 
     Raises:
         Violation: Its format does not suit its values, or a shell would take a value for several words.

@@ -44,7 +44,7 @@ FADED = 32
 
 @dataclass
 class Similarity:
-    """The similarity of the results of one source to those of a sweep, whose trials are added one by one.
+    """The similarity between one source and a sweep, whose trials are added one by one.
 
     Args:
         params: Hyperparameters of the earlier results, in the space of the sweep.
@@ -178,7 +178,7 @@ def _key(params: Mapping[str, Any]) -> str:
 def _places(params: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
     """Return the coordinates of settings from 0 to 1, of shape [settings, hyperparameters].
 
-    A coordinate is the place of a value in the order of the different values of its hyperparameter.
+    A coordinate is the rank of a value among the distinct values of its hyperparameter.
     """
     names = sorted({name for each in params for name in each})
     places = np.zeros((len(params), len(names)))

@@ -42,7 +42,7 @@ LONGEST_MESSAGE = 2000
 
 
 class Attempt:
-    """One attempt of one trial in a free slot of an engine of its static choice.
+    """An attempt of a trial, in a free slot of an engine for its static choice.
 
     Example:
 
