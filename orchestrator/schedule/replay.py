@@ -41,9 +41,9 @@ _ENDINGS: Mapping[str, Ending] = {
     "DIVERGED": "FAILED",
     "FAILED": "FAILED",
 }
-"""How the curve of a trial ends, by the trial's state: a diverged one goes on as little as a failed one."""
+"""Ending of a curve by the state of its trial; a diverged trial counts as failed."""
 Tail = Literal["runs", "stops"]
-"""What a trial does beyond its last recorded report: it runs to its last step, or stops at once."""
+"""Behaviour of a trial beyond its last recorded report: it runs to its last step, or stops at once."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from orchestrator.sharing.usage import week_of
 from orchestrator.sharing.view import View
 
 MOST_ENDS = 64
-"""How many ends of sweeps are played at most; what has not started by then is not known."""
+"""Maximum number of simulated ends of sweeps; later starts are unknown."""
 
 
 def expected_starts(

@@ -87,7 +87,7 @@ class NodeHolds:
 
 
 NOTHING = NodeHolds()
-"""No node is held."""
+"""Holds of a pool without held nodes."""
 
 
 def node_holds(

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 UNIT = 10_000
-"""One core, one GPU, the weight 1, or the whole pool."""
+"""Unit of amounts: one core, one GPU, the weight 1, or the whole pool."""
 
 PriorityClass = Literal["urgent", "normal", "idle"]
 CLASSES: tuple[PriorityClass, ...] = ("urgent", "normal", "idle")
-"""From the first to be served to the last."""
+"""Classes in the order in which they are served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Rules:
 
 
 RULES = Rules()
-"""The defaults."""
+"""Default rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class PoolNode:
 
 
 MOST_SWEEPS = 100
-"""Sweeps of an owner that may wait or run in the service at once, unless a quota was set."""
+"""Default maximum number of queued and running sweeps of an owner."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from orchestrator.sharing.pool_rows import (
 )
 
 NODE_LETTERS = 12
-"""Letters of a node's id in a text: Ray's ids have 56."""
+"""Number of characters of a node's id in messages; Ray's ids have 56."""
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from orchestrator.storage import store
 from trainables.errors import Refusal
 
 BATCH = 100
-"""Deletions in the memory of a driver at a time; the others wait in the ledger."""
+"""Maximum number of deletions in the memory of a driver; the others wait in the ledger."""
 
 RETRY_SECONDS = 60.0
-"""Time until a driver tries again after a deletion has failed."""
+"""Wait before a driver retries a failed deletion."""
 
 JOIN_SECONDS = 3.0
-"""Longest wait for the last deletions of a driver; the next driver goes on with them."""
+"""Maximum wait for the last deletions of a driver; the next driver continues them."""
 
 _log = logging.getLogger(__name__)
 

@@ -108,7 +108,7 @@ def _points(key: str, reported: set[Point], stored: Sequence[Point]) -> Iterator
 
 
 POINTS_A_COMMIT = 500
-"""Points that are put in the outbox again by one commit."""
+"""Number of points that one commit puts in the outbox again."""
 
 
 def redeliver(ledger: Ledger, sweep_id: str, paths: Paths, seconds: float) -> tuple[int, int]:

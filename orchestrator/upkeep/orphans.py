@@ -28,7 +28,7 @@ _WRITTEN_SECONDS = 1.0
 """Longest time between the creation of that file and its content, unless the power was lost in between."""
 
 YOUNG_SECONDS = 3600.0
-"""Age up to which a checkpoint in the store may still be about to be reported."""
+"""Age up to which the report of a checkpoint in the store may still be pending."""
 
 
 @dataclass(frozen=True)

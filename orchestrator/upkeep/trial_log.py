@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 LONGEST_LINE = 1 << 21
-"""Bytes of the longest line that is read; a report is shorter."""
+"""Maximum length in bytes of a line that is read; a report is shorter."""
 
 
 @dataclass(frozen=True)
