@@ -189,7 +189,7 @@ def test_the_folder_of_an_unknown_trial_is_always_a_finding(site: Site) -> None:
     (site.folder / "orphan").mkdir()
     site.writer.set_sweep_state("INTERRUPTED", "stopped by SIGINT")
     (problem,) = site.problems()
-    assert "this one to none" in problem
+    assert "without a trial in the ledger" in problem
     assert site.leftovers() == []
 
 

@@ -265,7 +265,7 @@ def test_a_report_that_nobody_has_is_found(root: Root) -> None:
     root.end(attempt)
     root.finish(A)
     (problem,) = root.found(A)[f"{A}-3"]
-    assert "lacks steps 3, 6;" in problem
+    assert "without the reports of steps 3, 6;" in problem
 
 
 def test_a_network_reports_at_each_multiple_of_the_interval(root: Root) -> None:
@@ -277,7 +277,7 @@ def test_a_network_reports_at_each_multiple_of_the_interval(root: Root) -> None:
     root.end(attempt)
     root.finish()
     (problem,) = root.found("net-0000000c").popitem()[1]
-    assert "lacks step 3;" in problem
+    assert "without the reports of step 3;" in problem
 
 
 def test_the_command_names_the_trials(root: Root) -> None:
