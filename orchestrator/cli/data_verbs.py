@@ -111,7 +111,7 @@ def check(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print which data a task would use: files, sizes and checksums; with `--encode`, read all of it.
+    """Print which data a task would use: files, sizes and sums; with `--encode`, read all of it.
 
     Missing or damaged data is reported on one line with file, row and remedy; the exit code is 2.
 

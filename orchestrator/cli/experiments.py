@@ -66,10 +66,9 @@ def experiment(
     """Run the sweeps of an experiment file, one after another, and write its pages.
 
     Running it again continues; once every arm has ended, only the pages are written. If a service runs for
-    the root, all arms are submitted to it, which may run several at a time. `--arms` runs some arms. The
-    pages still show all arms, and publishing keeps the other arms' results from other machines. `--set`
-    changes the resources of a trial on this machine, such as its share of a GPU; the results still belong to
-    the same experiment.
+    the root, all arms are submitted to it, which may run several at a time. `--arms` runs some arms; pages
+    show all of them, and publishing keeps what other machines have published of the rest. `--set` says what
+    a trial takes on this machine, such as a part of its GPU; its results are those of the same experiment.
 
     Exit codes: 0 complete, 2 bad input, 3 an arm was skipped or has failed trials, 4 interrupted and
     resumable, 5 still running.

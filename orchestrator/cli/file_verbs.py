@@ -141,8 +141,8 @@ def export(
 ) -> None:
     """Write a folder from which another machine can train a trial again and compare the curves.
 
-    The other machine uses programs of the recorded sizes. For a function or a command, the folder contains
-    the files of the best checkpoint.
+    It is trained by programs of the recorded sizes. Of a function or a command, the folder holds the files of
+    its best checkpoint.
 
     Example:
 

@@ -45,7 +45,7 @@ def import_search(
 ) -> None:
     """Translate the search space of another tool into a search-space file.
 
-    The source is read, not run. Guesses, and settings without a counterpart, are printed and written into the
+    The source is read, not run. What has no counterpart and what is guessed is printed, and written into the
     file as comments. Trials become known results, in a CSV file beside it if no storage has them.
 
     Example:

@@ -195,11 +195,11 @@ def observer(read: Read, console: Console, metric: str, *, quiet: bool, plain: b
 
 @contextmanager
 def shown_live(read: Read, *, plain: bool) -> Iterator[Callable[[str], None] | None]:
-    """Show a live view of a sweep during a `with` block, if standard output is a terminal.
+    """Show a sweep for the length of a `with` block, if standard output is a terminal.
 
     Yields:
-        A function that prints complete lines above the view, except for lines of progress; None without a
-        view.
+        What prints text above the view, whole lines at a time and without lines of progress; None if there is
+        no view.
     """
     console = Console(soft_wrap=True)
     if not is_live(console, plain=plain):

@@ -153,7 +153,7 @@ def logs(
     root: Root = DEFAULT_ROOT,
     server: Server = None,
 ) -> None:
-    """Print the log of a trial's workers, with tracebacks; if it is on another machine, the ledger's events.
+    """Print the log of a trial's workers with tracebacks; for other machines, the events of the ledger.
 
     Control characters are escaped.
 

@@ -29,7 +29,7 @@ def check_cluster_file(
 ) -> int:
     """Check a cluster file for secrets and for access by other users.
 
-    Exit codes: 0 no problems, 2 problems, printed one on each line.
+    Exit codes: 0 nothing is wrong, 2 something is, a line each.
 
     Example:
 

@@ -47,26 +47,19 @@ def replay(
     ] = None,
     values: Annotated[
         str,
-        typer.Option(
-            metavar="PATH", help="Key of the curve in each line of the table.", rich_help_panel=TABLE
-        ),
+        typer.Option(metavar="PATH", help="Where a line of the table has its curve.", rich_help_panel=TABLE),
     ] = "curve",
     length: Annotated[
         str | None,
         typer.Option(
             metavar="FIELD",
-            help="Key of the length of the whole training in each line.",
+            help="Where a line has the length of the whole training.",
             rich_help_panel=TABLE,
         ),
     ] = None,
     trials: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Number of trials drawn from the table for each replay.",
-            rich_help_panel=TABLE,
-        ),
+        typer.Option(metavar="N", min=1, help="Trials of a draw from the table.", rich_help_panel=TABLE),
     ] = 64,
     minimize: Annotated[
         bool, typer.Option("--minimize", help="Less is better in the table.", rich_help_panel=TABLE)
@@ -80,10 +73,9 @@ def replay(
 ) -> None:
     """Print what other schedulers would have cost and found, from the learning curves of a sweep.
 
-    The cost is a fraction of the cost without early stopping, and the time is in durations of a whole
-    training. The regret is how much worse the chosen trial is than the best complete one. A trial that was
-    stopped has no curve beyond its last report: its cost is a range, and its value is not known. A sweep with
-    `scheduler: none` has all curves.
+    The cost is a share of that without stopping, the time is in whole trainings. The regret is how much worse
+    the chosen trial is than the best complete one. A trial that was stopped has no curve beyond its last
+    report: its cost is a range, and its value is not known. A sweep with `scheduler: none` has all curves.
 
     Example:
 

@@ -44,7 +44,7 @@ Resume = Annotated[
 ]
 Profile = Annotated[
     str | None,
-    typer.Option(help="Profile of the file, or `full` for no profile. [default: `laptop` without a GPU]"),
+    typer.Option(help="Profile of the file; `full` for none. [default: `laptop` without a GPU]"),
 ]
 Overrides = Annotated[
     list[str] | None,

@@ -494,7 +494,7 @@ class ResourcesSection(Section):
         return f"{self.cpu:g} CPU and {self.gpu:g} GPU a trial{where}"
 
     def shared_by(self, slots: int) -> ResourcesSection:
-        """Return the resources of a trial that shares a GPU with `slots - 1` others."""
+        """Return the resources of one of so many trials that share a GPU."""
         return self.model_copy(update={"gpu": 1 / slots, "slots": None})
 
 

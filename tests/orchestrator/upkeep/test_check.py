@@ -317,7 +317,7 @@ def _change_a_row(site: Site) -> None:
         (_finish_without_training, f"is COMPLETE at step 0 of {STEPS}"),
         (_prune_at_the_end, f"is PRUNED, but has all {STEPS} steps"),
         (_fail_without_a_cause, "is FAILED without a cause"),
-        (_end_without_a_time, "is COMPLETE without an end time"),
+        (_end_without_a_time, "is FAILED without an end time"),
         (_miscount_attempts, "has 0 of the attempts 1 to 2"),
         (_report_beyond_the_end, f"has reports outside of steps 0 to {STEPS}"),
         (_report_backwards, "has a later step that was reported by an earlier attempt"),

@@ -56,8 +56,8 @@ def changed(statement: str) -> Callable[[Path], None]:
 ONCE_MORE = "SELECT key, value, timestamp + 1, run_uuid, step, is_nan FROM metrics WHERE step = 40"
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "gone": (Path.unlink, "unable to open"),
-    "a point lost": (changed("DELETE FROM metrics WHERE step = 80"), "lacks 1 reported point"),
-    "a point twice": (changed(f"INSERT INTO metrics {ONCE_MORE}"), "1 repeated point"),
+    "a point lost": (changed("DELETE FROM metrics WHERE step = 80"), "reported points in MLflow"),
+    "a point twice": (changed(f"INSERT INTO metrics {ONCE_MORE}"), "repeated point"),
     "a run lost": (changed("DELETE FROM tags WHERE key = 'trial.key'"), "0 runs in MLflow instead of one"),
     "a run not ended": (changed("UPDATE runs SET status = 'RUNNING'"), "is RUNNING in MLflow instead of"),
 }
