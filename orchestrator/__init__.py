@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 
 def search_installed_modules_alone() -> None:
-    """Import nothing from the working folder, here and in processes of this package that are started here.
+    """Exclude the working folder from the imports of this process and of its processes of this package.
 
     `python -m` searches the working folder first, and a `trainables.py`, `yaml.py` or `json.py` in it would
     be taken for a module of this package or of a library.

@@ -237,7 +237,7 @@ class ScriptSettings:
         memory: Largest total memory of its processes in bytes, or None.
         minutes: Longest time of an attempt, or None.
         disk: Largest disk space of an attempt in bytes, or None.
-        metrics: Where reports come from if the script sends none: a pattern of printed lines by metric, or
+        metrics: Source of the reports if the script sends none: a pattern of printed lines by metric, or
             `file` or `tensorboard` with a path; empty if it sends them.
         gpu: GPUs of the trial on each of its nodes, or its share of one.
         nodes: Nodes of the trial, on each of which the function or command runs.

@@ -144,7 +144,9 @@ def _extend(leased: LeasedSweep, known: SweepRecord, longer: LongerSection) -> N
         if any(trial.extensions and trial.total_steps == longer.steps for trial in trials):
             return
         remedy = "Let `resume` finish it first: the best trials are chosen once."
-        raise BadInput(f"{known.id}: --extend steps", "must wait for the end", known.state, remedy)
+        raise BadInput(
+            f"{known.id}: --extend steps", "must wait until the sweep has ended", known.state, remedy
+        )
     chosen = chosen_to_extend(leased.ledger, known, trials, longer)
     for trial in chosen:
         _check_resumable(leased, trial)
@@ -162,7 +164,7 @@ def _extend(leased: LeasedSweep, known: SweepRecord, longer: LongerSection) -> N
 def chosen_to_extend(
     ledger: Ledger, sweep: SweepRecord, trials: Sequence[TrialRecord], longer: LongerSection
 ) -> list[TrialRecord]:
-    """Return the best complete trials of a sweep, the best first; those with as many steps are left out.
+    """Return the best complete trials of a sweep that have fewer steps than requested, the best first.
 
     Raises:
         BadInput: None is left.
@@ -172,7 +174,7 @@ def chosen_to_extend(
     chosen = [trial for trial in best[: longer.top] if trial.total_steps < longer.steps]
     if not chosen:
         most = max((trial.total_steps for trial in best[: longer.top]), default=0)
-        must = f"must be more steps than the best {counted(longer.top, 'complete trial')} of the sweep had"
+        must = f"must exceed the steps of the best {counted(longer.top, 'complete trial')} of the sweep"
         got = f"{longer.steps}, they had {most}" if most else "a sweep without a complete trial"
         raise BadInput(f"{sweep.id}: --extend steps", must, got, "Name a larger number.")
     return chosen

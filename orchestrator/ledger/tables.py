@@ -180,7 +180,7 @@ DELETION = Table(
     Column("tries", Integer, nullable=False),
     Index("deletion_of_sweep", "sweep_id", "tries", "since"),
 )
-"""Folders and URLs of checkpoints to be deleted, since when, and how many tries have failed."""
+"""Folders and URLs of checkpoints to delete, with the time of the request and the number of failed tries."""
 
 POOL = Table(
     "pool",

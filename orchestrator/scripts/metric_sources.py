@@ -1,4 +1,4 @@
-"""Reports from what a script writes anyway: printed lines, a table, or TensorBoard's event files."""
+"""Reports from the existing output of a script: printed lines, a table, or TensorBoard's event files."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class PrintedMetrics:
         self._step = None if STEP in patterns else interval
 
     def print(self, lines: str) -> None:
-        """Keep what the patterns find in lines."""
+        """Store the matches of the patterns in lines."""
         for line in lines.split("\n"):
             matches = {name: pattern.search(line) for name, pattern in self._patterns.items()}
             if found := {name: match[1] for name, match in matches.items() if match is not None}:
@@ -216,7 +216,7 @@ class MetricTable:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise _refused("the file of the metrics must be a file of the script", str(error)) from error
+            raise _refused("the metrics file must be a regular file of the script", str(error)) from error
         whole = text[: text.rfind(b"\n") + 1]
         self._is_behind = len(text) == LONGEST_READ
         if self._is_behind and not whole:

@@ -119,12 +119,12 @@ class Report:
             )
             raise _refused(must, line.decode("utf-8", "backslashreplace")[:200]) from error
         if (named := fields.get("attempt")) not in (None, attempt_id):
-            raise _refused(f"a line must be of its own attempt, {attempt_id}", f"one of {named!r:.80}")
+            raise _refused(f"a line must belong to the attempt {attempt_id}", f"one of {named!r:.80}")
         if unfit := [key for key in numbers if not (key.isprintable() and 0 < len(key) <= LONGEST_NAME)]:
             must = f"a metric must have a name of 1 to {LONGEST_NAME} characters that can be printed"
             raise _refused(must, f"{unfit[0]!r:.80}")
         if own := [key for key in numbers if key.startswith(_MEASURED)]:
-            must = f"a metric must not begin with {' or '.join(_MEASURED)}, as what the service measures does"
+            must = f"a metric must not begin with {' or '.join(_MEASURED)}, like those of the service"
             raise _refused(must, f"{own[0]!r:.80}")
         if inexact := [key for key, value in metrics.items() if numbers[key] != value == value]:
             must = "a metric must be a number that 64 bits of floating point hold with all its digits"
@@ -292,7 +292,7 @@ class ScriptAttempt:
             raise
 
     def _source_of_metrics(self, resumed: int) -> MetricSource | None:
-        """Return where reports come from that the script does not send, or None."""
+        """Return the source of reports that the script does not send itself, or None."""
         settings = self._settings
         if not settings.metrics:
             return None
@@ -366,7 +366,7 @@ class ScriptAttempt:
             now = time.monotonic()
             is_late = self._settings.minutes is None and now - self._started_at > FINISHING_SECONDS
             if not self._asked_to_leave and (is_late or self._must_stop()):
-                why = f"the script has gone on for {now - self._started_at:.0f} s after its last report"
+                why = f"the script has run for {now - self._started_at:.0f} s after its last report"
                 remedy = "; resources.minutes lets it go on for longer" if is_late else ""
                 self._log.write(f"{why}, and is ended{remedy}")
                 self._terminate()

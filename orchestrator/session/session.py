@@ -360,7 +360,7 @@ class Session:
         self._rungs = rungs
 
     def _has_reported(self, key: str) -> bool:
-        """Return True if the newest attempt of a trial has reported; a promoted trial's may not have yet."""
+        """Return True if the newest attempt of a trial has reported, unlike that of a trial just promoted."""
         attempt = self.ledger.last_attempt(key)
         return attempt is not None and attempt.id in self.ledger.reporters(key)
 

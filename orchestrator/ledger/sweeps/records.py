@@ -99,9 +99,9 @@ class Extension:
     """The continuation of a finished trial beyond its last step; stored in the trial's system attributes.
 
     Attributes:
-        step: Last step before it.
-        value: Best validation metric before it, by which the trial was chosen; None in a confirmation, which
-            repeats the steps of a chosen trial.
+        step: Last step before the extension.
+        value: Best validation metric before the extension, by which the trial was chosen; None in a
+            confirmation, which repeats the steps of a chosen trial.
         best_step: Step of `value`.
     """
 
@@ -154,7 +154,7 @@ class TrialRecord:
 
     @property
     def repeats(self) -> str | None:
-        """Return the id of the earlier sweep, or the known source, of which the trial repeats a setting."""
+        """Return the earlier sweep's id or the known source whose setting the trial repeats, or None."""
         repeated: str | None = self.system_attrs.get(REPEATS)
         return repeated
 
