@@ -16,9 +16,9 @@ are the settings themselves, of which the nearest one not tried yet replaces a p
 8-dimensional functions whose value at .1 of the steps has a correlation of .78 or .53 with the final one,
 S5 random 4-dimensional ones (.78).
 
-The part `race` retrains the three best trials of a stopped random search of 64 settings on a pool, whose
-final values are taken as true means, with noise of seeds and of 2,000 examples (half of it the same for all
-seeds). The part `time` measures the CPU time of a suggestion after many trials.
+The part `race` retrains the three best trials of a stopped random search of 64 settings on each table of
+`--curves`, whose final values are taken as true means, with noise of seeds and of 2,000 examples (half of it
+the same for all seeds). The part `time` measures the CPU time of a suggestion after many trials.
 
 The part `known` gives TPE 64 known results of a random search on an earlier function, whose correlation with
 the present one is .95 (good), .7 (similar), 0 (unrelated) or -1 (opposite), on random functions of 4 and 8
@@ -61,6 +61,7 @@ RUNGS = (2, 8, 20)
 SHARES = (0.1, 0.4, 1.0)
 METRIC = "val/accuracy"
 FILE = Path(__file__).parents[1] / "search_spaces" / "retrieval.yaml"
+SUFFIX = ".jsonl.xz"
 CURVES = {"S1": "convnext-tiny", "S2": "deberta-base", "P1": "convnext-tiny", "P2": "deberta-base"}
 RANDOM = {"S3": (8, 0.78), "S4": (8, 0.53), "S5": (4, 0.78)}
 
@@ -117,7 +118,7 @@ def _cosines(dimensions: int, draws: np.random.Generator) -> tuple[np.ndarray, n
 @cache
 def pool(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return settings in the unit cube, and values at the rungs, of a published table of learning curves."""
-    with lzma.open(folder / f"{name}.jsonl.xz", "rt") as file:
+    with lzma.open(folder / f"{name}{SUFFIX}", "rt") as file:
         rows = [json.loads(line) for line in file]
     settings, values = [], []
     for row in rows:
@@ -478,19 +479,21 @@ def raced(table: np.ndarray, deviation: float, unstable: float, draws: np.random
 
 
 def race(curves: Path, repetitions: int) -> None:
-    """Print the gain of a race for several deviations of the seeds, as the mean over both pools."""
+    """Print the gain of a race for several deviations of the seeds, as the mean over all tables."""
+    names = sorted(file.name.removesuffix(SUFFIX) for file in curves.glob(f"*{SUFFIX}"))
     for deviation, unstable in ((0.3, 0.0), (1.0, 0.0), (2.0, 0.0), (1.0, 0.15)):
         gains, errors = [], []
-        for name in ("convnext-tiny", "deberta-base"):
+        for name in names:
             values = pool(curves, name)[1]
             table = 100 * values[np.isfinite(values).all(axis=1)] / (100 if np.nanmax(values) > 1 else 1)
             draws = np.random.default_rng(5)
             each = [raced(table, deviation, unstable, draws) for _ in range(repetitions)]
             gains.append(np.mean(each))
             errors.append(1.96 * float(np.std(each)) / math.sqrt(repetitions))
+        each_table = ", ".join(f"{gain:.3f} {name}" for gain, name in zip(gains, names, strict=True))
         print(
             f"race, seeds {deviation:g}, {unstable:.0%} unstable: {np.mean(gains):.3f} points"
-            f" +- {math.hypot(*errors) / 2:.3f} ({gains[0]:.3f} ConvNeXt, {gains[1]:.3f} DeBERTa)",
+            f" +- {math.hypot(*errors) / len(names):.3f} ({each_table})",
             flush=True,
         )
 
