@@ -55,7 +55,8 @@ from orchestrator.ledger.queue.settings import QueueSettings
 from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.pareto import ParetoFront
-from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, ReportRecord, TrialRecord
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SIMILARITY, ReportRecord, TrialRecord
+from orchestrator.report.answer import similarity
 from orchestrator.sharing.pool_rows import UNIT, Owner
 from trainables import checkpoint
 
@@ -129,6 +130,7 @@ class LocalBackend(Backend):
             elsewhere=log.elsewhere,
             nodes=log.nodes,
             repeats=found.record.repeats,
+            similarity=_similarity(sweep.facts.get(SIMILARITY, {}).get(found.record.repeats)),
             by_hand=found.by_hand(),
         )
 
@@ -347,6 +349,11 @@ def quota_row(owner: Owner) -> QuotaRow:
 def _submitted(submitted: tuple[submissions.Submission, bool]) -> Submitted:
     submission, added = submitted
     return Submitted(submission.sweep_id, submission.state, added)
+
+
+def _similarity(facts: Mapping[str, Any] | None) -> str:
+    """Return the recorded similarity of earlier results in words; '' if none is recorded."""
+    return "" if facts is None else similarity(facts["shared"], facts["correlation"], facts["weight"])
 
 
 def _row(kind: type[Row], record: object) -> Row:

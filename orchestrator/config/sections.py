@@ -541,7 +541,7 @@ class PublishedSection(OpenSection):
 
 
 class KnownSection(Section):
-    """Results that others have measured, from which the sampler learns."""
+    """Results that others have measured, from which the sampler learns; the best ones may be run."""
 
     source: Reference = setting(
         "A CSV file, optuna://STORAGE#STUDY, mlflow://TRACKING#EXPERIMENT, or any name of given results.",
@@ -553,6 +553,7 @@ class KnownSection(Section):
         None,
         max_length=1_000,
     )
+    run: Whole = setting("Number of its best settings that the first trials run.", 4, 0, ge=0, le=64)
     left_out: dict[str, Whole] = setting(
         "Number of results that were left out when the source was read, by reason.",
         {"without dropout": 2},

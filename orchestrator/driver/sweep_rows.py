@@ -22,7 +22,6 @@ from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
     HARDWARE,
     RESOURCES,
-    SIMILARITY,
     UNFINISHED_TRIAL,
     CheckpointRecord,
     CurvePoint,
@@ -42,7 +41,6 @@ from orchestrator.machines import devices
 from orchestrator.machines.hardware import Hardware
 from orchestrator.sharing import pool_rows as sharing
 from orchestrator.storage import store
-from orchestrator.study.similarity import Similarity
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
@@ -333,14 +331,6 @@ def record_resources(leased: LeasedSweep, slotted: SweepConfig) -> None:
         return
     taken = {"cpu": cpu, "gpu": gpu, "at": leased.ledger.now()}
     leased.writer.amend_sweep(record.document, record.digest, {**record.facts, RESOURCES: [*known, taken]})
-
-
-def record_similarities(leased: LeasedSweep, similarities: Mapping[str, Similarity]) -> None:
-    """Record how similar each earlier sweep and known source is."""
-    record = record_of(leased)
-    found = {source: similarity.facts() for source, similarity in similarities.items()}
-    if found != record.facts.get(SIMILARITY, {}):
-        leased.writer.amend_sweep(record.document, record.digest, {**record.facts, SIMILARITY: found})
 
 
 def without_test(leased: LeasedSweep) -> list[tuple[TrialRecord, CheckpointRecord]]:

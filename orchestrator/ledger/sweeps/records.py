@@ -52,7 +52,7 @@ SIMILARITY = "similarity"
 """Name of the fact with the similarity of each earlier sweep and known source, as its driver last knew it."""
 
 REPEATS = "repeats"
-"""Name of the system attribute with the source of the earlier result whose setting a trial repeats."""
+"""Name of the system attribute with the source of the setting that a trial repeats, if it is known."""
 
 RESOURCES = "resources"
 """Fact of a sweep: the `cpu` and `gpu` of one attempt, and since which time (`at`) they hold.
@@ -154,7 +154,10 @@ class TrialRecord:
 
     @property
     def repeats(self) -> str | None:
-        """Return the earlier sweep's id or the known source whose setting the trial repeats, or None."""
+        """Return the source of the setting that the trial repeats, or None.
+
+        It is the id of an earlier sweep, the name of known results, or the paper of the published values.
+        """
         repeated: str | None = self.system_attrs.get(REPEATS)
         return repeated
 
