@@ -32,6 +32,7 @@ from orchestrator.scripts.script_process import (
     End,
     ScriptProcess,
     metrics_of,
+    with_access,
     write_answer,
 )
 from orchestrator.scripts.supervisor import remove
@@ -274,6 +275,10 @@ class ScriptAttempt:
                 self._log.write(f"its code has the digest {self._code_digest()[:DIGITS]}")
             self._step = resumed or -1
             self._source = self._source_of_metrics(resumed)
+            own = {} if self._source is None else self._source.variables
+            if own:
+                self._log.write("what it logs with MLflow is not kept, except for metrics, its reports")
+            variables = {**with_access(assignment.tracking), **own}
             rank = others.start() if others is not None else ALONE
             self._process = ScriptProcess(
                 self._settings,
@@ -281,11 +286,13 @@ class ScriptAttempt:
                 assignment.attempt_id,
                 resumed,
                 self._print,
-                assignment.tracking,
+                variables,
                 assignment.account,
                 rank,
             )
         except BaseException:
+            if self._source is not None:
+                self._source.close()
             if others is not None:
                 others.close()
             remove(self._folder)
@@ -298,7 +305,8 @@ class ScriptAttempt:
             return None
         metrics = metrics_of(settings, self._place, resumed)
         needed = [name for name in self._assignment.observed if not name.startswith(_MEASURED)]
-        return source_of_metrics(metrics, Path(settings.folder), needed, settings.training.interval)
+        interval = settings.training.interval
+        return source_of_metrics(metrics, Path(settings.folder), self._place.scratch, needed, interval)
 
     def _code_digest(self) -> str:
         settings = self._settings
@@ -351,6 +359,8 @@ class ScriptAttempt:
             self._terminate()
             self._wait_for_end(2 * GRACE)
         self._process.close()
+        if self._source is not None:
+            self._source.close()
         if self._others is not None:
             self._others.close()
         if self._prepared is not None:
