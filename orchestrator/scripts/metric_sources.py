@@ -201,7 +201,7 @@ class MetricTable(MetricSource):
         for row in self._rows():
             numbers = {name: number for name, value in row.items() if (number := _number(value)) is not None}
             step = numbers.pop(self._step, None)
-            if step is not None and step == int(step) > self._pending.last:
+            if step is not None and step == int(step) >= self._pending.last:
                 self._pending.add(int(step), numbers)
 
     def _rows(self) -> Iterator[Mapping[str, object]]:
@@ -286,7 +286,7 @@ class EventFiles(MetricSource):
             for record in self._records(file):
                 step, scalars = scalars_of(record)
                 named = {(below / tag).as_posix(): value for tag, value in scalars.items()}
-                if named and step > self._pending.last:
+                if named and step >= self._pending.last:
                     self._pending.add(step, named)
 
     def _records(self, file: Path) -> Iterator[bytes]:
@@ -405,9 +405,14 @@ class MlflowCalls(MetricSource):
         self._logged_at = 0.0
         self._lock = threading.Lock()
         place = artifacts.as_uri()
-        times = {"start_time": round(1000 * time.time()), "end_time": 0}
-        info = {"run_id": self.run, "run_uuid": self.run, "experiment_id": "0", "run_name": "trial"}
-        info |= {"status": "RUNNING", "lifecycle_stage": "active", "artifact_uri": place, **times}
+        info: dict[str, Any] = {
+            "run_id": self.run,
+            "run_uuid": self.run,
+            "experiment_id": "0",
+            "run_name": "trial",
+        }
+        info |= {"status": "RUNNING", "lifecycle_stage": "active", "artifact_uri": place}
+        info |= {"start_time": round(1000 * time.time()), "end_time": 0}
         run = {"run": {"info": info, "data": {}}}
         experiment = {"experiment_id": "0", "name": "sweep", "lifecycle_stage": "active"}
         experiment |= {"artifact_location": place}

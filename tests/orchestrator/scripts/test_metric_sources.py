@@ -142,6 +142,23 @@ def test_a_line_of_json_is_a_report(tmp_path: Path) -> None:
     assert read(source.reports(ended=False)) == expected
 
 
+def test_metrics_that_come_after_the_report_of_their_step_are_in_the_next_one(tmp_path: Path) -> None:
+    """The CSV logger of Lightning, for example, writes two rows of a step."""
+    file = tmp_path / "log.jsonl"
+    table, events = MetricTable(file, "step", NEEDED), EventFiles(tmp_path / "runs", NEEDED)
+    rows = [{"step": 1, "val/loss": 0.5}, {"step": 1, "train/loss": 0.75}, {"step": 2, "val/loss": 0.25}]
+    found: list[tuple[int, dict[str, float]]] = []
+    for number, row in enumerate(rows):
+        with file.open("a") as opened:
+            opened.write(json.dumps(row) + "\n")
+        with SummaryWriter(str(tmp_path / "runs"), filename_suffix=f".{number}") as writer:
+            writer.add_scalar(*list(row.items())[1], int(row["step"]))
+        table._looked_at = events._looked_at = 0.0
+        found += [*read(table.reports(ended=False)), *read(events.reports(ended=False))]
+    first, second = (1, {"val/loss": 0.5}), (2, {"train/loss": 0.75, "val/loss": 0.25})
+    assert found == [first, first, second, second]
+
+
 @pytest.mark.parametrize("name", ["metrics.csv", "metrics.jsonl"])
 def test_a_long_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """All of a file of any size was once read at a time, and its reports were kept in memory."""
