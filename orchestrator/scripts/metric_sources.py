@@ -40,6 +40,10 @@ MOST_FILES = 1_000
 SETTLING_SECONDS = 0.2
 """Time without a call of MLflow after which the metrics of the newest step are complete."""
 
+MOST_NAMES, LONGEST_NAME = 2_000, 250
+"""Largest number and length of the names of metrics that a script may log with MLflow; an attempt records
+fewer."""
+
 SILENT_SECONDS = 10.0
 """Time limit for a connection to `MlflowCalls` that sends nothing."""
 
@@ -445,11 +449,15 @@ class MlflowCalls(MetricSource):
         """Take metrics of a call, each with a key, a value and a step; the first one of a step counts.
 
         Raises:
-            ValueError: A value or a step is not a number.
+            ValueError: A value or a step is not a number, or a name is too long.
         """
         found = [(str(one["key"]), int(one.get("step") or 0), float(one["value"])) for one in metrics]
+        if max((len(name) for name, _, _ in found), default=0) > LONGEST_NAME:
+            raise ValueError(f"the name of a metric must have at most {LONGEST_NAME} characters")
         with self._lock:
             for name, step, value in found:
+                if not (name in self._latest or name in self._needed or len(self._latest) < MOST_NAMES):
+                    continue
                 if step > self._latest.get(name, -1):
                     self._latest[name] = step
                     self._pending.add(step, {name: value})

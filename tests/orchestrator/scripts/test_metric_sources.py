@@ -381,6 +381,21 @@ def test_another_user_of_the_machine_reports_nothing(tmp_path: Path) -> None:
         calls.close()
 
 
+def test_calls_without_end_keep_a_bounded_number_of_names(tmp_path: Path) -> None:
+    calls = MlflowCalls(tmp_path / "mlflow", NEEDED)
+    try:
+        for name in range(5_000):
+            calls.log([{"key": f"m{name}", "value": 1.0, "step": 1}])
+        calls.log([{"key": "val/loss", "value": 1.0, "step": 1}])
+        with pytest.raises(ValueError, match="at most 250 characters"):
+            calls.log([{"key": 251 * "a", "value": 1.0}])
+        ((_, metrics),) = read(calls.reports(ended=True))
+    finally:
+        calls.close()
+    assert len(metrics) == 2_001
+    assert metrics["val/loss"] == 1.0
+
+
 def test_no_import_of_a_vendor_reads_event_files() -> None:
     code = "import orchestrator.scripts.metric_sources, sys; assert 'tensorboardX' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
