@@ -98,7 +98,7 @@ budget: {{trials: 3}}
 resources: {{cpu: 0.1, concurrent: 1}}
 """)
     driver = commands.start(str(file), "--quiet")
-    wait_for(lambda: bool(list(tmp_path.glob("seen-*"))) or driver.poll() is not None)
+    wait_for(lambda: bool(list(tmp_path.glob("seen-*"))) or driver.poll() is not None, 300)
     (sweep,) = commands.ledger.sweeps()
     setting = [f"{name}={json.dumps(value)}" for name, value in WANTED.items()]
     status, printed = commands.run("try", sweep.id, *setting)
