@@ -237,6 +237,9 @@ class ScriptAttempt:
     Args:
         assignment: Assignment of the attempt.
         others: The other nodes of the attempt, or None if it has one node.
+
+    Attributes:
+        others_must_leave: Whether another node is about to be taken away.
     """
 
     def __init__(self, assignment: Assignment, others: OtherNodes | None = None) -> None:
@@ -263,7 +266,7 @@ class ScriptAttempt:
         self._started_at = time.monotonic()
         self._tail = deque[str](maxlen=TAIL)
         self._others, self._tails = others, dict[int, deque[str]]()
-        self._others_must_leave = False
+        self.others_must_leave = False
         try:
             resumed = unpack(assignment, assignment.resume, self._place)
             store.check_space(Path(assignment.checkpoints))
@@ -421,7 +424,7 @@ class ScriptAttempt:
 
     def _must_stop(self) -> bool:
         assignment = self._assignment
-        is_leaving = process.terminating() or self._others_must_leave
+        is_leaving = process.terminating() or self.others_must_leave
         return is_leaving or process.stop_requested(assignment.channel, assignment.attempt_id)
 
     def _terminate(self) -> None:
@@ -443,7 +446,7 @@ class ScriptAttempt:
             tail.extend(lines)
             if lines:
                 self._log.write("".join(f"node {number}: {line}\n" for line in lines))
-            self._others_must_leave |= must_leave
+            self.others_must_leave |= must_leave
             if end is not None and not self._asked_to_leave:
                 self._check_end(end, tail, f"on node {number}, ")
 
@@ -687,3 +690,9 @@ class OwnProcess(OwnAttempts):
 
     def _begin(self, assignment: Assignment) -> ScriptAttempt:
         return ScriptAttempt(assignment, self._others())
+
+    def release(self) -> None:
+        """Free the resources of the attempt, if one has begun."""
+        if isinstance(self._attempt, ScriptAttempt):
+            self.loses_node = self._attempt.others_must_leave
+        super().release()

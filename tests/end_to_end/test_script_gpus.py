@@ -323,7 +323,7 @@ resources: {{nodes: 2, gpu: 2, cpu: 1}}
             raylet.kill()
         else:
             leave(raylet, variables["RAY_ADDRESS"], variables["RAY_AUTH_TOKEN_PATH"])
-        wait_for(lambda: driver.poll() is not None or len(attempts_of(commands)) == 2, 180)
+        wait_for(lambda: driver.poll() is not None or len(attempts_of(commands)) > 1, 180)
         (folder / "go").touch()
         output, _ = driver.communicate(timeout=280)
     assert driver.returncode == 0, output
@@ -331,8 +331,8 @@ resources: {{nodes: 2, gpu: 2, cpu: 1}}
     log = next(commands.root.rglob("*-0.log")).read_text()
     assert trial.state == "COMPLETE", log
     causes = attempts_of(commands)
-    assert len(causes) == 2, causes
-    assert causes[0] in UNCHARGED, log
+    assert set(causes[:-1]) <= UNCHARGED, log
+    assert log.count("started at step") == 2, "no attempt begins on the node that is taken away"
     value, values = 1.0, []
     for _ in range(6):
         value = 0.5 * value + trial.params["rate"]
@@ -341,7 +341,7 @@ resources: {{nodes: 2, gpu: 2, cpu: 1}}
     assert [report.metrics["val/loss"] for report in ledger.reports(trial.sweep_id)] == values
     ledger.close()
     pids = [int(file.read_text()) for file in folder.glob("pid-*")]
-    assert len(pids) == 4, "two ranks of each attempt"
+    assert len(pids) >= 3, "both ranks of the first attempt, and at least the reporting one of the next"
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
