@@ -304,7 +304,11 @@ def leave(raylet: psutil.Process, address: str, token: str) -> None:
 def test_a_trial_on_two_nodes_continues_on_others_when_one_is_taken_away(
     commands: Commands, end: str
 ) -> None:
-    """Of three nodes one ends while both ranks run: both end, the attempt is not charged, no step repeats."""
+    """Of three nodes one ends while both ranks run: both end, the trial resumes, and no step repeats.
+
+    Ray may notice the death of a worker before that of its raylet, because on one machine no connection times
+    out: then the attempt is charged as `worker lost`.
+    """
     folder = commands.folder / "own"
     folder.mkdir()
     (folder / "train.py").write_text(WAITING)
@@ -318,6 +322,7 @@ resources: {{nodes: 2, gpu: 2, cpu: 1}}
     with cluster_of(3) as variables:
         driver = commands.start(str(file), "--here", "--quiet", **variables)
         wait_for(lambda: driver.poll() is not None or steps(commands) == [1, 2, 3], 300)
+        wait_for(lambda: len(list(folder.glob("pid-*-0"))) == 2)
         raylet = raylet_of_a_rank(variables["RAY_ADDRESS"])
         if end == "lost":
             raylet.kill()
@@ -331,7 +336,7 @@ resources: {{nodes: 2, gpu: 2, cpu: 1}}
     log = next(commands.root.rglob("*-0.log")).read_text()
     assert trial.state == "COMPLETE", log
     causes = attempts_of(commands)
-    assert set(causes[:-1]) <= UNCHARGED, log
+    assert set(causes[:-1]) <= UNCHARGED | ({"worker lost"} if end == "lost" else set()), log
     assert log.count("started at step") == 2, "no attempt begins on the node that is taken away"
     value, values = 1.0, []
     for _ in range(6):

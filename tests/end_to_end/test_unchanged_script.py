@@ -95,7 +95,7 @@ objective: {{minimize: val/loss}}
 sampler: {{random: {{seed: 1}}}}
 scheduler: none
 budget: {{trials: 3}}
-resources: {{cpu: 0.1, concurrent: 1}}
+resources: {{concurrent: 1}}
 """)
     driver = commands.start(str(file), "--quiet")
     wait_for(lambda: bool(list(tmp_path.glob("seen-*"))) or driver.poll() is not None, 300)
