@@ -116,6 +116,7 @@ resources: {{concurrent: 1}}
         others = [f"--extra={json.dumps(extra)}", f"--layers={json.dumps(layers)}", f"--size={size}"]
         seen = json.loads((tmp_path / f"seen-{trial.seed}").read_text())
         assert seen == [str(size), f"--layers={json.dumps(layers)}", *depth, *others]
+    assert not commands.wait_until_gone(60), "Ray ends an idle worker only once it has started"
 
 
 def _check_kept(root: Path, sweep_id: str) -> None:
