@@ -314,7 +314,8 @@ class TrainableSection(Section):
     )
     metrics: dict[str, Text] | None = setting(
         "Metrics of a function or a command that sends no reports: a pattern of printed lines by metric, with"
-        " `step` for the step; or `file`, a CSV or JSON-lines file; or `tensorboard`, a folder.",
+        " `step` for the step; or `file`, a CSV or JSON-lines file; or `tensorboard`, a folder; or"
+        " `source: mlflow`, its calls of `mlflow.log_metric`.",
         {"step": r"epoch (\d+)", "val/loss": r"val_loss=(\S+)"},
         None,
     )

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from orchestrator.assignment import Assignment, SavedCheckpoint
-from orchestrator.scripts.script_process import GRACE, AttemptFolder, End, Rank, ScriptProcess, write_answer
+from orchestrator.scripts.script_process import (
+    GRACE,
+    AttemptFolder,
+    End,
+    Rank,
+    ScriptProcess,
+    with_access,
+    write_answer,
+)
 from orchestrator.scripts.supervisor import remove
 from orchestrator.storage import store
 from orchestrator.training import process
@@ -84,7 +92,7 @@ class RankProcess:
                 assignment.attempt_id,
                 resumed,
                 self._print,
-                assignment.tracking,
+                with_access(assignment.tracking),
                 assignment.account,
                 rank,
             )

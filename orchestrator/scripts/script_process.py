@@ -168,7 +168,7 @@ class ScriptProcess:
         attempt_id: Id of the attempt; the script's reports may name it.
         step: Step of the checkpoint in `place.resume`; 0 without one.
         say: Function that receives complete lines of the script's output.
-        tracking: Variables that name the trial's run in MLflow, or none.
+        tracking: Variables of MLflow's client: the run that it writes to, and access to its server; or none.
         account: Account as which the script runs; None for that of this process.
         rank: Rank of this node.
 
@@ -212,7 +212,7 @@ class ScriptProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={**environment_of(settings, place, step, account, rank), **_with_access(tracking)},
+                env={**environment_of(settings, place, step, account, rank), **tracking},
                 pass_fds=[output[1]],
             )
         except BaseException:
@@ -553,7 +553,7 @@ def _give(path: Path, mode: int, account: Account) -> None:
     os.chown(path, account.uid, account.gid)
 
 
-def _with_access(tracking: Mapping[str, str]) -> dict[str, str]:
+def with_access(tracking: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that name a run, and those with which a script logs in at its server."""
     if not tracking:
         return {}

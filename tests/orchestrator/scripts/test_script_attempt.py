@@ -583,8 +583,8 @@ def test_a_script_logs_in_with_the_address_that_its_worker_knows(
         ("http://me:pass@elsewhere:5000", "http://localhost:5000"),
     ):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", known)
-        assert processes._with_access(run)["MLFLOW_TRACKING_URI"] == expected
-    assert processes._with_access({}) == {}
+        assert processes.with_access(run)["MLFLOW_TRACKING_URI"] == expected
+    assert processes.with_access({}) == {}
 
 
 def test_a_command_may_use_the_client(runs: Runs) -> None:
