@@ -136,4 +136,13 @@ def __getattr__(name: str) -> Any:
     """Import a name of the API when it is first used: workers and quick verbs need not wait for it."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"orchestrator.{_MODULES[name]}"), name)
+    try:
+        module = import_module(f"orchestrator.{_MODULES[name]}")
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("orchestrator."):
+            raise
+        if name == "Sweep":
+            return import_module("orchestrator.client.http").ClientSweep
+        message = f"{name} needs the ledger, and only the client is installed here: install rotrnn-sweeps"
+        raise ImportError(f"{message} instead of rotrnn-sweeps-client.", name=error.name) from None
+    return getattr(module, name)

@@ -9,20 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator import config
 from orchestrator.api.workspace import Workspace
 from orchestrator.client.answers import Changes, DetailedStatus, MlflowRun, Status
 from orchestrator.client.names import no_sweeps, one_of
-from orchestrator.config import from_document
-from orchestrator.config.strategy import most_trials
-from orchestrator.config.trainable import task_of
-from orchestrator.driver.admission import differences
 from orchestrator.errors import Exit, counted
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import settings
 from orchestrator.ledger.queue.submissions import Submission
-from orchestrator.ledger.sweeps.index import KnownSweep, earlier_of_file, known_sweeps
+from orchestrator.ledger.sweeps.index import KnownSweep, differences, earlier_of_file, known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.pareto import read_front
 from orchestrator.ledger.sweeps.records import DRIVEN_SWEEP, FINISHED_SWEEP, UNFINISHED_TRIAL, SweepRecord
@@ -103,12 +100,12 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
     recorded = ""
     if record is not None:
         best = _best_so_far(ledger, record, row["trials"])
-        most = max(sum(row["trials"].values()), most_trials(record.document))
+        most = max(sum(row["trials"].values()), config.strategy.most_trials(record.document))
         progress = replace(progress, wanted=most, best_key=best and best[0], best_value=best and best[1])
         recorded = str(record.facts.get("specification", ""))
     elif submission is not None:
-        row["metric"] = from_document(submission.document, submission.text).metric
-        progress = replace(progress, wanted=most_trials(submission.document))
+        row["metric"] = config.from_document(submission.document, submission.text).metric
+        progress = replace(progress, wanted=config.strategy.most_trials(submission.document))
     failures = dict(ledger.failures(sweep_id)) if record else {}
     trials = ledger.trials(sweep_id) if row["state"] in FINISHED_SWEEP else ()
     return DetailedStatus(
@@ -234,7 +231,7 @@ def _row(
             "id": submission.sweep_id,
             "state": state,
             "reason": reason,
-            "task": task_of(submission.document),
+            "task": config.trainable.task_of(submission.document),
             "profile": submission.document.get("profile"),
             "created_at": submission.at,
             "priority_class": classes.get(submission.sweep_id, "normal"),

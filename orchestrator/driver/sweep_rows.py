@@ -11,13 +11,14 @@ from orchestrator import provenance
 from orchestrator.config.sections import LongerSection
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import kept_code
-from orchestrator.driver.admission import SPECIFICATION, LeasedSweep, Run, differences
+from orchestrator.driver.admission import SPECIFICATION, LeasedSweep, Run
 from orchestrator.driver.user_code import account_for, opened_as
 from orchestrator.errors import BadInput, DamagedCheckpoint, Exit, counted
 from orchestrator.ledger.compaction import compact_beside
 from orchestrator.ledger.integrity import examine
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
+from orchestrator.ledger.sweeps.index import differences
 from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
     HARDWARE,
