@@ -124,7 +124,8 @@ def show(trial: TrialName, root: Root = DEFAULT_ROOT, as_json: Json = False, ser
         print_line(f"  {name} = {plain(value)}")
     print_line(f"  {found.resources}")
     if found.repeats is not None:
-        print_line(f"  repeats a setting of {found.repeats}")
+        similar = f": {found.similarity}" if found.similarity else ""
+        print_line(f"  repeats a setting of {found.repeats}{similar}")
     if found.by_hand is not None:
         print_line(f"  by hand: {found.by_hand}")
     front = backend.pareto(sweep_id_of(row.key))
@@ -197,7 +198,7 @@ def queue(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = Non
 
 
 def table(entries: Sequence[QueuedSweep], width: int, now: float) -> list[str]:
-    """Return the lines of the queue: of every sweep its ID, its figures, and why it waits.
+    """Return the lines of the queue: the ID, the figures and the reason for waiting of every sweep.
 
     Args:
         entries: Entries of the queue.

@@ -1,7 +1,7 @@
 """The private interfaces of Ray that this project uses, checked with Ray 2.60.0. No other module uses one.
 
-Each one has no public equivalent, or only one that needs more than every cluster has; a comment gives the
-reason. tests/orchestrator/schedule/test_ray_private.py fails when one of them changes.
+None has a public equivalent that works on every cluster; a comment gives the reason for each.
+tests/orchestrator/schedule/test_ray_private.py fails when one of them changes.
 """
 
 from __future__ import annotations
@@ -386,8 +386,8 @@ def lend_actors(controller: Any, lend: Callable[[dict[str, Any]], Any]) -> None:
     """Let Tune's controller use actors that it has not created.
 
     Tune releases an actor by `stop`, or kills it, also after `stop`. The function `released` of `handle_with`
-    is called once Tune does neither any more. It is not called for a killed actor, because a kill may take
-    effect later than a call.
+    is called when Tune will neither stop nor kill the actor again. It is not called for a killed actor,
+    because a kill may take effect after the call.
 
     Args:
         controller: Controller that has started no actor yet.
