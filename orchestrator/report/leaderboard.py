@@ -84,15 +84,16 @@ def leaderboard_csv(summary: Summary) -> str:
     costs = () if summary.runs_script else tuple(field.name for field in fields(Cost))
     tested = () if summary.runs_script else (summary.test_metric,)
     further = [] if summary.front is None else list(summary.front.objectives)[1:]
+    names = summary.parameters
     fixed = ["rank", "key", "state", summary.metric, *tested, "best_step", "step"]
     fixed += [*further, "front"] if further else []
-    writer.writerow(map(inert, [*fixed, *costs, *summary.parameters]))
+    writer.writerow(map(inert, [*fixed, *costs, *names]))
     for row in summary.rows:
         values = [row.rank, row.key, row.state, row.value, *((row.test,) if tested else ())]
         values += [row.best_step, row.step]
         values += [*map(row.further.get, further), "yes" if row.on_front else ""] if further else []
         values += [getattr(row.cost, name, None) for name in costs]
-        settings = (plain(row.params[name]) if name in row.params else None for name in summary.parameters)
+        settings = (plain(row.params[name]) if name in row.params else None for name in names)
         writer.writerow(map(inert, [*values, *settings]))
     return out.getvalue()
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -243,7 +244,12 @@ def _check_figure_is_drawn(chrome: Chrome, finished: Finished) -> None:
 
 
 def _drawn(chrome: Chrome) -> bool:
-    return bool(chrome.find_element(By.TAG_NAME, "body").get_attribute("data-drawn") == "yes")
+    """Scroll to the figures that are not drawn yet, and return True once there are none."""
+    waiting = chrome.find_elements(By.CSS_SELECTOR, ".plot:not([data-drawn])")
+    for plot in waiting:
+        chrome.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
+        time.sleep(0.2)
+    return not waiting and bool(chrome.find_elements(By.CSS_SELECTOR, ".plot"))
 
 
 @pytest.mark.slow
@@ -252,6 +258,7 @@ def test_the_report_opens_offline(finished: Finished, tmp_path: Path) -> None:
     with browser.opened(tmp_path / "profile") as chrome:
         chrome.get(f"file://{quote(str(file))}")
         until("every figure", lambda: _drawn(chrome))
+        chrome.execute_script("scrollTo(0, 0)")
         picture(chrome, "report")
         plots = chrome.find_elements(By.CSS_SELECTOR, ".plot")
         marks = ".scatterlayer path, .barlayer path, .contourlayer path"
