@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -794,7 +794,8 @@ class Sweep:
         Raises:
             BadInput: The sweep has never run.
         """
-        return self._results().report(self.workspace.paths.report(self.id))
+        paths = self.workspace.paths
+        return self._results().report(paths.report(self.id), partial(paths.log, self.id))
 
     def analysis(self) -> Analysis:
         """Return importances of hyperparameters, time by activity, and norms of hidden states.

@@ -38,7 +38,13 @@ class Column:
 
 
 def columns(summary: Summary, rows: Sequence[LeaderboardRow]) -> Iterator[Column]:
-    """Yield the columns of some rows, the hyperparameters last."""
+    """Yield the columns of some rows in which a row has a value, the hyperparameters last."""
+    for column in _all_columns(summary, rows):
+        if not rows or any(value is not None for value in column.values):
+            yield column
+
+
+def _all_columns(summary: Summary, rows: Sequence[LeaderboardRow]) -> Iterator[Column]:
     yield _column("#", [row.rank for row in rows], empty="")
     yield _column("trial", [row.number for row in rows])
     yield _measured(summary.metric, [row.value for row in rows])

@@ -85,7 +85,7 @@ class Finished:
     def chosen(self) -> str:
         """Return the name of the chosen trial's run."""
         assert self.summary.chosen is not None
-        return f"{self.summary.chosen.row.number:04d}"
+        return f"{self.summary.chosen.row.number} · {self.summary.chosen.row.value:.4g}"
 
     @property
     def layers(self) -> int:
@@ -188,7 +188,7 @@ def _check_runs_are_listed(chrome: Chrome, finished: Finished) -> None:
     until(f"{count} runs", lambda: f"{count} matching runs" in _text(chrome))
     expander = "button[data-component-id*='runnamecellrenderer']"
     until("a sweep to expand", lambda: chrome.find_elements(By.CSS_SELECTOR, expander))[0].click()
-    newest = [f"{trial.number:04d}" for trial in finished.history.search()[-8:]]
+    newest = [str(trial.number) for trial in finished.history.search()[-8:]]
     until("the trials below it", lambda: all(name in _text(chrome) for name in newest))
     picture(chrome, "runs")
 

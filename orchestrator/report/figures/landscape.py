@@ -203,11 +203,20 @@ def parallel_coordinates(
     for index, (members, position) in enumerate(buckets):
         opacity = 0.9 if len(trials.values) < _CROWD else 0.15 + 0.75 * (index + 1) / len(buckets)
         _through(figure, named, trials, members, sample_colorscale(scale, [position])[0], opacity)
-    for column, axis in enumerate(named):
-        figure.add_vline(column, line={"color": style.PRUNED, "width": 1})
-        for position, text in axis.ticks():
-            label = {"x": column, "y": position, "text": text, "bgcolor": style.VEIL}
-            figure.add_annotation(**label, showarrow=False, xanchor="left", xshift=4)
+    # At once: each call of `add_annotation` checks the earlier ones again.
+    label = {"bgcolor": style.VEIL, "showarrow": False, "xanchor": "left", "xshift": 4}
+    line = {"color": style.PRUNED, "width": 1}
+    figure.update_layout(
+        annotations=[
+            {"x": column, "y": position, "text": text, **label}
+            for column, axis in enumerate(named)
+            for position, text in axis.ticks()
+        ],
+        shapes=[
+            {"type": "line", "x0": column, "x1": column, "y0": 0, "y1": 1, "yref": "y domain", "line": line}
+            for column in range(len(named))
+        ],
+    )
     _colour_bar(figure, trials.values[trials.complete], metric, scale)
     style.framed(figure, x="", y="", height=440)
     names = [axis.name for axis in named]

@@ -130,16 +130,16 @@ def scaled(figure: go.Figure, values: Iterable[float], *, maximize: bool) -> go.
             **{name: {**change, note: False} for name, change in changes.items()},
         }
     figure.update_layout(
-        margin={"t": 50},
+        margin={"b": 66},
         updatemenus=[
             {
                 "type": "buttons",
                 "direction": "right",
                 "x": 1.0,
                 "xanchor": "right",
-                "y": 1.02,
-                "yanchor": "bottom",
-                "pad": {"t": 0, "b": 0},
+                "y": 0.0,
+                "yanchor": "top",
+                "pad": {"t": 26},  # below the labels of the ticks
                 "bgcolor": CARD,
                 "bordercolor": LINE,
                 "font": {"size": 12},

@@ -1,6 +1,8 @@
 const dark = matchMedia('(prefers-color-scheme: dark)'), narrow = matchMedia('(max-width: 600px)');
 const ofDark = JSON.parse(document.getElementById('dark-colours').textContent);
 
+document.querySelectorAll('time').forEach(time => { time.textContent = new Date(time.dateTime).toLocaleString(); });
+
 document.querySelectorAll('table.sortable th').forEach(header => header.addEventListener('click', () => {
   const body = header.closest('table').tBodies[0], column = header.cellIndex;
   const up = header.dataset.up !== '1';

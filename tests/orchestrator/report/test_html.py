@@ -144,3 +144,41 @@ def test_cells_sort_by_their_value() -> None:
     text = html.page("t", None, [html.ReportSection("s", tables=(table,))])
     assert 'data-v="82.0">82 s<' in text
     assert 'data-v="">–<' in text
+
+
+def test_a_sweep_without_a_result_begins_with_the_causes_of_its_failures() -> None:
+    cause = (
+        "error: the script must end with exit code 0 (got exit code 1: ModuleNotFoundError: No module named "
+        "'x' (train.py, line 37: import x)). See `sweep logs`."
+    )
+    failed = [sweeps.trial(number, "FAILED", cause=cause) for number in range(3)]
+    history = replace(sweeps.history(), trials=tuple(failed), evaluations={})
+    logs = {failed[0].key: "Traceback\nModuleNotFoundError: No module named 'x'"}
+    text = html.report(history, summarise(history), [], last_lines=lambda key: logs[key])
+    assert headings(text)[:2] == ["Failures", "Leaderboard"]
+    assert "Optimisation history" not in headings(text)
+    section = text[text.index("<h2>Failures") : text.index("<h2>Leaderboard")]
+    for shown in (
+        "ModuleNotFoundError: No module named &#39;x&#39;",
+        "train.py, line 37",
+        "0, 1, 2",
+        "Traceback",
+    ):
+        assert shown in section
+
+
+def test_the_reason_of_a_pruning_is_in_the_leaderboard() -> None:
+    reason = (
+        "stopped at step 80: val/accuracy 0.4 is rank 4 of 4 at this rung; one in 4 goes on (0.5 or better)"
+    )
+    trials = [sweeps.trial(0), sweeps.trial(1, "PRUNED", cause=reason)]
+    history = sweeps.history(trials)
+    assert f'title="{reason}">pruned<' in html.report(history, summarise(history), [])
+
+
+def test_cards_without_a_value_are_left_out() -> None:
+    history = replace(sweeps.history(), evaluations={})
+    text = html.report(history, summarise(history), [], at=1_790_000_000.0)
+    assert "<b>–</b>" not in text
+    assert '<time datetime="2026-09-21T14:13:20+00:00">' in text
+    assert "learning_rate 0.008" in text[: text.index("<h2>")]
