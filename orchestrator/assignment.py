@@ -171,9 +171,9 @@ class Outcome:
         message: Message about the failure, in one line.
         engine: Name of the shared engine that answered, or None.
         node: Name of the attempt's machine.
-        queued: Whether this is only a sign of life of an attempt that waits for a slot of its engine, or for
-            the engine's device if `engine` is None.
-        training: Whether this is only a sign of life of an attempt that trains towards its next report.
+        queued: Whether this is only a heartbeat of an attempt that waits for a slot of its engine, or for the
+            engine's device if `engine` is None.
+        training: Whether this is only a heartbeat of an attempt that trains towards its next report.
         held: Seconds since the attempt got its slot of a shared engine; None without a slot.
         alone: Whether, beside `queued`, the engine trains nothing else until the attempt's next report.
         complete: Whether a function or a command, and with it the trial, has ended before its last step.

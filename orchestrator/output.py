@@ -110,11 +110,12 @@ class _Output(io.FileIO):
 
 
 def protect(*, goes_on: bool) -> None:
-    """Replace both output streams of this process; characters that the locale lacks are replaced in them too.
+    """Wrap both output streams of this process, so that a closed pipe or a missing character raises no
+    traceback.
 
     Args:
-        goes_on: Whether the command goes on once its standard output takes no more. It always does without
-            its standard error.
+        goes_on: Whether the command continues after its standard output is closed or full. It always
+            continues without standard error.
     """
     sys.stdout = _protected(sys.stdout, goes_on=goes_on)
     sys.stderr = _protected(sys.stderr, goes_on=True)

@@ -1,4 +1,4 @@
-"""Origin of a sweep: commit, versions and command line; and which code this is.
+"""Origin of a sweep: commit, package versions and command line, and the identity of this code.
 
 `git_commit` and `file_at` fork: call them before Ray or JAX start threads.
 """

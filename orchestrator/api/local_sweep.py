@@ -90,7 +90,7 @@ class Plan:
         estimate: Time and memory of a trial in an earlier sweep, or None.
         matched: Sizes chosen by `model.match` in words, or None.
         requires: Requirements of the task on a network in words, or None if unknown.
-        runs: Commands and functions of a trial of a trainable, in words; empty for a network.
+        runs: Commands and functions that a trial of a trainable runs, in words; empty for a network.
     """
 
     source: Source | None
@@ -630,7 +630,7 @@ class Sweep:
         return tuple(trial.key for trial in trials if trial.state == "FAILED")
 
     def stop(self, *, asked: Asked | None = None) -> Holder | None:
-        """Request the driver to save every trial and end, and return the driver without waiting for it.
+        """Ask the driver to save every trial and end; return the driver without waiting for its end.
 
         The request is a row of the ledger, so this works on every machine that reaches the ledger. A queued
         sweep does not start.

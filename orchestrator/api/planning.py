@@ -34,7 +34,7 @@ def planned_file(
 ) -> PlannedSweep:
     """Return what a search-space file would run on this machine; nothing is written.
 
-    The file is read before the ledger and the driver are imported, which a wrong file need not wait for.
+    The file is read before the ledger and the driver are imported, so that mistakes are reported at once.
 
     Args:
         path: The file.

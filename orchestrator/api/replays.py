@@ -36,10 +36,10 @@ ALTERNATIVES = (
 
 MOST_PER_DRAW = 64
 LONGEST_LINE = 16 << 20
-"""Largest number of bytes of a line of a table, once unpacked."""
+"""Largest size of an unpacked line of a table in bytes."""
 
 STEPS = 1000
-"""Steps into which a published curve is divided: each trial's clock is the share of its own length."""
+"""Steps into which a published curve is divided: steps of each trial are fractions of its own length."""
 
 
 def replay_sweep(

@@ -83,7 +83,7 @@ def serve(
         drivers: Largest number of concurrent drivers.
         stop_drivers: Whether the drivers save their trials and end too, as in a container or a batch job.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
-        beside: Context for the time of the service, such as the HTTP server.
+        beside: Context manager that is active while the service runs, such as the HTTP server.
         rounds: Receives each completed round of the supervision, or None.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The command line as a whole: every verb, and how one command line is run. A bare file name means `run`."""
+"""Command line: the table of verbs, and the function that runs one. A bare file name means `run`."""
 
 from __future__ import annotations
 
@@ -72,18 +72,19 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 """Every verb, by its heading in `--help`, and where it is defined."""
 
 VERBS: Mapping[str, str] = {verb: place for group in GROUPS.values() for verb, place in group.items()}
-"""Where each verb is defined. A command line imports its own verb only: `status` must not wait for plotly."""
+"""Module and function of each verb. A command line imports only its own verb: `status` must not wait for
+plotly."""
 
 DRIVING = frozenset({"run", "resume", "retry-failed", "experiment"})
 """Verbs whose process may drive a sweep."""
 
 IS_CLIENT = find_spec("orchestrator.api") is None
-"""Whether only the client is installed here: the verbs that ask a remote service, and what they import."""
+"""Whether only the client is installed: the verbs that use a remote service, and their imports."""
 
 _OWN_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
 
 _VALUES: Mapping[str, str] = {"str": "TEXT", "list[str]": "TEXT", "int": "NUMBER", "float": "NUMBER"}
-"""How `--help` names the values of an option, by the type that Typer would show."""
+"""Placeholders of option values in `--help`, by the name of the type in Typer."""
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -115,7 +116,7 @@ def drives_sweeps(arguments: Sequence[str]) -> bool:
 
 
 def outlives_its_output(arguments: Sequence[str]) -> bool:
-    """Return True if the process of a command line goes on when nobody reads what it prints."""
+    """Return True if the process of a command line continues after its output pipe is closed."""
     return drives_sweeps(arguments) or serves_sweeps(arguments)
 
 
@@ -132,7 +133,7 @@ def code_of_interruption(arguments: Sequence[str]) -> Exit:
 
 
 def _application(words: Sequence[str]) -> typer.Typer:
-    """Return the application that runs a command line, with no more verbs than it needs."""
+    """Return the application that runs a command line, with only the verbs that it needs."""
     if words and words[0] in VERBS:
         return build([words[0]])
     if "_SWEEP_COMPLETE" in os.environ:  # a shell asks for the options of a verb too
@@ -211,7 +212,7 @@ class _Verb(TyperCommand):
 
 
 class _Verbs(TyperGroup):
-    """A group of such verbs."""
+    """A group of verbs."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters."""
@@ -221,7 +222,7 @@ class _Verbs(TyperGroup):
 def _check_service(ctx: Any, verb: TyperCommand) -> None:
     """Check that a command line that names a remote service does not act on the ledger of this machine.
 
-    A verb with the parameter `server` works on both. One with `root` alone works on a ledger of this machine.
+    A verb with the parameter `server` works on both. One with only `root` works on a ledger of this machine.
 
     Raises:
         BadInput: The verb or one of its options has no effect on a remote service, or none is named where
@@ -258,7 +259,7 @@ def _in_words(parameters: list[Any]) -> list[Any]:
 
 
 def _value_of(parameter: Any, ctx: Any) -> str:
-    """Return what `--help` writes for the value of a parameter; an argument has its name already."""
+    """Return the placeholder of a parameter's value in `--help`; '' for flags and arguments."""
     if getattr(parameter, "is_flag", False) or isinstance(parameter, TyperArgument):
         return ""
     shown = str(parameter.display_type(ctx)).strip("<>")
@@ -283,7 +284,7 @@ def _own_options(
 
 
 def _check_verb(arguments: Sequence[str]) -> None:
-    """Check that a command line does not begin with a misspelt verb, which would be taken for a file.
+    """Check that a command line does not begin with a misspelt verb, which would be read as a file.
 
     Raises:
         BadInput: Its first word is neither a verb nor a file, and resembles a verb; or the client lacks it.

@@ -22,7 +22,7 @@ def frame(sweep: LiveSweep, width: int, height: int) -> list[Text]:
     """Return the lines that show a sweep on a terminal.
 
     Args:
-        sweep: At this moment.
+        sweep: Live view of the sweep.
         width: Columns of the terminal; no line is wider.
         height: Rows of the terminal; running trials that do not fit are counted.
     """
@@ -39,8 +39,8 @@ def sparkline(values: Sequence[float], most: int = _SPARKS) -> str:
     """Return values as a line of bars, from the smallest value to the largest.
 
     Args:
-        values: In order.
-        most: Number of bars; of more values, evenly spaced ones are shown, the last one among them.
+        values: Values in order.
+        most: Largest number of bars. Of more values, evenly spaced ones are shown, including the last one.
     """
     if len(values) > most:
         last = len(values) - 1
@@ -54,7 +54,7 @@ def sparkline(values: Sequence[float], most: int = _SPARKS) -> str:
 
 
 def bar(part: float, whole: float, width: int) -> Text:
-    """Return a progress bar, a part of a whole, of a number of columns."""
+    """Return a progress bar for a part of a whole, with a number of columns."""
     full = round(width * min(1.0, part / whole)) if whole > 0 else 0
     return Text.assemble(("━" * full, "green"), ("╌" * (width - full), "dim"))
 
@@ -120,7 +120,7 @@ def _cells(trial: RunningTrial, value: str) -> tuple[str, ...]:
 
 
 def _waiting(sweep: LiveSweep) -> Iterator[Text]:
-    """Yield what waits, and why."""
+    """Yield a line for each part of the sweep that waits, with the reason."""
     place = sweep.place
     if place is None:
         return

@@ -1,4 +1,4 @@
-"""What the verbs that run sweeps do on this machine: run a sweep here, or submit it to the service of a root.
+"""Verbs that run sweeps, on this machine: run a sweep here, or submit it to the service of a root.
 
 Verbs with `--server` do not import this module, because it imports the ledger, the driver and the service.
 """
@@ -152,7 +152,7 @@ def chosen_sweep(
     if resume:
         return earlier
     if sys.stdin.isatty() and sys.stdout.isatty() and not options.detach:
-        question = f"Start another sweep, {sweep.id} [n], go on with {earlier.id} [r], or leave it [q]?"
+        question = f"Start another sweep, {sweep.id} [n], continue {earlier.id} [r], or quit [q]?"
         answer = typer.prompt(question, default="q", show_default=False).strip().lower()[:1]
         if answer == "r":
             return earlier
@@ -160,7 +160,7 @@ def chosen_sweep(
             return load(new=True)
         raise typer.Abort
     if earlier.is_finished:  # else it is refused
-        write(f"This starts another sweep, {sweep.id}; `--resume` goes on with {earlier.id} instead.\n")
+        write(f"This starts another sweep, {sweep.id}; `--resume` continues {earlier.id} instead.\n")
     return sweep
 
 
@@ -170,7 +170,7 @@ def _refuse_missing(file: Path, options: RunOptions) -> None:
         known = Sweep.find(f"{file.stem}-", root=options.root)
     except BadInput:
         return
-    remedy = f"`resume {known.id}` goes on without it."
+    remedy = f"`resume {known.id}` continues the sweep without the file."
     raise BadInput(str(file)[:80], "does not exist", "", remedy)
 
 

@@ -256,7 +256,7 @@ def queue(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = Non
 
 
 def table(entries: Sequence[QueuedSweep], width: int, now: float) -> list[str]:
-    """Return the lines of the queue: of every sweep its ID, its figures, and why it waits.
+    """Return the lines of the queue: the ID, the figures and the reason for waiting of every sweep.
 
     Args:
         entries: Entries of the queue.

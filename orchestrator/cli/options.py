@@ -19,7 +19,7 @@ EXECUTION = "Execution"
 """Heading in `--help` of the options that change how a sweep is run, not what it computes."""
 
 TABLE = "Table of curves"
-"""Heading in `--help` of the options of `replay` that read a file of this machine."""
+"""Heading in `--help` for the options of `replay` that read a local file."""
 
 OF_THIS_MACHINE = frozenset({_FOLDERS, EXECUTION, TABLE})
 """Headings of the options that have no effect on a remote service."""
@@ -84,7 +84,7 @@ def backend_of(server: str | None, root: Path) -> Backend:
 
 
 def trial_name(words: list[str]) -> str:
-    """Return what names a trial, given as one word, or as a sweep and a number.
+    """Return the name of a trial, given as one word, or as a sweep and a number.
 
     Raises:
         BadInput: There are more words.

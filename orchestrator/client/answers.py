@@ -592,7 +592,7 @@ class ComparedSweeps:
 
 @dataclass(frozen=True)
 class ReplayedScheduler:
-    """What a scheduler would have cost and found, over several replays.
+    """Cost and result that a scheduler would have had, over several replays.
 
     Attributes:
         scheduler: Scheduler as `--scheduler` names it; `recorded` for that of the sweep.
@@ -603,7 +603,7 @@ class ReplayedScheduler:
         regret: Mean difference to the best trial whose curve is complete, or None.
         same: Fraction of the replays that have found that trial.
         unfinished: Fraction of the replays without a complete trial.
-        unknown: Mean number of trials that went on beyond their curves; one of them may be better.
+        unknown: Mean number of trials that continued beyond their curves; one of them may be better.
     """
 
     scheduler: str
@@ -655,7 +655,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class PoolUse:
-    """What a sweep uses of a cluster.
+    """The use of a cluster by a sweep.
 
     Attributes:
         sweep: ID of the sweep.
@@ -689,7 +689,7 @@ class Pool:
         free_cpu: Number of cores that no trial holds.
         free_devices: Number of GPUs that no trial holds.
         nodes: Machines of the cluster.
-        uses: What each sweep uses, by its ID.
+        uses: Use of the cluster by each sweep, by its ID.
         running: Number of running trials by host and sweep; a trial counts from its first report.
     """
 
@@ -719,7 +719,7 @@ class PlannedSweep:
         match: Sizes chosen by `model.match`, or None.
         seconds: Time of a trial in an earlier sweep, or None.
         networks: Networks of the search space with their sizes, or None if they were not counted.
-        runs: Commands and functions of a trial of a trainable, in words.
+        runs: Commands and functions that a trial of a trainable runs, in words.
         lines: The plan in words, as `validate` prints it.
     """
 

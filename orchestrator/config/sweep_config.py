@@ -297,7 +297,7 @@ class SweepConfig:
 
     @property
     def observed_metrics(self) -> tuple[str, ...]:
-        """Return the metrics that decide about trials: those that must be finite, then constrained ones."""
+        """Return the metrics that rank, stop or constrain trials, those that must be finite first."""
         constrained = (constraint.metric for constraint in self.constraints)
         return tuple(dict.fromkeys([*self.finite_metrics, *constrained]))
 
@@ -403,7 +403,7 @@ class SweepConfig:
         )
 
     def active(self, params: Mapping[str, Any]) -> set[str]:
-        """Return the names that a draw with these values has: those whose conditions hold."""
+        """Return the names of the hyperparameters whose conditions hold for these values."""
         drawn: dict[str, Any] = {}
         for name, distribution in self.search.items():
             if active(distribution, drawn):
@@ -465,7 +465,7 @@ class SweepConfig:
 
     @cached_property
     def points(self) -> tuple[Mapping[str, Any], ...]:
-        """Return what the first trials try: the published values, then those of `try`, complete or not."""
+        """Return the settings of the first trials: the published values, then the entries of `try`."""
         published = self.published_params()
         return self.first if published is None else (published, *self.first)
 

@@ -97,7 +97,7 @@ class Grant:
         return self.files if self.folder is None else (*self.files, self.folder)
 
     def name(self, pid: int) -> None:
-        """Write the id of the process that holds the GPUs into their files, for messages of others."""
+        """Write the id of the process that holds the GPUs into their files, for messages to others."""
         for descriptor in self.files:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{pid}\n".encode(), 0)

@@ -80,7 +80,7 @@ class Table:
 
 @dataclass(frozen=True)
 class ReportSection:
-    """A section of a page, in the order of its attributes.
+    """A section of a page, which shows its attributes in this order.
 
     Attributes:
         is_beside: Whether figures stand beside each other if the page is wide enough.
@@ -474,7 +474,7 @@ def _costs(history: History, summary: Summary) -> list[ReportSection]:
             (row.number, words.number(row.value), row.best_step or "", row.cause or "") for row in diverged
         )
         table = _text_table(("trial", "value", "of step", "what happened"), rows)
-        caption = "Trials whose objective was no longer finite; each keeps its value of an earlier report."
+        caption = "Trials whose objective was no longer finite; each keeps the value of an earlier report."
         sections.append(ReportSection("Diverged", caption, (table,)))
     return sections
 

@@ -387,8 +387,8 @@ def lend_actors(controller: Any, lend: Callable[[dict[str, Any]], Any]) -> None:
     """Let Tune's controller use actors that it has not created.
 
     Tune releases an actor by `stop`, or kills it, also after `stop`. The function `released` of `handle_with`
-    is called once Tune does neither any more. It is not called for a killed actor, because a kill may take
-    effect later than a call.
+    is called when Tune will neither stop nor kill the actor again. It is not called for a killed actor,
+    because a kill may take effect after the call.
 
     Args:
         controller: Controller that has started no actor yet.

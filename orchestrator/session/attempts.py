@@ -63,12 +63,12 @@ class Running:
         best: Value of the trial so far: its best report, its last one, or the mean of the last ones; or None.
         best_step: Step of the checkpoint that belongs to this value.
         best_metrics: All metrics of that step.
-        reported_at: Time of the launch or of the last outcome; signs of life in between do not count.
+        reported_at: Time of the launch or of the last outcome; heartbeats in between do not count.
         last: Last outcome, or None.
         cause: Reason for which the driver itself ended the attempt, or None.
         started_at: Time when a worker or the queue of an engine took the attempt, or None before.
         progressed_at: Time of the last report; `started_at` before the first one.
-        trained_at: Time of the last sign of life while training; 0 before the first one.
+        trained_at: Time of the last heartbeat while training; 0 before the first one.
         charged: Whether the attempt costs time, because it holds its resources and not only a place in a
             queue.
         refused: Error in a foreign report for this attempt, or None.
@@ -256,7 +256,7 @@ class Attempts:
         self._superseded.clear()
 
     def _hear(self, run: Running) -> None:
-        """Record a sign of life of a worker."""
+        """Record a heartbeat of a worker."""
         run.reported_at = self._clock()
         if not run.started:
             run.started_at = run.progressed_at = run.reported_at
@@ -297,9 +297,9 @@ class Attempts:
             self._board.score(run.trial, run.best, total_violation(self._constraints, run.best_metrics))
 
     def silent(self, deadline: float, stopped_at: float | None = None) -> list[str]:
-        """Return the started attempts that have given no sign of life for too long.
+        """Return the started attempts that have sent no heartbeat for too long.
 
-        An attempt that was asked to end has less time, and signs of life while training do not extend it.
+        An attempt that was asked to end has less time, and heartbeats while training do not extend it.
         Gaps in which the driver did not poll, because it was suspended or waited for its ledger, do not
         count.
 

@@ -72,8 +72,8 @@ class Proposals:
     def confirmable(self) -> int:
         """Return the number of confirmations that are left; 0 without a best trial.
 
-        Those of another trial, which was the best one before the search was extended, do not count. A race
-        may end with fewer.
+        Confirmations of an earlier best trial, from before the search was extended, do not count. A race may
+        end with fewer confirmations.
         """
         if (best := self._board.best) is None:
             return 0

@@ -23,7 +23,7 @@ class Capacity:
 
     @classmethod
     def of(cls, nodes: Iterable[PoolNode]) -> Capacity:
-        """Return the sum over nodes."""
+        """Return the total capacity of nodes."""
         rows = tuple(nodes)
         return cls(sum(node.cpu for node in rows), sum(node.devices for node in rows))
 

@@ -120,7 +120,7 @@ class _Owner(_Part):
 
 
 class _Filling:
-    """A pool while it is filled.
+    """State of the progressive filling of a pool.
 
     An entry of a heap is one integer, `ratio * count + rank`: the least dominant share by weight comes first,
     the rank decides ties, and `entry % count` is the rank again.

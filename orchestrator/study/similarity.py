@@ -1,4 +1,4 @@
-"""How similar an earlier task is to the present one, and how much of it a sampler is therefore shown.
+"""Similarity of an earlier task to the present one, which decides how many of its results a sampler is shown.
 
 The first trials of a sweep repeat settings of the earlier results, from the best one to the worst: four in
 the place of random draws, and four more if their values are in a similar order. The rank correlation of the
@@ -33,7 +33,7 @@ PROMISING = 0.6
 """Correlation of the first repeated settings from which on more are repeated; 5 of 24 orders reach it."""
 
 ERRORS = 1.64
-"""Standard errors above 0 from which on a correlation counts: 1 in 20 unrelated tasks has such a one."""
+"""Standard errors above 0 from which on a correlation counts; 1 in 20 unrelated tasks reaches it."""
 
 MOST_SHOWN = 16
 """Maximum number of earlier results that are shown, at a correlation of 1."""
@@ -44,7 +44,7 @@ FADED = 32
 
 @dataclass
 class Similarity:
-    """The similarity of the results of one source to those of a sweep, whose trials are added one by one.
+    """The similarity between one source and a sweep, whose trials are added one by one.
 
     Args:
         params: Hyperparameters of the earlier results, in the space of the sweep.
@@ -84,7 +84,7 @@ class Similarity:
     def next(self) -> Mapping[str, Any] | None:
         """Return the setting that the next trial repeats, or None if it repeats none.
 
-        All settings but the first four wait until those have ended.
+        Further settings than the first four are repeated only when those have ended and agree.
         """
         left = [index for index in self._plan if index not in self._begun]
         if not left or left[0] in self._first:
@@ -113,7 +113,7 @@ class Similarity:
 
     @property
     def begun(self) -> int:
-        """Return the number of earlier settings that trials of the sweep were asked for."""
+        """Return the number of earlier settings that trials of the sweep repeat."""
         return len(self._begun)
 
     @property
@@ -167,7 +167,7 @@ class Similarity:
 
 
 def most_repeated(trials: int) -> int:
-    """Return the maximum number of settings of all sources that a sweep with so many trials repeats."""
+    """Return the maximum number of settings, of all sources, that a sweep with these trials repeats."""
     return max(min(LEAST_REPEATED, trials // 2), trials // 8)
 
 
@@ -178,7 +178,7 @@ def _key(params: Mapping[str, Any]) -> str:
 def _places(params: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
     """Return the coordinates of settings from 0 to 1, of shape [settings, hyperparameters].
 
-    A coordinate is the place of a value in the order of the different values of its hyperparameter.
+    A coordinate is the rank of a value among the distinct values of its hyperparameter.
     """
     names = sorted({name for each in params for name in each})
     places = np.zeros((len(params), len(names)))

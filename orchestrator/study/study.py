@@ -53,7 +53,7 @@ class _Source:
     """Trials of an earlier sweep.
 
     Attributes:
-        name: Id of the sweep, or what names known results.
+        name: Id of the sweep, or source of the known results.
         start: Number of the first of its trials in the storage.
         similarity: Similarity to the present sweep.
     """
@@ -79,7 +79,7 @@ class Study:
         reports: Reports of `trials` and of `earlier`, with all objectives and constrained metrics.
         earlier: Trials of other sweeps, or known results, to learn from; those of another space are left out.
             Each sweep is compared with this one by itself.
-        curves: Keep every point of `reports`. Samplers read only the latest one of each trial.
+        curves: Whether to keep every point of `reports`. Samplers read only the latest one of each trial.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class Study:
             state: COMPLETE, PRUNED, DIVERGED or FAILED.
             value: The best first objective, finite, for COMPLETE.
             step: The last step that was trained.
-            metrics: Reported at the step of `value`; needed for further objectives and constraints.
+            metrics: Metrics reported at the step of `value`; needed for further objectives and constraints.
         """
         trial = self._trial(number)
         if trial.state.is_finished():
@@ -259,7 +259,7 @@ class Study:
         return Proposal(params, {name: kept for name, kept in attrs.items() if kept})
 
     def _next_of_grid(self, given: Mapping[str, Any]) -> Proposal | None:
-        """Return the next combination that was not tried, with given values in the place of its own."""
+        """Return the next combination that was not tried, with given values instead of its own."""
         assert self._grid is not None
         position = self._cursor
         while (point := self._grid.point(position)) is not None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 SIGN_OF_LIFE = 30.0
-"""Interval at which a waiting or training attempt gives a sign of life."""
+"""Heartbeat interval of a waiting or training attempt."""
 
 
 LONGEST_MESSAGE = 2000
@@ -42,7 +42,7 @@ LONGEST_MESSAGE = 2000
 
 
 class Attempt:
-    """One attempt of one trial in a free slot of an engine of its static choice.
+    """An attempt of a trial, in a free slot of an engine for its static choice.
 
     Example:
 
@@ -235,7 +235,7 @@ class RunningAttempt(Protocol):
 
 
 class LostRank(Exception):
-    """A process of an attempt on another node has died, or its node: the attempt ends as if its own had."""
+    """A process of an attempt on another node, or that node, has died: the attempt ends as if its own had."""
 
 
 class OwnAttempts(ABC):

@@ -193,7 +193,7 @@ def _lives(
 
 
 def compared(metrics: Mapping[str, float]) -> Names:
-    """Return the names of the metrics of a report that its line in a log has."""
+    """Return the names of a report's metrics that its log line contains."""
     return frozenset(name for name in metrics if not name.startswith(_MEASURED))
 
 

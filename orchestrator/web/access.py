@@ -21,7 +21,7 @@ from orchestrator.web.app_state import AppState
 from orchestrator.web.http_errors import WrongHost
 
 Level = Literal["open", "viewer", "member", "owner", "admin"]
-"""Users of a route: everybody; all users; members and admins; admins, and the owner of the sweep if a member;
+"""Users of a route: anyone; all users; members and admins; admins, and the owner of the sweep if a member;
 admins."""
 
 ACCESS: Mapping[str, Level] = {

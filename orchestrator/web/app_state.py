@@ -30,10 +30,10 @@ from orchestrator.web.read_cache import KeptReports, ReadCache, SweepListCache
 Result = TypeVar("Result")
 
 SUBMISSIONS_A_MINUTE = 10
-"""Submissions, extensions and retries of a user a minute: each is validated and starts a driver."""
+"""Submissions, extensions and retries of a user per minute: each is validated and starts a driver."""
 
 VALIDATIONS_A_MINUTE = 30
-"""Files that a user may validate a minute."""
+"""Files that a user may validate per minute."""
 
 CHECKS_AT_ONCE = 3
 """Number of concurrent file checks and replays, at most one of each user, in separate processes."""
@@ -45,7 +45,7 @@ KEY_SECONDS = 900.0
 """Lifetime of the sign-in key of a new service."""
 
 BAD_TOKENS_A_MINUTE = 5
-"""Requests with an invalid token from one address a minute."""
+"""Requests with an invalid token from one address per minute."""
 
 
 class OneTimeKey:

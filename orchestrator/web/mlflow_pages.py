@@ -168,7 +168,7 @@ def _refused(sentence: str) -> Response:
 
 
 def _is_of_another_site(request: Request) -> bool:
-    """Return True for a request of a page of another site or another port of this machine."""
+    """Return True for a request from a page of another site, or of another port of this machine."""
     origin = request.headers.get("origin")
     if origin is not None or request.method not in ("GET", "HEAD"):
         return origin is None or urlsplit(origin).netloc.lower() != request.headers["host"].lower()

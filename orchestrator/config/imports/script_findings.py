@@ -1,4 +1,4 @@
-"""What the source of a script says of its metrics and of its configuration by Hydra; nothing is run."""
+"""Metrics and Hydra configuration that are found in the source of a script, without running it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _printed(text: ast.JoinedStr) -> Iterator[tuple[str, str]]:
 
 
 def _best(names: list[str]) -> str:
-    """Return the name that most likely judges a model: of held-out data, and a loss or a score."""
+    """Return the name of the most likely objective: a loss or a score, of held-out data if possible."""
     return max(names, key=lambda name: (bool(_HELD_OUT.search(name)), bool(_JUDGES.search(name))))
 
 

@@ -287,7 +287,7 @@ def test_everything_that_a_network_has(
         ):
             best.evaluate()
     with pytest.raises(
-        BadInput, match="cannot be loaded as one, because it does not train a built-in model"
+        BadInput, match="cannot be loaded as a network, because it does not train a built-in model"
     ) as refused:
         best.predictor()
     assert ("trained_program" if kind == "program" else "`export`") in refused.value.remedy

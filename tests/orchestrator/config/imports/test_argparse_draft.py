@@ -137,7 +137,7 @@ def test_a_draft_says_why_an_option_is_left_out() -> None:
         "train.py",
     )
     for line in (
-        "# Not searched: --use-norm (type=bool takes every word for true, also False).",
+        "# Not searched: --use-norm (type=bool reads every word as true, even False).",
         "# Not searched: --level (its choices are not written out).",
         "# Not searched: --precision (fewer than two of its choices can be given as words of a command).",
         "# Not searched: --flag (what str2bool makes of a word is not known).",
