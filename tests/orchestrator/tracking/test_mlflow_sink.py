@@ -430,7 +430,8 @@ def test_artifacts_are_stored_with_their_run(
     root = Path(runs_of(destination)[sweeps.SWEEP_ID].info.artifact_uri.removeprefix("file://"))
     assert root.is_relative_to(tmp_path / "artifacts")
     files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
-    assert files == {"checkpoint/manifest.json", "manifest.json", "notes.md", "search-space.yaml"}
+    kept = {"checkpoint/manifest.json", "manifest.json", "notes.md"}
+    assert files == kept | {"search-space.yaml", "versions.json"}
 
 
 def test_a_rejected_event_is_reported_and_delays_no_other(
