@@ -19,7 +19,6 @@ from orchestrator.client.protocol import LOG_BYTES
 from orchestrator.errors import NotFound
 from orchestrator.ledger.sweeps.index import versions
 from orchestrator.ledger.sweeps.records import trial_key
-from orchestrator.report.report import REPORT
 from orchestrator.web.app_state import App
 from orchestrator.web.paging import MOST_WHOLE
 from orchestrator.web.sweep_routes import SweepId, show_sweep
@@ -114,7 +113,9 @@ def report(app: App, sweep_id: SweepId) -> Response:
 
     with app.ledger() as ledger:
         version = versions(ledger).get(sweep_id)
-    return _file(app.reports.get(sweep_id, version, app.workspace.paths.report(sweep_id) / REPORT, write))
+    return _file(
+        app.reports.get(sweep_id, version, app.workspace.paths.report(sweep_id) / "report.html", write)
+    )
 
 
 @ROUTER.get("/sweeps/{sweep_id}/artifacts")
